@@ -83,7 +83,8 @@ class AgentLife:
         self._hello = hello
         self._controller = controller
         self._once = once
-        self._assignment: Assignment | None = None
+        self._assignment: Assignment
+        """In the states of `_IN_RUN`."""
         self._lost_after_ns = 0
         self.report_ns = REPORT_NS
         """Least time between two looks at how far a run is."""
@@ -105,7 +106,7 @@ class AgentLife:
     @property
     def in_run(self) -> bool:
         """Whether the agent has an assignment, so that this connection is taken."""
-        return self._assignment is not None
+        return self.state in _IN_RUN
 
     @property
     def settled(self) -> bool:
@@ -137,7 +138,7 @@ class AgentLife:
             self._on_order(message, now_ns)
         except IllegalTransition as error:
             self._do(Log(f"refused an order: {error}"))
-            if self._assignment is not None:
+            if self.in_run:
                 self._do(SendMessage(Faulted(self._assignment.run_id, str(error))))
         return self._taken()
 
@@ -161,7 +162,7 @@ class AgentLife:
 
     def on_stop(self, reason: str) -> tuple[Action, ...]:
         """The user wants the agent to end, such as by Ctrl-C."""
-        in_run = self._assignment is not None
+        in_run = self.in_run
         self._do(Log(f"{reason} while {self.state.name}"))
         if self.state is not AgentState.JOINING:
             self._do(SendMessage(Bye(reason)))
@@ -190,7 +191,7 @@ class AgentLife:
                 self._part(f"run {message.run_id} {how}", code, now_ns, linger=True)
             case Assign(assignment):
                 self._on_assign(assignment)
-            case _ if self._assignment is None or message.run_id != self._assignment.run_id:
+            case _ if not self.in_run or message.run_id != self._assignment.run_id:
                 what = f"{type(message).__name__} for run {message.run_id}, which was not assigned here"
                 self._do(Log(f"refused an order: {what}"), SendMessage(Faulted(message.run_id, what)))
             case Probe() | Arm() | Start() | QueryWaits() | Collect():
@@ -232,7 +233,7 @@ class AgentLife:
         capabilities: tuple[str, ...] = (),
     ) -> tuple[Action, ...]:
         """The engine asked for is there."""
-        if self.state is AgentState.LOADING and self._assignment is not None:
+        if self.state is AgentState.LOADING:
             self._advance(AgentEvent.OPENED)
             self._do(*(Log(text) for text in degraded))
             less, has = (tuple(clipped(text) for text in texts) for texts in (degraded, capabilities))
@@ -246,7 +247,7 @@ class AgentLife:
     def on_open_failed(self, problems: tuple[Problem, ...]) -> tuple[Action, ...]:
         """The engine asked for could not be built."""
         self._do(*(Log(str(problem)) for problem in problems))
-        if self.state is AgentState.LOADING and self._assignment is not None:
+        if self.state is AgentState.LOADING:
             self._advance(AgentEvent.FAULT)
             reported = (
                 Problem(clipped(each.where), clipped(each.what), clipped(each.remedy)) for each in problems
@@ -260,7 +261,7 @@ class AgentLife:
 
     def on_probed(self, outcomes: Sequence[ProbeOutcome]) -> tuple[Action, ...]:
         """The engine's probes have ended."""
-        if self.state is not AgentState.PROBING or self._assignment is None:
+        if self.state is not AgentState.PROBING:
             return self._taken()
         failed = [outcome for outcome in outcomes if not outcome.ok]
         failures = tuple(_probe_failure(each, self._assignment) for each in failed[:_MAX_REPORTED_FAILURES])
@@ -272,7 +273,7 @@ class AgentLife:
 
     def on_status(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> tuple[Action, ...]:
         """How the engine stands, and the ops completed until then since the last call."""
-        if self.state not in _WITH_ENGINE or self._assignment is None:
+        if self.state not in _WITH_ENGINE:
             return self._taken()
         phase = phase_of(status)
         if self.state in (AgentState.RUNNING, AgentState.FINISHED):
@@ -289,14 +290,14 @@ class AgentLife:
     def on_engine_error(self, what: str) -> tuple[Action, ...]:
         """A call into the engine failed in a way that it does not report as its state."""
         self._do(Log(f"engine error: {what}"))
-        if self.state in _WITH_ENGINE and self._assignment is not None:
+        if self.state in _WITH_ENGINE:
             self._advance(AgentEvent.FAULT)
             self._do(SendMessage(Faulted(self._assignment.run_id, clipped(f"engine error: {what}"))))
         return self._taken()
 
     def on_waits(self, waits: NDArray[np.void]) -> tuple[Action, ...]:
         """What the engine waits for."""
-        if self._assignment is not None:
+        if self.in_run:
             batches = list(_batches(waits))
             for number, batch in enumerate(batches, 1):
                 last = number == len(batches)
@@ -305,7 +306,7 @@ class AgentLife:
 
     def on_handed_over(self, left: HandedOver) -> tuple[Action, ...]:
         """The engine is closed."""
-        if self.state is not AgentState.COLLECTING or self._assignment is None:
+        if self.state is not AgentState.COLLECTING:
             return self._taken()
         run_id = self._assignment.run_id
         for batch in _batches(left.ops):
@@ -335,7 +336,6 @@ class AgentLife:
     # ---- inside
 
     def _report(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> None:
-        assert self._assignment is not None
         quiet_ns = max(0, now_ns - status.last_progress_ns)
         progress = Progress(
             status.ops_done, status.ops_total, status.wire_tx_bytes, status.wire_rx_bytes, quiet_ns
@@ -369,21 +369,21 @@ class AgentLife:
         if self._once:
             self._leave(code)
             return
-        self._advance(AgentEvent.PARTED)
-        if self._assignment is not None:
+        if self.in_run:
             self._do(CloseEngine())
-        self._forget_run()
+            self._forget_run()
+        self._advance(AgentEvent.PARTED)
         self._next_hello_ns = now_ns
         self._next_reminder_ns = now_ns + _REMIND_NS
         self._do(Reconnect(linger), Log(f"waiting for a controller at {self._controller}"))
 
     def _leave(self, code: ExitCode) -> None:
-        if self._assignment is not None:
+        if self.in_run:
             self._do(CloseEngine())
         self._do(Leave(code))
 
     def _forget_run(self) -> None:
-        self._assignment = None
+        del self._assignment
         self._last = _NO_PROGRESS
 
     def _advance(self, event: AgentEvent) -> None:
@@ -397,6 +397,7 @@ class AgentLife:
         return taken
 
 
+_IN_RUN: Final = frozenset(AgentState) - {AgentState.JOINING, AgentState.IDLE}
 _WITH_ENGINE: Final = frozenset(
     {
         AgentState.LOADED,

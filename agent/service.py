@@ -7,21 +7,21 @@ joining its threads) run one after another on a single worker thread, so that he
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import zmq
 import zmq.asyncio
-from etloop.agent.engine_protocol import Engine, EnginePhase, phase_of
+from etloop.agent.engine_protocol import Engine
+from etloop.agent.engine_work import ENGINE_ERRORS, EngineWork, engine_problem
 from etloop.agent.host_facts import versions
 from etloop.agent.host_fit import misfits
 from etloop.agent.host_reading import read_capabilities
@@ -29,7 +29,6 @@ from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import (
     Action,
     CloseEngine,
-    HandedOver,
     HandOver,
     Leave,
     Log,
@@ -45,19 +44,16 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import Capabilities
-from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.messages import (
     MAX_TO_AGENT_BYTES,
     AgentMessage,
-    EngineEnd,
     Hello,
     Pong,
 )
 from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.curve_keys import secure_client
-from etloop.runtime.garbage_collection import collect_cycles
 from etloop.runtime.stop_signals import stop_reasons
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
@@ -72,9 +68,6 @@ _QUEUED_MESSAGES: Final = 16
 _LINGER_MS: Final = 1000
 _CLOSE_S: Final = 5
 """How long an ending agent waits for its engine's threads."""
-
-ENGINE_ERRORS: Final = (ImportError, OSError, RuntimeError, ValueError, TypeError, MemoryError)
-"""What native code raises, at its import or later, when something fails that it does not report as its state."""
 
 _log = logging.getLogger("etloop.agent")
 
@@ -165,17 +158,12 @@ class _Agent:
         """What the controller speaks, as far as it has said; until then our own."""
         self._outbox: deque[AgentMessage] = deque()
         """What ZeroMQ's queue had no room for; while there is any, the engine's records are left in the engine."""
-        self._engine: Engine | None = None
-        self._started = False
+        self._work = EngineWork()
         self._waits_queried = False
         self._next_report_ns = 0
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
-        self._opening: asyncio.Future[Engine] | None = None
-        self._handing: asyncio.Future[HandedOver] | None = None
-        self._closing: set[asyncio.Future[None]] = set()
         self._exit_code: ExitCode | None = None
         self._next_look_ns = monotonic_ns() + _LOOK_AT_HOST_NS
-        self._look: asyncio.Future[Capabilities] | None = None
+        self._look: Future[Capabilities] | None = None
 
     @property
     def slots(self) -> int:
@@ -200,17 +188,13 @@ class _Agent:
             if self._exit_code is not None:
                 return self._exit_code
             if await self._dealer.poll(
-                _IDLE_TICK_MS if self._life.settled and not self._closing else _TICK_MS
+                _IDLE_TICK_MS if self._life.settled and not self._work.is_closing else _TICK_MS
             ):
                 await self._receive_burst()
 
     async def end(self) -> None:
         """Closes what is open, the engine first."""
-        self._close_engine()
-        work: set[asyncio.Future[None]] = set(self._closing)
-        if work:
-            await asyncio.wait(work, timeout=_CLOSE_S)
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        await self._work.end(_CLOSE_S)
         self._dealer.close()
 
     # ---- the controller
@@ -285,32 +269,27 @@ class _Agent:
     # ---- the engine
 
     async def _look_at_work(self) -> None:
-        opening, handing = self._opening, self._handing
-        if opening is not None and opening.done():
-            self._opening = None
-            await self._perform(self._opened(opening))
-        if handing is not None and handing.done():
-            self._handing = None
-            await self._perform(self._life.on_handed_over(handing.result()))
-        self._closing = {job for job in self._closing if not job.done()}
+        if self._work.is_opened:
+            await self._perform(self._opened())
+        if self._work.is_handed_over:
+            await self._perform(self._life.on_handed_over(self._work.take_handed_over()))
 
-    def _opened(self, opening: asyncio.Future[Engine]) -> tuple[Action, ...]:
+    def _opened(self) -> tuple[Action, ...]:
         try:
-            self._engine = opening.result()
+            engine = self._work.take_opened()
         except InputError as error:
             return self._life.on_open_failed(error.problems)
         except ENGINE_ERRORS as error:
             # The controller has to learn of any failure, and only this agent's log can hold its trace.
             _log.exception("the engine could not be opened")
-            return self._life.on_open_failed((_engine_problem(error),))
-        self._started = False
+            return self._life.on_open_failed((engine_problem(error),))
         self._waits_queried = False
-        return self._life.on_opened(self._engine.degraded, self._engine.ends, self._engine.capabilities)
+        return self._life.on_opened(engine.degraded, engine.ends, engine.capabilities)
 
     async def _look_at_engine(self) -> None:
-        engine, now_ns = self._engine, monotonic_ns()
-        if engine is None or self._outbox:
+        if not self._work.has_engine or self._outbox:
             return
+        engine, now_ns = self._work.engine, monotonic_ns()
         try:
             outcomes = engine.probe_outcomes() if self._life.probing else None
             if outcomes is not None:
@@ -322,7 +301,7 @@ class _Agent:
             if now_ns >= self._next_report_ns and self._life.watches_engine:
                 self._next_report_ns = now_ns + self._life.report_ns
                 status = engine.status()
-                ops = engine.take_records() if self._started else np.empty(0, OP_RECORD)
+                ops = self._work.take_records()
                 await self._perform(self._life.on_status(status, ops, monotonic_ns()))
         except ENGINE_ERRORS as error:
             # As above: an engine that fails in an unforeseen way ends the run by name, not this process.
@@ -333,7 +312,7 @@ class _Agent:
         """Addresses and links come and go while an agent waits for work; in a run its thread has better to do."""
         now_ns = monotonic_ns()
         if self._look is None and now_ns >= self._next_look_ns and not self.in_run:
-            self._look = asyncio.get_running_loop().run_in_executor(self._worker, read_capabilities)
+            self._look = self._work.run(read_capabilities)
         if self._look is None or not self._look.done():
             return
         self._next_look_ns = now_ns + _LOOK_AT_HOST_NS
@@ -341,19 +320,6 @@ class _Agent:
         if found != self._hello.capabilities:
             self._hello = replace(self._hello, capabilities=found)
             await self._perform(self._life.on_hello_changed(self._hello))
-
-    def _close_engine(self) -> None:
-        engine, opening, self._engine, self._opening = self._engine, self._opening, None, None
-        self._handing = None
-        if engine is not None:
-            self._closing.add(self._at_work(engine.close))
-        if opening is not None:
-            # The worker is busy with it; this runs right after, when the engine exists or has failed to.
-            self._closing.add(self._at_work(_close_opened, opening))
-        collect_cycles()
-
-    def _at_work(self, call: Callable[..., None], *arguments: object) -> asyncio.Future[None]:
-        return asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
 
     # ---- actions
 
@@ -368,8 +334,7 @@ class _Agent:
                     self._exit_code = code
                 case Reconnect(linger):
                     # Whoever is told that this agent is free again may use its ports.
-                    if self._closing:
-                        await asyncio.wait(set(self._closing), timeout=_CLOSE_S)
+                    await self._work.closed(_CLOSE_S)
                     self._dealer.close(linger=_LINGER_MS if linger else 0)
                     self._outbox.clear()
                     self._dealer = self._connected()
@@ -379,69 +344,31 @@ class _Agent:
     async def _perform_on_engine(
         self, action: OpenEngine | StartProbe | StartEngine | QueryEngineWaits | HandOver | CloseEngine
     ) -> None:
-        loop, engine = asyncio.get_running_loop(), self._engine
         match action:
             case OpenEngine(assignment):
-                self._opening = loop.run_in_executor(
-                    self._worker, open_allowed, self._settings, self._open_engine, assignment
-                )
+                self._work.open(partial(open_allowed, self._settings, self._open_engine, assignment))
             case HandOver():
-                self._engine = None
-                self._handing = loop.run_in_executor(self._worker, _hand_over, engine, self._started)
+                self._work.hand_over()
             case CloseEngine():
-                self._close_engine()
+                self._work.close()
             case StartProbe() | StartEngine() | QueryEngineWaits():
-                assert engine is not None
                 try:
-                    self._order_engine(engine, action)
+                    self._order_engine(action)
                 except ENGINE_ERRORS as error:
                     # As in `_look_at_engine`.
                     _log.exception("the engine failed")
                     await self._perform(self._life.on_engine_error(str(error)))
 
-    def _order_engine(self, engine: Engine, action: StartProbe | StartEngine | QueryEngineWaits) -> None:
+    def _order_engine(self, action: StartProbe | StartEngine | QueryEngineWaits) -> None:
+        engine = self._work.engine
         match action:
             case StartProbe(peers):
                 if peers or engine.ends:
                     engine.join(peers)
                 engine.start_probe()
             case StartEngine(start_ns):
-                engine.start(start_ns)
-                self._started = True
+                self._work.start(start_ns)
                 self._next_report_ns = 0
             case QueryEngineWaits():
                 engine.request_waits()
                 self._waits_queried = True
-
-
-def _engine_problem(error: Exception) -> Problem:
-    return Problem("engine", f"{type(error).__name__}: {error}", "see the agent's log and report it")
-
-
-def _close_opened(opening: asyncio.Future[Engine]) -> None:
-    with contextlib.suppress(InputError, *ENGINE_ERRORS):
-        opening.result().close()
-
-
-def _hand_over(engine: Engine | None, started: bool) -> HandedOver:
-    """Stops and closes the engine; what it measured, if it ever started."""
-    ops, flows = np.empty(0, OP_RECORD), np.empty(0, FLOW_RECORD)
-    ports = np.empty(0, PORT_RECORD)
-    if engine is None:
-        return HandedOver(EngineEnd.NEVER_STARTED, "", ops, flows, ports)
-    try:
-        if not started:
-            return HandedOver(EngineEnd.NEVER_STARTED, "", ops, flows, ports)
-        status = engine.status()
-        end = _ENDS.get(phase_of(status), EngineEnd.STOPPED)
-        engine.stop()
-        records, counters = engine.take_records(), (engine.flows(), engine.ports(), engine.rates())
-        return HandedOver(end, status.failure, records, *counters, engine.streams())
-    except ENGINE_ERRORS as error:
-        _log.exception("the engine failed while handing over")
-        return HandedOver(EngineEnd.FAILED, str(_engine_problem(error)), ops, flows, ports)
-    finally:
-        engine.close()
-
-
-_ENDS: Final = {EnginePhase.DONE: EngineEnd.DONE, EnginePhase.FAILED: EngineEnd.FAILED}

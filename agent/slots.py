@@ -6,10 +6,13 @@ Starts and ends slots; what a slot does is service.py's. Slot 0 is the agent its
 from __future__ import annotations
 
 import asyncio
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
+from etloop.contract.protocol.machine import advance
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from etloop.contract.base.errors import ExitCode
 
@@ -34,58 +37,96 @@ class Slot(Protocol):
         """Closes what is open."""
 
 
+class SlotState(Enum):
+    """Where a slot stands."""
+
+    OPEN = auto()
+    """It waits for a run or has one, as its life says."""
+    ENDING = auto()
+    """It was told to end, and says goodbye."""
+    ENDED = auto()
+
+
+class SlotEvent(Enum):
+    """What moves it on."""
+
+    STOPPED = auto()
+    ENDED = auto()
+
+
+SLOT_TRANSITIONS: Final[Mapping[SlotState, Mapping[SlotEvent, SlotState]]] = {
+    SlotState.OPEN: {SlotEvent.STOPPED: SlotState.ENDING, SlotEvent.ENDED: SlotState.ENDED},
+    # A second reason to stop does not cut the goodbye short.
+    SlotState.ENDING: {SlotEvent.STOPPED: SlotState.ENDING, SlotEvent.ENDED: SlotState.ENDED},
+    SlotState.ENDED: {},
+}
+
+
+class _Open:
+    """A slot and the task that it lives in."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.state = SlotState.OPEN
+        self._stops: list[str] = []
+        self.task = asyncio.create_task(self._live())
+
+    def stop(self, reason: str) -> None:
+        """Gives it a reason to end."""
+        self._advance(SlotEvent.STOPPED)
+        self._stops.append(reason)
+
+    async def _live(self) -> ExitCode:
+        try:
+            try:
+                return await self.slot.live(self._stops)
+            finally:
+                await self.slot.end()
+        finally:
+            self._advance(SlotEvent.ENDED)
+
+    def _advance(self, event: SlotEvent) -> None:
+        self.state = advance("slot", SLOT_TRANSITIONS, self.state, event)
+
+
 class Slots:
     """The slots of one agent process. `once`: one run, so one slot."""
 
     def __init__(self, open_slot: Callable[[int], Slot], once: bool) -> None:
         self._open_slot = open_slot
         self._once = once
-        self._slots: dict[int, Slot] = {}
-        self._tasks: dict[int, asyncio.Task[ExitCode]] = {}
-        self._stops: dict[int, list[str]] = {}
+        self._slots: dict[int, _Open] = {}
 
     async def live(self, stops: list[str]) -> ExitCode:
         """Lives until slot 0 has ended, and returns its exit code."""
-        self._open(0)
-        first = self._tasks[0]
+        first = self._slots[0] = _Open(self._open_slot(0))
         try:
-            while not first.done():
+            while first.state is not SlotState.ENDED:
                 while stops:
-                    reason = stops.pop()
-                    for reasons in self._stops.values():
-                        reasons.append(reason)
-                self._balance()
-                await asyncio.wait([first], timeout=_LOOK_S)
-            return first.result()
+                    self._stop_all(stops.pop())
+                self._balance(first)
+                await asyncio.wait([first.task], timeout=_LOOK_S)
+            return await first.task
         finally:
-            await self._end()
+            self._stop_all("the agent ends")
+            tasks = [one.task for one in self._slots.values()]
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _open(self, number: int) -> None:
-        slot = self._open_slot(number)
-        self._slots[number] = slot
-        self._stops[number] = []
-        self._tasks[number] = asyncio.create_task(self._live(number, slot))
-
-    async def _live(self, number: int, slot: Slot) -> ExitCode:
-        try:
-            return await slot.live(self._stops[number])
-        finally:
-            await slot.end()
-
-    def _balance(self) -> None:
-        for number in [number for number, task in self._tasks.items() if number and task.done()]:
-            task = self._tasks.pop(number)
-            del self._slots[number], self._stops[number]
-            task.result()  # A slot that broke is a bug of ours, and must not go unseen.
-        offered = 1 if self._once else self._slots[0].slots
-        idle = sorted(number for number, slot in self._slots.items() if not slot.in_run)
+    def _balance(self, first: _Open) -> None:
+        for number, one in list(self._slots.items()):
+            if one is not first and one.task.done():
+                del self._slots[number]
+                one.task.result()  # A slot that broke is a bug of ours, and must not go unseen.
+        offered = 1 if self._once else first.slot.slots
+        idle = sorted(number for number, one in self._slots.items() if not one.slot.in_run)
         if not idle and len(self._slots) < offered:
-            self._open(next(number for number in range(offered) if number not in self._slots))
+            number = next(number for number in range(offered) if number not in self._slots)
+            self._slots[number] = _Open(self._open_slot(number))
         for number in idle[1:]:
-            if not self._stops[number]:
-                self._stops[number].append("not needed any more")
+            if self._slots[number].state is SlotState.OPEN:
+                self._slots[number].stop("not needed any more")
 
-    async def _end(self) -> None:
-        for reasons in self._stops.values():
-            reasons.append("the agent ends")
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+    def _stop_all(self, reason: str) -> None:
+        for one in self._slots.values():
+            if one.state is not SlotState.ENDED:
+                one.stop(reason)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from etloop.controller.plan.report import PlanReport as PlanReport
     from etloop.controller.rack.client.blocking import BlockingRack as BlockingRack
     from etloop.controller.rack.client.client import RackClient as RackClient
-    from etloop.runtime.broker_settings import BrokerSettings as BrokerSettings
     from etloop.results.schema.summary import Summary as Summary
     from etloop.results.store.run_dir import Run as Run
+    from etloop.runtime.broker_settings import BrokerSettings as BrokerSettings
     from etloop.workload.lint.report import LintReport as LintReport
     from etloop.workload.trace.settings import DependencyPolicy as DependencyPolicy
     from etloop.workload.trace.settings import SizeUnit as SizeUnit
