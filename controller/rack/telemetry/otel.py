@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from collections import deque
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
@@ -37,6 +38,14 @@ _EXPORT_S: Final = 10.0
 _FAREWELL_S: Final = 2.0
 
 
+class _Exports(Enum):
+    """What became of the last export, as the log says it."""
+
+    UNTRIED = ""
+    ARRIVE = "figures are pushed"
+    FAIL = "figures cannot be pushed"
+
+
 class OtelGateway:
     """Pushes until it is cancelled, and once more on the way out."""
 
@@ -60,8 +69,7 @@ class OtelGateway:
         self._ended: deque[EndedJob] = deque(maxlen=_MOST_ENDED)
         self._subscription = rack.subscribe()
         """From before the controller serves: what an earlier one left unfinished ends first of all."""
-        self._arrives: bool | None = None
-        """Whether the last export succeeded; None before the first."""
+        self._exports = _Exports.UNTRIED
 
     async def live(self) -> None:
         """See `Gateway`."""
@@ -105,12 +113,11 @@ class OtelGateway:
         finally:
             # Wakes a thread that waits to try again: at the end nobody waits for it.
             exporter.shutdown()
-        arrives = result is MetricExportResult.SUCCESS
-        if arrives:
+        exports = _Exports.ARRIVE if result is MetricExportResult.SUCCESS else _Exports.FAIL
+        if exports is _Exports.ARRIVE:
             for each in ended:
                 with contextlib.suppress(ValueError):  # It made room for others meanwhile.
                     self._ended.remove(each)
-        if arrives is not self._arrives:
-            self._arrives = arrives
-            event = "figures are pushed" if arrives else "figures cannot be pushed"
-            self._log.rack(event, to=self._config.endpoint)
+        if exports is not self._exports:
+            self._exports = exports
+            self._log.rack(exports.value, to=self._config.endpoint)
