@@ -24,8 +24,8 @@ from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState
 from etloop.runtime.broker_connection import broker_connection, tls_context
 from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
 from etloop.runtime.clock import wall_time_text
-from etloop.runtime.own_version import etloop_version
 from etloop.runtime.task_shutdown import end, is_ending
+from etloop.runtime.version import installed_version
 
 if TYPE_CHECKING:
     import argparse
@@ -115,7 +115,7 @@ async def presence_published(settings: PresenceSettings | None, name: str) -> As
         ProcessState.ALIVE,
         socket.gethostname(),
         os.getpid(),
-        etloop_version(),
+        installed_version(),
         wall_time_text(),
     )
     publishing = asyncio.create_task(_keep_published(settings, alive))

@@ -57,8 +57,8 @@ from etloop.controller.rack.store.job_store import StoreFailed
 from etloop.runtime.broker_connection import broker_connection, properties_of
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.mqtt_version import MqttVersion
-from etloop.runtime.own_version import etloop_version
 from etloop.runtime.task_shutdown import end, is_ending
+from etloop.runtime.version import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -173,7 +173,7 @@ class MqttGateway:
     def _connection(
         self, *, last: bool = False
     ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
-        lost = encode(ControllerStatus(FORMAT, RackStatus.LOST, etloop_version()), ContentType.JSON)
+        lost = encode(ControllerStatus(FORMAT, RackStatus.LOST, installed_version()), ContentType.JSON)
         return broker_connection(
             self._settings.broker,
             f"etloop-controller-{self._settings.rack}" + ("-last" if last else ""),
@@ -374,7 +374,7 @@ class MqttGateway:
 
     async def _publish_state(self, client: aiomqtt.Client, status: RackStatus) -> None:
         await self._publish(
-            client, self._topics.controller_status, ControllerStatus(FORMAT, status, etloop_version())
+            client, self._topics.controller_status, ControllerStatus(FORMAT, status, installed_version())
         )
 
     async def _publish_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:

@@ -19,7 +19,7 @@ from etloop.controller.rack.events import JobChanged
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.telemetry.otel_points import EndedJob, metrics_data
 from etloop.runtime.clock import wall_ns
-from etloop.runtime.own_version import etloop_version
+from etloop.runtime.version import installed_version
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
@@ -99,7 +99,7 @@ class OtelGateway:
     async def _push(self, within_s: float) -> None:
         ended = tuple(self._ended)
         figures = metrics_data(
-            self._collector.collect(), ended, self._rack_name, etloop_version(), self._began_ns, wall_ns()
+            self._collector.collect(), ended, self._rack_name, installed_version(), self._began_ns, wall_ns()
         )
         ca_file = self._config.ca_file
         exporter = OTLPMetricExporter(
