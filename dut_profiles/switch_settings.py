@@ -1,21 +1,22 @@
 """A switch's profile -> settings of the switch model, for the twin and the soft switch.
 
 Decides what of a profile the model can stand for, and refuses the rest by name. Where a profile is silent, the model's
-plainest behaviour is taken and said. Which ports are attached to what is the topology's business.
+plainest behaviour is taken and said. Ports are the topology's business; of the buffer they share what the device shares.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.model.switch_presets import FLOWLET_GAP_NS, LATENCY_NS, PAUSE_QUANTA, SEED
 from etloop.contract.model.topology import (
     PRIORITIES,
     LoadBalancing,
     Marking,
     PriorityGroup,
-    SwitchPort,
+    SettingsOrigin,
     SwitchQueue,
     SwitchSettings,
     Trimming,
@@ -23,18 +24,27 @@ from etloop.contract.model.topology import (
     WatchdogAction,
 )
 from etloop.dut_profiles.model.findings import where
-from etloop.dut_profiles.model.profile import BalancingMode, DutKind, MarkingPoint, Scheduler
+from etloop.dut_profiles.model.profile import (
+    BalancingMode,
+    DutKind,
+    ForwardingMode,
+    MarkingPoint,
+    Scheduler,
+)
 from etloop.dut_profiles.model.profile import WatchdogAction as StatedAction
-from etloop.dut_profiles.rules.buffers import CABLE_NS_PER_METRE
-from etloop.dut_profiles.rules.contradictions import LONGEST_PAUSE_QUANTA
+from etloop.dut_profiles.model.stated import Stated
+from etloop.dut_profiles.model.stated_text import value_text
+from etloop.dut_profiles.reading.catalogue import find_profile, is_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from fractions import Fraction
+    from pathlib import Path
 
-    from etloop.dut_profiles.model.profile import DutProfile
+    from etloop.contract.model.topology import SwitchPort
+    from etloop.dut_profiles.model.profile import DutProfile, Pool
     from etloop.dut_profiles.model.profile import PriorityGroup as StatedGroup
     from etloop.dut_profiles.model.profile import Queue as StatedQueue
-    from etloop.dut_profiles.model.stated import Stated
 
 T = TypeVar("T")
 
@@ -43,28 +53,58 @@ _BALANCING: Final = {
     BalancingMode.SPRAY: LoadBalancing.SPRAY,
     BalancingMode.FLOWLET: LoadBalancing.FLOWLET,
 }
-DEFAULT_FLOWLET_GAP_NS: Final = 10_000
+_INGRESS: Final = "ingress"
+"""How names of pools begin that arriving packets are accounted to (SONiC's `ingress_lossless_pool`)."""
+_LOSSLESS: Final = "lossless"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelledSwitch:
-    """Settings, and what had to be assumed for them."""
+    """What a profile says of a switch, for any ports of it."""
 
-    settings: SwitchSettings
-    assumed: tuple[str, ...]
-    """Paths of values that the profile does not state, with what was taken."""
+    origin: SettingsOrigin
+    _settings: SwitchSettings
+    """Without a name, ports and a buffer."""
+    _memory: _Memory
+
+    def settings(self, name: str, ports: tuple[SwitchPort, ...]) -> SwitchSettings:
+        """Return the settings of a switch with these ports (at least one), and with the pools that the device has."""
+        named = replace(self._settings, name=name, ports=ports)
+        shared_bytes = self._memory.shared_bytes(len(ports))
+        return replace(named, buffer_bytes=max(shared_bytes, 0) + named.set_aside_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """How the buffer is divided. A pool holds reserves and what is shared (SAI_BUFFER_POOL_ATTR_SHARED_SIZE)."""
+
+    pool_bytes: int
+    reserved_bytes: int
+    """Of one port."""
+    own_headroom_bytes: int
+    """Of one port, where it is taken from the pool."""
+    device_ports: int
+    """As the device is configured, without further breakouts; 0 if nobody says."""
+
+    def shared_bytes(self, ports: int) -> int:
+        """Return what is shared. What the device keeps for ports that the topology does not use is not."""
+        return self.pool_bytes - max(ports, self.device_ports) * (
+            self.reserved_bytes + self.own_headroom_bytes
+        )
 
 
 class _Taking:
-    """Takes values out of a profile, and keeps what is missing and what was assumed."""
+    """Takes values out of a profile, and keeps what was taken, what is missing and what holds instead."""
 
     def __init__(self, profile: DutProfile) -> None:
         self.profile = profile
         self.problems: list[Problem] = []
-        self.assumed: list[str] = []
+        self.stated: list[str] = []
+        self.defaults: list[str] = []
+        self.left_out: list[str] = []
 
     def needed(self, path: str, stated: Stated[T], stand_in: T) -> T:
-        value = stated.value
+        value = self._taken(path, stated)
         if value is None:
             self.problems.append(
                 Problem(f"{self.profile.name}: {path}", "is not stated", "state it; the model needs it")
@@ -73,19 +113,28 @@ class _Taking:
         return value
 
     def given(self, path: str, stated: Stated[T], otherwise: T) -> T:
-        value = stated.value
+        value = self._taken(path, stated)
         if value is None:
-            self.assumed.append(f"{path}: {otherwise}")
+            self.defaults.append(f"{_key(path)}: {value_text(path, otherwise)}")
             return otherwise
         return value
 
+    def optional(self, path: str, stated: Stated[T]) -> T | None:
+        """A value that the model does without where it is not stated."""
+        return self._taken(path, stated)
+
+    def leave_out(self, path: str, stated: Stated[T]) -> None:
+        """Notes what the profile states and the model does not have."""
+        if stated.value is not None:
+            self.left_out.append(f"{_key(path)}: {value_text(path, stated.value)}")
+
     def refuse(self, path: str, stated: Stated[T], what: str, remedy: str) -> None:
-        self.problems.append(Problem(where(stated, f"{self.profile.name}: {path}"), what, remedy))
+        self.problems.append(Problem(where(stated, f"{self.profile.name}: {_key(path)}"), what, remedy))
 
     def alpha_log2(self, path: str, stated: Stated[Fraction]) -> int:
-        alpha = stated.value
+        alpha = self._taken(path, stated)
         if alpha is None:
-            self.assumed.append(f"{path}: 1")
+            self.defaults.append(f"{path}: 1")
             return 0
         log2 = alpha.numerator.bit_length() - alpha.denominator.bit_length()
         power_of_two = alpha == (1 << log2 if log2 >= 0 else 1) and log2 >= 0
@@ -95,15 +144,29 @@ class _Taking:
             )
         return log2
 
+    def _taken(self, path: str, stated: Stated[T]) -> T | None:
+        if stated.value is not None:
+            self.stated.append(f"{_key(path)}: {value_text(path, stated.value)}")
+        return stated.value
 
-def switch_settings(profile: DutProfile, seed: int = 1) -> ModelledSwitch:
-    """The model of a switch; its first group of ports is what it has, without breakouts.
+
+def device_finder(directory: Path) -> Callable[[str], ModelledSwitch]:
+    """Return a finder of modelled switches by the name or path of a profile; paths are relative to `directory`."""
+
+    def find(name_or_path: str) -> ModelledSwitch:
+        found = str(directory / name_or_path) if is_path(name_or_path) else name_or_path
+        return modelled_switch(find_profile(found))
+
+    return find
+
+
+def modelled_switch(profile: DutProfile) -> ModelledSwitch:
+    """Return the model of a switch.
 
     Raises `ConfigError` with every value that the model needs and the profile lacks, or that it cannot stand for.
     """
-    if profile.kind is not DutKind.SWITCH or not profile.ports:
-        what = "is no switch" if profile.kind is not DutKind.SWITCH else "states no ports"
-        raise ConfigError(Problem(profile.name, what, "name the profile of a switch with its ports"))
+    if profile.kind is not DutKind.SWITCH:
+        raise ConfigError(Problem(profile.name, "is no switch", "name the profile of a switch"))
     taking = _Taking(profile)
     maps = profile.maps
     identity = tuple(range(PRIORITIES))
@@ -112,10 +175,13 @@ def switch_settings(profile: DutProfile, seed: int = 1) -> ModelledSwitch:
         taking.refuse(
             "balancing.mode", profile.balancing.mode, f"{mode} cannot be modelled", "model spray instead"
         )
+    gap_ns = FLOWLET_GAP_NS
+    if mode is BalancingMode.FLOWLET:
+        gap_ns = taking.given("balancing.flowlet_gap_ns", profile.balancing.flowlet_gap_ns, FLOWLET_GAP_NS)
     settings = SwitchSettings(
         name=profile.name,
-        ports=_ports(profile, taking),
-        buffer_bytes=taking.needed("buffer.total", profile.buffer.total_bytes, 0),
+        ports=(),
+        buffer_bytes=0,
         dscp_to_class=_within(taking, "maps.dscp_to_class", maps.dscp_to_class, (0,) * 64),
         class_to_queue=_within(taking, "maps.class_to_queue", maps.class_to_queue, identity),
         class_to_group=_within(taking, "maps.class_to_group", maps.class_to_group, identity),
@@ -124,33 +190,76 @@ def switch_settings(profile: DutProfile, seed: int = 1) -> ModelledSwitch:
         groups=tuple(_group(profile.group(number), taking) for number in range(PRIORITIES)),
         queues=tuple(_queue(profile.queue(number), taking) for number in range(PRIORITIES)),
         pfc=bool(taking.needed("pfc.priorities", profile.pfc.priorities, ())),
-        pause_quanta=LONGEST_PAUSE_QUANTA,
+        pause_quanta=PAUSE_QUANTA,
         watchdog=_watchdog(profile, taking),
-        latency_ns=taking.given("latency.port_to_port", profile.latency.port_to_port_ns, 0),
+        latency_ns=taking.given("latency.port_to_port_ns", profile.latency.port_to_port_ns, LATENCY_NS),
         balancing=_BALANCING.get(mode, LoadBalancing.ECMP),
-        flowlet_gap_ns=profile.balancing.flowlet_gap_ns.value or DEFAULT_FLOWLET_GAP_NS,
+        flowlet_gap_ns=gap_ns,
         trimming=_trimming(profile, taking),
-        seed=seed,
+        seed=SEED,
     )
-    if not taking.problems and settings.set_aside_bytes >= settings.buffer_bytes:
+    if profile.latency.mode.value is ForwardingMode.CUT_THROUGH:
+        taking.leave_out("latency.mode", profile.latency.mode)
+    pool = _ingress_pool(profile, taking)
+    headroom_pool_bytes = _headroom_pool(profile, pool, taking)
+    settings = replace(settings, headroom_pool_bytes=headroom_pool_bytes)
+    memory = _memory(profile, settings, pool, taking)
+    if not taking.problems and memory.shared_bytes(1) <= 0:
         what = "reserves and headroom of all ports leave nothing of the buffer to share"
         taking.refuse(
             "buffer.total", profile.buffer.total_bytes, what, "describe fewer ports, or less headroom"
         )
     if taking.problems:
         raise ConfigError(*taking.problems)
-    if profile.buffer.headroom_bytes.best is not None:
-        taking.assumed.append("buffer.headroom: set aside for every port, not shared between ports")
-    return ModelledSwitch(settings, tuple(taking.assumed))
+    origin = SettingsOrigin(
+        profile.name,
+        tuple(taking.stated),
+        tuple(taking.defaults),
+        tuple(taking.left_out),
+        (),
+        _most_ports(profile),
+    )
+    return ModelledSwitch(origin, replace(settings, origin=origin), memory)
 
 
-def _ports(profile: DutProfile, taking: _Taking) -> tuple[SwitchPort, ...]:
-    ports = profile.ports[0]
-    path = f"ports[{ports.name}]"
-    count = taking.needed(f"{path}.count", ports.count, 1)
-    speed_bps = taking.needed(f"{path}.speed", ports.speed_bps, 1)
-    delay_ns = CABLE_NS_PER_METRE * taking.given(f"{path}.cable_metres", ports.cable_metres, 0)
-    return tuple(SwitchPort(f"{ports.name}{number}", speed_bps, delay_ns) for number in range(count))
+def _most_ports(profile: DutProfile) -> int | None:
+    """How many ports it has, split as far as they may be; None where nothing is stated."""
+    counts = [
+        (ports.count.value or 0) * max((each.count for each in ports.breakouts.value or ()), default=1)
+        for ports in profile.ports
+    ]
+    return sum(counts) or None
+
+
+def _ingress_pool(profile: DutProfile, taking: _Taking) -> Pool | None:
+    """The pool that the model's one stands for: of those for arriving packets the one for lossless traffic, or the only one."""
+    arriving = [pool for pool in profile.buffer.pools if pool.name.startswith(_INGRESS)]
+    chosen = next((pool for pool in arriving if _LOSSLESS in pool.name), arriving[0] if arriving else None)
+    if chosen is not None and chosen.size_bytes.value is None:
+        chosen = None
+    for pool in profile.buffer.pools:
+        if pool is not chosen:
+            taking.leave_out(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes)
+    return chosen
+
+
+def _headroom_pool(profile: DutProfile, pool: Pool | None, taking: _Taking) -> int | None:
+    if pool is not None and pool.headroom_bytes.value is not None:
+        return taking.optional(f"buffer.pools[{pool.name}].headroom_bytes", pool.headroom_bytes)
+    return taking.optional("buffer.headroom_bytes", profile.buffer.headroom_bytes)
+
+
+def _memory(profile: DutProfile, settings: SwitchSettings, pool: Pool | None, taking: _Taking) -> _Memory:
+    reserved = sum(group.reserved_bytes for group in settings.groups)
+    own = sum(group.headroom_bytes for group in settings.groups if group.lossless)
+    device_ports = sum(ports.count.value or 0 for ports in profile.ports)
+    if pool is not None:
+        size_bytes = taking.needed(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes, 0)
+        return _Memory(size_bytes, reserved, 0, device_ports)
+    total_bytes = taking.needed("buffer.total_bytes", profile.buffer.total_bytes, 0)
+    if settings.headroom_pool_bytes is not None:
+        return _Memory(total_bytes - settings.headroom_pool_bytes, reserved, 0, device_ports)
+    return _Memory(total_bytes, reserved, own, device_ports)
 
 
 def _within(
@@ -171,12 +280,17 @@ def _group(group: StatedGroup, taking: _Taking) -> PriorityGroup:
         taking.refuse(
             f"{path}.xoff", group.xoff_bytes, what, "state alpha: the model's thresholds are dynamic"
         )
+    taking.leave_out(f"{path}.xon_bytes", group.xon_bytes)
+    headroom_bytes = resume_offset_bytes = 0
+    if lossless:
+        headroom_bytes = taking.needed(f"{path}.headroom_bytes", group.headroom_bytes, 0)
+        resume_offset_bytes = taking.given(f"{path}.xon_offset_bytes", group.xon_offset_bytes, 0)
     return PriorityGroup(
         lossless=lossless,
-        reserved_bytes=taking.given(f"{path}.reserved", group.reserved_bytes, 0),
+        reserved_bytes=taking.given(f"{path}.reserved_bytes", group.reserved_bytes, 0),
         alpha_log2=taking.alpha_log2(f"{path}.alpha", group.alpha),
-        headroom_bytes=taking.needed(f"{path}.headroom", group.headroom_bytes, 0) if lossless else 0,
-        resume_offset_bytes=taking.given(f"{path}.xon_offset", group.xon_offset_bytes, 0) if lossless else 0,
+        headroom_bytes=headroom_bytes,
+        resume_offset_bytes=resume_offset_bytes,
     )
 
 
@@ -185,9 +299,9 @@ def _queue(queue: StatedQueue, taking: _Taking) -> SwitchQueue:
     marking = None
     if taking.given(f"{path}.ecn.enabled", ecn.enabled, False):
         marking = Marking(
-            kmin_bytes=taking.needed(f"{path}.ecn.kmin", ecn.kmin_bytes, 0),
-            kmax_bytes=taking.needed(f"{path}.ecn.kmax", ecn.kmax_bytes, 0),
-            pmax_per_million=taking.needed(f"{path}.ecn.pmax", ecn.pmax_per_million, 0),
+            kmin_bytes=taking.needed(f"{path}.ecn.kmin_bytes", ecn.kmin_bytes, 0),
+            kmax_bytes=taking.needed(f"{path}.ecn.kmax_bytes", ecn.kmax_bytes, 0),
+            pmax_per_million=taking.needed(f"{path}.ecn.pmax_per_million", ecn.pmax_per_million, 0),
             at_dequeue=taking.given(f"{path}.ecn.at", ecn.at, MarkingPoint.DEQUEUE) is MarkingPoint.DEQUEUE,
         )
     strict = taking.given(f"{path}.scheduler", queue.scheduler, Scheduler.DWRR) is Scheduler.STRICT
@@ -195,26 +309,34 @@ def _queue(queue: StatedQueue, taking: _Taking) -> SwitchQueue:
         strict=strict,
         weight=1 if strict else taking.given(f"{path}.weight", queue.weight, 1),
         alpha_log2=taking.alpha_log2(f"{path}.alpha", queue.alpha),
-        reserved_bytes=taking.given(f"{path}.reserved", queue.reserved_bytes, 0),
+        reserved_bytes=taking.given(f"{path}.reserved_bytes", queue.reserved_bytes, 0),
         marking=marking,
     )
 
 
 def _watchdog(profile: DutProfile, taking: _Taking) -> Watchdog | None:
     pfc = profile.pfc
-    if not pfc.watchdog_detect_ns.value:
+    detect_ns = taking.optional("pfc.watchdog_detect_ns", pfc.watchdog_detect_ns)
+    if not detect_ns:
         return None
     action = taking.given("pfc.watchdog_action", pfc.watchdog_action, StatedAction.DROP)
     if action is StatedAction.ALERT:
         return None
-    restore_ns = taking.given("pfc.watchdog_restore", pfc.watchdog_restore_ns, pfc.watchdog_detect_ns.value)
+    restore_ns = taking.given("pfc.watchdog_restore_ns", pfc.watchdog_restore_ns, detect_ns)
     modelled = WatchdogAction.FORWARD if action is StatedAction.FORWARD else WatchdogAction.DROP
-    return Watchdog(pfc.watchdog_detect_ns.value, restore_ns, modelled)
+    return Watchdog(detect_ns, restore_ns, modelled)
 
 
 def _trimming(profile: DutProfile, taking: _Taking) -> Trimming | None:
     trimming = profile.trimming
     if not taking.given("trimming.enabled", trimming.enabled, False):
         return None
-    frame_bytes = taking.needed("trimming.size", trimming.size_bytes, 0)
+    frame_bytes = taking.needed("trimming.size_bytes", trimming.size_bytes, 0)
     return Trimming(frame_bytes, taking.needed("trimming.dscp", trimming.dscp, 0))
+
+
+def _key(path: str) -> str:
+    """A path of fields as a profile's YAML has it: without the unit of the last."""
+    for unit in ("_bytes", "_ns", "_per_million"):
+        path = path.removesuffix(unit)
+    return path

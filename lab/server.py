@@ -36,6 +36,7 @@ from etloop.contract.protocol.lab import (
     StatusRequest,
     WatchRequest,
 )
+from etloop.dut_profiles.device_topology import read_topology
 from etloop.lab.capacity import measure_capacity, open_in
 from etloop.lab.plan import LabPlan, check_capacity, plan_lab
 from etloop.lab.relay import endpoint_of, relay_from
@@ -54,7 +55,6 @@ from etloop.runtime.own_module import own_module
 from etloop.runtime.stop_signals import event_set_by_stop
 from etloop.runtime.unix_socket import listening
 from etloop.traffic.soft_switch import SoftSwitch
-from etloop.traffic.topology.topology_file import parse_topology
 
 AGENT_END_S: Final = 5
 GNMI_UP_S: Final = 40
@@ -70,7 +70,7 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
     Raises `InputError` and RuntimeError where it cannot be made, before anything was told.
     """
     order = read_order((directory / ORDER_FILE).read_bytes())
-    topology = parse_topology(order.topology.encode(), order.source)
+    topology = read_topology(order.topology.encode(), order.source)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     endpoint_of(plan.bind)
     capacity = measure_capacity(plan.mtu_bytes) if order.measure else None

@@ -126,13 +126,30 @@ class SwitchFault:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsOrigin:
+    """Where the settings of a switch come from that a device profile describes. Entries are "key: value" of the profile."""
+
+    profile: str
+    stated: tuple[str, ...]
+    """Taken from the profile."""
+    defaults: tuple[str, ...]
+    """What the profile does not state, with what holds instead."""
+    left_out: tuple[str, ...]
+    """What it states and the model does not have."""
+    overridden: tuple[str, ...]
+    """Keys of the topology file that hold instead."""
+    most_ports: int | None
+    """How many ports the device has; None: nobody says."""
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchSettings:
     """One switch. `traffic/native/switch/switch_config.h` is the same in C++."""
 
     name: str
     ports: tuple[SwitchPort, ...]
     buffer_bytes: int
-    """All of it: reserves and headroom of every port, and what is shared."""
+    """All of it: reserves and headroom of every port (or the pool for it), and what is shared."""
     dscp_to_class: tuple[int, ...]
     """64 values."""
     class_to_queue: tuple[int, ...]
@@ -158,16 +175,18 @@ class SwitchSettings:
     seed: int
     """Of the hash, of marking, of spraying and of random faults."""
     faults: tuple[SwitchFault, ...] = ()
-
-    def priority_of_dscp(self, dscp: int) -> int:
-        """The PFC priority that pauses packets with a DSCP, at whoever sends them to this switch."""
-        return self.group_to_priority[self.class_to_group[self.dscp_to_class[dscp]]]
+    headroom_pool_bytes: int | None = None
+    """What all groups of all ports take their headroom from; None: each has its own, set aside."""
+    origin: SettingsOrigin | None = None
+    """None: a preset."""
 
     @property
     def set_aside_bytes(self) -> int:
         """Reserves and headroom of all ports: what of the buffer is not shared."""
-        of_a_port = sum(group.reserved_bytes + group.lossless * group.headroom_bytes for group in self.groups)
-        return of_a_port * len(self.ports)
+        reserved = sum(group.reserved_bytes for group in self.groups)
+        own = sum(group.headroom_bytes for group in self.groups if group.lossless)
+        pool = self.headroom_pool_bytes
+        return len(self.ports) * reserved + (len(self.ports) * own if pool is None else pool)
 
 
 @dataclass(frozen=True, slots=True)

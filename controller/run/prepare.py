@@ -23,11 +23,11 @@ from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_s
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.expectation import DescribedDevice, check_device
+from etloop.dut_profiles.device_topology import read_topology
 from etloop.results.store.run_dir import INPUT_FILES
 from etloop.runtime.clock import wall_time_text
 from etloop.traffic.cc_library import library_of, read_plugin
 from etloop.traffic.congestion import of_library
-from etloop.traffic.topology.topology_file import parse_topology
 
 if TYPE_CHECKING:
     from etloop.controller.plan.job_set import JobSet
@@ -224,7 +224,7 @@ def _rig_of(content: bytes, source: str, directory: Path) -> Rig:
 
 @lru_cache(maxsize=_TEXTS_KEPT)
 def _described(content: bytes, source: str) -> DescribedDevice:
-    return DescribedDevice(parse_topology(content, source), source, content)
+    return DescribedDevice(read_topology(content, source), source, content)
 
 
 def _after_others(plan: Plan, rig: Rig, busy_threads: Mapping[str, int]) -> Plan:

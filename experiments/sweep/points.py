@@ -15,9 +15,9 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_tree import Change, changed_text
 from etloop.controller.run.prepare import InputFile
+from etloop.dut_profiles.device_topology import read_topology
 from etloop.experiments.sweep.file import LabWish, Order, Sweep
 from etloop.lab.plan import plan_lab, rig_text
-from etloop.traffic.topology.topology_file import parse_topology
 
 if TYPE_CHECKING:
     import random
@@ -159,7 +159,7 @@ def _made_rig(sweep: Sweep, topology: InputFile | None, changes: list[Change]) -
 def lab_rig(wish: LabWish, topology: bytes, source: str) -> str:
     """The rig of a lab of this topology. Raises `ConfigError` or `PlanError` where there can be none."""
     plan = plan_lab(
-        parse_topology(topology, source),
+        read_topology(topology, source),
         mtu_bytes=wish.mtu_bytes,
         addresses=wish.addresses,
         bind=wish.bind,

@@ -1,15 +1,16 @@
-"""One switch of a topology file: what may be said of it, on top of a preset. Parsing only.
+"""One switch of a topology file: what may be said of it, on top of a preset or of a device's profile. Parsing only.
 
-Decides the keys of a switch and their ranges. Defaults come from `contract.switch_presets`, for the ports that the
-switch has; which ports those are is decided by `topology_file`.
+Decides the keys of a switch and their ranges. Defaults come from `contract.model.switch_presets`, for the ports that the
+switch has, or from who knows devices; which ports those are is decided by `topology_file`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import (
     NS_PER_S,
     QuantityError,
@@ -39,9 +40,10 @@ from etloop.contract.model.topology import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from etloop.contract.base.yaml_reader import Section
+    from etloop.contract.model.topology import SettingsOrigin
 
 MOST_ALPHA_LOG2: Final = 8
 MOST_BUFFER_BYTES: Final = 1 << 40
@@ -50,20 +52,74 @@ _PRESETS: Final = {"lossless": True, "lossy": False}
 _BALANCING: Final = {way.name.lower(): way for way in LoadBalancing}
 _ACTIONS: Final = {action.name.lower(): action for action in WatchdogAction}
 _MOMENTS: Final = {"dequeue": True, "enqueue": False}
+_NOT_OF_THE_DEVICE: Final = frozenset({"name", "device", "seed", "faults"})
+"""Keys that no profile has."""
 _size = bounded(parse_bytes, 0, MOST_BUFFER_BYTES, format_bytes)
 _time = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
 _priority = integer(0, PRIORITIES - 1)
 
 
+class DeviceModel(Protocol):
+    """A device as settings of the switch model, for any ports."""
+
+    @property
+    def origin(self) -> SettingsOrigin:
+        """Which profile it is, and what of it is modelled."""
+
+    def settings(self, name: str, ports: tuple[SwitchPort, ...]) -> SwitchSettings:
+        """Return a switch of that name with these ports."""
+
+
+def no_devices(name: str) -> DeviceModel:
+    """Refuse any device, where nobody knows profiles."""
+    raise ConfigError(
+        Problem(f'profile "{name[:64]}"', "is not known here", "write preset: lossless or lossy")
+    )
+
+
+@dataclass(slots=True)
+class Devices:
+    """Where a topology's switches find what their devices are."""
+
+    find: Callable[[str], DeviceModel] = no_devices
+    """By the name or path of a profile. Raises `ConfigError`."""
+    everywhere: DeviceModel | None = None
+    """Of every switch that names neither a device nor a preset."""
+    _found: dict[str, DeviceModel] = field(default_factory=dict)
+
+    def model(self, name: str) -> DeviceModel:
+        """Return one device. Raises `ConfigError`."""
+        if name not in self._found:
+            self._found[name] = self.find(name)
+        return self._found[name]
+
+
+def read_device(section: Section, devices: Devices) -> DeviceModel | None:
+    """The device that `section` names; None without one, or after a mistake."""
+    if not section.has("device"):
+        return None
+    name = section.optional("device", words, "")
+    try:
+        return devices.model(name) if name else None
+    except ConfigError as error:
+        for problem in error.problems:
+            section.mistake("device", f"{problem.where}: {problem.what}", problem.remedy)
+        return None
+
+
 def read_switch(
-    section: Section, name: str, ports: tuple[SwitchPort, ...], seed: int, known_as: Mapping[str, int]
+    section: Section,
+    name: str,
+    ports: tuple[SwitchPort, ...],
+    seed: int,
+    known_as: Mapping[str, int],
+    devices: Devices,
 ) -> SwitchSettings:
-    """The switch that `section` describes; what it leaves out is as in its preset. `seed` holds if it states none.
+    """The switch that `section` describes; what it leaves out is as in its preset or device. `seed` holds if it states none.
 
     `known_as` gives the numbers of ports by the names that faults may use. Mistakes go to the section's file.
     """
-    lossless = section.optional("preset", one_of(_PRESETS), True)
-    settings = preset(name, ports, lossless=lossless)
+    settings = _base(section, name, ports, devices)
     maps = section.section("maps")
     pfc = section.section("pfc")
     settings = replace(
@@ -77,11 +133,12 @@ def read_switch(
         queues=_queues(section.section("queues"), settings),
         pfc=pfc.optional("enabled", yes_or_no, settings.pfc),
         pause_quanta=pfc.optional("pause_quanta", integer(1, 65535), settings.pause_quanta),
-        watchdog=_watchdog(pfc.section("watchdog")) if pfc.has("watchdog") else None,
+        watchdog=_watchdog(pfc.section("watchdog")) if pfc.has("watchdog") else settings.watchdog,
         latency_ns=section.optional("latency", _time, settings.latency_ns),
         balancing=section.optional("balancing", one_of(_BALANCING), settings.balancing),
         flowlet_gap_ns=section.optional("flowlet_gap", _time, settings.flowlet_gap_ns),
-        trimming=_trimming(section.section("trimming")) if section.has("trimming") else None,
+        trimming=_trimming(section.section("trimming")) if section.has("trimming") else settings.trimming,
+        headroom_pool_bytes=section.optional("headroom_pool", _size, settings.headroom_pool_bytes),
         seed=section.optional("seed", integer(0, 2**63 - 1), seed),
         faults=_faults(section, known_as),
     )
@@ -95,7 +152,10 @@ def read_switch(
             if pfc.has(key):
                 remedy = "remove it, or write preset: lossless, or enabled: false if that is what is meant"
                 pfc.mistake(key, "a switch without pauses has no use for it", remedy)
-    buffer_bytes = section.optional("buffer", _size, settings.set_aside_bytes + shared_bytes(ports))
+    if section.has("headroom_pool") and not any(group.lossless for group in settings.groups):
+        section.mistake("headroom_pool", "only lossless groups have headroom", "remove it")
+    usual_bytes = settings.buffer_bytes if settings.origin else settings.set_aside_bytes + shared_bytes(ports)
+    buffer_bytes = section.optional("buffer", _size, usual_bytes)
     if buffer_bytes < settings.set_aside_bytes:
         what = (
             f"{format_bytes(buffer_bytes)} is less than the {format_bytes(settings.set_aside_bytes)} that the reserves and "
@@ -105,6 +165,20 @@ def read_switch(
     for part in (maps, pfc, section):
         part.close()
     return replace(settings, buffer_bytes=buffer_bytes)
+
+
+def _base(section: Section, name: str, ports: tuple[SwitchPort, ...], devices: Devices) -> SwitchSettings:
+    """The switch before what the file says of it itself."""
+    lossless = section.optional("preset", one_of(_PRESETS), True)
+    device = read_device(section, devices)
+    if section.has("device") and section.has("preset"):
+        section.mistake("device", "a switch is as its device or as its preset", "remove one of the two")
+    if device is None and not section.has("device") and not section.has("preset"):
+        device = devices.everywhere
+    if device is None:
+        return preset(name, ports, lossless=lossless)
+    overridden = tuple(key for key in section.entry_names() if key not in _NOT_OF_THE_DEVICE)
+    return replace(device.settings(name, ports), origin=replace(device.origin, overridden=overridden))
 
 
 def _map(maps: Section, key: str, default: tuple[int, ...]) -> tuple[int, ...]:

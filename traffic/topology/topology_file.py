@@ -1,7 +1,7 @@
 """`topology.yaml`: switches, the links between them, and the rig's ports on them.
 
 Decides what a topology file may say: a single switch, a leaf-spine or a rail network by a few numbers, or switches and
-links one by one. What may be said of a switch is decided by `topology_switch`; ways through the network are found by
+links one by one, and which device the switches are. What may be said of a switch is decided by `topology_switch`; ways through the network are found by
 `traffic.routes`. Whether the rig has the ports that are attached here is known only beside a rig file.
 """
 
@@ -39,10 +39,12 @@ from etloop.contract.model.topology import (
     Topology,
 )
 from etloop.traffic.topology.routes import islands
-from etloop.traffic.topology.switch_file import read_switch
+from etloop.traffic.topology.switch_file import Devices, no_devices, read_device, read_switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from etloop.traffic.topology.switch_file import DeviceModel
 
 DEFAULT_DELAY_NS: Final = 100
 """Twenty metres of cable."""
@@ -93,8 +95,17 @@ class _Draft:
         self.attachments.append(Attachment(rig_port, end, rail=rail))
 
 
-def parse_topology(text: bytes, source: str) -> Topology:
-    """The topology of a YAML text. `source` names the file in messages. Raises `ConfigError` with all its mistakes."""
+def parse_topology(
+    text: bytes,
+    source: str,
+    find_device: Callable[[str], DeviceModel] = no_devices,
+    device: DeviceModel | None = None,
+) -> Topology:
+    """The topology of a YAML text. `source` names the file in messages. Raises `ConfigError` with all its mistakes.
+
+    `find_device` gives the models of profiles that the file names. `device` is that of all switches which name neither one
+    nor a preset; without it, the file's own `device` is.
+    """
     file = ConfigFile(source)
     top = read_document(text, file)
     given = [kind for kind in _KINDS if top.has(kind)]
@@ -111,7 +122,11 @@ def parse_topology(text: bytes, source: str) -> Topology:
     for kind in given:
         readers[kind]()
     file_wide = top.optional("seed", integer(0, 2**62), SEED)
-    switches = _read_switches(draft, file, file_wide)
+    devices = Devices(find_device)
+    of_file = read_device(top, devices)
+    devices.everywhere = device or of_file
+    switches = _read_switches(draft, file, file_wide, devices)
+    _refuse_unused(devices.everywhere, switches, file)
     outages = _read_outages(top, draft)
     top.close()
     _refuse_odd_shapes(top, draft)
@@ -240,7 +255,18 @@ def _read_end(
     return draft.add_port(number[switch], port, rate_bps, delay_ns)
 
 
-def _read_switches(draft: _Draft, file: ConfigFile, seed: int) -> tuple[SwitchSettings, ...]:
+def _refuse_unused(
+    device: DeviceModel | None, switches: tuple[SwitchSettings, ...], file: ConfigFile
+) -> None:
+    profiles = {settings.origin.profile for settings in switches if settings.origin is not None}
+    if device is not None and switches and device.origin.profile not in profiles:
+        what = f"no switch is {device.origin.profile}: each names a device or a preset of its own"
+        file.mistake(None, "", what, "leave one of the two out")
+
+
+def _read_switches(
+    draft: _Draft, file: ConfigFile, seed: int, devices: Devices
+) -> tuple[SwitchSettings, ...]:
     """All switches of the draft. One section may describe many; what is wrong with it is told once."""
     if len(draft.names) > MOST_SWITCHES:
         file.mistake(None, "", f"{len(draft.names)} switches", f"describe at most {MOST_SWITCHES}")
@@ -259,7 +285,7 @@ def _read_switches(draft: _Draft, file: ConfigFile, seed: int) -> tuple[SwitchSe
         if draft.one_by_one:
             again.has("name")
         # Switches that hash alike would all make the same choice (polarisation).
-        found.append(read_switch(again, name, ports, seed + index, draft.known_as[index]))
+        found.append(read_switch(again, name, ports, seed + index, draft.known_as[index], devices))
         file.problems += [problem for problem in here.problems if problem not in known_problems]
         known_problems.update(here.problems)
     return tuple(found)

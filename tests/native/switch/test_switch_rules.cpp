@@ -218,6 +218,38 @@ void headroom_holds_what_it_says_to_the_frame() {
   }
 }
 
+// A pool of headroom: no group has more than its own, all together have no more than the pool, and what leaves gives it back.
+void headroom_of_a_pool_is_shared_by_all_ports() {
+  SwitchConfig config = config_of(4);
+  lossless(config, 12 * kFrame);
+  config.headroom_pool_bytes = 20 * kFrame;
+  config.buffer_bytes = 40 * kFrame;  // four ports' own headroom would not even fit
+  CHECK(validate(config).empty());
+  CHECK_EQ(set_aside_bytes(config), 20 * kFrame);
+  Bench bench(config);
+  const auto fill = [&](Nanos at_ns) {
+    hold(bench, 0);
+    for (const size_t port : {size_t{1}, size_t{2}, size_t{3}}) {
+      for (int i = 0; i < 100; ++i) bench.model.on_frame(port, frame_to(0), at_ns);
+    }
+    const SwitchCounters counters = bench.model.counters(at_ns);
+    CHECK_EQ(counters.ports[1].groups[3].headroom_bytes, 12 * kFrame);
+    CHECK_EQ(counters.ports[2].groups[3].headroom_bytes, 8 * kFrame);
+    CHECK_EQ(counters.ports[3].groups[3].headroom_bytes, 0);
+    CHECK(counters.ports[3].groups[3].dropped_packets > 90);
+  };
+  fill(0);
+  let_go(bench, 0, 1000);
+  for (const size_t port : {size_t{1}, size_t{2}}) {
+    CHECK_EQ(bench.model.counters(bench.now).ports[port].groups[3].current_bytes, 0);
+  }
+  fill(bench.now);
+  config.headroom_pool_bytes = 41 * kFrame;
+  CHECK(validate(config).find("reserves and headroom") != std::string::npos);
+  config.headroom_pool_bytes = -2;
+  CHECK(validate(config).find("headroom_pool_bytes") != std::string::npos);
+}
+
 // Xoff once the group touches its threshold and not a frame earlier; xon once it is the offset below, and headroom empty.
 void xoff_and_xon_leave_at_their_thresholds() {
   SwitchConfig config = config_of(3);
@@ -417,6 +449,7 @@ int main() {
   a_reserve_is_kept_for_its_port();
   a_queue_has_what_is_reserved_for_it();
   headroom_holds_what_it_says_to_the_frame();
+  headroom_of_a_pool_is_shared_by_all_ports();
   xoff_and_xon_leave_at_their_thresholds();
   a_threshold_that_is_touched_pauses();
   a_pause_is_said_again_while_it_lasts();

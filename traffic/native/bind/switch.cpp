@@ -97,6 +97,9 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
     config.ports.push_back({read_value<int64_t>(port, "rate_bps"), read_value<int64_t>(port, "delay_ns")});
   }
   config.buffer_bytes = read_value<int64_t>(settings, "buffer_bytes");
+  if (const nb::object pool = nb::getattr(settings, "headroom_pool_bytes"); !pool.is_none()) {
+    config.headroom_pool_bytes = read_value<int64_t>(settings, "headroom_pool_bytes");
+  }
   config.dscp_to_class = read_map<64>(settings, "dscp_to_class");
   config.class_to_queue = read_map<kPriorities>(settings, "class_to_queue");
   config.class_to_group = read_map<kPriorities>(settings, "class_to_group");

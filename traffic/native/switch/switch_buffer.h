@@ -2,7 +2,7 @@
 //
 // Every packet is counted twice, as in SAI: against the priority group it came in by and the queue it goes out by. A
 // priority group fills its reserve, then the shared buffer up to a threshold that shrinks as the shared buffer fills
-// (dynamic threshold, Choudhury and Hahne 1998), then, if lossless, its headroom. A queue of lossy traffic is limited
+// (dynamic threshold, Choudhury and Hahne 1998), then, if lossless, its headroom, which may be of a pool of all. A queue of lossy traffic is limited
 // likewise. Model compared with alibaba-edu/High-Precision-Congestion-Control:simulation/src/point-to-point/model/switch-mmu.cc.
 #pragma once
 
@@ -59,6 +59,7 @@ class SwitchBuffer {
   std::vector<LaneUse> lanes_;  // by port, by number
   int64_t shared_bytes_;  // what is left beside reserves and headroom
   int64_t shared_used_bytes_ = 0;
+  int64_t headroom_left_bytes_;  // of the pool that all groups take theirs from
   int64_t used_bytes_ = 0;
   int64_t watermark_bytes_ = 0;
 };
@@ -102,11 +103,13 @@ inline Admission SwitchBuffer::admit(size_t in_port, size_t group, size_t out_po
   const bool fits = wanted == 0 || (before + wanted <= group_threshold_bytes(group) && wanted <= free_shared_bytes());
   if (!fits) {
     if (!rule.lossless || in.headroom_bytes + bytes > rule.headroom_bytes) return Admission::group_full;
+    if (bytes > headroom_left_bytes_) return Admission::group_full;
     into_headroom = bytes;
   }
   if (!rule.lossless && out.queue_bytes + bytes > queue_threshold_bytes(queue)) return Admission::queue_full;
   in.group_bytes += bytes;
   in.headroom_bytes += into_headroom;
+  headroom_left_bytes_ -= into_headroom;
   in.headroom_watermark_bytes = std::max(in.headroom_watermark_bytes, in.headroom_bytes);
   out.queue_bytes += bytes;
   out.queue_watermark_bytes = std::max(out.queue_watermark_bytes, out.queue_bytes);
@@ -120,7 +123,9 @@ inline void SwitchBuffer::release(size_t in_port, size_t group, size_t out_port,
   LaneUse& in = lane(in_port, group);
   const int64_t before = group_shared(in_port, group);
   // Headroom is given back first, whichever packet leaves: what stays takes the place of what left.
-  in.headroom_bytes -= std::min(in.headroom_bytes, bytes);
+  const int64_t given_back = std::min(in.headroom_bytes, bytes);
+  in.headroom_bytes -= given_back;
+  headroom_left_bytes_ += given_back;
   in.group_bytes -= bytes;
   lane(out_port, queue).queue_bytes -= bytes;
   used_bytes_ -= bytes;

@@ -61,6 +61,17 @@ std::string check_maps(const SwitchConfig& config) {
 
 }  // namespace
 
+int64_t set_aside_bytes(const SwitchConfig& config) {
+  int64_t reserved = 0;
+  int64_t headroom = 0;
+  for (const PriorityGroupConfig& group : config.groups) {
+    reserved += group.reserved_bytes;
+    if (group.lossless) headroom += group.headroom_bytes;
+  }
+  const auto ports = static_cast<int64_t>(config.ports.size());
+  return ports * reserved + (config.headroom_pool_bytes >= 0 ? config.headroom_pool_bytes : ports * headroom);
+}
+
 std::string validate(const SwitchConfig& config) {
   if (config.ports.empty() || config.ports.size() > kMostPorts) return "ports: must be 1 to 1024";
   if (config.routes.size() > kMostDestinations) return "routes: are more than 1048576";
@@ -73,11 +84,8 @@ std::string validate(const SwitchConfig& config) {
   }
   if (wrong.empty()) wrong = check_maps(config);
   if (!wrong.empty()) return wrong;
-  int64_t set_aside = 0;
-  for (const PriorityGroupConfig& group : config.groups) {
-    set_aside += group.reserved_bytes + (group.lossless ? group.headroom_bytes : 0);
-  }
-  set_aside *= static_cast<int64_t>(config.ports.size());
+  if (config.headroom_pool_bytes < -1) return "headroom_pool_bytes: must be -1 or more";
+  const int64_t set_aside = set_aside_bytes(config);
   if (set_aside > config.buffer_bytes) {
     return "buffer_bytes: " + std::to_string(config.buffer_bytes) + " is less than the " + std::to_string(set_aside) +
            " that reserves and headroom of all ports set aside";

@@ -58,6 +58,7 @@ struct SwitchConfig {
   std::string name;
   std::vector<SwitchPortConfig> ports;
   int64_t buffer_bytes = 0;  // all of it: reserves, headroom and what is shared
+  int64_t headroom_pool_bytes = -1;  // that all groups of all ports take theirs from; -1: each has its own, set aside
   std::array<uint8_t, 64> dscp_to_class{};
   std::array<uint8_t, kPriorities> class_to_queue{};
   std::array<uint8_t, kPriorities> class_to_group{};
@@ -80,6 +81,9 @@ struct SwitchConfig {
   // routes[destination]: ports that lead there; empty: unreachable, dropped.
   std::vector<std::vector<uint16_t>> routes;
 };
+
+// Of the buffer what is not shared: the reserves of all ports, and their headroom or the pool for it.
+int64_t set_aside_bytes(const SwitchConfig& config);
 
 // Empty if the configuration can be run; else what cannot be, and where.
 std::string validate(const SwitchConfig& config);
