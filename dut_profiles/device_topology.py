@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import yaml
+from etloop.contract.base.yaml_tree import TEXT_TAG, Change, changed_text
 from etloop.dut_profiles.switch_settings import device_finder
 from etloop.traffic.topology.topology_file import parse_topology
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
 
+_DEVICE: Final = "device"
 
-def read_topology(text: bytes, source: str, device: str = "") -> Topology:
-    """Return the topology of a YAML text; `source` is its file, beside which it finds profiles that are files.
 
-    `device` names the profile, by name or path, of all switches which name neither a device nor a preset. Raises
-    `ConfigError` with all mistakes of the text, or those of `device`.
+def parse_modelled_topology(text: bytes, source: str, directory: Path, device: str = "") -> Topology:
+    """Return the topology of a YAML text, with the models of devices that it names.
+
+    `source` names the file in messages, paths of profiles in it are relative to `directory`. `device` names the profile, by
+    name or path, of all switches which name neither a device nor a preset. Raises `ConfigError` with all mistakes of the
+    text, or those of `device`.
     """
-    find = device_finder(Path(source).parent)
-    return parse_topology(text, source, find, device_finder(Path())(device) if device else None)
+    everywhere = device_finder(Path())(device) if device else None
+    return parse_topology(text, source, device_finder(directory), everywhere)
+
+
+def with_device(text: bytes, source: str, device: str) -> bytes:
+    """Return the text of a topology whose switches are `device` where they name nothing; comments are lost."""
+    change = Change((_DEVICE,), yaml.ScalarNode(TEXT_TAG, device))
+    return changed_text(text, source, (change,)).encode()

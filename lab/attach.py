@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ExitCode, Problem, RigError
-from etloop.dut_profiles.device_topology import read_topology
+from etloop.dut_profiles.device_topology import parse_modelled_topology
 from etloop.lab.capacity import measure_capacity
 from etloop.lab.client import lab_taken, release
 from etloop.lab.plan import check_capacity, plan_lab
@@ -56,7 +56,7 @@ def serve_attached(
     `words` are "agent/port=interface" for every attachment, or nothing for the cables of `lab plug`.
     Raises `InputError` where it cannot run, and `RigError` when it cannot go on.
     """
-    topology = read_topology(order.topology.encode(), order.source)
+    topology = parse_modelled_topology(order.topology.encode(), order.source, Path(order.source).parent)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     wiring = wire(topology, plan, words) if words else cables(plan)
     capacity = measure_capacity(plan.mtu_bytes) if order.measure else None

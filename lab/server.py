@@ -36,7 +36,7 @@ from etloop.contract.protocol.lab import (
     StatusRequest,
     WatchRequest,
 )
-from etloop.dut_profiles.device_topology import read_topology
+from etloop.dut_profiles.device_topology import parse_modelled_topology
 from etloop.lab.capacity import measure_capacity, open_in
 from etloop.lab.plan import LabPlan, check_capacity, plan_lab
 from etloop.lab.relay import endpoint_of, relay_from
@@ -70,7 +70,7 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
     Raises `InputError` and RuntimeError where it cannot be made, before anything was told.
     """
     order = read_order((directory / ORDER_FILE).read_bytes())
-    topology = read_topology(order.topology.encode(), order.source)
+    topology = parse_modelled_topology(order.topology.encode(), order.source, Path(order.source).parent)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     endpoint_of(plan.bind)
     capacity = measure_capacity(plan.mtu_bytes) if order.measure else None

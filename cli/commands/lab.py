@@ -58,7 +58,7 @@ def lab_command(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _up(parsed: argparse.Namespace) -> CommandResult:
-    from etloop.dut_profiles.device_topology import read_topology
+    from etloop.dut_profiles.device_topology import parse_modelled_topology
     from etloop.lab.client import lab_up
     from etloop.lab.plan import plan_lab, rig_text
     from etloop.lab.profile import map_deviations
@@ -77,7 +77,7 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
         allow_overcommit=parsed.allow_overcommit,
         gnmi=_local_gnmi(parsed.gnmi),
     )
-    topology = read_topology(text.encode(), order.source)
+    topology = parse_modelled_topology(text.encode(), order.source, parsed.topology.parent)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
     status = lab_up(order)
     notes: tuple[str, ...] | None = None
@@ -129,12 +129,14 @@ def _attach(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _plug(parsed: argparse.Namespace) -> CommandResult:
-    from etloop.dut_profiles.device_topology import read_topology
+    from etloop.dut_profiles.device_topology import parse_modelled_topology
     from etloop.lab.plan import plan_lab
     from etloop.lab.plug import plug
     from etloop.lab.wiring import agent_named
 
-    topology = read_topology(_text_of(parsed.topology).encode(), str(parsed.topology))
+    topology = parse_modelled_topology(
+        _text_of(parsed.topology).encode(), str(parsed.topology), parsed.topology.parent
+    )
     plan = plan_lab(topology, mtu_bytes=parsed.mtu, addresses=parsed.addresses)
     plugged = plug(plan, agent_named(plan, parsed.agent), parsed.into)
     return CommandResult(to_json({"ports": plugged}) if parsed.json else "\n".join(plugged) + "\n")

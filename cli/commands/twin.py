@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from etloop.cli.progress import StatusWatcher, reading_bar
 from etloop.cli.result import CommandResult, to_json
+from etloop.cli.text.devices import device_lines, device_values
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.units import approximate_duration
 from etloop.controller.plan.jobs import build_jobs
@@ -51,7 +52,9 @@ def twin_command(parsed: argparse.Namespace) -> CommandResult:
     limit_ns = TwinSettings().limit_ns if parsed.limit is None else parsed.limit
     inputs = RunInputs.of(parsed.scenario, parsed.rig, parsed.topology, TWIN_ID)
     with reading_bar() as bar:
-        options = PrepareOptions(strict=parsed.strict, jobs=partial(build_jobs, progress=bar))
+        options = PrepareOptions(
+            device=parsed.device, strict=parsed.strict, jobs=partial(build_jobs, progress=bar)
+        )
         prepared = prepare(inputs, options)
     if by_flows:
         return _by_flows(prepared, parsed.seed, limit_ns, as_json=parsed.json)
@@ -83,13 +86,15 @@ def _by_flows(prepared: Prepared, seed: int | None, limit_ns: int, *, as_json: b
 def _as_text(prepared: Prepared, finished: FinishedRun, out_dir: Path | None) -> str:
     outcome = finished.executed.twin
     assert outcome is not None
+    topology = described_device(prepared).topology
     where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
     spent = approximate_duration(outcome.end_ns - outcome.start_ns)
     notes = "".join(f"note            {note}\n" for note in twin_notes(prepared, outcome))
     return (
         render(finished.summary, where)
         + "\n"
-        + render_switches(described_device(prepared).topology, outcome.switch_ports)
+        + render_switches(topology, outcome.switch_ports)
+        + "".join(f"{line}\n" for line in device_lines(topology))
         + f"virtual time    {spent}, {outcome.packets} packets over {outcome.hops} links\n"
         + notes
     )
@@ -108,6 +113,7 @@ def _as_json(prepared: Prepared, finished: FinishedRun) -> str:
                 "hops": outcome.hops,
                 "bad_packets": outcome.bad_packets,
                 "switches": totals(outcome.switch_ports),
+                "devices": device_values(described_device(prepared).topology),
                 "notes": twin_notes(prepared, outcome),
             },
         }

@@ -26,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the switches (docs/device.md), if scenario and rig do not name them",
     )
     parser.add_argument(
+        "--device",
+        default="",
+        metavar="PROFILE",
+        help="all switches are of this profile (etloop dut list, or FILE) unless the topology says otherwise",
+    )
+    parser.add_argument(
         "--level",
         choices=("packet", "flow"),
         default="packet",

@@ -35,18 +35,7 @@ def device_lines(topology: Topology) -> tuple[str, ...]:
                 initial_indent=f"  {what:<14}",
                 subsequent_indent=" " * 16,
             )
-    return (*lines, *port_notes(topology))
-
-
-def port_notes(topology: Topology) -> tuple[str, ...]:
-    """Return what a switch has that its device does not."""
-    return tuple(
-        f"note            {switch.name} has {len(switch.ports)} ports, {switch.origin.profile} {switch.origin.most_ports}"
-        for switch in topology.switches
-        if switch.origin is not None
-        and switch.origin.most_ports is not None
-        and len(switch.ports) > switch.origin.most_ports
-    )
+    return tuple(lines)
 
 
 def device_values(topology: Topology) -> list[dict[str, Any]]:

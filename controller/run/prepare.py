@@ -23,7 +23,7 @@ from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_s
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.expectation import DescribedDevice, check_device
-from etloop.dut_profiles.device_topology import read_topology
+from etloop.dut_profiles.device_topology import parse_modelled_topology, with_device
 from etloop.results.store.run_dir import INPUT_FILES
 from etloop.runtime.clock import wall_time_text
 from etloop.traffic.cc_library import library_of, read_plugin
@@ -96,6 +96,8 @@ def read_cc_plugin(path: Path) -> Plugin:
 class PrepareOptions:
     """In what those who prepare runs differ; the defaults are those of `etloop run`."""
 
+    device: str = ""
+    """Profile of all switches of the topology which name neither a device nor a preset."""
     strict: bool = False
     """Whether what the device's profile contradicts is an error."""
     jobs: Callable[[Scenario], JobSet] = build_jobs
@@ -140,7 +142,7 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     rig_read = found.read(partial(_read_rig, inputs.rig, options.ports))
     device = None
     if inputs.topology is not None:
-        device = found.read(partial(_device_of, inputs.topology))
+        device = found.read(partial(_device_of, inputs.topology, options.device))
     found.refuse()
     assert scenario_read is not None
     assert rig_read is not None
@@ -149,9 +151,9 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
         raise ConfigError(*problems)
     with options.confine():
         if inputs.topology is None:
-            device = read_device(scenario.twin)
+            device = read_device(scenario.twin, options.device)
     if device is None:
-        device = read_device(rig.topology)
+        device = read_device(rig.topology, options.device)
     with options.confine():
         scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
         plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id)
@@ -207,13 +209,16 @@ def read_rig(file: InputFile) -> Rig:
     return _rig_of(file.read(), file.source, file.path.parent)
 
 
-def read_device(path: Path | None) -> DescribedDevice | None:
-    """Return the topology of a file, None without one. Raises `ConfigError` with all its mistakes."""
-    return None if path is None else _device_of(InputFile(path))
+def read_device(path: Path | None, device: str = "") -> DescribedDevice | None:
+    """Return the topology of a file, None without one. Raises `ConfigError` with all its mistakes.
+
+    `device` is the profile of all its switches which name neither one nor a preset.
+    """
+    return None if path is None else _device_of(InputFile(path), device)
 
 
-def _device_of(file: InputFile) -> DescribedDevice:
-    return _described(file.read(), file.source)
+def _device_of(file: InputFile, device: str) -> DescribedDevice:
+    return _described(file.read(), file.source, file.path.parent, device)
 
 
 # A sweep lays hundreds of points out on the same ports and switches.
@@ -223,8 +228,9 @@ def _rig_of(content: bytes, source: str, directory: Path) -> Rig:
 
 
 @lru_cache(maxsize=_TEXTS_KEPT)
-def _described(content: bytes, source: str) -> DescribedDevice:
-    return DescribedDevice(read_topology(content, source), source, content)
+def _described(content: bytes, source: str, directory: Path, device: str) -> DescribedDevice:
+    topology = parse_modelled_topology(content, source, directory, device)
+    return DescribedDevice(topology, source, with_device(content, source, device) if device else content)
 
 
 def _after_others(plan: Plan, rig: Rig, busy_threads: Mapping[str, int]) -> Plan:

@@ -121,6 +121,11 @@ def twin_notes(prepared: Prepared, outcome: TwinOutcome) -> tuple[str, ...]:
         for place in prepared.plan.placement.ports
         if place.port.link_bps != rates[place.label]
     ]
+    notes += [
+        f"{switch.name} has {len(switch.ports)} ports here, and {switch.origin.most_ports} as {switch.origin.profile}"
+        for switch in topology.switches
+        if switch.origin is not None and len(switch.ports) > (switch.origin.most_ports or len(switch.ports))
+    ]
     transport = prepared.scenario.transport
     if prepared.scenario.drop_per_million:
         notes.append("faults.drop is of real ports; the twin drops nothing on its own")

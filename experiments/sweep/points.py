@@ -15,7 +15,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_tree import Change, changed_text
 from etloop.controller.run.prepare import InputFile
-from etloop.dut_profiles.device_topology import read_topology
+from etloop.dut_profiles.device_topology import parse_modelled_topology
 from etloop.experiments.sweep.file import LabWish, Order, Sweep
 from etloop.lab.plan import plan_lab, rig_text
 
@@ -159,7 +159,7 @@ def _made_rig(sweep: Sweep, topology: InputFile | None, changes: list[Change]) -
 def lab_rig(wish: LabWish, topology: bytes, source: str) -> str:
     """The rig of a lab of this topology. Raises `ConfigError` or `PlanError` where there can be none."""
     plan = plan_lab(
-        read_topology(topology, source),
+        parse_modelled_topology(topology, source, Path(source).parent),
         mtu_bytes=wish.mtu_bytes,
         addresses=wish.addresses,
         bind=wish.bind,

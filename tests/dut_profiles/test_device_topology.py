@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from etloop.contract.base.errors import ConfigError
-from etloop.dut_profiles.device_topology import read_topology
+from etloop.dut_profiles.device_topology import parse_modelled_topology, with_device
 from etloop.dut_profiles.switch_settings import device_finder
 
 TOMAHAWK = "sonic-tomahawk5"
@@ -20,13 +20,13 @@ def text_of(text: str) -> bytes:
 
 def refusal(text: str, device: str = "") -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        read_topology(text_of(text), "t.yaml", device)
+        parse_modelled_topology(text_of(text), "t.yaml", Path(), device)
     return [str(problem) for problem in caught.value.problems]
 
 
 def test_a_switch_is_as_its_device() -> None:
-    (settings,) = read_topology(
-        text_of(f"single: {{{PORTS}, switch: {{device: {TOMAHAWK}}}}}"), "t.yaml"
+    (settings,) = parse_modelled_topology(
+        text_of(f"single: {{{PORTS}, switch: {{device: {TOMAHAWK}}}}}"), "t.yaml", Path()
     ).switches
     expected = device_finder(Path())(TOMAHAWK).settings("switch", settings.ports)
     assert settings == expected
@@ -40,7 +40,7 @@ def test_the_file_overrides_its_device_and_that_is_said() -> None:
         single:
           {{{PORTS}, switch: {{device: {TOMAHAWK}, latency: 1us, queues: {{3: {{weight: 7}}}}, headroom_pool: 1MB, seed: 5}}}}
     """
-    (settings,) = read_topology(text_of(text), "t.yaml").switches
+    (settings,) = parse_modelled_topology(text_of(text), "t.yaml", Path()).switches
     assert (settings.latency_ns, settings.queues[3].weight, settings.headroom_pool_bytes) == (
         1000,
         7,
@@ -62,13 +62,13 @@ TIERS = f"""
 
 
 def test_a_device_of_the_file_is_that_of_switches_which_name_nothing() -> None:
-    switches = read_topology(text_of(TIERS), "t.yaml").switches
+    switches = parse_modelled_topology(text_of(TIERS), "t.yaml", Path()).switches
     profiles = {one.name: one.origin.profile if one.origin else None for one in switches}
     assert profiles == {"leaf0": TOMAHAWK, "leaf1": TOMAHAWK, "spine0": None}
 
 
 def test_a_device_of_the_command_line_holds_instead_of_the_files() -> None:
-    switches = read_topology(text_of(TIERS), "t.yaml", "generic-400g-switch").switches
+    switches = parse_modelled_topology(text_of(TIERS), "t.yaml", Path(), "generic-400g-switch").switches
     assert [one.origin.profile if one.origin else None for one in switches] == ["generic-400g-switch"] * 2 + [
         None
     ]
@@ -78,7 +78,7 @@ def test_a_profile_beside_the_topology_is_found(tmp_path: Path) -> None:
     profile = Path(__file__).parents[2] / "dut_profiles" / "generic-100g-switch.yaml"
     (tmp_path / "mine.yaml").write_bytes(profile.read_bytes())
     text = text_of(f"single: {{{PORTS}, switch: {{device: ./mine.yaml}}}}")
-    (settings,) = read_topology(text, str(tmp_path / "t.yaml")).switches
+    (settings,) = parse_modelled_topology(text, "t.yaml", tmp_path).switches
     assert settings.origin is not None
     assert settings.origin.profile == "generic-100g-switch"
 
@@ -131,3 +131,10 @@ def test_a_mistake_of_a_device_of_many_switches_is_told_once() -> None:
         f"leaf_spine: {{leaves: [{leaves}], rate: 400Gbps, leaf: {{device: none}}, spine: {{device: none}}}}"
     )
     assert len(refusal(text)) == 2, "of the leaves, and of the spine"
+
+
+def test_a_text_can_name_its_device() -> None:
+    text = with_device(text_of(TIERS), "t.yaml", "generic-400g-switch")
+    assert parse_modelled_topology(text, "t.yaml", Path()) == parse_modelled_topology(
+        text_of(TIERS), "t.yaml", Path(), "generic-400g-switch"
+    )

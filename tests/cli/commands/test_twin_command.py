@@ -11,6 +11,8 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 
+from tests.support.places import ROOT
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -258,3 +260,48 @@ def test_what_endpoints_did_on_purpose_is_counted_by_action(
     assert sum(counted.values()) == sum(flows.column("injected_faults").to_pylist())
     reported = re.sub(r"\s+", " ", capsys.readouterr().out)
     assert f"packets {counted['losses']} lost, {counted['duplicates']} repeated" in reported
+
+
+def test_a_device_gives_its_settings_and_the_answer_says_which(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "t.yaml").write_text(LEAF_SPINE.replace("rate:", "leaf: {latency: 1us}, rate:"))
+    words = ("--topology", str(files / "t.yaml"), "--device", "sonic-tomahawk5", "--out", str(files / "one"))
+    capsys.readouterr()
+    assert main(command(files, *words)) == ExitCode.PASS
+    text = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "device sonic-tomahawk5: leaf0, leaf1 profile balancing.mode: ecmp;" in text
+    assert "groups[3-4].headroom: 612140B" in text
+    assert "topology latency default" in text, "what the file says holds"
+    assert "latency.port_to_port: 600ns" in text
+    assert "left out buffer.pools[egress_lossless_pool].size: 165660324B" in text
+    assert "device sonic-tomahawk5: spine0" in text
+    kept = (files / "one" / "topology.yaml").read_text()
+    assert "device: sonic-tomahawk5" in kept, "a run directory says what it was run on"
+    (files / "t.yaml").write_text(kept)
+    assert main([*command(files), "--topology", str(files / "t.yaml"), "--json"]) == ExitCode.PASS
+    devices = json.loads(capsys.readouterr().out)["twin"]["devices"]
+    assert [(one["switches"], one["profile"], one["overridden"]) for one in devices] == [
+        (["leaf0", "leaf1"], "sonic-tomahawk5", ["latency"]),
+        (["spine0"], "sonic-tomahawk5", []),
+    ]
+    assert "buffer.pools[ingress_lossless_pool].headroom: 29423360B" in devices[0]["stated"]
+
+
+def test_a_device_with_fewer_ports_is_noted(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = ROOT / "dut_profiles" / "generic-100g-switch.yaml"
+    narrow = re.sub(r"count: \d+", "count: 1", profile.read_text())
+    (files / "narrow.yaml").write_text(re.sub(r"\n    breakouts: .*", "", narrow))
+    (files / "t.yaml").write_text(TOPOLOGY.replace("rate:", "switch: {device: ./narrow.yaml}, rate:"))
+    capsys.readouterr()
+    assert main(command(files, "--topology", str(files / "t.yaml"))) == ExitCode.PASS
+    assert "note            switch has 2 ports here, and 1 as generic-100g-switch" in capsys.readouterr().out
+
+
+def test_a_device_that_no_switch_takes_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "t.yaml").write_text(TOPOLOGY.replace("rate:", "switch: {preset: lossy}, rate:"))
+    words = ("--topology", str(files / "t.yaml"), "--device", "sonic-tomahawk5")
+    assert main(command(files, *words)) == ExitCode.PREPARATION_FAILED
+    assert "no switch is sonic-tomahawk5: each names a device or a preset" in capsys.readouterr().err
+    assert main(command(files, "--device", "sonic-tomahawk5")) == ExitCode.PREPARATION_FAILED
+    assert "nothing says what the ports are attached to" in capsys.readouterr().err

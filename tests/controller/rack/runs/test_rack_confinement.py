@@ -191,6 +191,16 @@ def test_a_topology_outside_the_root_is_refused(root: Path) -> None:
         confine(given, root)
 
 
+def test_a_device_of_a_topology_lies_below_the_root_or_is_shipped(root: Path) -> None:
+    topology = "single: {ports: [a/p0, b/p0], rate: 100Gbps, switch: {device: NAME}}\n"
+    (root / "outside.yaml").write_text(topology.replace("NAME", "../outside/secret.yaml"))
+    (root / "shipped.yaml").write_text(topology.replace("NAME", "generic-100g-switch"))
+    with confined(root):
+        with pytest.raises(ConfigError, match="lies outside the rack's scenario root"):
+            read_device(root / "outside.yaml")
+        assert read_device(root / "shipped.yaml") is not None
+
+
 def test_a_pipe_is_waited_for_by_nobody(root: Path) -> None:
     os.mkfifo(root / "topology.yaml")
     given = parse_scenario(b"workload: {trace: job}\ntwin: topology.yaml\n", "scenario", root)
