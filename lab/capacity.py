@@ -6,7 +6,6 @@ Decides only how it is measured; what is promised of it is decided by `lab_plan`
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -34,11 +33,9 @@ def soft_ports(plan: LabPlan) -> tuple[SoftPort, ...]:
     )
 
 
-def open_in(
-    place: LabPlace, topology: Topology, plan: LabPlan, limits: SoftLimits | None = None
-) -> SoftSwitch:
+def open_in(place: LabPlace, topology: Topology, plan: LabPlan) -> SoftSwitch:
     """The switch of a lab, running. Raises RuntimeError where it cannot be opened."""
-    limits = replace(limits or SoftLimits(), mtu_bytes=plan.mtu_bytes)
+    limits = SoftLimits(mtu_bytes=plan.mtu_bytes)
     return inside(place.switch, partial(SoftSwitch, topology, soft_ports(plan), limits))
 
 
@@ -53,7 +50,7 @@ def measure_capacity(mtu_bytes: int, flood_ns: int = FLOOD_NS) -> Capacity:
         finally:
             switch.stop()
     frames = int(after.ports["tx_frames"][1] - before.ports["tx_frames"][1])
-    return Capacity(frames * NS_PER_S // max(after.at_ns - before.at_ns, 1), after.overload_frames, mtu_bytes)
+    return Capacity(frames * NS_PER_S // max(after.at_ns - before.at_ns, 1), mtu_bytes)
 
 
 def flat_topology(ports: int, rate_bps: int) -> Topology:

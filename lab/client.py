@@ -46,7 +46,6 @@ UP_TIMEOUT_S: Final = 60
 RESPONSE_TIMEOUT_S: Final = 10
 DOWN_TIMEOUT_S: Final = 15
 LAST_TIMEOUT_S: Final = 1
-DEFAULT_NAME: Final = "lab"
 
 A = TypeVar("A", bound=LabAnswer)
 

@@ -89,8 +89,6 @@ class Capacity:
     """What this host's soft switch forwarded when it was measured, with frames as long as the MTU allows."""
 
     frames_per_s: int
-    lost_frames: int
-    """Of its own overload while it was measured: it was offered more than it could take."""
     mtu_bytes: int
 
     @property
@@ -149,11 +147,6 @@ def plan_lab(
     _refuse_clashes(topology.attachments, by_agent)
     agents = tuple(LabAgent(name, tuple(ports)) for name, ports in by_agent.items())
     return LabPlan(agents, mtu_bytes, bind)
-
-
-def needed_frames_per_s(plan: LabPlan) -> int:
-    """Frames a second when every attachment receives at its rate, in frames as long as the MTU allows."""
-    return sum(port.rate_bps for port in plan.ports) // line_bits(plan.mtu_bytes)
 
 
 def check_capacity(plan: LabPlan, capacity: Capacity) -> None:

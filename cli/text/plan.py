@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from etloop.controller.plan.report import PlanReport, UnevenExchange
 
 MOST_ROWS: Final = 32
+_MOST_RANGES: Final = 6
 """Rows of a table that are shown; --json has all."""
 
 
@@ -203,8 +204,8 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f}%" if whole else "0%"
 
 
-def rank_ranges(ranks: Sequence[int], most: int = 6) -> str:
-    """Ranks as a reader counts them, in their order: "0-3,8-11", strides as "0-56:8"; `most` parts, then "..."."""
+def rank_ranges(ranks: Sequence[int]) -> str:
+    """Ranks as a reader counts them, in their order: "0-3,8-11", strides as "0-56:8"; six of them, then "..."."""
     parts: list[str] = []
     at = 0
     while at < len(ranks):
@@ -218,7 +219,7 @@ def rank_ranges(ranks: Sequence[int], most: int = 6) -> str:
         stride = f":{step}" if step > 1 and end - at > 1 else ""
         parts.append(f"{first}-{last}{stride}" if end - at > 1 else str(first))
         at = end
-    return ",".join(parts[:most]) + (",..." if len(parts) > most else "")
+    return ",".join(parts[:_MOST_RANGES]) + (",..." if len(parts) > _MOST_RANGES else "")
 
 
 def table_lines(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterable[str]:

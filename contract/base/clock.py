@@ -5,17 +5,11 @@ Wall time appears only in file names and reports. Who reads a clock is an I/O sh
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 NS_PER_US: Final = 1_000
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
-
-
-class Clock(Protocol):
-    """Reads a monotonic clock in nanoseconds; its zero means nothing."""
-
-    def __call__(self) -> int: ...
 
 
 def seconds_text(duration_ns: int) -> str:

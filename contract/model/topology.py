@@ -245,10 +245,3 @@ class Topology:
     def port_of(self, end: SwitchEnd) -> SwitchPort:
         """The port at an end."""
         return self.switches[end.switch].ports[end.port]
-
-    def attached(self, rig_port: str) -> int | None:
-        """Number of the attachment of a rig's port, None if it is not attached."""
-        for index, attachment in enumerate(self.attachments):
-            if attachment.rig_port == rig_port:
-                return index
-        return None

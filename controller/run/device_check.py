@@ -62,9 +62,7 @@ def profile_verdict(
     return found
 
 
-def contradictions_of(
-    scenario: Scenario, rig: Rig, scenario_name: str = "scenario", rig_name: str = "rig"
-) -> tuple[Problem, ...]:
+def contradictions_of(scenario: Scenario, rig: Rig) -> tuple[Problem, ...]:
     """What a run through the rig's device cannot be; () without a profile that can be read, which others tell."""
     if rig.dut is None:
         return ()
@@ -72,6 +70,4 @@ def contradictions_of(
         profile = find_profile(rig.dut.profile)
     except ConfigError:
         return ()
-    return profile_verdict(
-        profile, scenario, rig, scenario_name=scenario_name, rig_name=rig_name
-    ).contradictions
+    return profile_verdict(profile, scenario, rig, scenario_name="scenario", rig_name="rig").contradictions

@@ -45,7 +45,6 @@ MOST_MESSAGES: Final = 10_000_000
 NO_TOPOLOGY: Final = (
     "twin: no topology is known; name one as `twin` in the scenario or as `topology` in the rig"
 )
-LEFT_OUT: Final = "no overtaking, loss or congestion control"
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,29 +102,6 @@ def matched_length(elements: tuple[Element, ...], pattern: tuple[Element, ...]) 
     return min(places)
 
 
-def path_of(text: str, *, target: str = "", origin: str = "") -> GnmiPath:
-    """A path from its text. Raises `BadPath`."""
-    if len(text) > MOST_ELEMENTS * MOST_CHARACTERS:
-        raise BadPath("it is too long")
-    elements = []
-    place = 1 if text.startswith("/") else 0
-    while place < len(text):
-        name, place = _until(text, place, "/[")
-        keys = []
-        while place < len(text) and text[place] == "[":
-            key, place = _until(text, place + 1, "=")
-            value, place = _until(text, place + 1, "]")
-            if place >= len(text):
-                raise BadPath(f"a key of {name[:64]!r} does not end with ]")
-            keys.append((key, value))
-            place += 1
-        if place < len(text) and text[place] != "/":
-            raise BadPath(f"{text[place:][:16]!r} stands behind a key")
-        place += 1
-        elements.append(Element(name, tuple(sorted(keys))))
-    return checked(GnmiPath(tuple(elements), target, origin))
-
-
 def checked(path: GnmiPath) -> GnmiPath:
     """The path itself. Raises `BadPath` where it is more than a path may be."""
     if len(path.elements) > MOST_ELEMENTS:
@@ -139,19 +116,6 @@ def checked(path: GnmiPath) -> GnmiPath:
         if len(word) > MOST_CHARACTERS or not (word.isprintable() or not word):
             raise BadPath("its target or origin is too long or not printable")
     return path
-
-
-def _until(text: str, place: int, ends: str) -> tuple[str, int]:
-    """Text from a place up to one of `ends` that is not escaped, without escapes, and where that is."""
-    found = []
-    while place < len(text) and text[place] not in ends:
-        if text[place] == "\\":
-            place += 1
-            if place == len(text):
-                raise BadPath("it ends with a backslash")
-        found.append(text[place])
-        place += 1
-    return "".join(found), place
 
 
 def _escaped(text: str, ends: str) -> str:

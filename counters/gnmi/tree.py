@@ -54,11 +54,6 @@ class Tree:
             self._leaves_of_ports[port] = leaves_of(readings)
         return self._leaves_of_ports[port]
 
-    @property
-    def leaves_made(self) -> int:
-        """How many leaves of OpenConfig's tree were made so far: what answering has cost."""
-        return sum(map(len, self._leaves_of_ports.values()))
-
     def updates(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
         """The updates for one path. Raises `Refused` where there is nothing."""
         if path.target == TARGET:

@@ -90,13 +90,6 @@ def where(stated: Stated[T], otherwise: str) -> str:
     return claim.where or otherwise if claim is not None else otherwise
 
 
-def number(stated: Stated[int]) -> int:
-    """The value of something that is known to be stated."""
-    value = stated.value
-    assert value is not None
-    return value
-
-
 def absent(**values: Stated[object]) -> Iterator[NotStated]:
     """The names of what is not stated; double underscores stand for dots."""
     for name, stated in values.items():

@@ -37,7 +37,7 @@ class SlowTransfer:
     story: str
 
 
-def slowest_transfers(given: KpiInput, shown: int = SHOWN) -> tuple[SlowTransfer, ...]:
+def slowest_transfers(given: KpiInput) -> tuple[SlowTransfer, ...]:
     """The slowest first, by how much longer they took than their own bytes need at line rate."""
     first_tx, completed = given.column("ops", "first_tx_ns"), given.column("ops", "completed_ns")
     rows = np.flatnonzero(~np.isnan(first_tx))
@@ -48,7 +48,7 @@ def slowest_transfers(given: KpiInput, shown: int = SHOWN) -> tuple[SlowTransfer
     carried = np.maximum(given.column("ops", "wire_tx_bytes"), given.column("ops", "wire_rx_bytes"))
     least_ns = np.nan_to_num(carried * 8e9 / bps, nan=0.0)
     taken = completed - first_tx
-    rows = rows[np.argsort(-(taken - least_ns)[rows], kind="stable")][:shown]
+    rows = rows[np.argsort(-(taken - least_ns)[rows], kind="stable")][:SHOWN]
     connections = connection_frame(given)
     label = given.frames["ops"].label
     return tuple(

@@ -28,7 +28,7 @@ class PortSeries:
     rx_bps: NDArray[np.float64]
 
 
-def port_series(given: KpiInput, bins: int = BINS) -> PortSeries | None:
+def port_series(given: KpiInput) -> PortSeries | None:
     """None where nothing crossed the device."""
     load = given.frames["ops"] if given.load is None else given.load
 
@@ -45,7 +45,7 @@ def port_series(given: KpiInput, bins: int = BINS) -> PortSeries | None:
     end = of_load("completed_ns")
     issued, first_tx = of_load("issued_ns"), of_load("first_tx_ns")
     begin = np.where(np.isnan(first_tx), issued, first_tx)
-    edges = np.linspace(float(issued.min()), float(end.max()), bins + 1)
+    edges = np.linspace(float(issued.min()), float(end.max()), BINS + 1)
     rates = [
         np.stack(
             [

@@ -20,7 +20,6 @@ from etloop.contract.base.errors import ExitCode
 from etloop.contract.protocol.json_schema import schema_of
 from etloop.contract.protocol.presence import AgentProcess, ProcessState, process_topic
 from etloop.contract.protocol.typed_form import JSON_RULES
-from etloop.controller.rack.mqtt.topics import Topics
 from etloop.runtime.broker_settings import BrokerSettings
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, free_port, mosquitto
@@ -51,7 +50,7 @@ async def listening(
             reported.put_nowait(process)
 
     async with client:
-        await client.subscribe(Topics(rack).agent_process("a"), qos=1)
+        await client.subscribe(process_topic(rack, "a"), qos=1)
         task = asyncio.create_task(listen())
         try:
             yield reported
@@ -183,7 +182,3 @@ def test_what_cannot_be_meant_is_refused(
     code = main(["run", "--controller", f"tcp://127.0.0.1:{free_port()}", "--name", "a", *arguments])
     assert code is ExitCode.PREPARATION_FAILED
     assert printed in capsys.readouterr().err
-
-
-def test_both_sides_name_the_same_topic() -> None:
-    assert Topics("r").agent_process("a") == process_topic("r", "a") == "etloop/v1/r/agents/a/process"

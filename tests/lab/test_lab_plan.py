@@ -25,7 +25,6 @@ from etloop.lab.plan import (
     Capacity,
     about_rate,
     check_capacity,
-    needed_frames_per_s,
     plan_lab,
     rig_text,
     runs_of,
@@ -84,22 +83,17 @@ def test_its_rig_file_is_one(backend: str) -> None:
     assert {port.backend.name.lower() for agent in rig.agents for port in agent.ports} == {backend}
 
 
-def test_what_the_host_must_carry_is_every_attachment_at_its_rate() -> None:
-    plan = plan_lab(single("a/p0", "b/p0", rate="1Gbps"), mtu_bytes=4200)
-    assert needed_frames_per_s(plan) == 2_000_000_000 // (8 * (4200 + 14 + 4 + 20))
-
-
 def test_rates_beyond_what_was_measured_are_refused_with_those_that_are_not() -> None:
     plan = plan_lab(single("a/p0", "b/p0", rate="10Gbps"))
     with pytest.raises(PlanError) as refused:
-        check_capacity(plan, Capacity(100_000, 0, 4200))
+        check_capacity(plan, Capacity(100_000, 4200))
     assert str(refused.value) == (
         "topology: its 2 attachments together take 20Gbps; this host holds 1600Mbps in frames of 4200 bytes (measured just "
         "now); lower the rates to about 840Mbps each, or give --allow-overcommit to have it all the same"
     )
-    check_capacity(plan, Capacity(2_000_000, 0, 4200))
+    check_capacity(plan, Capacity(2_000_000, 4200))
     slow = plan_lab(single("a/p0", "b/p0", rate="500Mbps"))
-    check_capacity(slow, Capacity(100_000, 0, 4200))
+    check_capacity(slow, Capacity(100_000, 4200))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +216,7 @@ def test_status_says_the_same_to_people_and_programs() -> None:
     snapshot.switch_ports[0]["queues"]["ecn_marked_packets"][1, 3] = 7
     snapshot.switch_ports[0]["pfc_tx"][0, 3] = 5
     snapshot.ports["socket_dropped_frames"][3] = 11
-    described = description_of(plan, Capacity(100_000, 0, 4200), within_capacity=False)
+    described = description_of(plan, Capacity(100_000, 4200), within_capacity=False)
     status = LabStatus(
         **{each.name: getattr(described, each.name) for each in fields(described)},
         name="lab",

@@ -40,7 +40,6 @@ POINT_TO_POINT: Final = "p2p"
 """Stands for the connections of sends and receives, which have no communicator."""
 _MOST_PACKETS: Final = 10**15
 _UNASKED: Final = (FaultAction.SEND_NAK, FaultAction.SEND_RNR, FaultAction.SEND_CNP)
-_HELD_BACK: Final = (FaultAction.DELAY, FaultAction.REORDER)
 _ACTIONS: Final = {action.name.lower(): action for action in FaultAction}
 PAUSE: Final = "pause"
 """Touches no packet: the port sends pause frames."""

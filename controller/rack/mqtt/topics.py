@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from etloop.contract.protocol.presence import process_topic
-
 _LONGEST_TOPIC: Final = 1024
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _UNPUBLISHED: Final = re.compile(
@@ -78,10 +76,6 @@ class Topics:
     def agent_status(self, agent: str) -> str:
         """`AgentStatus`."""
         return f"{self.root}/agents/{agent}/status"
-
-    def agent_process(self, agent: str) -> str:
-        """`AgentProcess`, told by the agent's own process."""
-        return process_topic(self.rack, agent)
 
     def job_of_cancel(self, topic: str) -> str | None:
         """The job that a cancel topic names; None if it is no such topic, or names what can be no job."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 import pytest
@@ -25,11 +25,11 @@ from etloop.counters.gnmi.messages import (
     SubscriptionMode,
     kind_of,
 )
-from etloop.counters.gnmi.paths import path_of
+from etloop.counters.gnmi.openconfig import leaves_of
 from etloop.counters.gnmi.requests import Refused, SubscribedPath, get_query, path_message, subscribe_query
 from etloop.counters.gnmi.sampled import Sampled
 from etloop.counters.gnmi.server import GnmiServer
-from etloop.counters.gnmi.tree import Tree
+from etloop.counters.gnmi.tree import Leaves, Tree
 from etloop.counters.readers.gnmi_settings import GnmiSource
 from etloop.dut_profiles.model.profile import CounterPaths
 from hypothesis import given, settings
@@ -38,6 +38,7 @@ from hypothesis import strategies as st
 from tests.support.counters.gnmi_by_hand import (
     Device,
     calling,
+    path_of,
     serving,
     switch_readings,
 )
@@ -428,15 +429,23 @@ def refusal(answer: Callable[[], None]) -> Refused | None:
     return None
 
 
-def test_many_paths_of_one_port_cost_that_port_alone() -> None:
+def test_many_paths_of_one_port_cost_that_port_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a rig of many ports asks; each of these is looked for among one port's leaves, not among all."""
     readings = [
         CounterReading(CountedObject(CounterObject.QUEUE, f"s0/{port}", queue), "packets", port)
         for port in range(128)
         for queue in range(8)
     ]
+    made: list[int] = []
+
+    def counted(readings: Sequence[CounterReading]) -> Leaves:
+        leaves = leaves_of(readings)
+        made.append(len(leaves))
+        return leaves
+
+    monkeypatch.setattr("etloop.counters.gnmi.tree.leaves_of", counted)
     tree = Tree(tuple(readings))
     for port in range(128):
         text = f"/qos/interfaces/interface[interface-id=s0/{port}]/output/queues/queue[name=*]/state/transmit-pkts"
         assert len(tree.updates(path_of(text), Encoding.PROTO)) == 8
-    assert tree.leaves_made == 128 * (1 + 8 * 2)
+    assert sum(made) == 128 * (1 + 8 * 2)

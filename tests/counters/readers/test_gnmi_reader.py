@@ -20,7 +20,6 @@ from etloop.counters.gnmi.messages import (
     TypedValue,
     Update,
 )
-from etloop.counters.gnmi.paths import path_of
 from etloop.counters.gnmi.requests import path_message
 from etloop.counters.gnmi.server import GnmiServer, ServerKeys
 from etloop.counters.readers.gnmi import GnmiCounters
@@ -32,6 +31,7 @@ from tests.support.counters.gnmi_by_hand import (
     Answers,
     Device,
     answering,
+    path_of,
     reading_by,
     serving,
     switch_readings,

@@ -17,11 +17,40 @@ from etloop.counters.base.address import Address
 from etloop.counters.base.credentials import Login
 from etloop.counters.gnmi.grpc_library import grpc
 from etloop.counters.gnmi.messages import SERVICE
+from etloop.counters.gnmi.paths import Element, GnmiPath, checked
 from etloop.counters.gnmi.server import GnmiServer, ServerKeys
 from etloop.counters.readers.gnmi import GnmiCounters
 from etloop.counters.readers.gnmi_settings import GnmiSource
 
 PORTS: Final = ("s0/0", "s0/1")
+
+
+def path_of(text: str, *, target: str = "", origin: str = "") -> GnmiPath:
+    """A path from its text, as the specification writes it. Raises `BadPath` as `checked`."""
+    elements = []
+    place = 1 if text.startswith("/") else 0
+    while place < len(text):
+        name, place = _until(text, place, "/[")
+        keys = []
+        while place < len(text) and text[place] == "[":
+            key, place = _until(text, place + 1, "=")
+            value, place = _until(text, place + 1, "]")
+            keys.append((key, value))
+            place += 1
+        place += 1
+        elements.append(Element(name, tuple(sorted(keys))))
+    return checked(GnmiPath(tuple(elements), target, origin))
+
+
+def _until(text: str, place: int, ends: str) -> tuple[str, int]:
+    """Text from a place up to one of `ends` that is not escaped, without escapes, and where that is."""
+    found = []
+    while place < len(text) and text[place] not in ends:
+        if text[place] == "\\":
+            place += 1
+        found.append(text[place])
+        place += 1
+    return "".join(found), place
 
 
 def reading(kind: CounterObject, name: str, counter: str, value: int, number: int = -1) -> CounterReading:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from etloop.contract.model.assignment import ScheduleTables
 from etloop.traffic._native import StepTables
-from etloop.traffic.collectives.core.columns import to_columns, unpacked
+from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.table import EntryKind, Schedule
 from etloop.traffic.collectives.selection import CollectiveName
 from hypothesis import given
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.places import SHARED
 from tests.support.traffic.one_channel_schedules import SEND_RECV, schedule_for
+from tests.support.traffic.whole_columns import unpacked
 
 ORACLE: Final = SHARED / "facts" / "schedules.json"
 KIND_NAMES: Final = {

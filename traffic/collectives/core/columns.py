@@ -117,16 +117,6 @@ def select_tables(
     )
 
 
-def unpacked(tables: ScheduleTables) -> ScheduleTables:
-    """The same tables with all rows in all columns."""
-    lanes, entries = len(tables.lane_send_to), len(tables.entry_chunk)
-    whole = dict.fromkeys(_LANE_COLUMNS, lanes) | dict.fromkeys(_ENTRY_COLUMNS, entries)
-    columns: dict[str, Any] = {
-        name: _taken(getattr(tables, name), np.arange(rows), rows) for name, rows in whole.items()
-    }
-    return replace(tables, **columns)
-
-
 def columns_of_tables(tables: Iterable[tuple[int, tuple[Lane, ...]]]) -> TableColumns:
     """The columns of (position, table) pairs that are given as lanes."""
     numbered = list(tables)

@@ -42,13 +42,6 @@ class PeerParts:
             parts *= 2
         return parts
 
-    def part_bytes(self, transfer_bytes: int) -> tuple[int, ...]:
-        """Bytes of every part: equal ones rounded up to 4 KiB, the last shorter or empty."""
-        parts = self.parts_of(transfer_bytes)
-        # Rounding up a rounded-up quotient is rounding up once.
-        share = -(-transfer_bytes // (parts * _PART_ALIGN_BYTES)) * _PART_ALIGN_BYTES
-        return tuple(max(0, min(share, transfer_bytes - part * share)) for part in range(parts))
-
 
 @dataclass(frozen=True, slots=True)
 class Cutting:

@@ -21,11 +21,6 @@ class Hosts:
         """Number of hosts."""
         return -(-self.size // self.ranks_per_host)
 
-    @property
-    def even(self) -> bool:
-        """Whether all hosts have the same number of positions."""
-        return self.size % self.ranks_per_host == 0
-
     def positions(self, host: int) -> range:
         """Positions of a host."""
         first = host * self.ranks_per_host

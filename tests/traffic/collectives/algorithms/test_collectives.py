@@ -11,7 +11,7 @@ from etloop.contract.base.errors import PlanError
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.algorithms.alltoall import PEERS_PER_BATCH, p2p_order
 from etloop.traffic.collectives.choice import Settings
-from etloop.traffic.collectives.core.columns import to_columns, unpacked
+from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.table import Schedule
 from etloop.traffic.collectives.proof.outcome import share_bytes
 from etloop.traffic.collectives.selection import (
@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 
 from tests.support.places import SHARED
 from tests.support.traffic.one_channel_schedules import SEND_RECV, schedule_for
+from tests.support.traffic.whole_columns import unpacked
 
 ORACLE: Final = SHARED / "facts" / "schedules.json"
 BYTES: Final = st.one_of(st.integers(0, 5000), st.integers(0, 1 << 40))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from etloop.contract.model.assignment import ScheduleTables
-from etloop.traffic.collectives.core.columns import select_tables, to_columns, unpacked
+from etloop.traffic.collectives.core.columns import select_tables, to_columns
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
 from etloop.traffic.collectives.core.table import Schedule
 from hypothesis import assume, given, settings
@@ -23,6 +23,7 @@ from tests.support.traffic.algorithm_cases import (
     shapes_of,
     whole,
 )
+from tests.support.traffic.whole_columns import unpacked
 
 Row = tuple[Any, ...]
 

@@ -147,21 +147,6 @@ def test_pinned_channels_of_sends_become_a_power_of_two() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transfer", "sizes"),
-    [
-        (MIB, (256 * KIB,) * 4),
-        (MIB + 3, (260 * KIB, 260 * KIB, 260 * KIB, 1024 * KIB + 3 - 780 * KIB)),
-        (100, (100,)),
-        (0, (0,)),
-        # Rounding up to pages leaves less for the last.
-        (520 * KIB, (132 * KIB, 132 * KIB, 132 * KIB, 124 * KIB)),
-    ],
-)
-def test_parts_are_whole_pages(transfer: int, sizes: tuple[int, ...]) -> None:
-    assert PeerParts(4, 1, 4, 64 * KIB, 128 * KIB).part_bytes(transfer) == sizes
-
-
-@pytest.mark.parametrize(
     ("ranks", "op_bytes", "segment"),
     [
         (4, 64 * MIB, MIB),  # 64 segments of 1 MiB, a multiple of four
