@@ -126,6 +126,25 @@ def test_too_little_headroom_drops() -> None:
     assert outcome.failure == ""
 
 
+@pytest.mark.parametrize(("share", "drops"), [(8, False), (1, True)])
+def test_a_pool_of_headroom_serves_as_many_ports_as_fit(share: int, drops: bool) -> None:
+    """Eight ports are paused at once: a pool of what eight need loses nothing, one of what one needs does."""
+    topology = unmarked(9)
+    (switch,) = topology.switches
+    pool_bytes = share * switch.groups[ROCE].headroom_bytes
+    set_aside_bytes = len(switch.ports) * switch.groups[ROCE].headroom_bytes
+    pooled = replace(
+        switch,
+        headroom_pool_bytes=pool_bytes,
+        buffer_bytes=switch.buffer_bytes - set_aside_bytes + pool_bytes,
+    )
+    assert pooled.buffer_bytes - pooled.set_aside_bytes == switch.buffer_bytes - switch.set_aside_bytes
+    outcome = through(incast(8, MESSAGE_BYTES), replace(topology, switches=(pooled,)))
+    assert paused(outcome) > 0
+    assert (dropped(outcome) > 0) == drops
+    assert outcome.failure == ""
+
+
 def test_a_host_that_ignores_pauses_makes_the_switch_drop() -> None:
     topology = unmarked(9)
     deaf = tuple(replace(attachment, honours_pause=False) for attachment in topology.attachments)
