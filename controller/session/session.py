@@ -59,7 +59,6 @@ _ASSIGNED_AT_ONCE: Final = 4
 """Agents that get their part in one turn: heartbeats go between, however many agents and megabytes a run has."""
 _PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
 _COLLECTING: Final = frozenset({RunState.COLLECT, RunState.ABORTING})
-_OVER: Final = frozenset({RunState.DONE, RunState.ABORTED})
 
 
 class Session:
@@ -113,7 +112,7 @@ class Session:
 
     @property
     def _over(self) -> bool:
-        return self.state in _OVER
+        return self.state in (RunState.DONE, RunState.ABORTED)
 
     def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
         """An agent said something."""
@@ -303,12 +302,11 @@ class Session:
         if self.state not in _COLLECTING:
             raise ProtocolError(f"Finished while the run is in {self.state.name}")
         self._sinks[name].take_finished(finished)
-        shortfall = self._sinks[name].shortfall()
+        what = self._sinks[name].shortfall()
         if finished.end is not EngineEnd.DONE:
             what = f"engine {finished.end.value} while handing over: {finished.failure}"
+        if what:
             self._abort(f"agent '{name}': {what}", now_ns)
-        elif shortfall:
-            self._abort(f"agent '{name}': {shortfall}", now_ns)
         self._handed_over(name, now_ns)
 
     # ---- phases
@@ -378,10 +376,12 @@ class Session:
             self._end(RunEvent.COLLECTED, now_ns)
 
     def _extend_collect(self, now_ns: int) -> None:
-        if self.state is RunState.COLLECT:
-            self._deadline_ns = now_ns + self._settings.collect_timeout_ns
-        elif self.state is RunState.ABORTING:
-            self._deadline_ns = now_ns + self._settings.break_timeout_ns
+        settings = self._settings
+        if self.state in _COLLECTING:
+            aborting = self.state is RunState.ABORTING
+            self._deadline_ns = now_ns + (
+                settings.break_timeout_ns if aborting else settings.collect_timeout_ns
+            )
 
     def _end(self, event: RunEvent, now_ns: int) -> None:
         self.state = advance_run(self.state, event)
@@ -397,7 +397,6 @@ class Session:
         self._log(f"run {self._settings.run_id}: {self.state.name}")
 
     def _break(self, now_ns: int, *problems: Problem) -> None:
-        """Ends the run for what is not ready or failed."""
         if self.state in _PREPARING:
             self.problems = problems
         self._abort("\n".join(str(problem) for problem in problems), now_ns)
@@ -407,14 +406,13 @@ class Session:
         if self.state is RunState.ABORTING or self._over:
             return
         self.reason, self._early_end = reason, end
-        match self.state:
-            case RunState.GATHER:
-                self._end(RunEvent.BROKEN, now_ns)
-            case RunState.COLLECT:
-                self.state = advance_run(self.state, RunEvent.BROKEN)
-                self._extend_collect(now_ns)
-            case _:
-                self._collect(RunEvent.BROKEN, now_ns)
+        if self.state is RunState.GATHER:
+            self._end(RunEvent.BROKEN, now_ns)
+        elif self.state is RunState.COLLECT:
+            self.state = advance_run(self.state, RunEvent.BROKEN)
+            self._extend_collect(now_ns)
+        else:
+            self._collect(RunEvent.BROKEN, now_ns)
 
     # ---- waiting
 

@@ -1,8 +1,9 @@
 """`topology.yaml`: switches, the links between them, and the rig's ports on them.
 
 Decides what a topology file may say: a single switch, a leaf-spine or a rail network by a few numbers, or switches and
-links one by one, and which device the switches are. What may be said of a switch is decided by `topology_switch`; ways through the network are found by
-`traffic.routes`. Whether the rig has the ports that are attached here is known only beside a rig file.
+links one by one, and which device the switches are. What may be said of a switch is decided by `switch_file`; ways
+through the network are found by `routes`. Whether the rig has the ports that are attached here is known only beside a rig
+file.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 //
 // Every packet is counted twice, as in SAI: against the priority group it came in by and the queue it goes out by. A
 // priority group fills its reserve, then the shared buffer up to a threshold that shrinks as the shared buffer fills
-// (dynamic threshold, Choudhury and Hahne 1998), then, if lossless, its headroom, which may be of a pool of all. A queue of lossy traffic is limited
-// likewise. Model compared with alibaba-edu/High-Precision-Congestion-Control:simulation/src/point-to-point/model/switch-mmu.cc.
+// (dynamic threshold, Choudhury and Hahne 1998), then, if lossless, its headroom, which may be of a pool for all. A queue
+// of lossy traffic is limited likewise. Model compared with
+// alibaba-edu/High-Precision-Congestion-Control:simulation/src/point-to-point/model/switch-mmu.cc.
 #pragma once
 
 #include <algorithm>
