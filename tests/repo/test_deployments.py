@@ -253,4 +253,4 @@ def test_the_image_runs_as_nobody_in_particular_and_leaves_the_compiler_behind()
     assert "g++" not in last
     assert "g++" in stages[1]
     ignored = (ROOT / ".dockerignore").read_text().split()
-    assert {".git", ".venv", "keys"} <= set(ignored), "neither secrets nor what was built here gets in"
+    assert {"/.git", "/.venv", "/keys"} <= set(ignored), "neither secrets nor what was built here gets in"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+import tomllib
 import venv
 import zipfile
 from dataclasses import dataclass
@@ -97,6 +98,15 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
         "etloop/traffic/native/cc/etloop_cc.h",
     }
     assert wanted <= set(names)
+    # A pattern that leaves something out reaches every folder of that name, a room's too.
+    rooms = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]["wheel"]["packages"]
+    sources = {
+        f"{package}/{path.relative_to(ROOT / folder)}"
+        for package, folder in rooms.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".pyi", ".yaml", ".json", ".typed")
+    }
+    assert sources - set(names) == set()
     for module in ("etloop/traffic/_native.", "etloop/workload/_et."):
         assert any(name.startswith(module) and name.endswith(".so") for name in names), module
 
