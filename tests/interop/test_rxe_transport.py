@@ -124,17 +124,19 @@ def test_atomics_both_ways(machine: Machine, rxe_peer: Path) -> None:
     with joined(machine, rxe_peer, Setting()) as (end, peer):
         qp = end.queue_pair
         peer.command_peer("poke 800 " + (1000).to_bytes(8, "little").hex())
-        assert end.complete(qp.post_atomic("fetch_add", va=peer.va + 800, rkey=peer.rkey, swap_add=5))[3] == 1000
         assert (
-            end.complete(qp.post_atomic("compare_swap", va=peer.va + 800, rkey=peer.rkey, compare=1005, swap_add=7))[
-                3
-            ]
+            end.complete(qp.post_atomic("fetch_add", va=peer.va + 800, rkey=peer.rkey, swap_add=5))[3] == 1000
+        )
+        assert (
+            end.complete(
+                qp.post_atomic("compare_swap", va=peer.va + 800, rkey=peer.rkey, compare=1005, swap_add=7)
+            )[3]
             == 1005
         )
         assert (
-            end.complete(qp.post_atomic("compare_swap", va=peer.va + 800, rkey=peer.rkey, compare=1005, swap_add=9))[
-                3
-            ]
+            end.complete(
+                qp.post_atomic("compare_swap", va=peer.va + 800, rkey=peer.rkey, compare=1005, swap_add=9)
+            )[3]
             == 7
         )
         assert int.from_bytes(peer.peek(800, 8), "little") == 7
