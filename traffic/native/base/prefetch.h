@@ -8,10 +8,14 @@ namespace etloop {
 
 inline constexpr size_t kLineBytes = 64;  // of a cache, on the machines that this is for
 
-inline void prefetch(const void* at) { __builtin_prefetch(at); }
+inline void prefetch(const void* at) {
+  __builtin_prefetch(at);
+  // To gcc a prefetch is no effect: it would remove the calls of a function that does nothing else.
+  asm volatile("");
+}
 
 inline void prefetch(const void* at, size_t bytes) {
-  for (size_t offset = 0; offset < bytes; offset += kLineBytes) __builtin_prefetch(static_cast<const char*>(at) + offset);
+  for (size_t offset = 0; offset < bytes; offset += kLineBytes) prefetch(static_cast<const char*>(at) + offset);
 }
 
 }  // namespace etloop

@@ -5,16 +5,16 @@ namespace etloop {
 Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory)
     : plan_(plan),
       port_(port),
-      connections_(plan),
+      packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, lanes_, failure_}),
+      transmission_({plan, connections_, queue_pairs_, flows_, probing_, records_, failure_}),
       queue_pairs_(plan, port, connections_, events_, memory),
       flows_(plan, port, queue_pairs_, events_, memory),
-      cards_(plan, connections_, queue_pairs_, records_, failure_),
-      probing_(plan, queue_pairs_, cards_),
-      transmission_({plan, connections_, queue_pairs_, flows_, probing_, records_, failure_}),
-      paths_({plan, port, connections_, transmission_, cards_, events_, records_, failure_}),
-      lanes_({plan, connections_, paths_, records_, failure_}),
       ops_(plan, ranks_, lanes_, records_, events_, failure_),
-      packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, lanes_, failure_}),
+      probing_(plan, queue_pairs_, cards_),
+      lanes_({plan, connections_, paths_, records_, failure_}),
+      paths_({plan, port, connections_, transmission_, cards_, events_, records_, failure_}),
+      connections_(plan),
+      cards_(plan, connections_, queue_pairs_, records_, failure_),
       carried_({connections_, queue_pairs_, cards_, probing_, lanes_, failure_}) {}
 
 Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,

@@ -120,22 +120,23 @@ class Core final : public PortSink {
 
   const EnginePlan& plan_;
   int32_t port_;
+  // What every packet and turn looks at is together: a host of many ports goes from one to the other.
+  PacketArrivals packets_;
   Nanos start_ns_ = kNever;
   EventHeap events_;
   std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port
   Failure failure_;
-  OpRecords records_;
-  LocalRanks ranks_;
-  Connections connections_;
+  Transmission transmission_;
   QueuePairs queue_pairs_;
   Flows flows_;
-  CardEnds cards_;
-  Probing probing_;
-  Transmission transmission_;
-  MessagePaths paths_;
-  Lanes lanes_;
   Ops ops_;
-  PacketArrivals packets_;
+  Probing probing_;
+  OpRecords records_;
+  Lanes lanes_;
+  MessagePaths paths_;
+  LocalRanks ranks_;
+  Connections connections_;
+  CardEnds cards_;
   CarrierArrivals carried_;
 };
 

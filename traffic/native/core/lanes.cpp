@@ -146,9 +146,10 @@ void Lanes::connect_receiving(LaneRun& lane, uint32_t number) {
   Ends& here = ends(connection);
   here.receiving.add(lane.tag, number);
   lane.receiving.parts = static_cast<uint8_t>(connections_.parts_of(connection, lane.one_sided));
+  lane.receiving.on_wire = connections_.on_wire(connection);
   lane.receiving.closed = !lane.one_sided || lane.granting.done();
   const EarlyArrivals::Item early = here.early_arrivals.take(lane.tag);
-  records_.note_received(lane.op_run, static_cast<int32_t>(early.messages), early.bytes, connections_.on_wire(connection));
+  records_.note_received(lane.op_run, static_cast<int32_t>(early.messages), early.bytes, lane.receiving.on_wire);
   bool fits = lane.arrive_early(early.messages, early.bytes);
   if (early.closed) fits = fits && lane.close() == LaneRun::Arrival::accepted;
   if (!fits) {
@@ -337,7 +338,7 @@ void Lanes::on_acknowledged(uint32_t lane, uint32_t index, Nanos now) {
 
 void Lanes::count_arrival(uint32_t lane, int32_t messages, int64_t bytes, Nanos now) {
   const LaneRun& receiver = lanes_[lane];
-  records_.note_received(receiver.op_run, messages, bytes, connections_.on_wire(receiver.recv_connection));
+  records_.note_received(receiver.op_run, messages, bytes, receiver.receiving.on_wire);
   records_.note_progress(receiver.op_run, now);
   records_.set_trigger(now);
   pump(lane, now);

@@ -73,6 +73,7 @@ struct LaneReceiver {
   std::array<uint8_t, kMaxSlots> missing_parts{};
   uint8_t parts = 1;                                   // of every message that arrives
   bool closed = true;                                  // of a one-sided lane: nothing more will come
+  bool on_wire = false;                                // not inside the host
 };
 
 // Counters obey posted <= handed, posted <= credits (unless one-sided), acknowledged <= posted, consumed <= granted.

@@ -19,6 +19,7 @@ constexpr int64_t kMostInFlightBytes = 8 << 20;
 }  // namespace
 
 Result<void> QueuePairs::open(const LocalRanks& ranks, const FlowOpener& open_flow) {
+  first_number_ = plan_.ports[static_cast<size_t>(port_)].qpn_base;
   by_number_.assign(plan_.ports[static_cast<size_t>(port_)].qpn_count, kNone);
   return open_all(ranks, [&](const EndSettings& end, const PlannedQp& planned) {
     return open_end_at_port(end, planned, open_flow);
@@ -60,7 +61,7 @@ Result<void> QueuePairs::open_all(const LocalRanks& ranks, const EndOpener& open
 }
 
 Result<void> QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow) {
-  const uint32_t offset = (end.sends_data ? planned.src_qpn : planned.dst_qpn) - plan_.ports[static_cast<size_t>(port_)].qpn_base;
+  const uint32_t offset = (end.sends_data ? planned.src_qpn : planned.dst_qpn) - first_number_;
   if (offset >= by_number_.size()) return not_ours(end);
   const uint16_t src_port = end.sends_data ? planned.src_udp_port : planned.dst_udp_port;
   const Result<FlowId> flow = open_flow(end.address, end.peer_ip, src_port, end.traffic_class);

@@ -47,7 +47,7 @@ class QueuePairs {
 
   // `memory` outlives them.
   QueuePairs(const EnginePlan& plan, int32_t port, Connections& connections, EventHeap& events, std::pmr::memory_resource& memory)
-      : plan_(plan), port_(port), connections_(connections), events_(events), qps_(memory), places_(&memory) {}
+      : qps_(memory), places_(&memory), events_(events), plan_(plan), port_(port), connections_(connections) {}
 
   // Opens those of all connections with an end here, at a port of packets.
   Result<void> open(const LocalRanks& ranks, const FlowOpener& open_flow);
@@ -62,7 +62,7 @@ class QueuePairs {
   const QpPlace& place(uint32_t index) const { return places_[index]; }
   // By the number that packets have; kNone: of no queue pair here.
   uint32_t find(uint32_t qpn) const {
-    const uint32_t offset = qpn - plan_.ports[static_cast<size_t>(port_)].qpn_base;
+    const uint32_t offset = qpn - first_number_;
     return offset < by_number_.size() ? by_number_[offset] : kNone;
   }
   // A packet for the queue pair of this number comes next.
@@ -96,13 +96,15 @@ class QueuePairs {
   Error not_ours(const EndSettings& end) const;
   size_t count_here() const;
 
+  // What every packet looks at is together.
+  uint32_t first_number_ = 0;
+  std::vector<uint32_t> by_number_;  // qpn - first_number_ -> index
+  FixedRow<Qp> qps_;
+  std::pmr::vector<QpPlace> places_;
+  EventHeap& events_;
   const EnginePlan& plan_;
   int32_t port_;
   Connections& connections_;
-  EventHeap& events_;
-  std::vector<uint32_t> by_number_;  // qpn - qpn_base -> index
-  FixedRow<Qp> qps_;
-  std::pmr::vector<QpPlace> places_;
   std::vector<uint32_t> offered_window_;  // by local address
   std::vector<uint32_t> offered_share_;
 };
