@@ -6,7 +6,7 @@ What a changed scenario means is found out when its point is laid out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from typing import TYPE_CHECKING, Final
@@ -137,11 +137,6 @@ def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
     _refuse_size(sweep, top)
     file.refuse_mistakes()
     return sweep
-
-
-def with_repeats(sweep: Sweep, repeats: int) -> Sweep:
-    """As many runs of every point as the command line says."""
-    return replace(sweep, repeats=repeats)
 
 
 def points_of(sweep: Sweep) -> int:
