@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from etloop.cli.result import CommandResult, to_json
-from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem, Severity
+from etloop.contract.base.errors import ConfigError, ExitCode, Mistakes, Problem, Severity
 from etloop.controller.inputs.files import read_file
-from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.run.device_check import check_conditions, profile_verdict
-from etloop.controller.run.prepare import read_cc_plugin
+from etloop.controller.run.prepare import InputFile, read_cc_plugin, read_rig
 from etloop.dut_profiles.model.findings import ProfileVerdict
 from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.model.stated import stated_values
@@ -21,6 +21,7 @@ from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from etloop.controller.inputs.rig import Rig
     from etloop.dut_profiles.model.stated import Stated
 
 
@@ -123,31 +124,26 @@ def check_command(
 def _read_all(
     name_or_path: str | None, scenario_path: Path | None, rig_path: Path | None
 ) -> tuple[DutProfile, Scenario | None, Rig | None]:
-    problems: list[Problem] = []
+    found = Mistakes()
     scenario = rig = profile = None
     if scenario_path is not None:
-        try:
-            text = read_file(scenario_path)
-            scenario = parse_scenario(text, str(scenario_path), scenario_path.parent, read_cc_plugin)
-        except InputError as error:
-            problems += error.problems
+        scenario = found.of(
+            lambda: parse_scenario(
+                read_file(scenario_path), str(scenario_path), scenario_path.parent, read_cc_plugin
+            )
+        )
     if rig_path is not None:
-        try:
-            rig = parse_rig(read_file(rig_path), str(rig_path), rig_path.parent)
-        except InputError as error:
-            problems += error.problems
+        rig = found.of(lambda: read_rig(InputFile(rig_path)))
     if name_or_path is None and rig is not None and rig.dut is not None:
         name_or_path = rig.dut.profile
     if name_or_path is not None:
-        try:
-            profile = find_profile(name_or_path)
-        except InputError as error:
-            problems += error.problems
+        profile = found.of(partial(find_profile, name_or_path))
     elif rig is not None or rig_path is None:
         what = "no profile is named" if rig_path is None else f"{rig_path} names no profile"
-        problems.append(Problem("dut check", what, "name one, or write dut: {profile: NAME} in the rig"))
-    if profile is None or problems:
-        raise ConfigError(*problems)
+        remedy = "name one, or write dut: {profile: NAME} in the rig"
+        found.problems.append(Problem("dut check", what, remedy))
+    found.refuse(ConfigError)
+    assert profile is not None
     return profile, scenario, rig
 
 

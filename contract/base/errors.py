@@ -6,8 +6,12 @@ collected as `Problem` values and raised together. `assert` is for our own mista
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
@@ -61,6 +65,26 @@ class InputError(EtloopError):
         assert problems
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+
+class Mistakes:
+    """The mistakes of several inputs, which are told together."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def of(self, read: Callable[[], T]) -> T | None:
+        """Return what `read` does; None where it raises an `InputError`, whose problems are kept."""
+        try:
+            return read()
+        except InputError as error:
+            self.problems += error.problems
+            return None
+
+    def refuse(self, kind: type[InputError] = InputError) -> None:
+        """Raise what was found, each mistake once."""
+        if self.problems:
+            raise kind(*dict.fromkeys(self.problems))
 
 
 class TraceError(InputError):

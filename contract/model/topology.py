@@ -242,6 +242,11 @@ class Topology:
         switch = self.switches[end.switch]
         return f"{switch.name}/{switch.ports[end.port].name}"
 
+    def cables(self) -> tuple[tuple[str, str], ...]:
+        """Switch ports that are joined, by name and from both ends."""
+        ends = [(self.port_name(link.a), self.port_name(link.b)) for link in self.links]
+        return tuple(cable for a, b in ends for cable in ((a, b), (b, a)))
+
     def port_of(self, end: SwitchEnd) -> SwitchPort:
         """The port at an end."""
         return self.switches[end.switch].ports[end.port]

@@ -7,7 +7,7 @@ opens its ports; which rank uses which port is decided by `placement`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_US
@@ -36,6 +36,7 @@ from etloop.controller.inputs.rig_counters import read_counters
 from etloop.dut_profiles.reading.catalogue import is_path
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from etloop.counters.settings import SourceSettings
@@ -122,6 +123,19 @@ class Rig:
     """What the ports are attached to, where that is described."""
     lab: str = ""
     """The lab that stands for the device, where one does."""
+
+    @property
+    def ports(self) -> dict[str, RigPort]:
+        """Every port by its label, "agent/port", in the order of the file."""
+        return {f"{agent.name}/{port.name}": port for agent in self.agents for port in agent.ports}
+
+    def only(self, labels: Collection[str]) -> Rig:
+        """Return the rig with these ports, and the agents that have any of them."""
+        agents = (
+            replace(agent, ports=tuple(port for port in agent.ports if f"{agent.name}/{port.name}" in labels))
+            for agent in self.agents
+        )
+        return replace(self, agents=tuple(agent for agent in agents if agent.ports))
 
 
 def parse_rig(text: bytes, source: str, directory: Path) -> Rig:

@@ -25,7 +25,7 @@ def place_jobs(jobs: JobSet, pairs: PairColumns, rig: Rig) -> Placement:
     placed = [place(part.ranks, _host_bytes(host, pairs, part), part.mapping, rig) for part in jobs.parts]
     if len(placed) == 1:
         return placed[0]
-    labels = [f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports]
+    labels = list(rig.ports)
     members: dict[str, list[int]] = {label: [] for label in labels}
     of_label = {port.label: port for one in placed for port in one.ports}
     for part, one in zip(jobs.parts, placed, strict=True):

@@ -15,7 +15,7 @@ The k-th rank of a port takes its k-th address; when the port has fewer, ranks s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import PlanError, Problem
@@ -72,7 +72,7 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
     """
     if mapping.ports:
         rig = _with_ports(rig, mapping.ports)
-    labels = [f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports]
+    labels = list(rig.ports)
     rig_ports = [(agent.name, port) for agent in rig.agents for port in agent.ports]
     nic: tuple[int, ...] = ()
     if mapping.rule is PlacementRule.EXPLICIT:
@@ -181,7 +181,7 @@ def _offer(label: str, labels: Sequence[str]) -> str:
 
 def _with_ports(rig: Rig, wanted: Sequence[str]) -> Rig:
     """The rig as far as a mapping's `ports` go."""
-    labels = [f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports]
+    labels = list(rig.ports)
     problems = [
         Problem("mapping.ports", f'the rig has no port "{label}"', _offer(label, labels))
         for label in wanted
@@ -189,11 +189,7 @@ def _with_ports(rig: Rig, wanted: Sequence[str]) -> Rig:
     ]
     if problems:
         raise PlanError(*problems)
-    agents = (
-        replace(agent, ports=tuple(port for port in agent.ports if f"{agent.name}/{port.name}" in wanted))
-        for agent in rig.agents
-    )
-    return replace(rig, agents=tuple(agent for agent in agents if agent.ports))
+    return rig.only(wanted)
 
 
 def unused_ports(idle: Sequence[str]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ def port_sets(rig: Rig, mapping: Mapping) -> tuple[PortSet, ...]:
     Raises `PlanError` with every agent whose ports do not make up whole hosts.
     """
     if not mapping.rails:
-        return tuple((port,) for port in range(sum(len(agent.ports) for agent in rig.agents)))
+        return tuple((port,) for port in range(len(rig.ports)))
     nics = _nics_per_host(rig, mapping)
     sets: list[PortSet] = []
     problems: list[Problem] = []
@@ -48,7 +48,7 @@ def port_sets(rig: Rig, mapping: Mapping) -> tuple[PortSet, ...]:
 def _nics_per_host(rig: Rig, mapping: Mapping) -> int:
     if mapping.nics_per_host is not None:
         return mapping.nics_per_host
-    rails = {port.rail for agent in rig.agents for port in agent.ports if port.rail is not None}
+    rails = {port.rail for port in rig.ports.values() if port.rail is not None}
     if not rails:
         what = "rails are asked for, but neither the mapping nor the rig says how many there are"
         raise PlanError(

@@ -30,7 +30,7 @@ def plan_streams(
     entries: Sequence[StreamEntry], rig: Rig, agents: Collection[str]
 ) -> tuple[PlannedStream, ...]:
     """Streams from end to end. `agents` are those that take part. Raises `PlanError` with every port that cannot be an end."""
-    ports = {f"{agent.name}/{port.name}": port for agent in rig.agents for port in agent.ports}
+    ports = rig.ports
     problems: list[Problem] = []
     found: list[PlannedStream] = []
     for number, entry in enumerate(entries):

@@ -265,15 +265,11 @@ class Daemon:
 
     def _start(self, start: Start) -> None:
         job = self.rack.begin(start)
-        rig_ports = {
-            f"{agent.name}/{port.name}": (agent.host, port.most_threads)
-            for agent in self.rig.agents
-            for port in agent.ports
-        }
+        ports, hosts = self.rig.ports, {agent.name: agent.host for agent in self.rig.agents}
         threads: dict[str, int] = {}
         for label in start.ports:
-            host, most = rig_ports[label]
-            threads[host] = threads.get(host, 0) + most
+            host = hosts[label.partition("/")[0]]
+            threads[host] = threads.get(host, 0) + ports[label].most_threads
         busy: dict[str, int] = {}
         for other in self._runs.values():
             for host, count in other.threads.items():

@@ -80,9 +80,7 @@ def _taken(state_dir: Path) -> int:
 
 def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
     ports = tuple(
-        RackPort(f"{agent.name}/{port.name}", agent.name, port.link_bps)
-        for agent in rig.agents
-        for port in agent.ports
+        RackPort(label, label.partition("/")[0], port.link_bps) for label, port in rig.ports.items()
     )
     store = JobStore.open(config.state_dir / "jobs.sqlite")
     rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id, config.allowed_code)

@@ -64,10 +64,13 @@ def profile_verdict(
 
 def contradictions_of(scenario: Scenario, rig: Rig) -> tuple[Problem, ...]:
     """What a run through the rig's device cannot be; () without a profile that can be read, which others tell."""
-    if rig.dut is None:
-        return ()
+    profile = known_profile(rig)
+    return () if profile is None else profile_verdict(profile, scenario, rig).contradictions
+
+
+def known_profile(rig: Rig) -> DutProfile | None:
+    """Return the profile of a rig's device; None where it names none, or one that cannot be read, which the verdict tells."""
     try:
-        profile = find_profile(rig.dut.profile)
+        return None if rig.dut is None else find_profile(rig.dut.profile)
     except ConfigError:
-        return ()
-    return profile_verdict(profile, scenario, rig, scenario_name="scenario", rig_name="rig").contradictions
+        return None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.controller.plan.udp_streams import plain_datagrams
+from etloop.controller.run.device_check import known_profile
 from etloop.controller.run.device_demands import demands_of
 from etloop.controller.run.prepare import read_device
 from etloop.counters.readers.gnmi_settings import GnmiSource, with_stated_paths
@@ -21,7 +21,6 @@ from etloop.counters.registry import reader_of
 from etloop.counters.sampling import Sampled, Sampling
 from etloop.counters.settings import DEFAULT_INTERVAL_NS, LinuxSource, Side, SoftSwitchSource
 from etloop.dut_profiles.model.profile import DutKind
-from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from etloop.dut_profiles.rules.maps import way_of_packet
 from etloop.results.device.class_queues import ExpectedClass
@@ -60,11 +59,8 @@ def counting_of(rig: Rig) -> Counting | None:
         return None
     described = read_device(rig.topology)
     topology = described.topology if described is not None else None
-    try:
-        profile = find_profile(rig.dut.profile)
-    except ConfigError:
-        profile = None  # told with the verdict; counters are read all the same
-    leased = frozenset(f"{agent.name}/{port.name}" for agent in rig.agents for port in agent.ports)
+    profile = known_profile(rig)
+    leased = frozenset(rig.ports)
     sources = tuple(_sampled(source, profile, topology, leased) for source in rig.dut.counters)
     stated = profile.counters.tolerance_per_million.value if profile is not None else None
     tolerance = DEFAULT_TOLERANCE_PER_MILLION if stated is None else stated
@@ -89,7 +85,7 @@ def _sampled(
         interval_ns=source.interval_ns or stated_ns or DEFAULT_INTERVAL_NS,
         timeout_ns=source.timeout_ns,
         refresh_ns=stated_ns or _AT_ONCE_NS,
-        peers=peers + (_links(topology) if several and topology is not None else ()),
+        peers=peers + (topology.cables() if several and topology is not None else ()),
         several_devices=several,
         host_side=_is_host_side(source, profile),
         rig_ports=frozenset(port for port, _ in peers),
@@ -122,27 +118,17 @@ def _port_names(topology: Topology | None) -> frozenset[str]:
     return frozenset(f"{switch.name}/{port.name}" for switch in switches for port in switch.ports)
 
 
-def _links(topology: Topology) -> tuple[tuple[str, str], ...]:
-    """Cables between switches, from both ends."""
-    found: list[tuple[str, str]] = []
-    for link in topology.links:
-        a, b = topology.port_name(link.a), topology.port_name(link.b)
-        found += [(a, b), (b, a)]
-    return tuple(found)
-
-
 def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBasis:
     """What results need beside the counts: facts of the rig's ports, and where the profile puts the job's packets."""
     tag_bytes = _tag_bytes(scenario, rig)
     ports = {
-        f"{agent.name}/{port.name}": RigPortFacts(
+        label: RigPortFacts(
             _ip_version(port.addresses),
             counts_packets=port.backend is not PortBackend.VERBS,
             sees_damaged=port.backend is not PortBackend.UDP,
             tag_bytes=tag_bytes,
         )
-        for agent in rig.agents
-        for port in agent.ports
+        for label, port in rig.ports.items()
     }
     plain = plain_datagrams(scenario.streams, outcome.agents, scenario.transport.path_mtu_bytes)
     return DeviceBasis(outcome.start_ns, ports, _classes(scenario, rig), plain)
@@ -152,7 +138,7 @@ def _tag_bytes(scenario: Scenario, rig: Rig) -> int | None:
     """Of the VLAN tag on the frames of all ports; None where only some write it, for others' interfaces may."""
     if scenario.transport.vlan_id < 0:
         return 0
-    backends = {port.backend for agent in rig.agents for port in agent.ports}
+    backends = {port.backend for port in rig.ports.values()}
     return TAG_BYTES if backends <= {PortBackend.PACKET, PortBackend.XDP} else None
 
 
@@ -163,10 +149,7 @@ def _ip_version(addresses: tuple[str, ...]) -> int:
 
 def _classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]:
     """The job's classes of packets, each with the queue that the profile's maps name; () where they name none."""
-    try:
-        profile = find_profile(rig.dut.profile) if rig.dut is not None else None
-    except ConfigError:
-        return ()  # told with the verdict
+    profile = known_profile(rig)
     if profile is None or profile.kind is not DutKind.SWITCH:
         return ()
     demands = demands_of(scenario, rig, "scenario")

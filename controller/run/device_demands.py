@@ -21,14 +21,7 @@ _ECT: Final = (1, 2)
 
 def links_of(rig: Rig, source: str) -> RigLinks:
     """The ports of a rig; `source` names its file."""
-    return RigLinks(
-        source,
-        tuple(
-            JobLink(f"{agent.name}/{port.name}", port.link_bps)
-            for agent in rig.agents
-            for port in agent.ports
-        ),
-    )
+    return RigLinks(source, tuple(JobLink(label, port.link_bps) for label, port in rig.ports.items()))
 
 
 def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
@@ -63,7 +56,6 @@ def _algorithm(congestion: CongestionSettings) -> Algorithm:
 def _speaks_ipv6(rig: Rig) -> bool:
     return any(
         ipaddress.ip_address(address).version == 6
-        for agent in rig.agents
-        for port in agent.ports
+        for port in rig.ports.values()
         for address in port.addresses[:1]
     )

@@ -176,21 +176,22 @@ def _twin(
         most_packets=affordable.packets, link_changes=link_changes(timeline, topology), streams=streams
     )
     outcome = twin(assignment, names, topology, settings)
-    ops, whole = _whole_iterations(assignment, outcome.ops)
-    if outcome.too_many_packets and whole == 0:
-        because = f"one iteration has more than {affordable.packets} packets"
-        return _twin_by_flows(assignment, device, affordable, plan, because)
-    complete = whole if outcome.too_many_packets else assignment.iterations
-    return ExpectedRun(
+    run = ExpectedRun(
         network=TWIN,
         level="packet",
         described_by=device.source,
-        iterations=complete,
-        ops=ops if outcome.too_many_packets else outcome.ops,
+        iterations=assignment.iterations,
+        ops=outcome.ops,
         start_ns=outcome.start_ns,
-        failure="" if outcome.too_many_packets else outcome.failure,
+        failure=outcome.failure,
         counters=totals(outcome.switch_ports),
     )
+    if not outcome.too_many_packets:
+        return run
+    if (first := _first_iterations(assignment, run)) is not None:
+        return first
+    because = f"one iteration has more than {affordable.packets} packets"
+    return _twin_by_flows(assignment, device, affordable, plan, because)
 
 
 def _twin_by_flows(
@@ -226,33 +227,35 @@ def _by_flows(
 ) -> ExpectedRun | str:
     settings = FlowLevelSettings(most_messages=affordable.messages, limit_ns=limit_ns)
     outcome = flow_level(assignment, network, settings)
-    ops, whole = _whole_iterations(assignment, outcome.ops)
-    if outcome.too_many_messages and whole == 0:
-        return f"{network_name}: one iteration has more than {affordable.messages} messages"
-    cut_off = outcome.too_many_messages
-    return ExpectedRun(
+    run = ExpectedRun(
         network=network_name,
         level="flow",
         described_by=described_by,
-        iterations=whole if cut_off else assignment.iterations,
-        ops=ops if cut_off else outcome.ops,
+        iterations=assignment.iterations,
+        ops=outcome.ops,
         start_ns=0,
-        failure="" if cut_off else outcome.failure,
+        failure=outcome.failure,
         counters={},
         notes=notes,
     )
+    if not outcome.too_many_messages:
+        return run
+    too_many = f"{network_name}: one iteration has more than {affordable.messages} messages"
+    return _first_iterations(assignment, run) or too_many
 
 
-def _whole_iterations(assignment: Assignment, ops: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
-    """The ops of the first iterations that are complete, and how many these are."""
+def _first_iterations(assignment: Assignment, run: ExpectedRun) -> ExpectedRun | None:
+    """The first iterations of a run that was cut off, as far as they are complete; None where none is."""
     per_program = [int((program.kind != 0).sum()) for program in assignment.programs]
     awaited = [rank for rank in assignment.ranks if not rank.background]
     expected = sum(per_program[rank.program] for rank in awaited)
-    ops = ops[np.isin(ops["rank"], [rank.rank for rank in awaited])]
+    ops = run.ops[np.isin(run.ops["rank"], [rank.rank for rank in awaited])]
     counts = np.bincount(ops["iteration"], minlength=1)
     lacking = np.flatnonzero(counts != expected)
     whole = int(lacking[0]) if len(lacking) else len(counts)
-    return ops[ops["iteration"] < whole], whole
+    if whole == 0:
+        return None
+    return replace(run, iterations=whole, ops=ops[ops["iteration"] < whole], failure="")
 
 
 def _names(assignment: Assignment) -> tuple[str, ...]:

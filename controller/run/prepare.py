@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.errors import ConfigError, InputError, Problem
+from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from etloop.controller.plan.job_set import JobSet
 
 _TEXTS_KEPT: Final = 16
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +136,13 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     Raises an `InputError` with the mistakes of all files together, or with those of the traces or the plan.
     """
     options = options or PrepareOptions()
-    found = _Findings()
-    scenario_read = found.read(partial(_read_scenario, inputs.scenario, options))
-    rig_read = found.read(partial(_read_rig, inputs.rig, options.ports))
+    found = Mistakes()
+    scenario_read = found.of(partial(_read_scenario, inputs.scenario, options))
+    rig_read = found.of(partial(_read_rig, inputs.rig, options.ports))
     device = None
     if inputs.topology is not None:
-        device = found.read(partial(_device_of, inputs.topology, options.device))
-    found.refuse()
+        device = found.of(partial(_device_of, inputs.topology, options.device))
+    found.refuse(ConfigError)
     assert scenario_read is not None
     assert rig_read is not None
     (scenario, scenario_text), (rig, rig_text) = scenario_read, rig_read
@@ -163,24 +162,6 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     return Prepared(scenario, rig, _after_others(plan, rig, options.busy_threads), texts, device)
 
 
-class _Findings:
-    """The mistakes of several files."""
-
-    def __init__(self) -> None:
-        self._problems: list[Problem] = []
-
-    def read(self, what: Callable[[], _T]) -> _T | None:
-        try:
-            return what()
-        except InputError as error:
-            self._problems += error.problems
-            return None
-
-    def refuse(self) -> None:
-        if self._problems:
-            raise ConfigError(*self._problems)
-
-
 def _read_scenario(file: InputFile, options: PrepareOptions) -> tuple[Scenario, str]:
     content = file.read()
     scenario = parse_scenario(content, file.source, file.path.parent, options.read_plugin)
@@ -194,14 +175,10 @@ def _read_rig(file: InputFile, leased: tuple[str, ...] | None) -> tuple[Rig, str
     rig, text = read_rig(file), content.decode("utf-8-sig")
     if leased is None:
         return rig, text
-    agents = [
-        replace(agent, ports=tuple(port for port in agent.ports if f"{agent.name}/{port.name}" in leased))
-        for agent in rig.agents
-    ]
-    used = tuple(agent for agent in agents if agent.ports)
-    if not used:
+    rig = rig.only(leased)
+    if not rig.agents:
         raise ConfigError(Problem("ports", "none of the leased ports is in the rig", "submit the job again"))
-    return replace(rig, agents=used), f"# Ports leased to this run: {', '.join(leased)}\n{text}"
+    return rig, f"# Ports leased to this run: {', '.join(leased)}\n{text}"
 
 
 def read_rig(file: InputFile) -> Rig:

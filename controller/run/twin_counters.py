@@ -39,13 +39,7 @@ def twin_counters_table(topology: Topology, outcome: TwinOutcome) -> Any:
         (outcome.end_ns, tuple(readings), SamplePhase.DRAINED),
     ):
         log.add(CounterBatch(at_ns, at_ns, batch, ()), phase)
-    source = log.finish(outcome.end_ns, NAME, 0, _peers(topology), several=True, host_side=False)
+    attached = tuple((topology.port_name(one.end), one.rig_port) for one in topology.attachments)
+    peers = attached + topology.cables()
+    source = log.finish(outcome.end_ns, NAME, 0, peers, several=True, host_side=False)
     return counters_table(indexed(CountedDevice(NAME, 0, (source,))))
-
-
-def _peers(topology: Topology) -> tuple[tuple[str, str], ...]:
-    found = [(topology.port_name(one.end), one.rig_port) for one in topology.attachments]
-    for link in topology.links:
-        a, b = topology.port_name(link.a), topology.port_name(link.b)
-        found += [(a, b), (b, a)]
-    return tuple(found)

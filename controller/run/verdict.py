@@ -113,7 +113,7 @@ def counting_checks(profile: DutProfile) -> tuple[RequestedCheck, ...]:
 
 def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
     """What key figures need beside the records: speeds of ports, compute of ranks, packets' payload."""
-    speeds = {f"{agent.name}/{port.name}": port.link_bps for agent in rig.agents for port in agent.ports}
+    speeds = {label: port.link_bps for label, port in rig.ports.items()}
     job = plan.parts.job
     per_program = [
         int(program.delay_ns[program.kind == OpKind.DELAY].sum(dtype=np.int64)) for program in job.programs

@@ -376,12 +376,9 @@ class Session:
             self._end(RunEvent.COLLECTED, now_ns)
 
     def _extend_collect(self, now_ns: int) -> None:
-        settings = self._settings
         if self.state in _COLLECTING:
-            aborting = self.state is RunState.ABORTING
-            self._deadline_ns = now_ns + (
-                settings.break_timeout_ns if aborting else settings.collect_timeout_ns
-            )
+            ours, aborting = self._settings, self.state is RunState.ABORTING
+            self._deadline_ns = now_ns + (ours.break_timeout_ns if aborting else ours.collect_timeout_ns)
 
     def _end(self, event: RunEvent, now_ns: int) -> None:
         self.state = advance_run(self.state, event)

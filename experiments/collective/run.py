@@ -7,10 +7,11 @@ the first session begins. Decides nothing that is measured.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etloop.contract.base.errors import ConfigError, InputError, Problem
+from etloop.contract.base.errors import ConfigError, Mistakes
 from etloop.controller.inputs.collective_spec import MOST_RANKS, BenchSpec, Variant, check_spec
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.run.execute import SessionExecution
@@ -75,8 +76,8 @@ def spec_on(spec: BenchSpec, rig: InputFile) -> BenchSpec:
     Raises `ConfigError` where it cannot.
     """
     if not spec.ranks:
-        ports = [port for agent in read_rig(rig).agents for port in agent.ports]
-        spec = replace(spec, ranks=min(sum(len(port.addresses) for port in ports), MOST_RANKS))
+        addresses = sum(len(port.addresses) for port in read_rig(rig).ports.values())
+        spec = replace(spec, ranks=min(addresses, MOST_RANKS))
     check_spec(spec)
     return spec
 
@@ -85,16 +86,13 @@ def plan_trials(request: BenchRequest) -> tuple[Trial, ...]:
     """Return a plan for every variant. Raises an `InputError` with the problems of all variants together."""
     if request.out_dir is not None:
         refuse_used_directory(request.out_dir)
-    trials: list[Trial] = []
-    problems: dict[Problem, None] = {}
-    for number, variant in enumerate(request.spec.variants):
-        try:
-            trials.append(_trial(request, number, variant))
-        except InputError as error:
-            problems |= dict.fromkeys(error.problems)
-    if problems:
-        raise ConfigError(*problems)
-    return tuple(trials)
+    found = Mistakes()
+    trials = [
+        found.of(partial(_trial, request, number, variant))
+        for number, variant in enumerate(request.spec.variants)
+    ]
+    found.refuse(ConfigError)
+    return tuple(trial for trial in trials if trial is not None)
 
 
 def _trial(request: BenchRequest, number: int, variant: Variant) -> Trial:
