@@ -9,24 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
-from etloop.agent.engine_protocol import EnginePhase, phase_of
+from etloop.agent.engine_protocol import Engine, EnginePhase, phase_of
 from etloop.agent.lifecycle_actions import HandedOver
 from etloop.contract.base.errors import InputError, Problem
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.protocol.machine import advance
 from etloop.contract.protocol.messages import EngineEnd
 from etloop.runtime.garbage_collection import collect_cycles
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from etloop.agent.engine_protocol import Engine
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 

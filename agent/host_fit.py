@@ -6,18 +6,13 @@ heard last, may be old.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from etloop.agent.preflight import ROCE_UDP_PORT, steering_remedy
 from etloop.contract.base.errors import Problem
-from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.capabilities import IPV6_MORE_BYTES, PACKET_OVERHEAD_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.contract.model.assignment import Assignment, PortSettings
-    from etloop.contract.model.capabilities import Capabilities, Interface
+from etloop.contract.model.assignment import Assignment, PortBackend, PortSettings
+from etloop.contract.model.capabilities import IPV6_MORE_BYTES, PACKET_OVERHEAD_BYTES, Capabilities, Interface
 
 _NAMED_ADDRESSES: Final = 8
 """Of one port: with a wrong interface hundreds of addresses are wrong for one reason."""

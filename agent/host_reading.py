@@ -13,9 +13,10 @@ import re
 import resource
 import socket
 import struct
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.model.capabilities import (
     MOST_ADDRESSES,
@@ -24,9 +25,6 @@ from etloop.contract.model.capabilities import (
     Interface,
     RoceDevice,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _UDP_SEGMENT: Final = 103
 """linux/udp.h"""

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import socket
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,14 +25,12 @@ from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState
 from etloop.runtime.broker_connection import broker_connection, tls_context
 from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
 from etloop.runtime.clock import wall_time_text
+from etloop.runtime.mqtt_version import MqttVersion
 from etloop.runtime.task_shutdown import end, is_ending
 from etloop.runtime.version import installed_version
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator
-
-    from etloop.runtime.mqtt_version import MqttVersion
 
 _LOG: Final = logging.getLogger(__name__)
 _QOS: Final = 1

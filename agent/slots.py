@@ -6,15 +6,12 @@ Starts and ends slots; what a slot does is service.py's. Slot 0 is the agent its
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from etloop.contract.base.errors import ExitCode
 from etloop.contract.protocol.machine import advance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from etloop.contract.base.errors import ExitCode
 
 _LOOK_S: Final = 0.05
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.bench.one_operation import plan_one_operation
 from etloop.traffic.collectives.algorithms.deepep import TOKEN
@@ -17,9 +18,6 @@ from etloop.traffic.collectives.algorithms.halving_doubling import Folding
 from etloop.traffic.collectives.core.hosts import hosts_of, tree_place
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 LINK_BPS: Final = 100_000_000_000
 SCALE_UP_BPS: Final = 3_600_000_000_000

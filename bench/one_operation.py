@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.plan.plan import make_plan
+from etloop.controller.plan.plan import Plan, make_plan
 from etloop.workload.program.writer import ProgramWriter
 from etloop.workload.trace.program import Communicator, Job, OpKind, RankProgram
-
-if TYPE_CHECKING:
-    from etloop.controller.plan.plan import Plan
-    from etloop.workload.trace.trace import CollectiveKind
+from etloop.workload.trace.trace import CollectiveKind
 
 
 def plan_one_operation(

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.parser import make_parser
 from etloop.contract.base.errors import EtloopError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.cli.result import CommandResult
 
 STOPPED_BY_SIGINT: Final = 130

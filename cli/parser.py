@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from etloop.cli.result import CommandResult
 
 _DESCRIPTION: Final = """\

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import parse_flops, parse_rate_bps
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, WorkloadSettings
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
+from etloop.counters.base.protocol import DeviceCounters
 from etloop.counters.readers.gnmi_settings import GnmiSource
 from etloop.counters.readers.snmp_settings import SnmpSource
 from etloop.counters.settings import CounterSource, LinuxSource, SoftSwitchSource
-
-if TYPE_CHECKING:
-    from etloop.counters.base.protocol import DeviceCounters
 
 
 def reader_of(source: CounterSource, ports: tuple[str, ...]) -> DeviceCounters:

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
-from etloop.contract.model.counters import CounterFailure, FailureKind
-from etloop.contract.model.device_counts import SamplePhase
+from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
+from etloop.contract.model.device_counts import CountedSource, SamplePhase
+from etloop.counters.base.protocol import DeviceCounters
 from etloop.counters.source_log import SourceLog
 from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
-    from typing import TypeVar
-
-    from etloop.contract.model.counters import CounterBatch
-    from etloop.contract.model.device_counts import CountedSource
-    from etloop.counters.base.protocol import DeviceCounters
-
     T = TypeVar("T")
 
 START_LIMIT_NS: Final = 5 * NS_PER_S

@@ -6,23 +6,19 @@ Decides what all sources have in common and the keys of the soft switch's and Li
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import QuantityError, format_duration, parse_duration_ns, parse_name
-from etloop.contract.base.yaml_reader import bounded, one_of
+from etloop.contract.base.yaml_reader import Section, bounded, one_of
 from etloop.contract.model.counters import MOST_NAME_CHARACTERS
 from etloop.counters.readers.gnmi_settings import GnmiSource, read_gnmi
 from etloop.counters.readers.snmp_settings import SnmpSource, read_snmp
 from etloop.dut_profiles.model.profile import CounterReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from etloop.contract.base.yaml_reader import Section
 
 DEFAULT_INTERVAL_NS: Final = NS_PER_S
 """What SONiC polls its ports at, too (sonic-net/SONiC wiki, flex counters)."""

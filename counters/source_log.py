@@ -6,23 +6,24 @@ come to rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.clock import seconds_text
 from etloop.contract.model.counters import (
     MOST_READINGS,
+    CounterBatch,
+    CounterFailure,
     CounterNature,
     CounterObject,
+    CounterReading,
     counter_of,
     reading_mistake,
 )
 from etloop.contract.model.device_counts import CountedSource, CounterGap, SamplePhase, Series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterReading
     from numpy.typing import NDArray
 
 MOST_VALUES: Final = 20_000_000

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import yaml
 from etloop.contract.base.yaml_tree import TEXT_TAG, Change, changed_text
+from etloop.contract.model.topology import Topology
 from etloop.dut_profiles.switch_settings import device_finder
 from etloop.traffic.topology.topology_file import parse_topology
-
-if TYPE_CHECKING:
-    from etloop.contract.model.topology import Topology
 
 _DEVICE: Final = "device"
 

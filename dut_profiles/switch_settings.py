@@ -6,8 +6,11 @@ plainest behaviour is taken and said. Ports are the topology's business; of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from fractions import Fraction
+from pathlib import Path
+from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.model.switch_presets import FLOWLET_GAP_NS, LATENCY_NS, PAUSE_QUANTA, SEED
@@ -17,6 +20,7 @@ from etloop.contract.model.topology import (
     Marking,
     PriorityGroup,
     SettingsOrigin,
+    SwitchPort,
     SwitchQueue,
     SwitchSettings,
     Trimming,
@@ -27,24 +31,18 @@ from etloop.dut_profiles.model.findings import where
 from etloop.dut_profiles.model.profile import (
     BalancingMode,
     DutKind,
+    DutProfile,
     ForwardingMode,
     MarkingPoint,
+    Pool,
     Scheduler,
 )
+from etloop.dut_profiles.model.profile import PriorityGroup as StatedGroup
+from etloop.dut_profiles.model.profile import Queue as StatedQueue
 from etloop.dut_profiles.model.profile import WatchdogAction as StatedAction
 from etloop.dut_profiles.model.stated import Stated
 from etloop.dut_profiles.model.stated_text import value_text
 from etloop.dut_profiles.reading.catalogue import find_profile, is_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from fractions import Fraction
-    from pathlib import Path
-
-    from etloop.contract.model.topology import SwitchPort
-    from etloop.dut_profiles.model.profile import DutProfile, Pool
-    from etloop.dut_profiles.model.profile import PriorityGroup as StatedGroup
-    from etloop.dut_profiles.model.profile import Queue as StatedQueue
 
 T = TypeVar("T")
 

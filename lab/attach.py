@@ -17,9 +17,10 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import ExitCode, Problem, RigError
+from etloop.contract.protocol.lab import LabStatus
 from etloop.dut_profiles.device_topology import parse_modelled_topology
 from etloop.lab.capacity import measure_capacity
 from etloop.lab.client import lab_taken, release
@@ -28,14 +29,10 @@ from etloop.lab.request import LabOrder
 from etloop.lab.server import Lab
 from etloop.lab.setup import index_of
 from etloop.lab.status import description_of
-from etloop.lab.wiring import cables, wire
+from etloop.lab.wiring import Wiring, cables, wire
 from etloop.traffic.soft_switch import SoftLimits, SoftSwitch
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
-
-if TYPE_CHECKING:
-    from etloop.contract.protocol.lab import LabStatus
-    from etloop.lab.wiring import Wiring
 
 LOOK_S: Final = 0.05
 """Between two looks for an interface."""

@@ -7,17 +7,14 @@ the host can carry is measured by `lab_capacity`.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, PlanError, Problem
 from etloop.contract.base.units import format_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.contract.model.topology import Attachment, Topology
+from etloop.contract.model.topology import Attachment, Topology
 
 MOST_LAB_PORTS: Final = 64
 MOST_LAB_SWITCHES: Final = 64

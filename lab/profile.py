@@ -6,14 +6,10 @@ maps of its own runs all the same, and the verdict would find its packets in oth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from etloop.contract.model.topology import Topology
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.rules.maps import way_of_packet
 from etloop.lab.plan import LAB_PROFILE
-
-if TYPE_CHECKING:
-    from etloop.contract.model.topology import Topology
 
 
 def map_deviations(topology: Topology) -> tuple[str, ...]:

@@ -5,11 +5,13 @@ The same values go to programs (`lab status --json`, the lab's socket) and into 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.units import format_duration, format_rate
 from etloop.contract.model.switch_counters import OVERLOAD_COUNTERS
+from etloop.contract.model.topology import Topology
 from etloop.contract.protocol.lab import (
     AttachmentStatus,
     LabAgentStatus,
@@ -21,14 +23,8 @@ from etloop.contract.protocol.lab import (
     SwitchPortStatus,
     SwitchStatus,
 )
-from etloop.lab.plan import runs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.contract.model.topology import Topology
-    from etloop.lab.plan import Capacity, LabPlan
-    from etloop.traffic.soft_switch import SoftSnapshot
+from etloop.lab.plan import Capacity, LabPlan, runs_of
+from etloop.traffic.soft_switch import SoftSnapshot
 
 
 def counters_of(topology: Topology, snapshot: SoftSnapshot) -> LabCounters:

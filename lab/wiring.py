@@ -6,16 +6,15 @@ before, behind which anybody may be. Opening them is left to `lab_attach`, makin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.model.topology import Topology
 from etloop.traffic.soft_switch import SoftPort
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.contract.model.topology import Topology
     from etloop.lab.plan import LabAgent, LabPlan
 
 LONGEST_INTERFACE: Final = 15

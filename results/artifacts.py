@@ -5,18 +5,22 @@ Decides which tables and files there are. Every step takes what is known and ret
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from etloop.results.device.summary import device_results
+from etloop.contract.model.device_counts import CountedDevice
+from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
+from etloop.results.device.summary import DeviceBasis, device_results
 from etloop.results.expected.expected_vs_measured import compare, compared_rows, expected_rows
 from etloop.results.export.perfetto import perfetto_json
 from etloop.results.html.report import report_html
 from etloop.results.kpis.all import key_figures, results_of, vocabulary
 from etloop.results.kpis.input import KpiInput
 from etloop.results.kpis.job_frames import of_jobs
-from etloop.results.schema.kpis import KPI_FILE
+from etloop.results.measure.summary import Measurement
+from etloop.results.schema.kpis import KPI_FILE, KpiBasis
 from etloop.results.schema.typed_json import to_json
 from etloop.results.store.run_dir import INPUT_FILES, RunArtifacts
 from etloop.results.tables.arrow_tables import (
@@ -29,18 +33,8 @@ from etloop.results.tables.arrow_tables import (
     rates_table,
 )
 from etloop.results.verdict.junit import junit_xml
-from etloop.results.verdict.verdict import decide_verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from etloop.contract.model.device_counts import CountedDevice
-    from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
-    from etloop.results.device.summary import DeviceBasis
-    from etloop.results.measure.summary import Measurement
-    from etloop.results.schema.kpis import KpiBasis
-    from etloop.results.verdict.verdict import Conditions
-    from numpy.typing import NDArray
+from etloop.results.verdict.verdict import Conditions, decide_verdict
+from numpy.typing import NDArray
 
 JUNIT_FILE: Final = "junit.xml"
 REPORT_FILE: Final = "report.html"

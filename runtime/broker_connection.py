@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import aiomqtt
 from etloop.contract.base.errors import ConfigError, Problem
@@ -17,10 +19,6 @@ from etloop.runtime.mqtt_version import MqttVersion, is_version_refusal
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @contextlib.asynccontextmanager

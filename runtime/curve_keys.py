@@ -7,18 +7,16 @@ ZeroMQ's to decide (CURVE, ZAP).
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import zmq.asyncio
 import zmq.auth
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, parse_name
 from zmq.auth.asyncio import AsyncioAuthenticator
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 _LARGEST_KEY_FILE_BYTES: Final = 65_536
 _KEY_CHARACTERS: Final = 40

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
 
 _REASONS: Final = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -12,13 +12,10 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.contract.model.congestion import MOST_PLUGIN_BYTES
-
-if TYPE_CHECKING:
-    from etloop.contract.model.congestion import CongestionSettings
+from etloop.contract.model.congestion import MOST_PLUGIN_BYTES, CongestionSettings
 
 HEADER: Final = Path(__file__).parent / "native" / "cc" / "etloop_cc.h"
 SUFFIXES: Final = (".cpp", ".so")

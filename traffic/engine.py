@@ -4,13 +4,14 @@ to `traffic/native`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import Problem, RigError
-from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.assignment import Assignment, PortBackend
 from etloop.contract.model.records import (
     CC_RECORD,
     FLOW_RECORD,
@@ -22,20 +23,12 @@ from etloop.contract.model.records import (
 from etloop.contract.model.switch_counters import rows
 from etloop.contract.protocol.messages import QueuePairEnd
 from etloop.traffic import _native
-from etloop.traffic.capture import plan_capture
+from etloop.traffic.capture import CaptureTarget, plan_capture
 from etloop.traffic.cc_library import library_for
 from etloop.traffic.threads.loop_threads import ORDINARY, UNPLANNED, LoopThreads, ThreadPlan, plan_threads
-from etloop.traffic.threads.port_queues import gather_counters, spread_queues
+from etloop.traffic.threads.port_queues import Spread, gather_counters, spread_queues
 from etloop.traffic.udp_streams import UdpStreams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from etloop.contract.model.assignment import Assignment
-    from etloop.traffic.capture import CaptureTarget
-    from etloop.traffic.threads.port_queues import Spread
-    from numpy.typing import NDArray
-
+from numpy.typing import NDArray
 
 AMPLE_RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Below this, windows shrink so much that the rate may suffer."""

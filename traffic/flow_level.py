@@ -7,19 +7,14 @@ traffic/native/virtual/fair_shares and flow_level. docs/flow_level.md says what 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.contract.model.assignment import Path
+from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
 from etloop.traffic import _native
 from etloop.traffic.outcome import outcome_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from etloop.contract.model.assignment import Assignment, PlannedStream, UdpStream
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 LINK_BYTES_PER_DATAGRAM = 66
 """Around the payload of a datagram on a link: preamble, Ethernet, IPv4, UDP, check sequence and gap."""

@@ -7,21 +7,16 @@ What is lost is listed by `left_out`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
-from etloop.contract.model.topology import LoadBalancing
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.traffic import _native
-from etloop.traffic.flow_level import network_with
-from etloop.traffic.topology.routes import routes
+from etloop.traffic.flow_level import Between, FlowNetwork, network_with
+from etloop.traffic.topology.routes import Routes, routes
 from etloop.traffic.twin import attachments_of
-
-if TYPE_CHECKING:
-    from etloop.contract.model.assignment import Assignment
-    from etloop.contract.model.topology import Topology
-    from etloop.traffic.flow_level import Between, FlowNetwork
-    from etloop.traffic.topology.routes import Routes
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 LINK_BYTES_PER_PACKET: Final = 82
 """What a packet has around its payload on a link (docs/closed_forms.md)."""

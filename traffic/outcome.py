@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -9,8 +10,6 @@ from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, WAI
 from etloop.contract.model.switch_counters import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from _typeshed import DataclassInstance
 
     T = TypeVar("T", bound=DataclassInstance)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from etloop.contract.model.switch_counters import (
     CARD_COUNTERS,
     OVERLOAD_COUNTERS,
@@ -16,13 +17,12 @@ from etloop.contract.model.switch_counters import (
     SWITCH_PORT_COUNTERS,
     rows,
 )
+from etloop.contract.model.topology import SwitchEnd, Topology
 from etloop.traffic import _native
 from etloop.traffic.outcome import outcome_of
 from etloop.traffic.topology.routes import routes
 
 if TYPE_CHECKING:
-    import numpy as np
-    from etloop.contract.model.topology import SwitchEnd, Topology
     from numpy.typing import NDArray
 
 

@@ -6,28 +6,23 @@ natively (traffic/native/virtual/twin). The assignment must hold every rank and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.ip_address import ip_bytes
-from etloop.contract.model.assignment import Path
+from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
 from etloop.contract.model.records import StreamCount
 from etloop.contract.model.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS, rows
+from etloop.contract.model.topology import SwitchEnd, Topology
 from etloop.contract.model.transport import FaultAction
 from etloop.traffic import _native
 from etloop.traffic.cc_library import library_for
 from etloop.traffic.outcome import outcome_of
-from etloop.traffic.topology.routes import routes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from etloop.contract.model.assignment import Assignment, PlannedStream, UdpStream
-    from etloop.contract.model.topology import SwitchEnd, Topology
-    from etloop.traffic.topology.routes import Routes
-    from numpy.typing import NDArray
+from etloop.traffic.topology.routes import Routes, routes
+from numpy.typing import NDArray
 
 SAMPLE_INTERVAL_NS: Final = 10_000
 MOST_SAMPLES: Final = 1 << 18

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from etloop.contract.base.errors import Severity, TraceError
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.graph.baseline import recorded_baselines
 from etloop.workload.lint.report import edge_counts, report_of
 from etloop.workload.program.builder import build_programs
 from etloop.workload.trace.program import Job
-
-if TYPE_CHECKING:
-    from etloop.workload.trace.settings import WorkloadSettings
-    from etloop.workload.trace.trace import Trace
+from etloop.workload.trace.settings import WorkloadSettings
+from etloop.workload.trace.trace import Trace
 
 
 def build_job(trace: Trace, settings: WorkloadSettings) -> Job:

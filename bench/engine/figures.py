@@ -5,16 +5,14 @@ Decides the arithmetic and the wording. How a figure is measured is decided by `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.units import approximate_bytes, approximate_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _LABEL_COLUMNS: Final = 44
 _FIGURE_COLUMNS: Final = 11

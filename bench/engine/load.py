@@ -7,23 +7,19 @@ read from traces. Ranks alternate between the agents, so that every hop of a rin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.units import format_duration, format_rate
-from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.assignment import Assignment, PortBackend
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.plan.plan import make_plan
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.contract.model.assignment import Assignment
-    from etloop.workload.trace.trace import CollectiveKind
+from etloop.workload.trace.trace import CollectiveKind
 
 AGENTS: Final = ("a", "b")
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.bench.engine.figures import bytes_per_s
 from etloop.bench.engine.load import BenchLoad, PingPong, Shape, bench_assignments
+from etloop.bench.engine.network import BenchPlace
 from etloop.bench.engine.protocol import (
     BlastReceive,
     BlastSend,
@@ -31,19 +33,13 @@ from etloop.bench.engine.protocol import (
     Watch,
     Watched,
 )
-from etloop.bench.engine.workers import ask_both, start_module
+from etloop.bench.engine.workers import Workers, ask_both, start_module
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import RunAborted
 from etloop.contract.model.assignment import PortBackend
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.clock import monotonic_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from etloop.bench.engine.network import BenchPlace
-    from etloop.bench.engine.workers import Workers
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 RESPONSE_TIMEOUT_NS: Final = 30 * NS_PER_S
 """For everything that is over in a moment."""

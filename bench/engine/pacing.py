@@ -6,14 +6,16 @@ is held against the worst window of all; what else is told says where it was los
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.bench.engine.figures import Bar, Bound, Ratio, Section, Series, Unit
 from etloop.bench.engine.load import BenchLoad, Shape
-from etloop.bench.engine.rounds import notes_of
-from etloop.bench.engine.wire import backends_here
+from etloop.bench.engine.measure import EndCores, EngineRun
+from etloop.bench.engine.rounds import Bench, notes_of
+from etloop.bench.engine.wire import WirePorts, backends_here
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import RunAborted
 from etloop.contract.base.units import format_rate
@@ -21,14 +23,7 @@ from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS
 from etloop.traffic.threads.cleared_cores import cleared_cores
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.bench.engine.measure import EndCores, EngineRun
-    from etloop.bench.engine.rounds import Bench
-    from etloop.bench.engine.wire import WirePorts
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 PACING_BAR: Final = Bar(Bound.AT_MOST, 1.0)
 """Percent, of the set rate, in the worst window of a turn."""

@@ -5,22 +5,25 @@ Decides the lengths that figures are quoted from; what is compared is decided by
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from etloop.bench.engine.measure import ANY_CORES, bare_bytes_per_s, engine_run, watched_cores
+import numpy as np
+from etloop.bench.engine.load import BenchLoad, PingPong, Shape
+from etloop.bench.engine.measure import (
+    ANY_CORES,
+    EndCores,
+    EngineRun,
+    bare_bytes_per_s,
+    engine_run,
+    watched_cores,
+)
+from etloop.bench.engine.network import BenchPlace
+from etloop.bench.engine.workers import Workers
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.model.assignment import PortBackend
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import numpy as np
-    from etloop.bench.engine.load import BenchLoad, PingPong, Shape
-    from etloop.bench.engine.measure import EndCores, EngineRun
-    from etloop.bench.engine.network import BenchPlace
-    from etloop.bench.engine.workers import Workers
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 BYTES_PER_MIB: Final = 1 << 20
 EXPECTED_SHARE: Final = 0.7

@@ -10,9 +10,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
+import numpy as np
 from etloop.bench.engine.figures import (
     Bar,
     BenchReport,
@@ -25,23 +27,16 @@ from etloop.bench.engine.figures import (
     ratio_of,
 )
 from etloop.bench.engine.load import BenchLoad, PingPong
-from etloop.bench.engine.measure import bare_one_way_ns, gloo_duration_ns, wire_turnarounds_ns
+from etloop.bench.engine.measure import EngineRun, bare_one_way_ns, gloo_duration_ns, wire_turnarounds_ns
 from etloop.bench.engine.network import bench_place
 from etloop.bench.engine.pacing import pacing_sections
-from etloop.bench.engine.rounds import BYTES_PER_MIB, SMALL_LENGTHS, Bench, notes_of
+from etloop.bench.engine.rounds import BYTES_PER_MIB, SMALL_LENGTHS, Bench, Lengths, notes_of
 from etloop.bench.engine.wire import ALL_PORTS, WirePorts, wire_sections
 from etloop.bench.engine.workers import bench_workers
 from etloop.results.measure.summary import nearest_rank
 from etloop.runtime.stop_signals import terminate_as_interrupt
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from etloop.bench.engine.measure import EngineRun
-    from etloop.bench.engine.rounds import Lengths
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 TURNAROUND_BAR: Final = Bar(Bound.AT_MOST, 2.0)
 COLLECTIVE_BAR: Final = Bar(Bound.AT_LEAST, 0.5)

@@ -6,17 +6,14 @@ Decides which ports and how many queue pairs are measured, and their bars.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.bench.engine.figures import Bar, Bound, Section, Series, Unit, ratio_of
 from etloop.bench.engine.load import BenchLoad, Shape
-from etloop.bench.engine.rounds import notes_of
+from etloop.bench.engine.measure import EngineRun
+from etloop.bench.engine.rounds import Bench, notes_of
 from etloop.contract.model.assignment import PortBackend
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from etloop.bench.engine.measure import EngineRun
-    from etloop.bench.engine.rounds import Bench
 
 WIRE_BARS: Final = {
     PortBackend.UDP: Bar(Bound.AT_LEAST, 0.8),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from etloop.cli.result import CommandResult
 from etloop.cli.text.capture import capture_lines, frames_of
 from etloop.contract.base.errors import ConfigError, Problem
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def capture_command(path: Path) -> CommandResult:

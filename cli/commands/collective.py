@@ -9,18 +9,21 @@ import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.commands import demo
 from etloop.cli.progress import run_watcher
 from etloop.cli.result import to_json
 from etloop.cli.stderr import print_status
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.controller.inputs.collective_spec import BenchSpec
 from etloop.controller.run.prepare import InputFile, read_rig
 from etloop.experiments.collective.nccl_json import tests_as_json
+from etloop.experiments.collective.result import TestResult
 from etloop.experiments.collective.run import (
     BenchRequest,
     measure_trial,
@@ -28,14 +31,8 @@ from etloop.experiments.collective.run import (
     result_of,
     spec_on,
 )
+from etloop.experiments.collective.scenario import Layout
 from etloop.experiments.collective.table import SweepLine, render_sweep, render_test
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.controller.inputs.collective_spec import BenchSpec
-    from etloop.experiments.collective.result import TestResult
-    from etloop.experiments.collective.scenario import Layout
 
 MOST_LOOPBACK_RANKS: Final = 508
 """Two networks of 254 addresses."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from etloop.cli.result import CommandResult
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
@@ -13,9 +13,6 @@ from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import Comparison, ComparisonSettings, Outcome
 from etloop.results.schema.typed_json import to_json
 from etloop.results.text.compare import render_comparison
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def compare_command(

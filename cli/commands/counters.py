@@ -10,24 +10,17 @@ import contextlib
 import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from etloop.cli.text.counters import reading_json, reading_text, values_of
+from etloop.cli.text.counters import Values, reading_json, reading_text, values_of
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
-from etloop.contract.model.counters import CounterFailure, FailureKind
+from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import parse_rig
-from etloop.controller.run.device_counters import counting_of
+from etloop.controller.run.device_counters import Counting, counting_of
+from etloop.counters.sampling import Sampled
 from etloop.runtime.clock import monotonic_ns
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.cli.text.counters import Values
-    from etloop.contract.model.counters import CounterBatch
-    from etloop.controller.run.device_counters import Counting
-    from etloop.counters.sampling import Sampled
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import InputError, RigError
 from etloop.lab.client import lab_down, lab_status, lab_up
@@ -18,9 +19,6 @@ from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
 from etloop.lab.status import status_text
 from etloop.traffic.topology.topology_file import parse_topology
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AGENTS: Final = ("a", "b", "c", "d")
 RANKS_PER_AGENT: Final = 2

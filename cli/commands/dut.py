@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Mistakes, Problem, Severity
 from etloop.controller.inputs.files import read_file
+from etloop.controller.inputs.rig import Rig
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.run.device_check import check_conditions, profile_verdict
 from etloop.controller.run.prepare import InputFile, read_cc_plugin, read_rig
 from etloop.dut_profiles.model.findings import ProfileVerdict
 from etloop.dut_profiles.model.profile import DutProfile
-from etloop.dut_profiles.model.stated import stated_values
+from etloop.dut_profiles.model.stated import Stated, stated_values
 from etloop.dut_profiles.model.stated_text import value_text
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.controller.inputs.rig import Rig
-    from etloop.dut_profiles.model.stated import Stated
 
 
 def list_command(*, as_json: bool) -> CommandResult:

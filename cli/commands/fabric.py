@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import yaml
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, format_rate, parse_name
+from etloop.controller.inputs.fabric import Attachment, Fabric
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.infragraph import read_infragraph
 from etloop.dut_profiles.reading.catalogue import find_profile
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.controller.inputs.fabric import Attachment, Fabric
 
 FIRST_ADDRESS: Final = ipaddress.IPv4Address("198.18.0.1")
 """Of the block for benchmarks of network devices (RFC 2544, RFC 6890)."""

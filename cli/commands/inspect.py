@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.cli.result import CommandResult, to_json
@@ -20,9 +20,7 @@ from etloop.workload.inspect.critical_path import CriticalPath, IdealNetwork
 from etloop.workload.inspect.inspection import Inspection, inspect
 from etloop.workload.inspect.parallelism import Role
 from etloop.workload.readers.files import Progress, read_trace
-
-if TYPE_CHECKING:
-    from etloop.workload.trace.settings import WorkloadSettings
+from etloop.workload.trace.settings import WorkloadSettings
 
 MOST_PAIRS_IN_JSON: Final = 65_536
 """Pairs that the JSON lists; of a job with more, the blocks of the picture."""

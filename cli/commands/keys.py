@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import stat
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,6 @@ from etloop.runtime.curve_keys import (
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
 ALLOWED: Final = "allowed"
 """Folder of the public keys that get in, below the key directory."""

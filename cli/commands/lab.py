@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.contract.protocol.codec import plain
+from etloop.contract.protocol.lab import LabStatus
 from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.controller.inputs.files import read_file
 from etloop.lab.client import lab_down, lab_exec, lab_status, set_link
 from etloop.lab.request import LabOrder
 from etloop.runtime.stop_signals import terminate_as_interrupt
-
-if TYPE_CHECKING:
-    from etloop.contract.protocol.lab import LabStatus
 
 
 def lab_command(parsed: argparse.Namespace) -> CommandResult:

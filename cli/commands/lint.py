@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.lint import render_lint, render_repairs
 from etloop.contract.base.errors import ExitCode
 from etloop.workload.lint.report import LintReport, lint
 from etloop.workload.readers.files import Progress, read_trace
-from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.workload.trace.settings import WorkloadSettings
+from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit, WorkloadSettings
 
 
 def lint_command(

@@ -9,15 +9,13 @@ from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import job_line
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.protocol.codec import plain
-from etloop.controller.rack.config import parse_rack_config
+from etloop.controller.rack.config import RackConfig, parse_rack_config
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import job_status
 from etloop.controller.rack.store.job_store import JobStore
 
 if TYPE_CHECKING:
     import argparse
-
-    from etloop.controller.rack.config import RackConfig
 
 _MOST_LISTED: Final = 100_000
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from etloop.cli.result import CommandResult
 from etloop.contract.base.errors import ExitCode
 from etloop.results.schema.typed_json import to_json
 from etloop.results.store.run_dir import read_run
 from etloop.results.text.table import render
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def report_command(

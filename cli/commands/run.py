@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from etloop.cli.progress import run_watcher
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.plan import render_plan
+from etloop.contract.base.errors import ExitCode
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.plan.report import report_plan
 from etloop.controller.run.execute import SessionExecution
@@ -23,12 +24,7 @@ from etloop.controller.run.pipeline import (
 )
 from etloop.results.schema.typed_json import to_json as summary_json
 from etloop.results.text.table import render
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.contract.base.errors import ExitCode
-    from etloop.workload.readers.files import Progress
+from etloop.workload.readers.files import Progress
 
 
 def run_files(

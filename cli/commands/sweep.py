@@ -22,6 +22,7 @@ from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
 from etloop.experiments.sweep.index import point_record, refuse_another, sweep_record
 from etloop.experiments.sweep.points import Point, PointFiles, Turn, at_point, point_files, points, turns
+from etloop.results.schema.comparison import ComparisonSettings
 from etloop.results.schema.sweep import Mode, PointRecord, SweepRecord
 from etloop.results.schema.verdict import worst_result
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import argparse
 
     from etloop.experiments.sweep.run import Study
-    from etloop.results.schema.comparison import ComparisonSettings
 
 STATUS_EVERY: Final = 50
 """Points laid out between two words about how far it is."""

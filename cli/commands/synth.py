@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etloop.cli.result import CommandResult, to_json
 from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.synthetic.spec import SweepSpec, SyntheticSpec
 from etloop.workload.synthetic.sweep import sweep
 from etloop.workload.synthetic.training_step import SyntheticJob, synthesize
 
 if TYPE_CHECKING:
     import random
-    from pathlib import Path
-
-    from etloop.workload.synthetic.spec import SweepSpec, SyntheticSpec
 
 
 def synth_command(out_dir: Path, spec: SyntheticSpec, rng: random.Random, *, as_json: bool) -> CommandResult:

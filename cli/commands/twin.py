@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etloop.cli.progress import StatusWatcher, reading_bar
@@ -18,6 +19,7 @@ from etloop.contract.base.units import approximate_duration
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.run.expectation import expect_by_flows
 from etloop.controller.run.pipeline import (
+    FinishedRun,
     PrepareOptions,
     RunInputs,
     RunOptions,
@@ -25,6 +27,7 @@ from etloop.controller.run.pipeline import (
     refuse_used_directory,
     run_plan,
 )
+from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TWIN_ID, TwinExecution, described_device, twin_notes
 from etloop.results.expected.expected_figures import expected_figures
 from etloop.results.tables.switch_tables import totals
@@ -35,10 +38,6 @@ from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings, seeded
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
-
-    from etloop.controller.run.pipeline import FinishedRun
-    from etloop.controller.run.prepare import Prepared
 
 
 def twin_command(parsed: argparse.Namespace) -> CommandResult:

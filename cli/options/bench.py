@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.parser import Command
 from etloop.cli.values import queue_pair_counts, turns
 
 if TYPE_CHECKING:
-    import argparse
-
     from etloop.cli.result import CommandResult
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,8 +28,6 @@ from etloop.controller.inputs.collective_spec import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.cli.commands.collective import Request
 
 _BINARY: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,9 +13,6 @@ from etloop.contract.base.units import QuantityError, parse_share_per_million
 from etloop.results.schema.comparison import ComparisonSettings
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
     from etloop.cli.result import CommandResult
 
 EXIT_CODES: Final = "0 no regression, 20 too few to say, 30 a regression, 65 they cannot be compared"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command
 from etloop.cli.result import CommandResult
 from etloop.cli.values import quantity
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.units import parse_duration_ns
-
-if TYPE_CHECKING:
-    import argparse
 
 _PROFILE: Final = "name of a shipped profile, or a file that ends in .yaml"
 

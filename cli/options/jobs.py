@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -9,8 +10,6 @@ from etloop.cli.parser import Command
 from etloop.controller.rack.job import JobState
 
 if TYPE_CHECKING:
-    import argparse
-
     from etloop.cli.result import CommandResult
 
 

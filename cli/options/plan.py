@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.parser import Command, add_scenario_and_rig
 
 if TYPE_CHECKING:
-    import argparse
-
     from etloop.cli.result import CommandResult
 
 

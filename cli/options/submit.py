@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +12,6 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import parse_duration_ns
 
 if TYPE_CHECKING:
-    import argparse
-
     from etloop.cli.result import CommandResult
 
 

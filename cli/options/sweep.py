@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +11,6 @@ from etloop.cli.parser import Command, add_strict
 from etloop.cli.values import whole
 
 if TYPE_CHECKING:
-    import argparse
-
     from etloop.cli.result import CommandResult
 
 EXIT_CODES: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,8 +14,6 @@ from etloop.contract.base.units import parse_factor, parse_flops
 from etloop.workload.synthetic.spec import SWEPT, SweepSpec, SyntheticSpec
 
 if TYPE_CHECKING:
-    import argparse
-
     from etloop.cli.result import CommandResult
 
 _SYNTH_OPTIONS: Final = (

@@ -7,15 +7,13 @@ files are Wireshark's business; what does not fit is refused by its place in the
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.ip_address import NO_ADDRESS, ip_text
 from etloop.traffic import _native
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SECTION, _INTERFACE, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 5, 6
 _BYTE_ORDER: Final = 0x1A2B3C4D

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from etloop.contract.model.counters import (
     BY_OBJECT_AND_NAME,
+    CountedObject,
     CounterBatch,
     CounterFailure,
     CounterNature,
     CounterObject,
 )
 from etloop.results.text.layout import us
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from etloop.contract.model.counters import CountedObject
 
 Values = dict[tuple["CountedObject", str], int]
 MOST_LINES: Final = 2000

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etloop.cli.text.plan import rank_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.contract.model.topology import SettingsOrigin, Topology
+from etloop.contract.model.topology import SettingsOrigin, Topology
 
 _WIDTH: Final = 120
 _NUMBERED: Final = re.compile(r"(groups|queues)\[(\d+)\](.*)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import Severity
@@ -9,8 +10,6 @@ from etloop.contract.model.edges import edge_words
 from etloop.workload.trace.findings import Finding
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from etloop.workload.lint.fix import FixedTrace
     from etloop.workload.lint.report import LintReport
 

@@ -5,6 +5,7 @@ Decides wording and what is shortened; every figure comes from `plan_report`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
@@ -12,8 +13,6 @@ from etloop.contract.model.edges import edge_words
 from etloop.results.text.layout import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from etloop.contract.model.run import PlannedChoice
     from etloop.controller.plan.report import PlanReport, UnevenExchange
 

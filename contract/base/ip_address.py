@@ -5,6 +5,7 @@ IPv4 is kept as IPv6 maps it, ::ffff:a.b.c.d (RFC 4291, 2.5.5.2), as traffic/nat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
@@ -12,8 +13,6 @@ import numpy as np
 from etloop.contract.base.units import QuantityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
 _BROADCAST: Final = IPv4Address("255.255.255.255")

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 import yaml
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import yaml
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_reader import ConfigFile, read_document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 LONGEST_PATH: Final = 256
 NULL_TAG: Final = "tag:yaml.org,2002:null"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from etloop.contract.model.counters import CountedObject
+
 if TYPE_CHECKING:
     import numpy as np
-    from etloop.contract.model.counters import CountedObject
     from numpy.typing import NDArray
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Final
 
 HONOURED: Final = ("data", "ctrl")
 """Dependencies of the file; ctrl only those that no data dependency implies."""

@@ -7,16 +7,12 @@ compare them byte for byte.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
-from etloop.contract.model.counters import AgentObject, counters_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.contract.model.counters import Counter
+from etloop.contract.model.counters import AgentObject, Counter, counters_of
 
 
 def counter_fields(counters: Iterable[Counter]) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ which a test checks. All are 64-bit integers; `_bytes` of frames include the che
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,8 +15,6 @@ from etloop.contract.model.records import counter_fields
 from etloop.contract.model.topology import PRIORITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
 

@@ -11,23 +11,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.contract.base.units import approximate_bytes
-from etloop.traffic.collectives.core.draft import KEEP, SEND, Move, Step, TableDraft, schedule_of
-from etloop.traffic.collectives.core.table import Lane
-from etloop.workload.trace.trace import ABSENT, NodeKind
+from etloop.traffic.collectives.core.cutting import Request
+from etloop.traffic.collectives.core.draft import KEEP, SEND, LaneDraft, Move, Step, TableDraft, schedule_of
+from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import LaneDraft
-    from etloop.traffic.collectives.core.table import Schedule
     from etloop.traffic.collectives.msccl.schedule import EntryKey
-    from etloop.workload.trace.trace import RankTrace, Trace
 
 MOST_RANKS: Final = 1024
 MOST_PIECES: Final = 1 << 12

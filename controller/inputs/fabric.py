@@ -7,13 +7,10 @@ Decides what in a graph is a host, what a switch, and which NIC a rank uses. Rea
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import ConfigError, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)

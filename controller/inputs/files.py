@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.yaml_reader import LARGEST_FILE_BYTES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def read_file(path: Path) -> bytes:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.yaml_reader import ConfigFile, read_document
 from etloop.controller.inputs.fabric import Component, Fabric, Link, fabric_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MOST_COMPONENTS: Final = 65_536
 MOST_EDGES: Final = 1_000_000

@@ -7,8 +7,10 @@ opens its ports; which rank uses which port is decided by `placement`.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_US
 from etloop.contract.base.ip_address import MOST_ADDRESSES, parse_addresses
@@ -33,13 +35,8 @@ from etloop.contract.base.yaml_reader import (
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.topology import MOST_RAILS
 from etloop.controller.inputs.rig_counters import read_counters
+from etloop.counters.settings import SourceSettings
 from etloop.dut_profiles.reading.catalogue import is_path
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
-    from etloop.counters.settings import SourceSettings
 
 ROCE_UDP_PORT: Final = 4791
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"

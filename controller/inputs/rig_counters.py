@@ -6,15 +6,11 @@ Decides what a list of sources may say as a whole; one source's keys are `counte
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Set as AbstractSet
+from pathlib import Path
 
+from etloop.contract.base.yaml_reader import Section
 from etloop.counters.settings import MOST_SOURCES, SourceSettings, read_source
-
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-    from pathlib import Path
-
-    from etloop.contract.base.yaml_reader import Section
 
 
 def read_counters(dut: Section, directory: Path, rig_ports: AbstractSet[str]) -> tuple[SourceSettings, ...]:

@@ -10,32 +10,29 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, EtloopError, InputError, PlanError, Problem
 from etloop.controller.inputs.chakra_schedules import name_of_node, read_custom, schedule_of_custom
 from etloop.traffic.collectives.choice import NO_LIMIT_BYTES, Custom
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule
 from etloop.traffic.collectives.msccl.proof import name_of_step, prove
 from etloop.traffic.collectives.msccl.reader import LARGEST_TEXT_BYTES, read_msccl
-from etloop.traffic.collectives.msccl.schedule import msccl_schedule
+from etloop.traffic.collectives.msccl.schedule import EntryKey, msccl_schedule
 from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
 from etloop.traffic.collectives.proof.execution import step_name
-from etloop.traffic.collectives.proof.validate import validate
+from etloop.traffic.collectives.proof.validate import Called, validate
 from etloop.workload.readers.files import read_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.msccl.schedule import EntryKey
-    from etloop.traffic.collectives.proof.validate import Called
 
 FUNCTION: Final = "schedule"
 """What a Python file defines: `def schedule(request: Request) -> Schedule`."""

@@ -6,18 +6,14 @@ Decides which ops are told together. What is chosen is decided by `traffic.colle
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.model.run import PlannedChoice
+from etloop.controller.plan.demand import Demand
+from etloop.controller.plan.schedule_set import ChosenOp
 from etloop.traffic._native import StepTables
-from etloop.traffic.collectives.choice import Shaping
+from etloop.traffic.collectives.choice import Settings, Shaping
 from etloop.traffic.collectives.nccl.constants import NCCL_VERSION
-
-if TYPE_CHECKING:
-    from etloop.controller.plan.demand import Demand
-    from etloop.controller.plan.schedule_set import ChosenOp
-    from etloop.traffic.collectives.choice import Settings
-
 
 _NAMES: Final = {"point-to-point": "send_recv", "uneven all-to-all": "all_to_all, uneven"}
 """Where the scenario's name is not that of the schedule with other dashes."""

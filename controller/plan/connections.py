@@ -15,11 +15,11 @@ from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.ip_address import IP_ADDRESS, NO_ADDRESS, ip_bytes, ip_column
 from etloop.contract.model.assignment import ConnectionColumns, Path
 from etloop.controller.inputs.scenario.source_ports import SourcePorts, deal_source_ports
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.plan.demand import PairColumns
     from etloop.controller.plan.placement import Placement
-    from numpy.typing import NDArray
 
 FIRST_QPN: Final = 0x100
 """Below are numbers with a meaning of their own (0 and 1) and what drivers keep for themselves."""

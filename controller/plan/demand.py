@@ -11,6 +11,7 @@ put in different sizes; its schedule, made for its matrix, says all, and its sha
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -18,18 +19,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.units import approximate_bytes
+from etloop.contract.model.assignment import ScheduleTables
 from etloop.controller.plan.schedule_set import ChosenOp, ScheduleSet
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.core.columns import to_columns
+from etloop.traffic.collectives.core.table import Schedule
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from etloop.contract.model.assignment import ScheduleTables
     from etloop.controller.plan.job_set import JobSet
-    from etloop.traffic.collectives.core.table import Schedule
 
 POINT_TO_POINT: Final = -1
 """Communicator of connections that carry sends and receives."""

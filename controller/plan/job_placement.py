@@ -5,17 +5,16 @@ Decides the numbering of hosts and ports over all jobs, and which address each r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.controller.plan.job_set import JobPart, JobSet
 from etloop.controller.plan.placement import Placement, PortPlace, place, shared_addresses, unused_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.plan.demand import PairColumns
-    from etloop.controller.plan.job_set import JobPart, JobSet
     from numpy.typing import NDArray
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.controller.inputs.scenario.mapping import Mapping
 from etloop.controller.plan.placement import host_of
+from etloop.workload.trace.program import Job
 
 if TYPE_CHECKING:
     from etloop.contract.model.run import PlannedJob
-    from etloop.controller.inputs.scenario.mapping import Mapping
     from etloop.traffic.collectives.choice import Settings
-    from etloop.workload.trace.program import Job
     from numpy.typing import NDArray
 
 ANY_CLASS = -1

@@ -6,25 +6,21 @@ Reads the traces that the scenario names. Decides what the parts of a set are ca
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import InputError, PlanError, Problem
 from etloop.contract.base.units import approximate_duration
 from etloop.controller.inputs.scenario.collectives import Collectives
+from etloop.controller.inputs.scenario.jobs import BackgroundEntry
 from etloop.controller.inputs.scenario.loads import duration_ns
+from etloop.controller.inputs.scenario.scenario import Scenario
+from etloop.controller.inputs.scenario.workload import Source
 from etloop.controller.inputs.schedule_files import with_schedule_files
 from etloop.controller.plan.job_set import ANY_CLASS, JobPart, JobSet, only
 from etloop.controller.plan.load_jobs import job_of
 from etloop.workload.job import build_job
 from etloop.workload.program.merge import Part, side_by_side
-from etloop.workload.readers.files import read_trace
-
-if TYPE_CHECKING:
-    from etloop.controller.inputs.scenario.jobs import BackgroundEntry
-    from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.controller.inputs.scenario.workload import Source
-    from etloop.workload.readers.files import Progress
-    from etloop.workload.trace.program import Job
+from etloop.workload.readers.files import Progress, read_trace
+from etloop.workload.trace.program import Job
 
 
 def with_all_schedule_files(scenario: Scenario) -> Scenario:

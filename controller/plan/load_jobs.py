@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
@@ -29,9 +30,6 @@ from etloop.traffic.collectives.selection import op_bytes_for
 from etloop.workload.program.writer import ProgramWriter
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 COMMAND_BYTES: Final = 64
 """Of an NVMe command (NVM Express Base Specification, submission queue entry)."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from etloop.contract.model.assignment import (
     Assignment,
+    PlannedStream,
     PortSettings,
     ProgramColumns,
     RankAssignment,
@@ -25,15 +26,14 @@ from etloop.controller.plan.port_settings import captures_of, pauses_of
 from etloop.controller.plan.udp_streams import streams_of_agents
 from etloop.traffic.collectives.core.columns import select_tables
 from etloop.workload.trace.program import Job, OpKind
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from etloop.contract.model.assignment import PlannedStream
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.plan.demand import Demand, ProgramVariant
     from etloop.controller.plan.job_set import JobSet
     from etloop.controller.plan.placement import Placement
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ The k-th rank of a port takes its k-th address; when the port has fewer, ranks s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
 from etloop.controller.plan.rails import port_sets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.controller.inputs.rig import Rig, RigPort
 
 

@@ -14,6 +14,7 @@ from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment, Path
 from etloop.contract.model.run import PlannedConnections, PlannedJobs, PlannedOps, PlanTables
 from etloop.controller.inputs.scenario.faults import refuse_idle_faults, resolve_communicators
+from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.choices import planned_choices, shaping_words
 from etloop.controller.plan.connections import PlacedConnections, connect
 from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
@@ -23,12 +24,11 @@ from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, parti
 from etloop.controller.plan.placement import Placement
 from etloop.controller.plan.port_settings import fault_notes
 from etloop.controller.plan.udp_streams import plan_streams
+from etloop.workload.trace.program import Job
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
-    from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.workload.trace.program import Job
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.assignment import Path
+from etloop.contract.model.run import PlannedChoice, PlanTables
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
 from etloop.workload.trace.program import OpKind
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from etloop.contract.model.run import PlannedChoice, PlanTables
     from etloop.controller.plan.plan import Plan
-    from numpy.typing import NDArray
 
 PLAN_REPORT_SCHEMA: Final = "etloop-plan-report/1"
 

@@ -6,21 +6,18 @@ can tell it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.traffic.collectives.choice import Choice, Settings
+from etloop.traffic.collectives.core.cutting import Request
+from etloop.traffic.collectives.core.table import Schedule
 from etloop.traffic.collectives.selection import choose_for, choose_for_send, choose_for_splits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from etloop.traffic.collectives.choice import Choice, Settings
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.table import Schedule
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 MOST_UNEVEN_LANES: Final = 1 << 21
 """Lanes of the step tables of all uneven all-to-alls: about 80 MB in every agent's assignment."""

@@ -5,17 +5,16 @@ Decides addresses and UDP ports of streams. They are sent by kernel sockets of t
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import PlannedStream, UdpStream
+from etloop.contract.model.run import AgentRecords
 from etloop.results.device.reconcile import PlainDatagrams
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from etloop.contract.model.run import AgentRecords
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.jobs import StreamEntry
 

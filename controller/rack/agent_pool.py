@@ -9,20 +9,16 @@ are the daemon's.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.protocol.messages import Bye, Dismissed, Hello, Pong, Refused, Welcome
+from etloop.contract.base.errors import ProtocolError
+from etloop.contract.protocol.messages import AgentMessage, Bye, Dismissed, Hello, Pong, Refused, Welcome
 from etloop.controller.session.actions import LogLine, Send
+from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.roster import Roster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from etloop.contract.base.errors import ProtocolError
-    from etloop.contract.protocol.messages import AgentMessage
-    from etloop.controller.session.clock_map import ClockOffset
 
 MOST_SLOTS: Final = 64
 """Runs at once on one agent: it has no more ports than that worth leasing one by one."""

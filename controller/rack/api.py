@@ -8,8 +8,11 @@ store's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.scenario.scenario import parse_scenario
@@ -19,6 +22,7 @@ from etloop.controller.rack.events import (
     JobForgotten,
     JobMoved,
     RackChanged,
+    RackEvent,
     RackState,
     Subscription,
 )
@@ -35,15 +39,7 @@ from etloop.controller.rack.job import (
     JobState,
 )
 from etloop.controller.rack.runs.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
-from etloop.controller.rack.store.job_store import StoreFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from collections.abc import Set as AbstractSet
-    from pathlib import Path
-
-    from etloop.controller.rack.events import RackEvent
-    from etloop.controller.rack.store.job_store import JobStore
+from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 
 _MOST_PUBLISHED_WAITING: Final = 32
 """Of so many jobs, the next to start, is told whenever it changes what they wait for; of the others when somebody asks."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.units import format_duration, parse_bytes, parse_duration_ns, parse_name
@@ -28,9 +29,6 @@ from etloop.controller.rack.api import RackLimits
 from etloop.controller.rack.mqtt.gateway_settings import GatewaySettings
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.runtime.broker_settings import BrokerSettings, default_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _BASE_URL: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#@]*)?"

@@ -10,17 +10,22 @@ import asyncio
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
 from etloop.contract.base.errors import ExitCode, ProtocolError
 from etloop.contract.protocol.messages import Ping, Refused
 from etloop.contract.protocol.wire import decode_from_agent, encode
-from etloop.controller.rack.agent_pool import Action, Hub, Standing
+from etloop.controller.inputs.rig import Rig
+from etloop.controller.rack.agent_pool import Action, AgentPresence, Hub, Standing
 from etloop.controller.rack.api import Rack
+from etloop.controller.rack.config import RackConfig
 from etloop.controller.rack.dispatch import Start
 from etloop.controller.rack.events import AgentChanged, JobMoved, RackState
+from etloop.controller.rack.job import Job
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.runs.protocol import (
     Begin,
@@ -46,15 +51,6 @@ from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.garbage_collection import collect_cycles
 from etloop.runtime.stop_signals import stop_reasons
 from etloop.runtime.task_shutdown import end, is_ending
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from etloop.controller.inputs.rig import Rig
-    from etloop.controller.rack.agent_pool import AgentPresence
-    from etloop.controller.rack.config import RackConfig
-    from etloop.controller.rack.job import Job
 
 _TICK_MS: Final = 20
 _RECEIVE_BURST: Final = 256

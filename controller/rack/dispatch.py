@@ -9,13 +9,12 @@ cannot be known, so it claims those it would take now, the busy ones included, i
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
     from etloop.controller.rack.job import Job, PortDemand
 
 

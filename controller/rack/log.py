@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Mapping
+from typing import TextIO
 
 from etloop.controller.rack.config import LogFormat
 from etloop.runtime.clock import wall_time_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Field = str | int | float | bool | list[str]
 

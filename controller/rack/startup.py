@@ -11,14 +11,16 @@ import os
 import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
-from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack
+from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
 from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Gateway
 from etloop.controller.rack.dispatch import RackPort
+from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
 from etloop.controller.rack.mqtt.gateway import MqttGateway
 from etloop.controller.rack.runs.confinement import within
@@ -30,13 +32,6 @@ from etloop.controller.session.settings import CurveServer, SessionSettings, che
 from etloop.runtime.broker_connection import tls_context
 from etloop.runtime.garbage_collection import freeze_startup_objects
 from etloop.runtime.malloc_tuning import give_memory_back
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.controller.inputs.rig import Rig
-    from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
-    from etloop.controller.rack.log import RackLog
 
 
 def open_daemon(config: RackConfig, log: RackLog) -> Daemon:

@@ -5,24 +5,21 @@ What is looked for, `dut_profiles` decides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem, Severity
+from etloop.controller.inputs.rig import Rig
+from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.run.device_demands import demands_of, links_of
 from etloop.dut_profiles.model.findings import ProfileVerdict, Rule, apply
+from etloop.dut_profiles.model.profile import DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.rules.contradictions import check_profile
 from etloop.dut_profiles.rules.job import check_job, check_rig
 from etloop.results.kpis.all import vocabulary
 from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.verdict.verdict import check_mistakes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.controller.inputs.rig import Rig
-    from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.dut_profiles.model.profile import DutProfile
 
 
 def _unreadable(checks: tuple[RequestedCheck, ...]) -> Iterator[Problem]:

@@ -6,12 +6,18 @@ a run. When and how long is read is `counters.sampling`'s.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.device_counts import CountedDevice
+from etloop.contract.model.run import RunOutcome
+from etloop.contract.model.topology import Topology
+from etloop.controller.inputs.rig import Rig
+from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.udp_streams import plain_datagrams
 from etloop.controller.run.device_check import known_profile
 from etloop.controller.run.device_demands import demands_of
@@ -19,24 +25,20 @@ from etloop.controller.run.prepare import read_device
 from etloop.counters.readers.gnmi_settings import GnmiSource, with_stated_paths
 from etloop.counters.registry import reader_of
 from etloop.counters.sampling import Sampled, Sampling
-from etloop.counters.settings import DEFAULT_INTERVAL_NS, LinuxSource, Side, SoftSwitchSource
-from etloop.dut_profiles.model.profile import DutKind
+from etloop.counters.settings import (
+    DEFAULT_INTERVAL_NS,
+    CounterSource,
+    LinuxSource,
+    Side,
+    SoftSwitchSource,
+    SourceSettings,
+)
+from etloop.dut_profiles.model.profile import CounterAccess, DutKind, DutProfile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from etloop.dut_profiles.rules.maps import way_of_packet
 from etloop.results.device.class_queues import ExpectedClass
 from etloop.results.device.reconcile import TAG_BYTES
 from etloop.results.device.summary import DeviceBasis, RigPortFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from contextlib import AbstractContextManager
-
-    from etloop.contract.model.run import RunOutcome
-    from etloop.contract.model.topology import Topology
-    from etloop.controller.inputs.rig import Rig
-    from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.counters.settings import CounterSource, SourceSettings
-    from etloop.dut_profiles.model.profile import CounterAccess, DutProfile
 
 _AT_ONCE_NS: Final = 0
 

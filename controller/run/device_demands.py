@@ -6,12 +6,12 @@ import ipaddress
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES
+from etloop.contract.model.congestion import CongestionSettings
 from etloop.dut_profiles.rules.job import JobDemands, JobLink, RigLinks
 from etloop.traffic.cc_library import library_of
 from etloop.traffic.congestion import Algorithm, Need, built_in, of_library
 
 if TYPE_CHECKING:
-    from etloop.contract.model.congestion import CongestionSettings
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.scenario import Scenario
 

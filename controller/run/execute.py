@@ -6,26 +6,21 @@ Decides nothing about the run. What carries the session, this process's own sock
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from etloop.contract.base.errors import RigError
 from etloop.controller.run.device_counters import counted_run, counting_of
 from etloop.controller.run.link_timeline import LinkTimeline
-from etloop.controller.run.pipeline import Executed, RunStopped
-from etloop.controller.session.service import own_link, run
+from etloop.controller.run.pipeline import Executed, RunStopped, RunWatcher
+from etloop.controller.run.prepare import Prepared
+from etloop.controller.session.service import Link, own_link, run
 from etloop.controller.session.settings import CurveServer, SessionSettings
 from etloop.lab.client import lab_counters
 from etloop.runtime.stop_signals import stop_reasons
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from etloop.controller.run.pipeline import RunWatcher
-    from etloop.controller.run.prepare import Prepared
-    from etloop.controller.session.service import Link
 
 _T = TypeVar("_T")
 

@@ -6,13 +6,15 @@ ideal network is always without packets; the twin has them where one iteration's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.model.assignment import Path
-from etloop.contract.model.run import ExpectedRun
-from etloop.controller.inputs.scenario.timeline import ends_of
+from etloop.contract.model.assignment import Assignment, Path, PlannedStream
+from etloop.contract.model.run import ExpectedRun, RunOutcome
+from etloop.contract.model.topology import Topology
+from etloop.controller.inputs.scenario.timeline import TimelineEvent, ends_of
 from etloop.results.tables.switch_tables import totals
 from etloop.traffic.flow_level import (
     FlowLevelSettings,
@@ -25,16 +27,10 @@ from etloop.traffic.flow_level import (
 from etloop.traffic.flow_network import left_out, network_of
 from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import LinkChange, TwinSettings, attachments_of, stream_paths, twin
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.contract.model.assignment import Assignment, PlannedStream
-    from etloop.contract.model.run import RunOutcome
-    from etloop.contract.model.topology import Topology
-    from etloop.controller.inputs.scenario.timeline import TimelineEvent
     from etloop.controller.plan.plan import Plan
-    from numpy.typing import NDArray
 
 IDEAL: Final = "ideal"
 TWIN: Final = "twin"

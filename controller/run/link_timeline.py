@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Sequence
+from typing import Final, Self
 
 from etloop.contract.base.errors import ConfigError, EtloopError, Problem
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.run import LinkEvent
 from etloop.contract.protocol.machine import RunState
-from etloop.controller.inputs.scenario.timeline import ENDED, refuse_unknown
+from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent, refuse_unknown
+from etloop.controller.session.session import Session
 from etloop.lab.client import lab_status, set_link
 from etloop.runtime.clock import monotonic_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.controller.inputs.scenario.timeline import TimelineEvent
-    from etloop.controller.session.session import Session
 
 _LOOK_S: Final = 0.002
 _PREPARING: Final = (RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM)

@@ -10,31 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
 
+import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.contract.model.run import RunEnd
+from etloop.contract.model.device_counts import CountedDevice
+from etloop.contract.model.run import RunEnd, RunOutcome
 from etloop.controller.run.device_counters import device_basis
-from etloop.controller.run.expectation import expect, iterations_reached
-from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, new_run_id, prepare
+from etloop.controller.run.expectation import Expectation, expect, iterations_reached
+from etloop.controller.run.prepare import InputFile, Prepared, PrepareOptions, RunInputs, new_run_id, prepare
 from etloop.controller.run.verdict import basis_of, conditions_of_run
+from etloop.controller.session.actions import RunProgress
 from etloop.results.artifacts import RunRecords, compared_run, counted_run, measured_run, run_with_verdict
-from etloop.results.measure.summary import measure
+from etloop.results.measure.summary import Measurement, measure
+from etloop.results.schema.summary import Summary
 from etloop.results.store.run_dir import TOPOLOGY_FILE, RunArtifacts, RunNotWritten, write_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import numpy as np
-    from etloop.contract.model.device_counts import CountedDevice
-    from etloop.contract.model.run import RunOutcome
-    from etloop.controller.run.expectation import Expectation
-    from etloop.controller.run.prepare import Prepared
-    from etloop.controller.session.actions import RunProgress
-    from etloop.results.measure.summary import Measurement
-    from etloop.results.schema.summary import Summary
-    from etloop.traffic.twin import TwinOutcome
-    from numpy.typing import NDArray
+from etloop.traffic.twin import TwinOutcome
+from numpy.typing import NDArray
 
 __all__ = ["InputFile", "PrepareOptions", "RunInputs", "new_run_id", "prepare", "run_plan"]
 

@@ -12,13 +12,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
+from etloop.controller.plan.job_set import JobSet
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.run.device_check import contradictions_of
@@ -28,9 +29,6 @@ from etloop.results.store.run_dir import INPUT_FILES
 from etloop.runtime.clock import wall_time_text
 from etloop.traffic.cc_library import library_of, read_plugin
 from etloop.traffic.congestion import of_library
-
-if TYPE_CHECKING:
-    from etloop.controller.plan.job_set import JobSet
 
 _TEXTS_KEPT: Final = 16
 

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_duration, format_bytes, format_rate
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
-from etloop.controller.inputs.scenario.timeline import ENDED
+from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
+from etloop.controller.plan.plan import Plan
 from etloop.controller.run.expectation import (
     MOST_PACKETS,
+    DescribedDevice,
     at_device_rates,
     link_changes,
     packets_of_iteration,
 )
-from etloop.controller.run.pipeline import Executed
+from etloop.controller.run.pipeline import Executed, RunWatcher
+from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin_counters import twin_counters_table
 from etloop.controller.run.twin_records import connection_rows, run_outcome
 from etloop.results.tables.switch_tables import lanes_table, samples_table
 from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import TwinOutcome, TwinSettings, attachments_of, twin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from etloop.controller.inputs.scenario.timeline import TimelineEvent
-    from etloop.controller.plan.plan import Plan
-    from etloop.controller.run.expectation import DescribedDevice
-    from etloop.controller.run.pipeline import RunWatcher
-    from etloop.controller.run.prepare import Prepared
 
 TWIN_ID: Final = "twin"
 PACKET_COST_NS: Final = 1_500

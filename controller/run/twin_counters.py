@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.model.counters import CountedObject, CounterBatch, CounterObject, CounterReading
 from etloop.contract.model.device_counts import CountedDevice, SamplePhase
+from etloop.contract.model.topology import Topology
 from etloop.counters.readers.lab_values import switch_port_readings
 from etloop.counters.source_log import SourceLog
 from etloop.results.device.index import indexed
 from etloop.results.device.tables import counters_table
 
 if TYPE_CHECKING:
-    from etloop.contract.model.topology import Topology
     from etloop.traffic.twin import TwinOutcome
 
 NAME: Final = "twin"

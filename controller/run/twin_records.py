@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.model.records import PORT_RECORD
+from etloop.contract.model.records import PORT_RECORD, StreamCount
 from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
 from etloop.contract.model.transport import FaultAction
 from etloop.controller.plan.udp_streams import agent_of
 from etloop.results.schema.summary import VIRTUAL_TIME
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from etloop.contract.model.records import StreamCount
     from etloop.controller.plan.plan import Plan
     from etloop.traffic.twin import TwinOutcome
-    from numpy.typing import NDArray
 
 
 _INJECTED: Final = {

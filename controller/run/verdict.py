@@ -6,36 +6,32 @@ Nothing in here ends a run: a profile or a condition that cannot be read is repo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.files import read_file
-from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.rig import Rig, parse_rig
+from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
 from etloop.controller.run.device_check import contradictions_of
-from etloop.dut_profiles.model.profile import DutKind
+from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from etloop.results.artifacts import run_with_verdict
 from etloop.results.kpis.all import vocabulary
 from etloop.results.schema.kpis import KpiBasis
-from etloop.results.schema.summary import VIRTUAL_TIME
+from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.store.run_dir import INPUT_FILES, read_artifacts, read_kpis, write_run
 from etloop.results.verdict.verdict import Conditions, check_mistakes
 from etloop.workload.trace.program import OpKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from etloop.controller.inputs.rig import Rig
-    from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.plan.plan import Plan
-    from etloop.dut_profiles.model.profile import DutProfile
-    from etloop.results.schema.summary import Summary
 
 
 def conditions_of_run(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.units import QuantityError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FORMS: Final = re.compile(
     r"\[(?P<six>[0-9A-Fa-f:.]{2,45})\](?::(?P<six_port>[0-9]{1,5}))?"

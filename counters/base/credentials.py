@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_reader import ConfigFile, Section, one_of, read_document
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

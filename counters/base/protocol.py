@@ -16,10 +16,9 @@ A reader
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from etloop.contract.model.counters import CounterBatch, CounterFailure
+from etloop.contract.model.counters import CounterBatch, CounterFailure
 
 
 class DeviceCounters(Protocol):

@@ -5,8 +5,9 @@ Decides what may be asked at all: bounds of paths, subscriptions and intervals, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import format_duration
@@ -14,9 +15,6 @@ from etloop.counters.gnmi.messages import Encoding, ListMode, Path, Subscription
 from etloop.counters.gnmi.openconfig import MODELS
 from etloop.counters.gnmi.paths import BadPath, Element, GnmiPath, checked, first_key
 from etloop.counters.gnmi.sonic import TARGET
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MOST_PATHS: Final = 1024
 """Of one request: SONiC's priority groups are asked for one by one, eight a port."""

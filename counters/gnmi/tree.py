@@ -6,21 +6,17 @@ one value a node that the path stands for, with its subtree in it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from etloop.contract.model.counters import CounterReading
 from etloop.counters.gnmi.messages import Encoding, Update
 from etloop.counters.gnmi.openconfig import is_served, leaves_of, module_of
 from etloop.counters.gnmi.paths import Element, GnmiPath, first_key, matched_length
 from etloop.counters.gnmi.requests import Refused, path_message
-from etloop.counters.gnmi.sonic import TARGET, answer, tables_of
+from etloop.counters.gnmi.sonic import TARGET, Row, answer, tables_of
 from etloop.counters.gnmi.values import Scalar, Value, leaf_json, typed_json, typed_leaf
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from etloop.contract.model.counters import CounterReading
-    from etloop.counters.gnmi.sonic import Row
 
 Place = tuple[Element, ...]
 Leaves = tuple[tuple[Place, Scalar], ...]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from etloop.counters.gnmi.messages import Encoding, TypedValue, kind_of
-
-if TYPE_CHECKING:
-    from typing import Any
 
 Scalar = str | int | float | bool | None
 Value = Scalar | list["Value"] | dict[str, "Value"]

@@ -11,11 +11,18 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
+from etloop.contract.model.counters import (
+    CountedObject,
+    CounterBatch,
+    CounterFailure,
+    CounterObject,
+    FailureKind,
+)
 from etloop.counters.base.credentials import credentials_text, gnmi_login
 from etloop.counters.gnmi import openconfig, sonic
 from etloop.counters.gnmi.grpc_library import grpc
@@ -50,11 +57,6 @@ from etloop.counters.readers.gnmi_values import (
 )
 from etloop.dut_profiles.model.profile import CounterPaths
 from google.protobuf.message import DecodeError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.contract.model.counters import CountedObject
 
 MOST_RESPONSE_BYTES: Final = 1 << 24
 """Of one message."""

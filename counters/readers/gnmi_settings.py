@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.yaml_reader import bounded, one_of, words, yes_or_no
+from etloop.contract.base.yaml_reader import Section, bounded, one_of, words, yes_or_no
 from etloop.counters.base.address import Address, address
-from etloop.dut_profiles.model.profile import CounterPaths, CounterReader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.contract.base.yaml_reader import Section
-    from etloop.dut_profiles.model.profile import CounterAccess
+from etloop.dut_profiles.model.profile import CounterAccess, CounterPaths, CounterReader
 
 GNMI_PORT: Final = 9339
 """IANA's for gNMI. Devices have their own: SONiC's container 8080 or 50051, Arista 6030, Cisco 57400."""

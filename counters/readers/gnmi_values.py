@@ -6,13 +6,14 @@ Decides which paths are asked for, in which groups, and what notifications mean;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etloop.contract.model.counters import (
     MOST_NAME_CHARACTERS,
     MOST_READINGS,
+    CountedObject,
     CounterObject,
     CounterReading,
     reading_mistake,
@@ -22,11 +23,6 @@ from etloop.counters.gnmi.paths import GnmiPath, first_key
 from etloop.counters.gnmi.requests import Refused, path_message, path_of
 from etloop.counters.gnmi.values import BadValue, Value, value_of
 from etloop.dut_profiles.model.profile import CounterPaths
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from etloop.contract.model.counters import CountedObject
 
 MOST_UPDATES: Final = MOST_READINGS
 MOST_COMPLAINTS: Final = 8

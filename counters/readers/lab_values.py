@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from etloop.contract.model.counters import (
     CountedObject,
     CounterObject,
@@ -23,7 +24,6 @@ from etloop.contract.model.switch_counters import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from etloop.contract.protocol.lab import LabCounters
 
 MOST_COMPLAINTS: Final = 8

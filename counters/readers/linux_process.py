@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etloop.counters.readers.linux_names import VERSION
 from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
 from pyroute2.netlink.exceptions import NetlinkError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MOST_INTERFACES: Final = 1024
 _SYSFS: Final = Path("/sys/class")

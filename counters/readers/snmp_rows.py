@@ -5,8 +5,9 @@ Decides which instances are asked for and what their values mean. When and in ho
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.model.counters import (
     MOST_NAME_CHARACTERS,
@@ -17,9 +18,6 @@ from etloop.contract.model.counters import (
     reading_mistake,
 )
 from etloop.counters.readers.snmp_objects import COLUMNS, NUMBERED, SUMS, SYS_UPTIME, Column
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 MOST_COMPLAINTS: Final = 8
 MOST_ASKED_FIRST: Final = 4

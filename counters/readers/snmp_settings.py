@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.yaml_reader import bounded, integer, one_of, words, yes_or_no
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words, yes_or_no
 from etloop.counters.base.address import Address, address
-
-if TYPE_CHECKING:
-    from etloop.contract.base.yaml_reader import Section
 
 SNMP_PORT: Final = 161
 DEFAULT_RESPONSE_TIMEOUT_NS: Final = 500 * NS_PER_MS

@@ -5,14 +5,12 @@ Decides the shape of rules and findings. The rules are in the modules called `*c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from etloop.contract.base.errors import Problem, Severity
 from etloop.dut_profiles.model.stated import Stated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 S = TypeVar("S")
 T = TypeVar("T")

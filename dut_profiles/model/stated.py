@@ -6,13 +6,13 @@ other. Which values a profile has is decided by `profile`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import date
 
 T_co = TypeVar("T_co", covariant=True)

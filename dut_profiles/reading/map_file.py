@@ -8,16 +8,14 @@ class_to_queue: identity
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_reader import Section, integer, one_of
 from etloop.dut_profiles.model.profile import DSCPS, MOST_CLASSES, MOST_QUEUES, PRIORITIES, Trust
 from etloop.dut_profiles.reading.quantities import number_range
 from etloop.dut_profiles.reading.statements import one, word
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def _map_of(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, str], tuple[int, ...]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -17,9 +18,6 @@ from etloop.contract.base.units import (
 )
 from etloop.contract.base.yaml_reader import bounded
 from etloop.dut_profiles.model.profile import Breakout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LARGEST_BUFFER_BYTES: Final = 1 << 40
 LARGEST_MTU_BYTES: Final = 65_535

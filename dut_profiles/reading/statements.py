@@ -15,17 +15,14 @@ Decides these forms and that nothing is stated without a source. Which values th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.contract.base.yaml_reader import Section, one_of, words
 from etloop.dut_profiles.model.stated import Basis, Claim, Source, Stated
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 E = TypeVar("E", bound=StrEnum)
 P = TypeVar("P")

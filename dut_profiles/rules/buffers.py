@@ -6,17 +6,13 @@ Decides what of a buffer and its thresholds cannot be true together. Ports and e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.units import format_bytes, format_rate
 from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where
-from etloop.dut_profiles.model.profile import DutKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.dut_profiles.model.profile import DutProfile, PortGroup
+from etloop.dut_profiles.model.profile import DutKind, DutProfile, PortGroup
 
 FRAME_OVERHEAD_BYTES: Final = 38
 """Of an IP packet on the link: Ethernet header 14, FCS 4, preamble 8, gap 12."""

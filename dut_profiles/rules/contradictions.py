@@ -6,24 +6,19 @@ by `map_contradictions`, what only NICs say by `nic_contradictions`, a profile a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.units import format_bytes, format_duration, format_rate
 from etloop.contract.model.counters import CounterObject
 from etloop.dut_profiles.model.findings import NotStated, ProfileVerdict, Rule, apply, where
-from etloop.dut_profiles.model.profile import CounterPaths, CounterReader
+from etloop.dut_profiles.model.profile import CounterPaths, CounterReader, DutProfile
 from etloop.dut_profiles.model.stated import Basis, disagree, stated_values
 from etloop.dut_profiles.model.stated_text import value_text
 from etloop.dut_profiles.rules.buffers import BUFFER_RULES
 from etloop.dut_profiles.rules.maps import MAP_RULES
 from etloop.dut_profiles.rules.nic import NIC_RULES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.dut_profiles.model.profile import DutProfile
-
 
 QUANTUM_BITS: Final = 512
 LONGEST_PAUSE_QUANTA: Final = 65_535

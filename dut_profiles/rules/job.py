@@ -7,19 +7,15 @@ scenario and a rig is decided by whoever has these.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.units import format_bytes, format_rate
 from etloop.dut_profiles.model.findings import NotStated, ProfileVerdict, Rule, absent, apply
-from etloop.dut_profiles.model.profile import BalancingMode, DutKind, DutProfile, Trust
+from etloop.dut_profiles.model.profile import BalancingMode, DutKind, DutProfile, PortGroup, Trust
 from etloop.dut_profiles.rules.maps import Way, dscps_of, way_of_packet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.dut_profiles.model.profile import PortGroup
 
 IN_BAND_TELEMETRY: Final = "int"
 """The word of `telemetry` for queue lengths and rates written into packets on the way."""

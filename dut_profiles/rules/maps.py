@@ -5,17 +5,13 @@ Decides what in the maps cannot work together. What a job sends on is examined b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
 from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where
-from etloop.dut_profiles.model.profile import DutKind, HashField, Scheduler, Trust
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.dut_profiles.model.profile import DutProfile
+from etloop.dut_profiles.model.profile import DutKind, DutProfile, HashField, Scheduler, Trust
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,15 @@ Decides what of them cannot be true together. What every device has is examined 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.units import format_bytes
 from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES
 from etloop.dut_profiles.model.findings import NotStated, Rule, where
-from etloop.dut_profiles.model.profile import DutKind
+from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.rules.maps import way_of_packet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.dut_profiles.model.profile import DutProfile
 
 BY_MARKS: Final = ("dcqcn", "dctcp")
 """Algorithms of NICs that slow down by ECN marks alone."""

@@ -7,21 +7,18 @@ averaged as asked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from etloop.contract.model.run import PlannedOps
 from etloop.controller.inputs.collective_spec import Amount, Average, Half
+from etloop.experiments.collective.job import Span
+from etloop.results.measure.joined import MeasuredOps
 from etloop.results.measure.summary import nearest_rank
 from etloop.results.schema.kinds import SEND_RECV, bus_factor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.contract.model.run import PlannedOps
-    from etloop.experiments.collective.job import Span
-    from etloop.results.measure.joined import MeasuredOps
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 NS_PER_S: Final = 1_000_000_000
 

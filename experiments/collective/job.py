@@ -8,7 +8,6 @@ Concurrent benchmarks run each collective alone and then all of them at once, ev
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.controller.inputs.collective_spec import Amount, BenchSpec, Half
@@ -17,9 +16,7 @@ from etloop.traffic.collectives.selection import op_bytes_for
 from etloop.workload.program.writer import ProgramWriter
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _TO_NEXT, _FROM_BEFORE = 0, 1
 """Peer slots of a ring of sends: its own message to the next rank, the message of the rank before."""

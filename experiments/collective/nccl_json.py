@@ -7,18 +7,16 @@ microseconds, as there. Left out is what only a process with GPUs has: environme
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from etloop.controller.inputs.collective_spec import Half, root_of
+from etloop.controller.inputs.collective_spec import BenchSpec, Half, root_of
+from etloop.experiments.collective.result import TestResult
 from etloop.results.schema.kinds import CONVENTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.controller.inputs.collective_spec import BenchSpec
     from etloop.experiments.collective.figures import Interference, IterationFigures
-    from etloop.experiments.collective.result import TestResult
 
 SCHEMA: Final = "etloop-collective/1"
 NCCL_TESTS_FORM: Final = 2

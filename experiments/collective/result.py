@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from etloop.controller.inputs.collective_spec import Variant
 from etloop.results.schema.verdict import RunResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.contract.model.run import PlannedChoice
-    from etloop.controller.inputs.collective_spec import Variant
     from etloop.experiments.collective.figures import Interference, RowFigures
     from etloop.results.schema.summary import Summary
 

@@ -6,39 +6,35 @@ the first session begins. Decides nothing that is measured.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import ConfigError, Mistakes
 from etloop.controller.inputs.collective_spec import MOST_RANKS, BenchSpec, Variant, check_spec
+from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import (
+    FinishedRun,
     InputFile,
     PrepareOptions,
     RunInputs,
     RunOptions,
+    RunWatcher,
     new_run_id,
     prepare,
     refuse_used_directory,
     run_plan,
 )
-from etloop.controller.run.prepare import read_rig
+from etloop.controller.run.prepare import Prepared, read_rig
 from etloop.experiments.collective.figures import interference, row_figures
 from etloop.experiments.collective.job import BenchJob, bench_job
 from etloop.experiments.collective.result import RankLine, TestResult, verdict_of
 from etloop.experiments.collective.scenario import Layout, bench_scenario, choice_key, followers_of
 from etloop.results.schema.verdict import RunResult, worst_result
 from etloop.runtime.clock import wall_time_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.controller.run.pipeline import FinishedRun, RunWatcher
-    from etloop.controller.run.prepare import Prepared
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.inputs.collective_spec import Variant
 from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.run.prepare import InputFile
@@ -19,9 +20,6 @@ from etloop.results.schema.kinds import CONVENTIONS
 from etloop.traffic.collectives.choice import Pin, Shaping, why_not
 from etloop.traffic.collectives.core.table import Protocol
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from etloop.controller.inputs.collective_spec import Variant
 
 _OWN: Final = ("workload", "scale", "iterations", "jobs", "rounds", "background")
 NO_TRACE: Final = "benchmark"

@@ -6,21 +6,19 @@ figure comes from `collective_figures`. What nccl-tests does not have stands in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from etloop.controller.inputs.collective_spec import Half, root_of
+from etloop.controller.inputs.collective_spec import BenchSpec, Half, Variant, root_of
+from etloop.experiments.collective.result import RankLine, TestResult, Verdict
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.results.text.layout import aligned
 from etloop.results.text.verdict import verdict_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.contract.model.run import PlannedChoice
-    from etloop.controller.inputs.collective_spec import BenchSpec, Variant
     from etloop.experiments.collective.figures import Interference, RowFigures
-    from etloop.experiments.collective.result import RankLine, TestResult, Verdict
 
 _LABEL_WIDTH: Final = 20
 _TIME_WIDTH: Final = 7

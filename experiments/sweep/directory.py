@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.experiments.sweep.index import value_changes
@@ -17,10 +19,6 @@ from etloop.results.compare.runs import SWEEP_FILE
 from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
 from etloop.results.schema.typed_json import OTHER_VERSION, RunDirError, from_json, to_json
 from etloop.results.store.run_dir import SUMMARY_FILE, read_index, write_files
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 PAGE_FILE: Final = "compare.html"
 _PARTIAL: Final = ".partial"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import yaml
 from etloop.contract.base.units import QuantityError, format_bytes, parse_bytes
@@ -32,9 +33,6 @@ from etloop.lab.plan import (
     MOST_ADDRESSES,
     MOST_MTU_BYTES,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST_POINTS: Final = 4096
 MOST_RUNS: Final = 20_000

@@ -7,6 +7,7 @@ place or another order. Only more repeats may be asked for than before.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +17,6 @@ from etloop.contract.base.yaml_tree import values_by_path
 from etloop.results.schema.sweep import SWEEP_SCHEMA, Mode, PointRecord, SweepRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from etloop.controller.plan.plan import Plan
     from etloop.experiments.sweep.file import Sweep
     from etloop.experiments.sweep.points import Point, PointFiles

@@ -6,6 +6,7 @@ Decides how points are named and what a key path leads into. The files themselve
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -21,7 +22,6 @@ from etloop.lab.plan import plan_lab, rig_text
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
 
 FILES: Final = ("scenario", "rig", "topology")
 MADE_RIG: Final = "rig-of-its-lab.yaml"

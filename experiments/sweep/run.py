@@ -14,17 +14,23 @@ from typing import TYPE_CHECKING, Final, Self
 from etloop.contract.base.errors import EtloopError, InputError
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import (
+    Execution,
     PrepareOptions,
     RunInputs,
     RunOptions,
+    RunWatcher,
     SilentWatcher,
     new_run_id,
     prepare,
     run_plan,
 )
+from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TWIN_ID, TwinExecution
+from etloop.experiments.sweep.file import Sweep
+from etloop.experiments.sweep.points import Point, PointFiles, Turn
 from etloop.lab.client import lab_down, lab_up
 from etloop.lab.request import LabOrder
+from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import Mode, RunRecord, SweepRecord
 from etloop.results.schema.verdict import RunResult
 from etloop.results.store.run_dir import read_run
@@ -32,12 +38,7 @@ from etloop.results.text.units import time_words
 from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 
 if TYPE_CHECKING:
-    from etloop.controller.run.pipeline import Execution, RunWatcher
-    from etloop.controller.run.prepare import Prepared
     from etloop.experiments.sweep.directory import SweepDirectory
-    from etloop.experiments.sweep.file import Sweep
-    from etloop.experiments.sweep.points import Point, PointFiles, Turn
-    from etloop.results.schema.summary import Summary
 
 Report = Callable[[str], None]
 SEEDS_OF_A_REPEAT: Final = 1 << 20

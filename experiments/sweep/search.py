@@ -6,13 +6,17 @@ A shell: directories, processes, signals. Which value is next is decided by `bis
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.controller.run.pipeline import RunWatcher
 from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
+from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.points import Point, point_files
-from etloop.experiments.sweep.run import Runs, run_record
+from etloop.experiments.sweep.run import Runs, Study, run_record
 from etloop.results.schema.search import (
     SEARCH_FILE,
     SEARCH_SCHEMA,
@@ -21,6 +25,7 @@ from etloop.results.schema.search import (
     SearchRecord,
     TrialRecord,
 )
+from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import Mode, PointRecord
 from etloop.results.schema.typed_json import from_json, to_json
 from etloop.results.schema.verdict import Result, RunResult, worst_result
@@ -28,14 +33,7 @@ from etloop.results.store.run_dir import read_index, read_kpis, write_files
 from etloop.results.text.search import render_search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from etloop.controller.run.pipeline import RunWatcher
     from etloop.experiments.sweep.directory import SweepDirectory
-    from etloop.experiments.sweep.file import Sweep
-    from etloop.experiments.sweep.run import Study
-    from etloop.results.schema.summary import Summary
 
     Read = Callable[[Path], bytes]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
@@ -20,7 +20,8 @@ from etloop.results.compare.contributions import (
     shifts,
     troubles,
 )
-from etloop.results.compare.runs import paired_runs
+from etloop.results.compare.runs import Side, paired_runs
+from etloop.results.compare.samples import RunSamples
 from etloop.results.compare.statistics import (
     Difference,
     Mean,
@@ -39,15 +40,11 @@ from etloop.results.schema.comparison import (
     Interference,
     MetricResult,
     Outcome,
+    Shift,
     SideRecord,
 )
 from etloop.results.schema.kpis import BY_NAME
-
-if TYPE_CHECKING:
-    from etloop.results.compare.runs import Side
-    from etloop.results.compare.samples import RunSamples
-    from etloop.results.schema.comparison import Shift
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 JCT: Final = "jct"
 JOB: Final = "job "

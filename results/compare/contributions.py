@@ -5,14 +5,13 @@ Means over the runs of each side; nothing in here is tested. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from etloop.results.schema.comparison import Differing, Plain, Shift, Trouble
 from etloop.results.schema.kpis import FIGURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
-
     from etloop.results.compare.runs import Side
     from etloop.results.compare.samples import RunSamples
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.errors import Problem
 from etloop.results.compare.samples import RunSamples, read_samples
 from etloop.results.schema.typed_json import RunDirError
 from etloop.results.store.run_dir import SUMMARY_FILE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST_RUNS: Final = 1000
 SWEEP_FILE: Final = "sweep.json"

@@ -7,7 +7,8 @@ present, so that waiting for stragglers is not laid at its door. What differs fr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +20,9 @@ from etloop.results.measure.iterations import counted_iterations
 from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kinds import kind_label
 from etloop.results.schema.kpis import KPI_FILE
-from etloop.results.schema.summary import VIRTUAL_TIME
-from etloop.results.store.run_dir import read_inputs, read_kpis, read_run, read_topology
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.results.schema.summary import Summary
-    from etloop.results.store.run_dir import Run
-    from numpy.typing import NDArray
+from etloop.results.schema.summary import VIRTUAL_TIME, Summary
+from etloop.results.store.run_dir import Run, read_inputs, read_kpis, read_run, read_topology
+from numpy.typing import NDArray
 
 _TROUBLES: Final = (
     ("retransmitted_packets", "sender", "retransmissions"),

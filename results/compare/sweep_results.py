@@ -6,21 +6,18 @@ group (Bonferroni): the confidence that is asked for holds for every group as a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.results.compare.compare import compare_runs
+from etloop.results.compare.runs import Side
 from etloop.results.compare.statistics import variation
 from etloop.results.schema.comparison import Comparison, ComparisonSettings
 from etloop.results.schema.kpis import FIGURES
 from etloop.results.schema.sweep import PointRecord, PointResult, Spread, SweepRecord
 from etloop.results.verdict.evaluation import aggregate
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from etloop.results.compare.runs import Side
 
 JCT: Final = "jct_ns"
 """The job's time per iteration (`iterations`), the warm-up left out: as it is tested."""

@@ -6,14 +6,13 @@ carries other packets, so only too few are wrong; where they went instead, the o
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etloop.contract.model.counters import CountedObject, CounterObject
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from etloop.results.device.index import IndexedSource
 
 

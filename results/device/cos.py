@@ -7,6 +7,7 @@ differently, which its profile's maps say.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +16,10 @@ import pyarrow as pa
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CountedObject, CounterNature, CounterObject
 from etloop.contract.model.device_counts import SamplePhase
 from etloop.contract.model.switch_counters import SAMPLED
+from etloop.results.device.index import IndexedSource
 from etloop.results.tables.switch_tables import COS_COUNTERS, LANE_UNITS, SAMPLE_UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from etloop.results.device.index import IndexedSource
     from numpy.typing import NDArray
 
 _PLACE: Final = ("switch", "port", "peer", "cos")

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterNature
-from etloop.contract.model.device_counts import CounterGap, SamplePhase
+from etloop.contract.model.device_counts import CountedSource, CounterGap, SamplePhase
 
 if TYPE_CHECKING:
-    from etloop.contract.model.device_counts import CountedSource
     from numpy.typing import NDArray
 
 NARROW_BITS: Final = 32

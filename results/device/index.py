@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.model.counters import CountedObject, CounterObject
-from etloop.results.device.increase import increases_of
+from etloop.contract.model.device_counts import CountedDevice, CountedSource
+from etloop.results.device.increase import Increases, increases_of
 from etloop.results.device.reconcile import DevicePort
 
 if TYPE_CHECKING:
-    from etloop.contract.model.device_counts import CountedDevice, CountedSource
-    from etloop.results.device.increase import Increases
     from numpy.typing import NDArray
 
 

@@ -7,13 +7,11 @@ is why a tolerance is the profile's. Decides what is compared, and when a differ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.results.schema.device import Agreement, Direction, ReconciledPort
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ETHERNET_BYTES: Final = 14 + 4
 """Header and check sequence (IEEE 802.3)."""

@@ -6,30 +6,27 @@ are held against (`reconcile`, `class_queues`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
-from etloop.results.device.class_queues import ReceivedClasses, class_queues
+from etloop.contract.model.device_counts import CountedDevice
+from etloop.results.device.class_queues import ExpectedClass, ReceivedClasses, class_queues
 from etloop.results.device.cos import device_cos_table, device_samples_table
-from etloop.results.device.index import device_ports, indexed
+from etloop.results.device.index import IndexedSource, device_ports, indexed
 from etloop.results.device.reconcile import AgentPort, PlainDatagrams, reconcile
 from etloop.results.device.tables import counters_table, dut_table
 from etloop.results.schema.columns import Column, ColumnType
 from etloop.results.schema.device import Agreement, DeviceGap, DeviceSource, DeviceSummary
 from etloop.results.tables.arrow_tables import arrow_schema
+from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from _typeshed import DataclassInstance
-    from etloop.contract.model.device_counts import CountedDevice
     from etloop.contract.model.run import PlanTables
-    from etloop.results.device.class_queues import ExpectedClass
-    from etloop.results.device.index import IndexedSource
-    from etloop.results.verdict.evaluation import Frame
 
 MOST_GAPS: Final = 256
 RECONCILIATION: Final = (

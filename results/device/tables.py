@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterObject
 from etloop.contract.model.device_counts import SamplePhase
+from etloop.results.device.index import IndexedSource
 from etloop.results.schema.columns import Column, ColumnType
 from etloop.results.tables.arrow_tables import column_table, text_column
 
 if TYPE_CHECKING:
-    from etloop.results.device.index import IndexedSource
     from numpy.typing import NDArray
 
 _SERIES: Final = (

@@ -5,9 +5,10 @@ Decides which figures stand beside each other; how each is worked out is decided
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from etloop.contract.model.run import ExpectedRun, PlanTables
 from etloop.results.expected.expected_vs_measured import (
     IDEAL,
     TWIN,
@@ -21,12 +22,7 @@ from etloop.results.expected.expected_vs_measured import (
 )
 from etloop.results.measure.collectives import group_ops
 from etloop.results.measure.job_shares import counted_ops
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.contract.model.run import ExpectedRun, PlanTables
-    from etloop.results.schema.summary import ExpectedSummary, JobFigures, KindFigures
+from etloop.results.schema.summary import ExpectedSummary, JobFigures, KindFigures
 
 
 @dataclass(frozen=True, slots=True)

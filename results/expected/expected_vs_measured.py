@@ -6,17 +6,18 @@ whoever works them out (`contract.run.ExpectedRun`); docs/metrics.md derives the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
-from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
+from etloop.contract.model.run import AgentRecords, ExpectedRun, PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, measure_groups
 from etloop.results.measure.iterations import counted_iterations, measure_iterations
 from etloop.results.measure.job_shares import counted_ops
 from etloop.results.measure.joined import MeasuredOps, match_ops
-from etloop.results.measure.summary import nearest_rank
+from etloop.results.measure.summary import Measurement, nearest_rank
 from etloop.results.schema.kinds import CONVENTIONS, bus_factor
 from etloop.results.schema.summary import (
     ComparisonSummary,
@@ -26,13 +27,7 @@ from etloop.results.schema.summary import (
     KindComparison,
     KindFigures,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.contract.model.run import ExpectedRun, PlanTables
-    from etloop.results.measure.summary import Measurement
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 IDEAL: Final = "ideal"
 TWIN: Final = "twin"

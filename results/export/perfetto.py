@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.results.kpis.port_series import port_series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from etloop.results.kpis.input import KpiInput
     from numpy.typing import NDArray
 

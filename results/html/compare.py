@@ -5,6 +5,7 @@ Decides order and wording. Everything that a trace, a file or an agent named is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,17 +14,14 @@ import plotly.graph_objects as go
 from etloop.results.html.page import listed, page, table
 from etloop.results.html.plots import distributions, piece
 from etloop.results.kpis.job import curve
-from etloop.results.schema.comparison import Basis, Outcome
+from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
 from etloop.results.text.compare import WORDS, change_words, false_alarms_text, interval_words
 from etloop.results.text.units import rate_words, time_words, value_words
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from etloop.results.compare.runs import Side
     from etloop.results.compare.samples import RunSamples
-    from etloop.results.schema.comparison import Comparison, MetricResult, Shift, SideRecord
-    from numpy.typing import NDArray
 
 BADGES: Final = {
     Outcome.REGRESSION: "fail",

@@ -9,11 +9,10 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from etloop.results.html.page import listed, table
-from etloop.results.schema.device import Agreement
+from etloop.results.schema.device import Agreement, DeviceSummary, ReconciledPort
 from etloop.results.text.device import WAYS, agreement_words, share_text, source_words, total_words
 
 if TYPE_CHECKING:
-    from etloop.results.schema.device import DeviceSummary, ReconciledPort
     from etloop.results.schema.summary import Summary
 
 MOST_ROWS: Final = 256

@@ -5,21 +5,18 @@ Decides what is drawn; `report_jobs` puts it on the page.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import plotly.graph_objects as go
 from etloop.results.html.plots import distributions
+from etloop.results.kpis.input import KpiInput
 from etloop.results.kpis.job import curve
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.results.kpis.input import KpiInput
-    from etloop.results.verdict.evaluation import Frame
-    from numpy.typing import NDArray
+from etloop.results.verdict.evaluation import Frame
+from numpy.typing import NDArray
 
 MOST_SERIES: Final = 16
 MOST_POINTS: Final = 4096

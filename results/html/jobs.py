@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
+from etloop.contract.model.run import LinkEvent
 from etloop.results.html.job_plots import bandwidth_figure, completion_by_phase
 from etloop.results.html.page import listed, table
 from etloop.results.html.plots import piece
+from etloop.results.kpis.input import KpiInput
 from etloop.results.measure.timeline import event_words
+from etloop.results.schema.jobs import JobShare, PhaseTimes
+from etloop.results.schema.summary import Summary
 from etloop.results.text.jobs import stream_words
 from etloop.results.text.units import bytes_words, share_words, time_words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.contract.model.run import LinkEvent
-    from etloop.results.kpis.input import KpiInput
-    from etloop.results.schema.jobs import JobShare, PhaseTimes
-    from etloop.results.schema.summary import Summary
 
 
 def jobs_section(given: KpiInput, summary: Summary) -> str:

@@ -5,13 +5,11 @@ Decides how pages look. `report_html` tells a run, `comparison_html` and `sweep_
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import plotly.offline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _STYLE: Final = """
 body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1180px;padding:1.5em;color:#1c2733}

@@ -6,6 +6,7 @@ page.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,13 +16,11 @@ from etloop.contract.model.assignment import Path
 from etloop.results.html.device_series import Line, port_rates, signals
 from etloop.results.kpis.port_series import port_series
 from etloop.results.measure.job_shares import background_ranks
+from etloop.results.schema.kpis import Curve, KpiSet
 from plotly.subplots import make_subplots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from etloop.results.kpis.input import KpiInput
-    from etloop.results.schema.kpis import Curve, KpiSet
 
 MOST_LINES: Final = 16
 MOST_RANKS: Final = 256

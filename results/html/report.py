@@ -7,7 +7,7 @@ an agent or a file named is escaped.
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.model.run import RunEnd
 from etloop.results.html.device import device_section
@@ -15,16 +15,12 @@ from etloop.results.html.jobs import events_list, jobs_section
 from etloop.results.html.page import listed, page, table
 from etloop.results.html.plots import completion_figure, matrix_figure, piece, port_figure
 from etloop.results.html.slowest import slowest_transfers
-from etloop.results.schema.kpis import BY_NAME, Nature
-from etloop.results.schema.verdict import Result
+from etloop.results.kpis.input import KpiInput
+from etloop.results.schema.kpis import BY_NAME, KpiSet, Nature
+from etloop.results.schema.summary import Summary
+from etloop.results.schema.verdict import CheckOutcome, Result
 from etloop.results.text.units import bytes_words, rate_words, share_words, time_words, value_words
 from etloop.results.text.verdict import WORDS
-
-if TYPE_CHECKING:
-    from etloop.results.kpis.input import KpiInput
-    from etloop.results.schema.kpis import KpiSet
-    from etloop.results.schema.summary import Summary
-    from etloop.results.schema.verdict import CheckOutcome
 
 MOST_ROWS: Final = 60
 

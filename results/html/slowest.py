@@ -8,15 +8,12 @@ Decides what counts as slow (time over the least that its port needs for its byt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
-from etloop.results.kpis.input import connection_frame
+from etloop.results.kpis.input import KpiInput, connection_frame
 from etloop.results.text.units import bytes_words, time_words
-
-if TYPE_CHECKING:
-    from etloop.results.kpis.input import KpiInput
-    from etloop.results.verdict.evaluation import Frame
+from etloop.results.verdict.evaluation import Frame
 
 SHOWN: Final = 10
 _SIGNS: Final = (

@@ -5,12 +5,14 @@ Decides order, wording and bounds. Everything that a file or a trace named is es
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import plotly.graph_objects as go
-from etloop.results.compare.sweep_results import JCT
+from etloop.results.compare.runs import Side
+from etloop.results.compare.sweep_results import JCT, Group
 from etloop.results.html.compare import (
     badge,
     carriers_part,
@@ -23,17 +25,11 @@ from etloop.results.html.compare import (
 )
 from etloop.results.html.page import page, table
 from etloop.results.html.plots import piece
+from etloop.results.schema.comparison import ComparisonSettings
+from etloop.results.schema.sweep import PointResult, SweepRecord
 from etloop.results.schema.verdict import RunResult
 from etloop.results.text.sweep import TITLES, change_cells, cv_words, promise, shown_columns, spread_words
 from etloop.results.text.units import value_words
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from etloop.results.compare.runs import Side
-    from etloop.results.compare.sweep_results import Group
-    from etloop.results.schema.comparison import ComparisonSettings
-    from etloop.results.schema.sweep import PointResult, SweepRecord
 
 MOST_GROUPS: Final = 40
 """That are drawn; all are in the table of sweep.json."""

@@ -5,6 +5,7 @@ Decides nothing but their order, which is that of `kpi_set.FIGURES`, and the tab
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,14 @@ import numpy as np
 from etloop.results.device.summary import CLASSES, RECONCILIATION
 from etloop.results.device.tables import COUNTERS, DUT
 from etloop.results.kpis.input import CONNECTION_UNITS, KpiInput, connection_frame
-from etloop.results.kpis.job import curves, job_figures, kind_kpis, one_way_figures, skew_and_transfer_figures
+from etloop.results.kpis.job import (
+    Value,
+    curves,
+    job_figures,
+    kind_kpis,
+    one_way_figures,
+    skew_and_transfer_figures,
+)
 from etloop.results.kpis.network import (
     device_figures,
     port_figures,
@@ -22,20 +30,16 @@ from etloop.results.kpis.network import (
 )
 from etloop.results.kpis.rates import rate_figures
 from etloop.results.schema.columns import COMPARISON, JOBS, RATES, TABLES
-from etloop.results.schema.kpis import FIGURES, KPI_SCHEMA, KindKpis, Kpi, KpiSet
+from etloop.results.schema.kpis import FIGURES, KPI_SCHEMA, KindKpis, Kpi, KpiBasis, KpiSet
 from etloop.results.schema.summary import IterationSummary
 from etloop.results.tables.frames import frame_by_hand
 from etloop.results.tables.switch_tables import LANE_UNITS, SAMPLE_UNITS
 from etloop.results.verdict.evaluation import Frame, Results
 from etloop.results.verdict.parser import Vocabulary
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from _typeshed import DataclassInstance
-    from etloop.results.kpis.job import Value
-    from etloop.results.schema.kpis import KpiBasis
-    from numpy.typing import NDArray
 
 
 def key_figures(given: KpiInput, basis: KpiBasis) -> KpiSet:

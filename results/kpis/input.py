@@ -5,6 +5,7 @@ Decides how the two ends of a queue pair are put together (`connections`) and ho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +15,6 @@ from etloop.results.tables.frames import frame_by_hand
 from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from etloop.contract.model.run import PlanTables
     from etloop.results.schema.summary import Summary
     from numpy.typing import NDArray

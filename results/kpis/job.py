@@ -5,21 +5,17 @@ Decides these formulas (docs/metrics.md derives them); counters are for `kpi_net
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
-from etloop.results.kpis.input import least_network_ns
+from etloop.results.kpis.input import KpiInput, least_network_ns
 from etloop.results.measure.iterations import counted_iterations
 from etloop.results.measure.job_shares import background_ranks, counted_ops
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV, bus_factor, kind_label
 from etloop.results.schema.kpis import Curve, KindKpis
 from etloop.results.verdict.evaluation import aggregate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.results.kpis.input import KpiInput
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 CURVE_POINTS: Final = 101
 MOST_CURVES: Final = 32

@@ -6,6 +6,7 @@ everything that crossed them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,6 @@ from etloop.results.tables.frames import LazyColumns
 from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from etloop.contract.model.run import PlanTables
     from numpy.typing import NDArray
 

@@ -5,17 +5,15 @@ Decides these formulas (docs/metrics.md derives them). A counter that no agent s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.results.verdict.evaluation import aggregate
+from etloop.results.verdict.evaluation import Frame, aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from etloop.results.kpis.input import KpiInput
     from etloop.results.kpis.job import Value
-    from etloop.results.verdict.evaluation import Frame
 
 NO_COUNTERS = "no agent sent its counters"
 

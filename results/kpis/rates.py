@@ -5,14 +5,13 @@ Decides when a rate counts as settled (BMWG AI-fabric draft, test 3.3: within 10
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.results.verdict.evaluation import aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from etloop.results.kpis.input import KpiInput
     from etloop.results.kpis.job import Value
     from numpy.typing import NDArray

@@ -5,21 +5,17 @@ Decides pass or fail and words the first mismatches; says nothing about speed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 from etloop.contract.model.assignment import Path
-from etloop.contract.model.run import RunEnd
+from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.job_shares import background_ranks
+from etloop.results.measure.joined import MeasuredFlows, MeasuredOps
 from etloop.results.schema.kinds import CONVENTIONS, OpCode
 from etloop.results.schema.summary import Check, CheckResult
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.contract.model.run import PlanTables, RunOutcome
-    from etloop.results.measure.joined import MeasuredFlows, MeasuredOps
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 EXAMPLE_LIMIT: Final = 5
 

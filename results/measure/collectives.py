@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.results.measure.joined import MeasuredOps
 from etloop.results.schema.kinds import SEND_RECV, OpCode, SizeRule, bus_factor, kinds_where
 
 if TYPE_CHECKING:
     from etloop.contract.model.run import PlannedOps, PlanTables, RecordedBaselines
-    from etloop.results.measure.joined import MeasuredOps
     from numpy.typing import NDArray
 
 

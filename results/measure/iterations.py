@@ -8,13 +8,10 @@ the end of one iteration to the end of the next neither happens: the times of al
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.results.measure.joined import MeasuredOps
 from etloop.results.schema.summary import IterationSummary
-
-if TYPE_CHECKING:
-    from etloop.results.measure.joined import MeasuredOps
 
 
 def measure_iterations(ops: MeasuredOps, ops_per_iteration: int) -> tuple[IterationSummary, ...]:

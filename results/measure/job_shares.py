@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.results.measure.joined import MeasuredOps
 from etloop.results.schema.jobs import JobShare, Phase, PhaseTimes
 
 if TYPE_CHECKING:
     from etloop.contract.model.run import PlannedJobs, PlanTables
-    from etloop.results.measure.joined import MeasuredOps
     from numpy.typing import NDArray
 
 

@@ -7,6 +7,7 @@ ops that left no record. Times leave here on the run's clock (ns since its plann
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +15,6 @@ import numpy as np
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from etloop.contract.model.run import AgentRecords, PlannedConnections, PlanTables, RunOutcome
     from numpy.typing import NDArray
 

@@ -5,11 +5,12 @@ Decides every formula of summary.json (docs/metrics.md derives them). Conservati
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.model.counters import AgentObject
+from etloop.contract.model.run import PlanTables, RunOutcome
 from etloop.results.measure.checks import check_run
 from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups
 from etloop.results.measure.iterations import counted_iterations, measure_iterations
@@ -35,12 +36,7 @@ from etloop.results.schema.summary import (
     Summary,
     WorkloadSummary,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from etloop.contract.model.run import PlanTables, RunOutcome
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from etloop.contract.base.units import approximate_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from etloop.contract.model.run import LinkEvent
 
 

@@ -6,16 +6,12 @@ Columns of counters follow from the table of counters (contract/model/counters.p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from etloop.contract.model.counters import AgentObject, counters_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.contract.model.counters import Counter
+from etloop.contract.model.counters import AgentObject, Counter, counters_of
 
 
 class ColumnType(Enum):

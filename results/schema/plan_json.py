@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import Problem
@@ -21,9 +22,6 @@ from etloop.contract.protocol.codec import plain
 from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.results.schema.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PLAN_SCHEMA: Final = "etloop-plan/2"
 

@@ -5,14 +5,11 @@ Part of summary.json. `verdict.py` fills it, `junit.py` writes it for test syste
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import ExitCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class Result(StrEnum):

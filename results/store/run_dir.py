@@ -7,9 +7,10 @@ one is whole. A file that a new run finds in its way is kept under a numbered na
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,11 +23,7 @@ from etloop.results.schema.summary import SUMMARY_SCHEMA, TRANSPORT_COUNTERS, Su
 from etloop.results.schema.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json, to_json
 from etloop.results.tables.arrow_tables import arrow_schema
 from etloop.results.tables.frames import frame_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from etloop.results.verdict.evaluation import Frame
+from etloop.results.verdict.evaluation import Frame
 
 SUMMARY_FILE: Final = "summary.json"
 PLAN_FILE: Final = "plan.json"

@@ -5,11 +5,13 @@ Decides how values are laid out (columns.py lists them); figures come from `meas
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from etloop.contract.base.ip_address import ip_text
+from etloop.results.measure.collectives import CollectiveRows, PlannedGroups
 from etloop.results.measure.job_shares import (
     background_ranks,
     job_of_rank,
@@ -17,6 +19,7 @@ from etloop.results.measure.job_shares import (
     phase_and_pass_of_op,
     sort_of_phase,
 )
+from etloop.results.measure.joined import MeasuredFlows, MeasuredOps
 from etloop.results.schema.columns import (
     COLLECTIVES,
     COMPARISON,
@@ -27,19 +30,15 @@ from etloop.results.schema.columns import (
     PORT_COUNTERS,
     PORTS,
     RATES,
+    Column,
     ColumnType,
 )
 from etloop.results.schema.jobs import BARRIER_GROUP
 from etloop.results.schema.kinds import CONVENTIONS, OP_NAMES, OpCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from etloop.contract.model.run import AgentRecords, PlanTables, RunOutcome
     from etloop.results.expected.expected_vs_measured import ComparedRows
-    from etloop.results.measure.collectives import CollectiveRows, PlannedGroups
-    from etloop.results.measure.joined import MeasuredFlows, MeasuredOps
-    from etloop.results.schema.columns import Column
     from numpy.typing import NDArray
 
 

@@ -6,7 +6,7 @@ of millions of ops costs only what is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,8 +14,6 @@ import pyarrow as pa
 from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
 LABELS: Final[dict[str, tuple[str, ...]]] = {

@@ -6,6 +6,7 @@ model's (contract/model/switch_counters.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,12 +19,10 @@ from etloop.contract.model.counters import (
     counters_of,
 )
 from etloop.contract.model.switch_counters import SAMPLED
+from etloop.contract.model.topology import Topology
 from etloop.results.tables.arrow_tables import text_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from etloop.contract.model.topology import Topology
     from numpy.typing import NDArray
 
 COS_COUNTERS: Final = {

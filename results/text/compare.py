@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from etloop.results.schema.comparison import Basis, Outcome
+from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
 from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import time_words, value_words
-
-if TYPE_CHECKING:
-    from etloop.results.schema.comparison import Comparison, MetricResult, Shift, SideRecord
 
 WORDS: Final = {
     Outcome.REGRESSION: "REGRESSION",

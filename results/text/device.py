@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
-from etloop.results.schema.device import Agreement, Direction
+from etloop.results.schema.device import (
+    Agreement,
+    DeviceGap,
+    DeviceSource,
+    DeviceSummary,
+    Direction,
+    ReconciledPort,
+)
 from etloop.results.text.layout import aligned, us, wrapped
-
-if TYPE_CHECKING:
-    from etloop.results.schema.device import DeviceGap, DeviceSource, DeviceSummary, ReconciledPort
 
 MOST_ROWS: Final = 16
 MOST_GAPS_SHOWN: Final = 8

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+from typing import Final
 
 WIDTH: Final = 118
 """Columns; only a line of one word, such as a path, may be longer."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from etloop.results.schema.kpis import BY_NAME
+from etloop.results.schema.search import SearchedPoint, SearchRecord, TrialRecord
 from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from etloop.results.schema.search import SearchedPoint, SearchRecord, TrialRecord
 
 _SHOWN: Final = ("goodput_bps", "busiest_port_share")
 _HEADINGS: Final = ("point", "passes up to", "fails at", "trials", "goodput", "of line rate")

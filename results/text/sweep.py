@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from etloop.results.compare.compare import JCT as IN_ALL
-from etloop.results.compare.sweep_results import JCT, P99
-from etloop.results.schema.comparison import Outcome
+from etloop.results.compare.sweep_results import JCT, P99, Group
+from etloop.results.schema.comparison import ComparisonSettings, Outcome
+from etloop.results.schema.sweep import PointResult, Spread, SweepRecord
 from etloop.results.text.compare import WORDS
 from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from etloop.results.compare.sweep_results import Group
-    from etloop.results.schema.comparison import ComparisonSettings
-    from etloop.results.schema.sweep import PointResult, Spread, SweepRecord
 
 TITLES: Final = {
     P99: "p99",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
+from etloop.contract.model.topology import Topology
 from etloop.results.tables.switch_tables import totals, used_cos
 from etloop.results.text.layout import aligned
 
 if TYPE_CHECKING:
-    from etloop.contract.model.topology import Topology
     from numpy.typing import NDArray
 
 LANES_SHOWN: Final = 32

@@ -5,23 +5,19 @@ Decides wording and rounding only; every figure comes from `summary.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.contract.model.edges import edge_words
 from etloop.contract.model.run import RunEnd
 from etloop.results.measure.timeline import event_words
-from etloop.results.schema.summary import CheckResult
+from etloop.results.schema.summary import BaselineSummary, CheckResult, KindSummary, Summary
 from etloop.results.text.device import device_lines
 from etloop.results.text.expected import comparison_lines
 from etloop.results.text.jobs import job_lines
 from etloop.results.text.layout import WIDTH, aligned, labelled, us, wrapped
 from etloop.results.text.verdict import verdict_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from etloop.results.schema.summary import BaselineSummary, KindSummary, Summary
 
 _HEADINGS: Final = (
     ("", "", "", "", "total", "S_fab", "time (us)", "", "", "", "algbw", "busbw"),

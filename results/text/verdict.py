@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from etloop.results.schema.verdict import Result
+from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
 from etloop.results.text.layout import wrapped
-
-if TYPE_CHECKING:
-    from etloop.results.schema.verdict import CheckOutcome, Verdict
 
 WORDS: Final = {Result.PASS: "PASS", Result.FAIL: "FAIL", Result.INCONCLUSIVE: "INCONCLUSIVE"}
 

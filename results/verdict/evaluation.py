@@ -7,6 +7,7 @@ joins as in Kleene's logic: `false and unknown` is false, `true and unknown` is 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ from etloop.results.verdict.terms import (
     ColumnOf,
     Dimension,
     Name,
+    Node,
     Number,
     Text,
     Truth,
@@ -27,9 +29,6 @@ from etloop.results.verdict.terms import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from etloop.results.verdict.terms import Node
     from numpy.typing import NDArray
 
 UNKNOWN: Final = -1

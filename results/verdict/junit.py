@@ -6,15 +6,11 @@ run that broke off is an error. The form is that of the schema that Jenkins read
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from etloop.contract.model.run import RunEnd
-from etloop.results.schema.verdict import Result
-
-if TYPE_CHECKING:
-    from etloop.results.schema.summary import Summary
-    from etloop.results.schema.verdict import CheckOutcome, Verdict
+from etloop.results.schema.summary import Summary
+from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
 
 
 def junit_xml(summary: Summary, verdict: Verdict | None) -> str:

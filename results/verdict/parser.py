@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.results.verdict.terms import (
     COLUMN_UNITS,
@@ -34,17 +35,13 @@ from etloop.results.verdict.terms import (
     Dimension,
     ExpressionError,
     Name,
+    Node,
     Number,
     Span,
     Text,
     Truth,
     Unary,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from etloop.results.verdict.terms import Node
 
 _TOKEN: Final = re.compile(
     r"(?P<space>\s+)"

@@ -6,26 +6,20 @@ lateness or losses make worse cannot fail the device, it is inconclusive; one th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.kpis import BY_NAME, Nature
+from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result, Verdict
-from etloop.results.verdict.evaluation import UNKNOWN, Outcome, evaluate
-from etloop.results.verdict.parser import Condition, dimension_of, parse
-from etloop.results.verdict.terms import Dimension, ExpressionError, comparisons_of, names_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from etloop.results.schema.summary import Summary
-    from etloop.results.verdict.evaluation import Results
-    from etloop.results.verdict.parser import Vocabulary
-    from etloop.results.verdict.terms import Binary, Node
-    from numpy.typing import NDArray
+from etloop.results.verdict.evaluation import UNKNOWN, Outcome, Results, evaluate
+from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of, parse
+from etloop.results.verdict.terms import Binary, Dimension, ExpressionError, Node, comparisons_of, names_of
+from numpy.typing import NDArray
 
 ROWS_SHOWN: Final = 10
 TABLE_NATURES: Final = {

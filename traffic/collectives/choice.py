@@ -7,16 +7,17 @@ the group, such as a power of two, is refused by `choose`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.traffic.collectives.algorithms.deepep import TOKEN, TokenShape
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS, Cutting, Request
-from etloop.traffic.collectives.core.table import Protocol, Split
+from etloop.traffic.collectives.core.table import Protocol, Schedule, Split
 from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
 from etloop.traffic.collectives.nccl.hardware import Hardware, Layout
 from etloop.traffic.collectives.nccl.shaping import cutting_of, p2p_cutting
@@ -37,11 +38,6 @@ from etloop.traffic.collectives.other_shapings import (
     plain_pick,
     whole_buffers,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from etloop.traffic.collectives.core.table import Schedule
 
 GROUPED: Final = frozenset({"all-to-all", "uneven all-to-all", "gather", "scatter", "point-to-point"})
 """Collectives that NCCL carries out as grouped sends and receives, and does not tune."""

@@ -5,16 +5,14 @@ All functions ask `choice`. The plan decides which collective an op is; the engi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.traffic.collectives.choice import POINT_TO_POINT, UNEVEN, Choice, Settings, choose, with_splits
 from etloop.traffic.collectives.core.table import MAX_LANE_BYTES
 from etloop.traffic.collectives.nccl.hardware import Layout
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MAX_SIZE: Final = 1024
 BARRIER_BYTES: Final = 4

@@ -6,14 +6,12 @@ import contextlib
 import os
 import select
 import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem, RigError
 from etloop.runtime.own_module import own_module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 START_TIMEOUT_S: Final = 20
 """Until a host with very many threads has moved them."""

@@ -10,14 +10,12 @@ import contextlib
 import errno
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.runtime.stop_signals import ignore_stops
 from etloop.traffic.threads.core_clearing import HostThread, coming_back, leaving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PASSES: Final = 3
 """A thread that begins while others are moved is found by the next one."""

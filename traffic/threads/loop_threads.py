@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SPIN_NS: Final = 50_000
 """How long an idle loop polls before it sleeps, where every loop of the host has a core: longer than a round trip

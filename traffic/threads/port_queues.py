@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.assignment import Assignment, PortBackend, PortSettings
 from etloop.contract.model.counters import AgentObject, CounterNature, counters_of
 from etloop.contract.model.records import PORT_RECORD
-
-if TYPE_CHECKING:
-    from etloop.contract.model.assignment import Assignment, PortSettings
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,8 @@ down, is decided by the switch.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from etloop.contract.model.topology import Topology
+from etloop.contract.model.topology import Topology
 
 Routes = tuple[tuple[tuple[int, ...], ...], ...]
 """By switch, by attachment: the ports that lead there, rising; none where it cannot be reached."""

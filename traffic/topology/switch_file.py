@@ -6,9 +6,10 @@ switch has, or from who knows devices; which ports those are is decided by `topo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import (
@@ -21,7 +22,7 @@ from etloop.contract.base.units import (
     parse_factor,
     parse_share_per_million,
 )
-from etloop.contract.base.yaml_reader import bounded, integer, one_of, words, yes_or_no
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words, yes_or_no
 from etloop.contract.model.switch_presets import lossless_group, marking, preset, shared_bytes
 from etloop.contract.model.topology import (
     DSCPS,
@@ -30,6 +31,7 @@ from etloop.contract.model.topology import (
     LoadBalancing,
     Marking,
     PriorityGroup,
+    SettingsOrigin,
     SwitchFault,
     SwitchPort,
     SwitchQueue,
@@ -38,12 +40,6 @@ from etloop.contract.model.topology import (
     Watchdog,
     WatchdogAction,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from etloop.contract.base.yaml_reader import Section
-    from etloop.contract.model.topology import SettingsOrigin
 
 MOST_ALPHA_LOG2: Final = 8
 MOST_BUFFER_BYTES: Final = 1 << 40

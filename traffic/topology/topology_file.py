@@ -9,8 +9,9 @@ file.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.ip_address import parse_addresses
 from etloop.contract.base.units import (
@@ -40,12 +41,7 @@ from etloop.contract.model.topology import (
     Topology,
 )
 from etloop.traffic.topology.routes import islands
-from etloop.traffic.topology.switch_file import Devices, no_devices, read_device, read_switch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from etloop.traffic.topology.switch_file import DeviceModel
+from etloop.traffic.topology.switch_file import DeviceModel, Devices, no_devices, read_device, read_switch
 
 DEFAULT_DELAY_NS: Final = 100
 """Twenty metres of cable."""

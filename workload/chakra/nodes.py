@@ -11,11 +11,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, Scalar, ValueCase
-from etloop.workload.trace.trace import ABSENT, NodeKind
+from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace
 
 if TYPE_CHECKING:
     import numpy as np
-    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
 SPLIT_ATTRIBUTE: Final = "in_split_bytes"

@@ -5,6 +5,7 @@ Decides in which order the questions are asked, and stops asking across ranks wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,17 +21,19 @@ from etloop.workload.graph.network_ops import RankOps, network_ops
 from etloop.workload.graph.recorded import recorded_start_ns
 from etloop.workload.graph.replication import replicated
 from etloop.workload.graph.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
-from etloop.workload.trace.findings import Check, FindingLog, job_example, rank_example
-from etloop.workload.trace.settings import DEFAULT_ELEMENT_BYTES, STAGE_SCHEMA, SizeUnit
+from etloop.workload.trace.findings import Check, Finding, FindingLog, job_example, rank_example
+from etloop.workload.trace.program import Communicator
+from etloop.workload.trace.settings import (
+    DEFAULT_ELEMENT_BYTES,
+    STAGE_SCHEMA,
+    DependencyPolicy,
+    SizeUnit,
+    WorkloadSettings,
+)
 from etloop.workload.trace.shared_columns import columns_digest
+from etloop.workload.trace.trace import RankTrace, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.workload.trace.findings import Finding
-    from etloop.workload.trace.program import Communicator
-    from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
-    from etloop.workload.trace.trace import RankTrace, Trace
     from numpy.typing import NDArray
 
 

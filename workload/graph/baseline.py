@@ -6,20 +6,18 @@ that came last waited for nobody: the time from its begin to the last end is the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.model.run import RecordedBaselines
 from etloop.workload.graph.recorded import MAX_RECORDING_NS, recorded_duration_ns, recorded_start_ns
 from etloop.workload.trace.program import OpKind
-from etloop.workload.trace.trace import ABSENT
+from etloop.workload.trace.trace import ABSENT, RankTrace
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etloop.workload.graph.analysis import Analysis
-    from etloop.workload.trace.trace import RankTrace
-    from numpy.typing import NDArray
 
 CLOCK_AGREEMENT_NS: Final = 10_000
 """A collective ends on all ranks within a few microseconds. If all recorded ends do, the ranks had one clock."""

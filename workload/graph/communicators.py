@@ -7,19 +7,17 @@ recorded. A node without a name, or named "" or "0" where neither has such a key
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.trace.findings import Check, job_example
+from etloop.workload.graph.network_ops import RankOps
+from etloop.workload.trace.findings import Check, FindingLog, job_example
 from etloop.workload.trace.program import Communicator, OpKind
+from etloop.workload.trace.trace import RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.workload.graph.network_ops import RankOps
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.trace import RankTrace, Trace
     from numpy.typing import NDArray
 
 WORLD_NAME: Final = "world"

@@ -10,13 +10,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.trace.findings import Check, node_example
-from etloop.workload.trace.trace import ABSENT, NodeKind
+from etloop.workload.trace.findings import Check, FindingLog, node_example
+from etloop.workload.trace.settings import WorkloadSettings
+from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace
 
 if TYPE_CHECKING:
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.settings import WorkloadSettings
-    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
 MAX_DELAY_NS: Final = 24 * 3600 * 10**9

@@ -6,21 +6,17 @@ Decides when that is the end of an iteration and when it is a defect, and which 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import Severity
+from etloop.workload.graph.dependencies import RankGraph
+from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.graph.recorded import recorded_start_ns
-from etloop.workload.trace.findings import Check, node_example
+from etloop.workload.trace.findings import Check, FindingLog, node_example
 from etloop.workload.trace.program import OpKind
+from etloop.workload.trace.settings import DependencyPolicy
 from etloop.workload.trace.streams import has_streams
-
-if TYPE_CHECKING:
-    from etloop.workload.graph.dependencies import RankGraph
-    from etloop.workload.graph.network_ops import RankOps
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.settings import DependencyPolicy
-    from etloop.workload.trace.trace import RankTrace
+from etloop.workload.trace.trace import RankTrace
 
 
 def report_leaves(

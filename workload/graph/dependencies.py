@@ -7,28 +7,26 @@ rank are issued. Leaves communicators and other ranks to matching.py and global_
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.workload.graph.cycles import cycle_sets
 from etloop.workload.graph.recorded import (
+    RecordedTimes,
     overlapped_edges,
     recorded_start_ns,
     recorded_times,
     report_times,
     waits_between_streams,
 )
-from etloop.workload.trace.findings import Check, node_example, node_words
+from etloop.workload.trace.findings import Check, FindingLog, node_example, node_words
+from etloop.workload.trace.settings import DependencyPolicy
 from etloop.workload.trace.streams import has_streams, stream_neighbours
+from etloop.workload.trace.trace import RankTrace, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from etloop.workload.graph.recorded import RecordedTimes
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.settings import DependencyPolicy
-    from etloop.workload.trace.trace import RankTrace, Rows
     from numpy.typing import NDArray
 
 CYCLE_SEARCHES: Final = 16

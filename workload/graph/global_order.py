@@ -7,25 +7,21 @@ deadlock by construction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.workload.graph.dependencies import cycle_among, ready_order
-from etloop.workload.trace.findings import Check, job_example, node_words
-from etloop.workload.trace.program import OpKind
-from etloop.workload.trace.trace import CollectiveKind
+from etloop.workload.graph.lowering import LoweredRank
+from etloop.workload.graph.matching import Matching
+from etloop.workload.graph.network_ops import RankOps
+from etloop.workload.trace.findings import Check, FindingLog, job_example, node_words
+from etloop.workload.trace.program import Communicator, OpKind
+from etloop.workload.trace.trace import CollectiveKind, Trace
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.workload.graph.lowering import LoweredRank
-    from etloop.workload.graph.matching import Matching
-    from etloop.workload.graph.network_ops import RankOps
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.program import Communicator
-    from etloop.workload.trace.trace import Trace
     from numpy.typing import NDArray
 
 

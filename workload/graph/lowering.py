@@ -11,13 +11,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.workload.graph.recorded import paced
+from etloop.workload.graph.dependencies import RankGraph
+from etloop.workload.graph.recorded import RecordedTimes, paced
 from etloop.workload.trace.contraction import Dag, contract
 from etloop.workload.trace.streams import neighbours
 
 if TYPE_CHECKING:
-    from etloop.workload.graph.dependencies import RankGraph
-    from etloop.workload.graph.recorded import RecordedTimes
     from numpy.typing import NDArray
 
 

@@ -7,22 +7,18 @@ every other; if they disagree in number, type or size the trace cannot be replay
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.workload.trace.findings import Check, node_example, node_words
-from etloop.workload.trace.program import OpKind
-from etloop.workload.trace.trace import ABSENT, CollectiveKind
+from etloop.workload.graph.network_ops import RankOps
+from etloop.workload.trace.findings import Check, FindingLog, node_example, node_words
+from etloop.workload.trace.program import Communicator, OpKind
+from etloop.workload.trace.trace import ABSENT, CollectiveKind, RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.workload.graph.network_ops import RankOps
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.program import Communicator
-    from etloop.workload.trace.trace import RankTrace, Trace
     from numpy.typing import NDArray
 
 

@@ -6,11 +6,11 @@ goes to `top_k` different experts and is sent once for each of them, as dispatch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
 
 Matrix = tuple[tuple[int, ...], ...]
 

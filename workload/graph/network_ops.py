@@ -6,21 +6,17 @@ the ranks agree to matching.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.graph.split_rows import rows_of
-from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, node_example
+from etloop.workload.graph.split_rows import SplitRows, rows_of
+from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, FindingLog, node_example
 from etloop.workload.trace.program import OpKind
-from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
+from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from etloop.workload.graph.split_rows import SplitRows
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
 MAX_OP_BYTES: Final = 1 << 44

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.workload.trace.contraction import Dag
-from etloop.workload.trace.findings import Check, node_example
-from etloop.workload.trace.trace import ABSENT
+from etloop.workload.trace.findings import Check, FindingLog, node_example
+from etloop.workload.trace.trace import ABSENT, RankTrace
 
 if TYPE_CHECKING:
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
 MAX_RECORDING_NS: Final = 7 * 24 * 3600 * 10**9

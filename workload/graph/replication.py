@@ -7,16 +7,12 @@ nobody can check, so the report says that it was assumed.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import Severity
 from etloop.workload.graph.communicators import WORLD_KEYS
-from etloop.workload.trace.findings import Check, job_example
-
-if TYPE_CHECKING:
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.settings import WorkloadSettings
-    from etloop.workload.trace.trace import Trace
+from etloop.workload.trace.findings import Check, FindingLog, job_example
+from etloop.workload.trace.settings import WorkloadSettings
+from etloop.workload.trace.trace import Trace
 
 
 def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trace:

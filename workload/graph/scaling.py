@@ -7,15 +7,14 @@ messages, the order and nearly the proportions of the whole one.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.workload.graph.splits import SplitMatrices
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from etloop.workload.graph.splits import SplitMatrices
     from numpy.typing import NDArray
 
 _WORD_BYTES: Final = 4

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.workload.trace.trace import Rows
 
 if TYPE_CHECKING:
-    from etloop.workload.trace.trace import Rows
     from numpy.typing import NDArray
 
 

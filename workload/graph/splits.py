@@ -6,21 +6,26 @@ member splits its buffer evenly has no matrix: it is an ordinary all-to-all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, job_example, node_example, node_words
+from etloop.workload.graph.matching import Matching
+from etloop.workload.graph.network_ops import RankOps
+from etloop.workload.trace.findings import (
+    EXAMPLES_KEPT,
+    Check,
+    FindingLog,
+    job_example,
+    node_example,
+    node_words,
+)
+from etloop.workload.trace.program import Communicator
+from etloop.workload.trace.trace import Trace
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.workload.graph.matching import Matching
-    from etloop.workload.graph.network_ops import RankOps
-    from etloop.workload.trace.findings import FindingLog
-    from etloop.workload.trace.program import Communicator
-    from etloop.workload.trace.trace import Trace
     from numpy.typing import NDArray
 
 MAX_SPLITS: Final = 1 << 25

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.workload.graph.analysis import analyse
+from etloop.workload.graph.analysis import Analysis, analyse
 from etloop.workload.graph.compute import delays_ns
 from etloop.workload.inspect.critical_path import CriticalPath, IdealNetwork, critical_path, rank_durations_ns
 from etloop.workload.inspect.parallelism import Role, Shape, guess_roles, guess_stages
 from etloop.workload.inspect.traffic import KindBytes, Traffic, traffic_of
+from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.shared_columns import columns_digest
-from etloop.workload.trace.trace import NodeKind
-
-if TYPE_CHECKING:
-    from etloop.workload.graph.analysis import Analysis
-    from etloop.workload.trace.settings import WorkloadSettings
-    from etloop.workload.trace.trace import Trace
+from etloop.workload.trace.trace import NodeKind, Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from etloop.workload.graph.cycles import cycle_sets
 from etloop.workload.graph.dependencies import ready_order
-from etloop.workload.trace.trace import Rows
+from etloop.workload.trace.trace import RankTrace, Rows
 
 if TYPE_CHECKING:
-    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
 

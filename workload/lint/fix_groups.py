@@ -7,14 +7,10 @@ same key may mean other ranks elsewhere; a group file has no room for that, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.workload.graph.communicators import WORLD_KEYS
-from etloop.workload.trace.trace import NodeKind
-
-if TYPE_CHECKING:
-    from etloop.workload.trace.trace import RankTrace, Trace
+from etloop.workload.trace.trace import NodeKind, RankTrace, Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from etloop.contract.base.errors import Severity
+from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.model.edges import EDGE_SORTS
-from etloop.workload.graph.analysis import analyse
+from etloop.workload.graph.analysis import Analysis, analyse
 from etloop.workload.trace.findings import Finding
-
-if TYPE_CHECKING:
-    from etloop.contract.base.errors import Problem
-    from etloop.workload.graph.analysis import Analysis
-    from etloop.workload.trace.settings import WorkloadSettings
-    from etloop.workload.trace.trace import Trace
+from etloop.workload.trace.settings import WorkloadSettings
+from etloop.workload.trace.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

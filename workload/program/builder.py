@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from etloop.workload.graph.analysis import slots_of
+from etloop.workload.graph.analysis import Analysis, Lowering, slots_of
 from etloop.workload.graph.scaling import scaled_column, scaled_splits
+from etloop.workload.graph.splits import SplitMatrices
 from etloop.workload.trace.program import OpKind, Program, RankProgram
 
 if TYPE_CHECKING:
-    from etloop.workload.graph.analysis import Analysis, Lowering
-    from etloop.workload.graph.splits import SplitMatrices
     from numpy.typing import NDArray
 
 _Column = TypeVar("_Column", bound=np.integer)

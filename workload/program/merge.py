@@ -10,8 +10,9 @@ in phases: it begins with the run.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
@@ -20,11 +21,7 @@ from etloop.workload.graph.network_ops import BARRIER_BYTES
 from etloop.workload.program.writer import program_of
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 MOST_BARRIER_RANKS: Final = 1024
 """Members of the largest group that has a barrier."""

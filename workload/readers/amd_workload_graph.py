@@ -6,14 +6,12 @@ wild had every "id" replaced by "Id", inside names as well, so keys are taken in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_object, as_text, kept, members
 from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 GRAPH_KEY: Final = "workload_graph"
 

@@ -8,7 +8,8 @@ Format: protobuf.dev, "ProtoJSON Format"; field names of mlcommons/chakra:schema
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from etloop.workload.readers.amd_workload_graph import MAX_US, fill_integers
 from etloop.workload.readers.json_stream import (
@@ -23,9 +24,6 @@ from etloop.workload.readers.json_stream import (
 )
 from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow
 from etloop.workload.trace.trace import NodeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NODE_KEYS: Final = frozenset({"id", "name", "type", "ctrlDeps", "dataDeps", "durationMicros", "attr"})
 """Keys of a printed `Node`."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.chakra.encoder import EtNode, encode_trace
 from etloop.workload.trace.trace_names import by_prefix, listed, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
 
 def write_et(path: Path, nodes: Iterable[EtNode], metadata: bytes | None = None) -> None:

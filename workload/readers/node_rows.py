@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from etloop.workload.trace.trace import ABSENT, CommColumns, NodeKind, RankTrace, Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MAX_NODE_ID: Final = (1 << 64) - 1
 

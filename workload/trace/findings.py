@@ -5,18 +5,17 @@ Decides how findings are gathered and told; the checks themselves live with the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self
 
 from etloop.contract.base.errors import Problem, Severity
+from etloop.workload.trace.trace import RankTrace
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
-    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
 EXAMPLES_KEPT: Final = 5

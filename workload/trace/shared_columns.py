@@ -6,16 +6,15 @@ then grows with the distinct columns of a job, not with ranks times nodes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
+from etloop.workload.trace.trace import RankTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
 T = TypeVar("T")

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.workload.trace.trace import ABSENT
+from etloop.workload.trace.trace import ABSENT, RankTrace
 
 if TYPE_CHECKING:
-    from etloop.workload.trace.trace import RankTrace
     from numpy.typing import NDArray
 
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from etloop.contract.base.errors import Problem
+
 if TYPE_CHECKING:
     import numpy as np
-    from etloop.contract.base.errors import Problem
     from numpy.typing import NDArray
 
 Scalar = TypeVar("Scalar", bound="np.generic")

@@ -7,14 +7,11 @@ Decides the keys and limits, and refuses ports that the plan does not use. Where
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.units import parse_bytes, parse_port_label
-from etloop.contract.base.yaml_reader import bounded
+from etloop.contract.base.yaml_reader import Section, bounded
 from etloop.contract.model.transport import CaptureSettings
-
-if TYPE_CHECKING:
-    from etloop.contract.base.yaml_reader import Section
 
 LEAST_SNAP_BYTES: Final = 64
 """Ethernet, IPv4, UDP and BTH."""

@@ -7,7 +7,8 @@ Decides what may be written and refuses pins that no op could follow. Which algo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -17,17 +18,12 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
-from etloop.contract.base.yaml_reader import bounded, integer, one_of, words
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.traffic.collectives.algorithms.deepep import TOKEN, VALUES_PER_SCALE, TokenShape
 from etloop.traffic.collectives.choice import Pin, Settings, Shaping, why_not
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS
 from etloop.traffic.collectives.core.table import Protocol
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Hardware, ScaleUp
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.contract.base.yaml_reader import Section
 
 COLLECTIVE_KEYS: Final = {
     "all_reduce": "all-reduce",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import ConfigError
@@ -25,12 +25,9 @@ from etloop.contract.base.units import (
     parse_factor,
     parse_rate_bps,
 )
-from etloop.contract.base.yaml_reader import bounded, integer, one_of, words
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS, CongestionParameter, CongestionSettings
 from etloop.traffic.congestion import Algorithm, Need, Parameter, Unit, built_in, mistakes
-
-if TYPE_CHECKING:
-    from etloop.contract.base.yaml_reader import Section
 
 DEFAULT_ALGORITHM: Final = "dcqcn"
 """What RDMA NICs do unless told otherwise."""

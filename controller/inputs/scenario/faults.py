@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
@@ -19,8 +19,8 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_share_per_million,
 )
-from etloop.contract.base.yaml_reader import bounded, integer, one_of, words
-from etloop.contract.model.assignment import Path
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
+from etloop.contract.model.assignment import ConnectionColumns, Path
 from etloop.contract.model.transport import (
     ANY_COMMUNICATOR,
     FaultAction,
@@ -29,11 +29,7 @@ from etloop.contract.model.transport import (
     FaultRule,
 )
 from etloop.controller.inputs.scenario.pauses import PortPause, read_pause
-
-if TYPE_CHECKING:
-    from etloop.contract.base.yaml_reader import Section
-    from etloop.contract.model.assignment import ConnectionColumns
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 MOST_RULES: Final = 64
 POINT_TO_POINT: Final = "p2p"

@@ -7,7 +7,8 @@ is one job; how several become one plan is decided by `workload.side_by_side` an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -20,7 +21,7 @@ from etloop.contract.base.units import (
     parse_port_label,
     parse_rate_bps,
 )
-from etloop.contract.base.yaml_reader import bounded, integer
+from etloop.contract.base.yaml_reader import Section, bounded, integer
 from etloop.controller.inputs.scenario.collectives import Collectives, read_collectives
 from etloop.controller.inputs.scenario.loads import (
     IncastLoad,
@@ -32,11 +33,6 @@ from etloop.controller.inputs.scenario.loads import (
 )
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule, read_mapping
 from etloop.controller.inputs.scenario.workload import Scales, Source, in_nccl_order, read_source
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.contract.base.yaml_reader import Section
 
 MOST_JOBS: Final = 16
 MOST_BACKGROUNDS: Final = 16

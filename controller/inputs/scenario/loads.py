@@ -6,8 +6,9 @@ Decides words, limits and defaults; the programs that follow are made by `load_j
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -19,14 +20,9 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.yaml_reader import bounded, integer, one_of
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of
 from etloop.controller.inputs.collective_spec import NAMES
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from etloop.contract.base.yaml_reader import Section
 
 LOAD_KEYS: Final = ("collective", "incast", "storage")
 MOST_LOAD_RANKS: Final = 1024

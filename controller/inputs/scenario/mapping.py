@@ -8,14 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.units import parse_port_label
-from etloop.contract.base.yaml_reader import integer, one_of, yes_or_no
+from etloop.contract.base.yaml_reader import Section, integer, one_of, yes_or_no
 from etloop.contract.model.topology import MOST_RAILS
-
-if TYPE_CHECKING:
-    from etloop.contract.base.yaml_reader import Section
 
 MOST_RANKS: Final = 65536
 

@@ -7,14 +7,11 @@ leave is decided by traffic/native/loop/loop.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.units import NS_PER_S, format_duration, parse_duration_ns, parse_port_label
-from etloop.contract.base.yaml_reader import bounded, integer
+from etloop.contract.base.yaml_reader import Section, bounded, integer
 from etloop.contract.model.transport import PauseRule
-
-if TYPE_CHECKING:
-    from etloop.contract.base.yaml_reader import Section
 
 _LONGEST_QUANTA: Final = 0xFFFF
 _LEAST_INTERVAL_NS: Final = 1000

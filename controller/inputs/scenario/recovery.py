@@ -5,14 +5,11 @@ Decides the keys, limits and defaults, each with its reason; docs/transport.md s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
-from etloop.contract.base.yaml_reader import bounded, integer, one_of, yes_or_no
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
 from etloop.contract.model.transport import CnpScope, CnpSettings, RecoverySettings
-
-if TYPE_CHECKING:
-    from etloop.contract.base.yaml_reader import Section
 
 WINDOW_OF_SELECTIVE_REPEAT: Final = 256
 """Packets that a selective NAK can speak of."""

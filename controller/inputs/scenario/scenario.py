@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -19,7 +20,7 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.yaml_reader import ConfigFile, bounded, integer, read_document, words
+from etloop.contract.base.yaml_reader import ConfigFile, Section, bounded, integer, read_document, words
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile, read_collectives
 from etloop.controller.inputs.scenario.congestion import PluginReader, refuse_plugins
 from etloop.controller.inputs.scenario.jobs import (
@@ -35,11 +36,6 @@ from etloop.controller.inputs.scenario.timeline import TimelineEvent, read_timel
 from etloop.controller.inputs.scenario.transport import Transport, read_transport
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, read_verdict
 from etloop.controller.inputs.scenario.workload import Scales, in_nccl_order, read_source
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.contract.base.yaml_reader import Section
 
 DEFAULT_SEED: Final = 1
 MOST_ITERATIONS: Final = 1_000_000

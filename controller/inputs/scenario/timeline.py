@@ -7,19 +7,14 @@ lab, and by the twin itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
-from etloop.contract.base.yaml_reader import bounded, one_of
-from etloop.contract.model.topology import SwitchEnd
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from etloop.contract.base.yaml_reader import Section
-    from etloop.contract.model.topology import Topology
+from etloop.contract.base.yaml_reader import Section, bounded, one_of
+from etloop.contract.model.topology import SwitchEnd, Topology
 
 MOST_EVENTS: Final = 1000
 LATEST_NS: Final = 24 * 3600 * NS_PER_S

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.units import (
     NS_PER_S,
@@ -17,20 +18,15 @@ from etloop.contract.base.units import (
     parse_bytes,
     parse_duration_ns,
 )
-from etloop.contract.base.yaml_reader import bounded, integer, one_of, yes_or_no
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
+from etloop.contract.model.congestion import CongestionSettings
+from etloop.contract.model.transport import CnpSettings, FaultRule, RecoverySettings
 from etloop.controller.inputs.scenario.capture import Capture, read_capture
 from etloop.controller.inputs.scenario.congestion import PluginReader, read_congestion
 from etloop.controller.inputs.scenario.faults import read_faults
+from etloop.controller.inputs.scenario.pauses import PortPause
 from etloop.controller.inputs.scenario.recovery import read_cnp, read_recovery
 from etloop.controller.inputs.scenario.source_ports import SourcePorts, read_source_ports
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.contract.base.yaml_reader import Section
-    from etloop.contract.model.congestion import CongestionSettings
-    from etloop.contract.model.transport import CnpSettings, FaultRule, RecoverySettings
-    from etloop.controller.inputs.scenario.pauses import PortPause
 
 PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
 """InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""

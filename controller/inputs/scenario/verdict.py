@@ -7,15 +7,12 @@ what was measured is worth keeping, and the verdict is inconclusive there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.units import parse_share_per_million
-from etloop.contract.base.yaml_reader import ConfigFile, integer, read_document, words
+from etloop.contract.base.yaml_reader import ConfigFile, Section, integer, read_document, words
 from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.verdict.verdict import EmulatorLimits
-
-if TYPE_CHECKING:
-    from etloop.contract.base.yaml_reader import Section
 
 MOST_CHECKS: Final = 256
 

@@ -6,20 +6,14 @@ Decides what may be written. What a trace means is decided by `workload`, what a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from pathlib import Path
 
 from etloop.contract.base.units import format_rate, parse_flops, parse_rate_bps
-from etloop.contract.base.yaml_reader import bounded, integer, one_of, words
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
-from etloop.traffic.collectives.choice import Shaping
+from etloop.traffic.collectives.choice import Settings, Shaping
 from etloop.workload.trace.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
-
-if TYPE_CHECKING:
-    from fractions import Fraction
-    from pathlib import Path
-
-    from etloop.contract.base.yaml_reader import Section
-    from etloop.traffic.collectives.choice import Settings
 
 
 @dataclass(frozen=True, slots=True)

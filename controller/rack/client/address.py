@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.runtime.broker_connection import tls_context
 from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def broker_settings(

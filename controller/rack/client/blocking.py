@@ -12,21 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from etloop.controller.rack.client.client import RESPONSE_TIMEOUT_S, RackClient, RackUnreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from types import TracebackType
-
-    from etloop.controller.rack.mqtt.messages import (
-        ControllerStatus,
-        InventoryResponse,
-        JobStatus,
-        ResultStatus,
-    )
-    from etloop.runtime.broker_settings import BrokerSettings
+from etloop.controller.rack.mqtt.messages import ControllerStatus, InventoryResponse, JobStatus, ResultStatus
+from etloop.runtime.broker_settings import BrokerSettings
 
 T = TypeVar("T")
 

@@ -15,7 +15,9 @@ import asyncio
 import contextlib
 import json
 import secrets
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
 import aiomqtt
 from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Problem
@@ -41,10 +43,6 @@ from etloop.runtime.broker_connection import broker_connection, properties_of
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.mqtt_version import MqttVersion
 from paho.mqtt.reasoncodes import ReasonCode
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-    from types import TracebackType
 
 T = TypeVar("T")
 

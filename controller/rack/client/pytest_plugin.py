@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +25,6 @@ import pytest
 from etloop.contract.base.errors import EtloopError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from etloop.controller.rack.client.blocking import BlockingRack
     from etloop.controller.rack.mqtt.messages import ResultStatus
 

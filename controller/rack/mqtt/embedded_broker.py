@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from amqtt.broker import Broker  # type: ignore[import-untyped]  # ships no types
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.protocol.endpoint import is_loopback
+from etloop.runtime.broker_settings import BrokerSettings
 
 if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
     from etloop.controller.rack.mqtt.gateway import MqttGateway
-    from etloop.runtime.broker_settings import BrokerSettings
 
 _ENDING_S: Final = 5.0
 

@@ -13,12 +13,14 @@ import contextlib
 import functools
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import aiomqtt
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.api import Accepted, Known, Rack, Rejected
 from etloop.controller.rack.events import (
     AgentChanged,
@@ -28,8 +30,10 @@ from etloop.controller.rack.events import (
     Missed,
     RackChanged,
     RackEvent,
+    Subscription,
 )
-from etloop.controller.rack.job import ENDED, JobRequest, JobState, PortDemand
+from etloop.controller.rack.job import ENDED, Job, JobRequest, JobState, PortDemand
+from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode_request, encode
 from etloop.controller.rack.mqtt.gateway_settings import GatewaySettings
 from etloop.controller.rack.mqtt.messages import (
@@ -59,16 +63,10 @@ from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.mqtt_version import MqttVersion
 from etloop.runtime.task_shutdown import end, is_ending
 from etloop.runtime.version import installed_version
+from paho.mqtt.properties import Properties
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from etloop.controller.rack.agent_pool import AgentPresence
-    from etloop.controller.rack.events import Subscription
-    from etloop.controller.rack.job import Job
-    from etloop.controller.rack.log import RackLog
     from etloop.controller.rack.telemetry.metrics import Tallies
-    from paho.mqtt.properties import Properties
 
 _QOS: Final = 1
 _LEAST_PAUSE_S: Final = 0.5

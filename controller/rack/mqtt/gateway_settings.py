@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from etloop.contract.base.clock import NS_PER_S
-
-if TYPE_CHECKING:
-    from etloop.runtime.broker_settings import BrokerSettings
+from etloop.runtime.broker_settings import BrokerSettings
 
 
 @dataclass(frozen=True, slots=True)

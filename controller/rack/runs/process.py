@@ -11,13 +11,16 @@ import contextlib
 import os
 import socket
 import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import EtloopError, ExitCode
 from etloop.contract.protocol.frames import FrameReader, frame_of
+from etloop.contract.protocol.machine import RunState
+from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.rack.runs.confinement import confine, confined
 from etloop.controller.rack.runs.protocol import (
     FROM_DAEMON,
@@ -46,17 +49,11 @@ from etloop.controller.run.pipeline import (
     prepare,
     run_plan,
 )
+from etloop.controller.session.actions import RunProgress
+from etloop.controller.session.settings import SessionSettings
+from etloop.results.schema.summary import Summary
 from etloop.results.schema.typed_json import to_json
 from etloop.runtime.clock import monotonic_ns
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-
-    from etloop.contract.protocol.machine import RunState
-    from etloop.controller.inputs.scenario.scenario import Scenario
-    from etloop.controller.session.actions import RunProgress
-    from etloop.controller.session.settings import SessionSettings
-    from etloop.results.schema.summary import Summary
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256

@@ -6,6 +6,7 @@ own process.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,6 @@ from etloop.controller.rack.runs.protocol import Ended
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
 
     from etloop.controller.rack.runs.supervisor import RunChild
 

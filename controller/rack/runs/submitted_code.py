@@ -8,18 +8,15 @@ started with --allow-plugins (docs/security.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError
+from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
+from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.rack.runs.confinement import OUTSIDE, REMEDY, within
 from etloop.controller.run.prepare import read_cc_plugin
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
-    from etloop.controller.inputs.scenario.scenario import Scenario
 
 _CODE_SUFFIX: Final = ".py"
 

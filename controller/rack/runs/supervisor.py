@@ -9,9 +9,10 @@ import resource
 import signal
 import socket
 from collections import deque
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ProtocolError
@@ -28,9 +29,6 @@ from etloop.controller.rack.runs.protocol import (
 )
 from etloop.controller.rack.store import locks
 from etloop.runtime.own_module import own_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _READ_BYTES: Final = 1 << 16
 _LAST_LINES: Final = 40

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 import stat
+from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from etloop.controller.rack.config import Retention
     from etloop.controller.rack.job import Job
 

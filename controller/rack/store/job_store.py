@@ -10,18 +10,16 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
 from etloop.contract.protocol.codec import codec_of
 from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, advance_job
 from etloop.runtime.clock import wall_time_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 STORE_VERSION: Final = 1
 _REQUEST: Final = codec_of(JobRequest, FILE_RULES)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.store import artifacts, locks
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from etloop.controller.rack.api import Rack
     from etloop.controller.rack.log import RackLog
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
@@ -15,8 +16,6 @@ from etloop.controller.rack.store import artifacts
 from etloop.runtime.task_shutdown import end
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from etloop.controller.rack.api import Rack
     from etloop.controller.rack.config import Retention
     from etloop.controller.rack.log import RackLog

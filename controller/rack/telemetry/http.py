@@ -8,21 +8,19 @@ from __future__ import annotations
 import asyncio
 import html
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.runs.confinement import within
-from etloop.controller.rack.telemetry.metrics import exposition
+from etloop.controller.rack.telemetry.metrics import RackCollector, exposition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from etloop.controller.rack.api import Rack
     from etloop.controller.rack.log import RackLog
-    from etloop.controller.rack.telemetry.metrics import RackCollector
 
 _LISTED: Final = 200
 _GRACE_S: Final = 2.0

@@ -6,6 +6,7 @@ ports of the rig, never job ids.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from etloop.controller.rack.agent_pool import AgentPresence
     from etloop.controller.rack.api import Rack
 

@@ -11,12 +11,13 @@ import contextlib
 import json
 import logging
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.events import JobChanged
-from etloop.controller.rack.job import ENDED
+from etloop.controller.rack.job import ENDED, Job
 from etloop.controller.rack.telemetry.otel_points import EndedJob, metrics_data
 from etloop.runtime.clock import wall_ns
 from etloop.runtime.version import installed_version
@@ -24,11 +25,8 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from etloop.controller.rack.api import Rack
     from etloop.controller.rack.config import OtelConfig
-    from etloop.controller.rack.job import Job
     from etloop.controller.rack.log import RackLog
     from etloop.controller.rack.telemetry.metrics import RackCollector
 

@@ -8,10 +8,12 @@ one job, which are said once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.controller.rack.job import Job
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
@@ -26,11 +28,6 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from etloop.controller.rack.job import Job
 
 NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "etloop_rack_jobs": ("etloop.rack.jobs", "{job}"),

@@ -13,17 +13,14 @@ import math
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.traffic.collectives.algorithms.point_to_point import p2p_schedule
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import KEEP, SEND, entry
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
 from etloop.traffic.collectives.core.regular_columns import ExchangeShape, exchange_columns
-from etloop.traffic.collectives.core.table import Lane
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.table import Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 PEERS_PER_BATCH: Final = 8
 """NCCL_MAX_DEV_WORK_P2P_PER_BATCH: works that one channel serves side by side."""

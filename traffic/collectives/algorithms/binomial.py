@@ -8,8 +8,9 @@ n-1 messages in all: of B each for a broadcast or reduction, of a whole subtree 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
@@ -18,18 +19,13 @@ from etloop.traffic.collectives.core.draft import (
     RECV,
     SEND,
     Move,
+    Step,
     TableDraft,
     block_moves,
     each_channel,
     schedule_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import Step
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def binomial(request: Request) -> Schedule:

@@ -9,24 +9,20 @@ src/mpi/coll/alltoall and allgather.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     KEEP,
     RECV,
     SEND,
     Move,
+    Step,
     TableDraft,
     each_channel,
     schedule_of,
 )
 from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import Step
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def bruck(request: Request) -> Schedule:

@@ -7,8 +7,7 @@ device/broadcast.h, reduce.h.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
@@ -19,11 +18,7 @@ from etloop.traffic.collectives.core.draft import (
     schedule_of,
 )
 from etloop.traffic.collectives.core.hosts import hosts_of, ring_order
-from etloop.traffic.collectives.core.table import Lane
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.table import Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def chain(request: Request) -> Schedule:

@@ -11,20 +11,25 @@ choose experts is the workload's matter.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.traffic.collectives.algorithms.direct import exchanged
-from etloop.traffic.collectives.core.draft import KEEP, SEND, Move, TableDraft, each_channel, schedule_of
+from etloop.traffic.collectives.core.cutting import Request
+from etloop.traffic.collectives.core.draft import (
+    KEEP,
+    SEND,
+    LaneDraft,
+    Move,
+    TableDraft,
+    each_channel,
+    schedule_of,
+)
 from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead
 from etloop.traffic.collectives.core.table import ChunkRule, Handshake, Lane, Schedule, Split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import LaneDraft
-
     Counts = Sequence[Sequence[int]]
 
 HEADER_BYTES: Final = 16

@@ -8,28 +8,25 @@ gloo/alltoall.cc posts everything at once, to r + 1, r + 2, ...
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
     KEEP,
     SEND,
+    LaneDraft,
     Move,
+    Step,
     TableDraft,
     block_moves,
     each_channel,
     schedule_of,
 )
 from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import LaneDraft, Step
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def direct(request: Request) -> Schedule:

@@ -7,26 +7,23 @@ Every position sends 2(n-1)/n of B in 2(s - s/n) messages, s being the segments.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
     KEEP,
     SEND,
+    LaneDraft,
     TableDraft,
     block_moves,
     each_channel,
     schedule_of,
 )
 from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead, groups_ahead
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import LaneDraft
-    from etloop.traffic.collectives.core.table import EntryKind, Lane, Schedule
+from etloop.traffic.collectives.core.table import EntryKind, Lane, Schedule
 
 _UNDER_WAY: Final = 2
 

@@ -12,24 +12,22 @@ the variants that exchange everything.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
     IN_TURN,
     KEEP,
     SEND,
+    LaneDraft,
+    Step,
     TableDraft,
     block_moves,
     each_channel,
     schedule_of,
 )
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import LaneDraft, Step
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 @dataclass(frozen=True, slots=True)

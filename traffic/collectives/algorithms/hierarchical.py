@@ -12,26 +12,25 @@ MSCCL ("2D hierarchical all-to-all", microsoft/msccl-tools), astra-sim's localBW
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
     KEEP,
     RECV,
     SEND,
+    LaneDraft,
+    Move,
+    Step,
     TableDraft,
     block_moves,
     each_channel,
     schedule_of,
 )
 from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead_in_grid, slices_of_grid
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import LaneDraft, Move, Step
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 @dataclass(frozen=True, slots=True)

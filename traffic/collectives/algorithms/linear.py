@@ -8,17 +8,12 @@ enqueue.cc; facebookincubator/gloo gloo/gather.cc, scatter.cc.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from etloop.traffic.collectives.algorithms.alltoall import PEERS_PER_BATCH, base_channel, p2p_order
 from etloop.traffic.collectives.algorithms.point_to_point import p2p_schedule
-from etloop.traffic.collectives.core.draft import KEEP, SEND, Move, TableDraft
-from etloop.traffic.collectives.core.table import Lane
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import LaneDraft
-    from etloop.traffic.collectives.core.table import Schedule
+from etloop.traffic.collectives.core.cutting import Request
+from etloop.traffic.collectives.core.draft import KEEP, SEND, LaneDraft, Move, TableDraft
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def linear(request: Request) -> Schedule:

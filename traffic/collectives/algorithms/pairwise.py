@@ -7,9 +7,10 @@ batch over before the next. Source: pmodels/mpich src/mpi/coll/alltoall (pairwis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.traffic.collectives.algorithms.direct import exchanged
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
@@ -21,10 +22,7 @@ from etloop.traffic.collectives.core.draft import (
     schedule_of,
 )
 from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead, crosswise
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 THROTTLE: Final = 32
 """MPIR_CVAR_ALLTOALL_THROTTLE: the batch of a scattered all-to-all, unless the request has a window."""

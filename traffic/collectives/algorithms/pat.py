@@ -10,27 +10,24 @@ operations at scale" (2025). NCCL uses it with one rank per host only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
     KEEP,
     SEND,
+    LaneDraft,
     Move,
+    Step,
     TableDraft,
     block_moves,
     each_channel,
     schedule_of,
 )
 from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import LaneDraft, Step
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def pat(request: Request) -> Schedule:

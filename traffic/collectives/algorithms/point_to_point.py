@@ -6,17 +6,12 @@ on channel p: the round of a lone send is number 0 or 1, whose channel is not kn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import KEEP, SEND, entry, schedule_of
-from etloop.traffic.collectives.core.table import ChunkRule, Lane
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.table import Schedule
+from etloop.traffic.collectives.core.table import ChunkRule, Lane, Schedule
 
 
 def point_to_point(request: Request) -> Schedule:

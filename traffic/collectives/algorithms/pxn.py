@@ -8,19 +8,21 @@ block is relayed as a message of its own, chunk by chunk, as soon as it has come
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from etloop.traffic.collectives.algorithms.alltoall import quadratic_order
 from etloop.traffic.collectives.algorithms.direct import exchanged
-from etloop.traffic.collectives.algorithms.hierarchical import grid_of
-from etloop.traffic.collectives.core.draft import KEEP, RECV, SEND, TableDraft, each_channel, schedule_of
+from etloop.traffic.collectives.algorithms.hierarchical import Grid, grid_of
+from etloop.traffic.collectives.core.cutting import Request
+from etloop.traffic.collectives.core.draft import (
+    KEEP,
+    RECV,
+    SEND,
+    Step,
+    TableDraft,
+    each_channel,
+    schedule_of,
+)
 from etloop.traffic.collectives.core.symmetric_tables import Symmetry, ahead_in_grid
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.algorithms.hierarchical import Grid
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import Step
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def pxn(request: Request) -> Schedule:

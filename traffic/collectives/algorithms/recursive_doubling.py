@@ -7,10 +7,12 @@ that is no power of two is folded as in `halving_doubling`. Source: pmodels/mpic
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.traffic.collectives.algorithms.halving_doubling import Folding
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
@@ -18,18 +20,13 @@ from etloop.traffic.collectives.core.draft import (
     KEEP,
     SEND,
     Move,
+    Step,
     TableDraft,
     each_channel,
     schedule_of,
 )
 from etloop.traffic.collectives.core.symmetric_tables import Symmetry, crosswise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import Step
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 _DISTINCT_WINDOWS: Final = 1 << 12
 

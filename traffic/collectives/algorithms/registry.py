@@ -5,8 +5,9 @@ A new algorithm is a new file and a line here. Which one an op gets is `choice`'
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.traffic.collectives.algorithms.alltoall import p2p_all_to_all
 from etloop.traffic.collectives.algorithms.binomial import binomial
@@ -25,12 +26,8 @@ from etloop.traffic.collectives.algorithms.pxn import pxn
 from etloop.traffic.collectives.algorithms.recursive_doubling import recursive_doubling
 from etloop.traffic.collectives.algorithms.ring import bidirectional_ring, ring
 from etloop.traffic.collectives.algorithms.tree import double_binary_tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.table import Schedule
+from etloop.traffic.collectives.core.cutting import Request
+from etloop.traffic.collectives.core.table import Schedule
 
 
 def no_limit(request: Request) -> str:

@@ -8,10 +8,11 @@ request. Each position sends 2(n-1)/n of an all-reduce's bytes, n-1 blocks other
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
@@ -24,13 +25,7 @@ from etloop.traffic.collectives.core.draft import (
 from etloop.traffic.collectives.core.hosts import hosts_of, ring_order
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
 from etloop.traffic.collectives.core.regular_columns import RingShape, ring_columns
-from etloop.traffic.collectives.core.table import Lane
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.table import Entry, Schedule
+from etloop.traffic.collectives.core.table import Entry, Lane, Schedule
 
 
 def ring(request: Request) -> Schedule:

@@ -12,8 +12,7 @@ several neighbours in one call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import (
     ADD,
     FINISH,
@@ -23,13 +22,9 @@ from etloop.traffic.collectives.core.draft import (
     on_channels,
     schedule_of,
 )
-from etloop.traffic.collectives.core.hosts import hosts_of, tree_place
+from etloop.traffic.collectives.core.hosts import Hosts, TreePlace, hosts_of, tree_place
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.hosts import Hosts, TreePlace
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import Lane, Schedule
 
 
 def double_binary_tree(request: Request) -> Schedule:

@@ -6,22 +6,19 @@ A schedule gives its tables as lanes and entries, or, where these would be milli
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from etloop.contract.model.assignment import ScheduleColumns, ScheduleTables
 from etloop.traffic.collectives.core.lazy_tables import LazyTables, TableColumns
+from etloop.traffic.collectives.core.table import Entry, Lane, Schedule
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from etloop.traffic.collectives.core.table import Entry, Lane, Schedule
-    from numpy.typing import NDArray
-
-    # Columns differ in the type of their values.
-    _Column = NDArray[Any]
+# Columns differ in the type of their values.
+_Column = NDArray[Any]
 
 _LANE_COLUMNS = (
     "lane_batch",

@@ -6,19 +6,15 @@ side, `schedule_of` makes the schedule with the cut that was asked for. Who talk
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from etloop.traffic.collectives.core.cutting import Cutting, Request
 from etloop.traffic.collectives.core.lazy_tables import LazyTables
-from etloop.traffic.collectives.core.symmetric_tables import symmetric_tables
+from etloop.traffic.collectives.core.symmetric_tables import Symmetry, symmetric_tables
 from etloop.traffic.collectives.core.table import ChunkRule, Entry, EntryKind, Lane, Schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from etloop.traffic.collectives.core.cutting import Cutting, Request
-    from etloop.traffic.collectives.core.symmetric_tables import Symmetry
 
 SEND: Final = EntryKind.SEND
 RECV: Final = EntryKind.RECV

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
+from etloop.traffic.collectives.core.table import Lane
+
 if TYPE_CHECKING:
     import numpy as np
-    from etloop.traffic.collectives.core.table import Lane
     from numpy.typing import NDArray
 
 

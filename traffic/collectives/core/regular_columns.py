@@ -6,17 +6,15 @@ and 16 channels lanes would be millions of objects.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.traffic.collectives.core.lazy_tables import TableColumns
-from etloop.traffic.collectives.core.table import EntryKind
+from etloop.traffic.collectives.core.table import Entry, EntryKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.traffic.collectives.core.table import Entry
     from numpy.typing import NDArray
 
 _NONE: Final = np.array([-1], np.int32)

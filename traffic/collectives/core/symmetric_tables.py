@@ -7,19 +7,15 @@ the definition; a property test holds these columns equal to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from etloop.traffic.collectives.core.columns import columns_of_tables
 from etloop.traffic.collectives.core.lazy_tables import TableColumns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.traffic.collectives.core.table import Lane
-    from numpy.typing import NDArray
+from etloop.traffic.collectives.core.table import Lane
+from numpy.typing import NDArray
 
 Turn = Callable[["NDArray[np.int32]", "NDArray[np.int32]"], "NDArray[np.int32]"]
 """(numbers at position 0, positions) -> these numbers at those positions; both are broadcast against each other."""

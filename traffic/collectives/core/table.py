@@ -44,12 +44,10 @@ an uneven all-to-all is made for one matrix of splits, and its lanes state their
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final
 
 MAX_LANE_BYTES: Final = 1 << 46
 """Most bytes a lane may state: 64 TiB, as in traffic/native/bind/schedule.cpp."""

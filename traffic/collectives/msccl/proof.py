@@ -9,8 +9,9 @@ it runs the thread blocks in two opposite orders, and what differs depends on lu
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.traffic.collectives.msccl.reader import (
@@ -24,9 +25,6 @@ from etloop.traffic.collectives.msccl.reader import (
     StepType,
     ThreadBlock,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MOST_PROBLEMS: Final = 20
 

@@ -7,15 +7,13 @@ Source: microsoft/msccl src/include/msccl and microsoft/msccl-tools msccl/langua
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.parsers import expat
 
 from etloop.contract.base.errors import ConfigError, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LARGEST_TEXT_BYTES: Final = 64 << 20
 MOST_GPUS: Final = 1024

@@ -5,21 +5,24 @@ Local copies and reductions cost nothing on a wire and vanish; what they waited 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from etloop.traffic.collectives.core.draft import FINISH, KEEP, SEND, Move, Step, TableDraft, schedule_of
-from etloop.traffic.collectives.core.table import EntryKind, Lane
-from etloop.traffic.collectives.msccl.reader import RECEIVING, SENDING, Algorithm, StepType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.traffic.collectives.core.cutting import Request
-    from etloop.traffic.collectives.core.draft import LaneDraft
-    from etloop.traffic.collectives.core.table import Schedule
-    from etloop.traffic.collectives.msccl.proof import Moves, StepKey
-    from etloop.traffic.collectives.msccl.reader import ThreadBlock
+from etloop.traffic.collectives.core.cutting import Request
+from etloop.traffic.collectives.core.draft import (
+    FINISH,
+    KEEP,
+    SEND,
+    LaneDraft,
+    Move,
+    Step,
+    TableDraft,
+    schedule_of,
+)
+from etloop.traffic.collectives.core.table import EntryKind, Lane, Schedule
+from etloop.traffic.collectives.msccl.proof import Moves, StepKey
+from etloop.traffic.collectives.msccl.reader import RECEIVING, SENDING, Algorithm, StepType, ThreadBlock
 
 EntryKey = tuple[int, int, int]
 """(position, lane, entry)."""

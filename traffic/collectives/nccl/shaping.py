@@ -8,15 +8,12 @@ scheduleCollTasksToPlan and addP2pToPlan, src/device/prims_simple.h (slices), sr
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.traffic.collectives.core.cutting import KIB, MAX_CHANNELS, Cutting, PeerParts
 from etloop.traffic.collectives.core.table import Protocol, Split
 from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
-from etloop.traffic.collectives.nccl.tuning import Function
-
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.nccl.tuning import Tuning
+from etloop.traffic.collectives.nccl.tuning import Function, Tuning
 
 STEPS: Final = 8
 """NCCL_STEPS: buffer steps of a connection."""

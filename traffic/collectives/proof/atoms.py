@@ -9,18 +9,14 @@ space for each of its blocks, on each channel where lanes do not share a block o
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.core.columns import to_columns
-from etloop.traffic.collectives.core.table import ChunkRule, EntryKind, Handshake
+from etloop.traffic.collectives.core.table import ChunkRule, EntryKind, Handshake, Lane, Schedule
 from etloop.traffic.collectives.proof.outcome import EVERYONE, NOBODY, Atom, ends_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.traffic.collectives.core.table import Lane, Schedule
 
 LaneKey = tuple[int, int]
 """(position, index of the lane in its table)."""

@@ -14,19 +14,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from etloop.traffic.collectives.core.table import EntryKind, Handshake
+from etloop.traffic.collectives.core.table import EntryKind, Handshake, Lane, Schedule
+from etloop.traffic.collectives.proof.outcome import Holding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etloop.traffic.collectives.core.table import Lane, Schedule
     from etloop.traffic.collectives.proof.atoms import LaneKey, Message, Move
-    from etloop.traffic.collectives.proof.outcome import Holding
 
 Connection = tuple[int, int, int]
 """(source, destination, channel)."""

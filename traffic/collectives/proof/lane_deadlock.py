@@ -13,16 +13,11 @@ loops may be anything, nothing but who waits for whom matters.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.traffic.collectives.core.table import EntryKind, Handshake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from etloop.traffic.collectives.core.table import Lane, Schedule
+from etloop.traffic.collectives.core.table import EntryKind, Handshake, Lane, Schedule
 
 _LaneKey = tuple[int, int]
 Wait = tuple[_LaneKey, int, _LaneKey]

@@ -8,13 +8,11 @@ lane's bytes are is decided in `atoms`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from etloop.traffic.collectives.core.table import EntryKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 EVERYONE: Final = -1
 """As a source: every position puts its own in, and they are added up. As a target: every position wants the result."""

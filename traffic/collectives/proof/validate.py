@@ -7,24 +7,17 @@ For schedules from outside and for tests; its work grows with the number of mess
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import PlanError, Problem
-from etloop.traffic.collectives.core.table import MAX_LANE_BYTES, EntryKind
-from etloop.traffic.collectives.proof.atoms import cut_schedule
-from etloop.traffic.collectives.proof.execution import Execution, Order, step_name
+from etloop.traffic.collectives.core.table import MAX_LANE_BYTES, Entry, EntryKind, Lane, Schedule
+from etloop.traffic.collectives.proof.atoms import LaneKey, Message, cut_schedule
+from etloop.traffic.collectives.proof.execution import Connection, Execution, Order, step_name
 from etloop.traffic.collectives.proof.lane_deadlock import find_wait_cycles
 from etloop.traffic.collectives.proof.outcome import SUPPORTED, Holding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from etloop.traffic.collectives.core.table import Entry, Lane, Schedule
-    from etloop.traffic.collectives.proof.atoms import LaneKey, Message
-    from etloop.traffic.collectives.proof.execution import Connection
 
 MAX_PROBLEMS: Final = 20
 """Mistakes told of one schedule; a wrong table is wrong at most of its positions."""

@@ -7,18 +7,14 @@ Format: torch/csrc/distributed/c10d/ParamCommsUtils.hpp (arguments of record_par
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, spelled
-from etloop.workload.readers.pytorch.execution_trace import C10D, PARAM_COMMS, tensors
+from etloop.workload.readers.pytorch.execution_trace import C10D, PARAM_COMMS, HostNode, Tensor, tensors
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.workload.readers.pytorch.execution_trace import HostNode, Tensor
 
 UNKNOWN_GROUP: Final = "<Object>"
 """How PyTorch spells a process group that it did not record."""

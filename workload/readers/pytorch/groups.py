@@ -6,18 +6,13 @@ them is a fault, as the files are of two runs. Integers of older schemas name a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from etloop.workload.readers.json_stream import JsonFault
-from etloop.workload.readers.pytorch.comms import UNKNOWN_GROUP, Role
+from etloop.workload.readers.pytorch.comms import UNKNOWN_GROUP, CommOp, Role
+from etloop.workload.readers.pytorch.process_groups import GroupRecord
 from etloop.workload.trace.trace import CollectiveKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.workload.readers.pytorch.comms import CommOp
-    from etloop.workload.readers.pytorch.process_groups import GroupRecord
 
 
 @dataclass(slots=True)

@@ -8,13 +8,15 @@ Format: Chrome "Trace Event Format"; pytorch/kineto, libkineto/src/output_json.c
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_ns, as_text, kept, members
 from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.readers.pytorch.comms import Role, meaning_of, split_bytes
+from etloop.workload.readers.pytorch.groups import GroupBook
 from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel, kernel_collective
 from etloop.workload.readers.pytorch.process_groups import (
     MAX_RANK,
@@ -26,11 +28,6 @@ from etloop.workload.readers.pytorch.process_groups import (
 )
 from etloop.workload.readers.pytorch.rank import BESIDE, CallTimes, RankRead, Remark
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etloop.workload.readers.pytorch.groups import GroupBook
 
 EVENTS_KEY: Final = "traceEvents"
 

@@ -8,21 +8,18 @@ does not fit is refused, as it is of two runs. Pure.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import permutations
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.readers.pytorch.comms import CommOp, Role
 from etloop.workload.readers.pytorch.execution_trace import HostNode, HostTrace
+from etloop.workload.readers.pytorch.groups import GroupBook
 from etloop.workload.readers.pytorch.kineto import DeviceEvent, KinetoTrace, device_row
 from etloop.workload.readers.pytorch.nccl_kernels import kernel_fits
 from etloop.workload.readers.pytorch.process_groups import INIT_NAME
 from etloop.workload.readers.pytorch.rank import RankRead, callers, fill_operation, host_ops, read_host
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etloop.workload.readers.pytorch.groups import GroupBook
 
 MAX_STREAMS_MATCHED: Final = 6
 """Communicators whose streams are told apart by trying all ways."""

@@ -9,16 +9,11 @@ inside the operation's own call never wait for it. Every edge points to a smalle
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from etloop.workload.readers.pytorch.comms import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from etloop.workload.readers.pytorch.comms import CommOp
-    from etloop.workload.readers.pytorch.execution_trace import HostNode
+from etloop.workload.readers.pytorch.comms import CommOp, Role
+from etloop.workload.readers.pytorch.execution_trace import HostNode
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ Decides which nodes are the network operations: the NCCL kernels where device op
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.readers.node_rows import NodeRow
@@ -18,9 +19,6 @@ from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel, kernel_
 from etloop.workload.readers.pytorch.order import program_order
 from etloop.workload.readers.pytorch.process_groups import INIT_NAME
 from etloop.workload.trace.trace import ABSENT, NodeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_CALL_DEPTH: Final = 4096
 
