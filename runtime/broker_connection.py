@@ -14,11 +14,37 @@ from typing import Any
 
 import aiomqtt
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.runtime.broker_settings import BrokerSettings
+from etloop.contract.base.units import parse_at
+from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
 from etloop.runtime.mqtt_version import MqttVersion, is_version_refusal
+from etloop.runtime.text_file import read_text
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
+
+
+def broker_settings(
+    broker: str,
+    *,
+    username: str = "",
+    password_file: Path | None = None,
+    ca: Path | None = None,
+    where: str = "broker",
+) -> BrokerSettings:
+    """Return how HOST[:PORT], which stands at `where`, is reached, over TLS if there is a `ca`.
+
+    Raises `ConfigError` for what cannot be meant, read or used.
+    """
+    host, port = parse_at(where, parse_broker_address, broker)
+    settings = BrokerSettings(
+        host=host,
+        port=port or default_port(encrypted=ca is not None),
+        username=username,
+        password=read_text(password_file).strip() if password_file else "",
+        ca_file=ca,
+    )
+    tls_context(settings)  # Files may change later; those that cannot be used now are told now.
+    return settings
 
 
 @contextlib.asynccontextmanager

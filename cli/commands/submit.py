@@ -11,13 +11,14 @@ from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import job_line
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
-from etloop.contract.base.units import approximate_bytes
+from etloop.contract.base.units import approximate_bytes, parse_at, parse_name
 from etloop.contract.protocol.codec import plain
-from etloop.controller.rack.client.address import broker_settings, rack_name, read_text
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
+from etloop.runtime.broker_connection import broker_settings
 from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.text_file import read_text
 
 if TYPE_CHECKING:
     import argparse
@@ -64,7 +65,7 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
         password_file=parsed.password_file,
         ca=parsed.ca,
     )
-    async with RackClient(settings, rack_name(parsed.rack)) as rack:
+    async with RackClient(settings, parse_at("rack", parse_name, parsed.rack)) as rack:
         if parsed.list:
             jobs = await rack.jobs()
             return CommandResult(
