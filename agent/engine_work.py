@@ -15,9 +15,10 @@ from enum import Enum, auto
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from etloop.agent.engine_protocol import Engine, EnginePhase, phase_of
+from etloop.agent.engine_protocol import Engine
 from etloop.agent.lifecycle_actions import HandedOver
 from etloop.contract.base.errors import InputError, Problem
+from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.protocol.machine import advance
 from etloop.contract.protocol.messages import EngineEnd
@@ -233,7 +234,7 @@ def _hand_over(engine: Engine, started: bool) -> HandedOver:
         if not started:
             return _NOTHING_MEASURED
         status = engine.status()
-        end = _ENDS.get(phase_of(status), EngineEnd.STOPPED)
+        end = _ENDS.get(status.phase, EngineEnd.STOPPED)
         engine.stop()
         records, counters = engine.take_records(), (engine.flows(), engine.ports(), engine.rates())
         return HandedOver(end, status.failure, records, *counters, engine.streams())

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from etloop.agent.engine_protocol import EnginePhase, EngineStatus, ProbeOutcome, phase_of
 from etloop.agent.lifecycle_actions import (
     Action,
     CloseEngine,
@@ -29,6 +28,7 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.protocol.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
 from etloop.contract.protocol.message_set import VersionMismatch
 from etloop.contract.protocol.messages import (
@@ -275,14 +275,13 @@ class AgentLife:
         """How the engine stands, and the ops completed until then since the last call."""
         if self.state not in _WITH_ENGINE:
             return self._taken()
-        phase = phase_of(status)
         if self.state in (AgentState.RUNNING, AgentState.FINISHED):
             self._report(status, ops, now_ns)
-        if phase is EnginePhase.FAILED:
+        if status.phase is EnginePhase.FAILED:
             self._advance(AgentEvent.FAULT)
             self._do(Log(f"engine failed: {status.failure}"))
             self._do(SendMessage(Faulted(self._assignment.run_id, clipped(status.failure))))
-        elif phase is EnginePhase.DONE and self.state is AgentState.RUNNING:
+        elif status.phase is EnginePhase.DONE and self.state is AgentState.RUNNING:
             self._advance(AgentEvent.COMPLETED)
             self._do(Log("all operations complete"))
         return self._taken()
@@ -341,7 +340,7 @@ class AgentLife:
             status.ops_done, status.ops_total, status.wire_tx_bytes, status.wire_rx_bytes, quiet_ns
         )
         self._last = progress
-        completed = phase_of(status) is EnginePhase.DONE
+        completed = status.phase is EnginePhase.DONE
         batches = list(_batches(ops))
         for number, batch in enumerate(batches, 1):
             self._ops_sent += len(batch)

@@ -368,7 +368,7 @@ def test_pacing_with_real_time_threads_tells_when_they_were_late(
     watched = [name for name in named if name.endswith("a thread was late, % of all")]
     assert all(0 <= sample <= 100 for name in watched for sample in named[name]["samples"])
     notes = " ".join(section["notes"])
-    if host_facts().realtime and host_facts().cores >= 2:
+    if host_facts().realtime and host_facts().host.cores >= 2:
         assert len(watched) == 4, "at each of three rates, and with no engine there"
         assert "its thread is not real-time" not in notes
     else:
