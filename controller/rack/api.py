@@ -16,11 +16,10 @@ from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.rack.dispatch import Held, RackPort, Start, decide, misfit
+from etloop.controller.rack.dispatch import RackPort, Start, decide, misfit
 from etloop.controller.rack.events import (
     JobChanged,
     JobForgotten,
-    JobMoved,
     RackChanged,
     RackEvent,
     RackState,
@@ -104,7 +103,6 @@ class Rack:
         self._changes = 0
         self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
         """At which change, with which agents there and gone the queue was last looked at in vain."""
-        self._moved: dict[str, JobMoved] = {}
         self._subscriptions: list[Subscription] = []
 
     # ---- requests
@@ -172,25 +170,13 @@ class Rack:
             self._cancelling[job_id] = who
         return job
 
-    def job(self, job_id: str) -> Job | None:
-        """A job by its id."""
-        return self.store.find(job_id)
-
     def waits_for(self, job_id: str) -> str:
         """Why a queued job has not started; "" if it may any moment, or is not queued."""
         return self._held.get(job_id, "")
 
-    def progress(self, job_id: str) -> JobMoved | None:
-        """How far a running job is."""
-        return self._moved.get(job_id)
-
     def leases(self) -> dict[str, str]:
         """Leased port -> its job."""
         return {label: job.job_id for job in self._running.values() for label in job.leased}
-
-    def running(self) -> tuple[Job, ...]:
-        """Jobs that hold ports."""
-        return tuple(self._running.values())
 
     def subscribe(self) -> Subscription:
         """Events from now on. `unsubscribe` ends it."""
@@ -248,12 +234,6 @@ class Rack:
         self._nothing_starts = looked_at if not decision.starts else None
         return decision.starts
 
-    def held(self) -> tuple[Held, ...]:
-        """Queued jobs and what each waits for, as of the last look."""
-        return tuple(
-            Held(self._queued[job_id], why) for job_id, why in self._held.items() if job_id in self._queued
-        )
-
     def begin(self, start: Start) -> Job:
         """The job has its ports."""
         return self._advance(start.job, JobEvent.LEASED, leased=start.ports)
@@ -262,11 +242,6 @@ class Rack:
         """Its agents have their parts."""
         if self._running[job_id].state is JobState.STARTING:
             self._advance(self._running[job_id], JobEvent.GATHERED)
-
-    def moved(self, moved: JobMoved) -> None:
-        """A run says how far it is."""
-        self._moved[moved.job_id] = moved
-        self.publish(moved)
 
     def traffic_ended(self, job_id: str) -> None:
         """Results are being written."""
@@ -324,7 +299,6 @@ class Rack:
     def _ended(self, job: Job, event: JobEvent, who: str, summary: str = "", **changes: Any) -> Job:
         ended = self._advance(job, event, who, **changes)
         self._held.pop(job.job_id, None)
-        self._moved.pop(job.job_id, None)
         return self._published(ended, summary)
 
     def _published(self, job: Job, summary: str = "") -> Job:

@@ -147,9 +147,9 @@ async def _drive(
     """Lets a session live over a link until it has ended. What appears in `stops` winds it up."""
     next_progress_ns = 0
     while True:
-        await _perform(session.on_tick(monotonic_ns()), link, on_event)
+        await perform(session.on_tick(monotonic_ns()), link, on_event)
         while stops:
-            await _perform(session.on_stop(stops.pop(), monotonic_ns()), link, on_event)
+            await perform(session.on_stop(stops.pop(), monotonic_ns()), link, on_event)
         now_ns = monotonic_ns()
         if now_ns >= next_progress_ns or session.ended:
             next_progress_ns = now_ns + _PROGRESS_NS
@@ -173,10 +173,11 @@ async def _receive_burst(session: Session, link: Link, on_event: OnEvent) -> Non
             actions = session.on_message(identity, decode_from_agent(body), now_ns)
         except ProtocolError as error:
             actions = session.on_malformed(identity, error, now_ns)
-        await _perform(actions, link, on_event)
+        await perform(actions, link, on_event)
 
 
-async def _perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) -> None:
+async def perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) -> None:
+    """Sends what a session, or who keeps agents for sessions, asks for; `on_event` gets its lines for people."""
     for action in actions:
         if not isinstance(action, Send):
             on_event(action.text)

@@ -242,16 +242,13 @@ class MqttGateway:
         await client.publish(where, encode(answer, form), qos=_QOS, properties=back)
 
     def _question(self, topic: str) -> _Question | None:
-        if topic == self._topics.submit:
-            return _Question(SubmitRequest, SubmitResponse, self._submitted)
-        if topic == self._topics.list:
-            return _Question(ListRequest, ListResponse, self._listed)
-        if topic == self._topics.inventory:
-            return _Question(InventoryRequest, InventoryResponse, self._inventory)
-        job_id = self._topics.job_of_cancel(topic)
-        if job_id is None:
-            return None
-        return _Question(CancelRequest, CancelResponse, functools.partial(self._cancelled, job_id))
+        if job_id := self._topics.job_of_cancel(topic):
+            return _Question(CancelRequest, CancelResponse, functools.partial(self._cancelled, job_id))
+        return {
+            self._topics.submit: _Question(SubmitRequest, SubmitResponse, self._submitted),
+            self._topics.list: _Question(ListRequest, ListResponse, self._listed),
+            self._topics.inventory: _Question(InventoryRequest, InventoryResponse, self._inventory),
+        }.get(topic)
 
     def _too_large(self, body: bytes) -> Problem:
         remedy = f"keep it below {self._settings.request_bytes} bytes"
@@ -406,11 +403,11 @@ class MqttGateway:
         progress = ProgressStatus(
             FORMAT,
             moved.job_id,
-            moved.state,
-            moved.ops_done,
-            moved.ops_total,
-            moved.wire_tx_bytes,
-            moved.wire_rx_bytes,
+            moved.progress.state.name,
+            moved.progress.ops_done,
+            moved.progress.ops_total,
+            moved.progress.wire_tx_bytes,
+            moved.progress.wire_rx_bytes,
         )
         await self._publish(client, self._topics.progress(moved.job_id), progress)
 

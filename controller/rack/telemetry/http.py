@@ -146,7 +146,7 @@ class HttpGateway:
         return web.FileResponse(path, headers=headers)
 
     def _directory(self, job_id: str) -> Path:
-        job = self._rack.job(job_id)
+        job = self._rack.store.find(job_id)
         if job is None or not job.run_directory:
             raise web.HTTPNotFound(text="there is no such run\n")
         directory = self._artifacts / job.run_directory
