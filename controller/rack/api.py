@@ -162,9 +162,7 @@ class Rack:
         if job is None or job.state in ENDED:
             return job
         if job.state is JobState.QUEUED:
-            return self._ended(
-                job, JobEvent.CANCELLED, who, exit_code=ExitCode.RUN_ERROR, reason=f"cancelled by {who}"
-            )
+            return self._ended(job, JobEvent.CANCELLED, who, (ExitCode.RUN_ERROR, f"cancelled by {who}"))
         if job_id not in self._cancelling and job.state is not JobState.STORING:
             self.store.note(who, "asked to cancel", job_id)
             self._cancelling[job_id] = who
@@ -204,16 +202,9 @@ class Rack:
         """Nothing of a job that `recover` found lives any more; it had stored `artifact_bytes`."""
         job = self._running[job_id]
         what = "what it measured is kept" if summary else "no result was stored"
-        return self._ended(
-            job,
-            JobEvent.ABANDONED,
-            "controller",
-            summary=summary,
-            exit_code=ExitCode.RUN_ERROR,
-            reason=f"the controller went away while the job was {job.state}; {what}",
-            run_directory=job_id if artifact_bytes else "",
-            artifact_bytes=artifact_bytes,
-        )
+        reason = f"the controller went away while the job was {job.state}; {what}"
+        why = (ExitCode.RUN_ERROR, reason)
+        return self._ended(job, JobEvent.ABANDONED, "controller", why, summary, artifact_bytes)
 
     def enter(self, state: RackState) -> None:
         """The controller's own state changed."""
@@ -262,17 +253,7 @@ class Rack:
         ending = JobEvent.STORED if job.state is JobState.STORING else JobEvent.UNPREPARED
         if who and exit_code is not ExitCode.PASS:
             ending, reason = JobEvent.CANCELLED, f"cancelled by {who}"
-        directory = job_id if artifact_bytes else ""
-        return self._ended(
-            job,
-            ending,
-            who or "controller",
-            summary=summary,
-            exit_code=exit_code,
-            reason=reason,
-            run_directory=directory,
-            artifact_bytes=artifact_bytes,
-        )
+        return self._ended(job, ending, who or "controller", (exit_code, reason), summary, artifact_bytes)
 
     def cancel_requests(self) -> dict[str, str]:
         """Running jobs that shall wind up -> who asked."""
@@ -296,8 +277,18 @@ class Rack:
             self._cancelling.pop(job.job_id, None)
         return moved if moved.state in ENDED else self._published(moved)
 
-    def _ended(self, job: Job, event: JobEvent, who: str, summary: str = "", **changes: Any) -> Job:
-        ended = self._advance(job, event, who, **changes)
+    def _ended(
+        self,
+        job: Job,
+        event: JobEvent,
+        who: str,
+        why: tuple[ExitCode, str],
+        summary: str = "",
+        artifact_bytes: int = 0,
+    ) -> Job:
+        code, reason = why
+        kept = {"run_directory": job.job_id if artifact_bytes else "", "artifact_bytes": artifact_bytes}
+        ended = self._advance(job, event, who, exit_code=code, reason=reason, **kept)
         self._held.pop(job.job_id, None)
         return self._published(ended, summary)
 

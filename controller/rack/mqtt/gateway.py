@@ -81,20 +81,6 @@ _REPUBLISHED_LINES: Final = 2000
 _MOST_SUMMARY_BYTES: Final = 4 << 20
 
 
-class _Overflow(logging.Handler):
-    """Hears what aiomqtt logs: a line for every message that its full queue had no room for. They are counted, not written,
-    as a flood must not become one of the log; what else goes wrong there is raised."""
-
-    def __init__(self, tallies: Tallies) -> None:
-        super().__init__(logging.WARNING)
-        self._tallies = tallies
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """One more was dropped."""
-        if "queue is full" in record.getMessage():
-            self._tallies.dropped_requests += 1
-
-
 @dataclass(frozen=True, slots=True)
 class _Question:
     """What a topic asks, how it is answered, and by what."""
@@ -133,7 +119,7 @@ class MqttGateway:
         self._tallies = tallies
         # Of this gateway alone: one of the process's loggers would keep the handlers of gateways that are gone.
         self._library_log = logging.Logger(f"mqtt of {settings.rack}", logging.WARNING)  # noqa: LOG001
-        self._library_log.addHandler(_Overflow(tallies))
+        self._library_log.addFilter(self._hear_library)
 
     async def live(self) -> None:
         """Connects, serves, and connects again, for ever."""
@@ -180,6 +166,12 @@ class MqttGateway:
             max_queued_incoming_messages=_MOST_INCOMING,
             logger=self._library_log,
         )
+
+    def _hear_library(self, record: logging.LogRecord) -> bool:
+        """aiomqtt logs a line for every message that its full queue had no room for. They are counted, not written, as a flood
+        must not become one of the log; what else goes wrong there is raised."""
+        self._tallies.dropped_requests += "queue is full" in record.getMessage()
+        return False
 
     # ---- what is asked
 
