@@ -54,7 +54,7 @@ class Check:
 
 def check_host(facts: HostFacts) -> tuple[Check, ...]:
     """All checks, good ones included."""
-    host, privileges = facts.host, ", ".join(facts.host.privileges)
+    host = facts.host
     return (
         _check(
             "cores",
@@ -100,6 +100,14 @@ def check_host(facts: HostFacts) -> tuple[Check, ...]:
         ),
         *(_mtu_check(each) for each in host.interfaces if each.up and each.addresses and each.name != "lo"),
         *map(_steering_check, host.roce_devices),
+        *_offers(facts),
+    )
+
+
+def _offers(facts: HostFacts) -> tuple[Check, ...]:
+    """What not every host needs."""
+    host, privileges = facts.host, ", ".join(facts.host.privileges)
+    return (
         *(
             _offer(f"{name} ports", "available" if name in host.backends else "", "not here", needs)
             for name, needs in _BACKENDS.items()
@@ -180,5 +188,5 @@ def _check(what: str, found: str, good: bool, remedy: str) -> Check:
 
 
 def _offer(what: str, found: str, absent: str, remedy: str) -> Check:
-    """What not every host needs; `found` is "" where it is not there."""
+    """`found` is "" where it is not there."""
     return Check(what, found, Severity.OK, "") if found else Check(what, absent, Severity.INFO, remedy)

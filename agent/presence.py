@@ -22,10 +22,9 @@ from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.units import parse_at, parse_name
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic
-from etloop.runtime.broker_connection import broker_connection, broker_settings
+from etloop.runtime.broker_connection import MqttVersion, broker_connection, broker_settings
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.clock import wall_time_text
-from etloop.runtime.mqtt_version import MqttVersion
 from etloop.runtime.task_shutdown import end, is_ending
 from etloop.runtime.version import installed_version
 

@@ -28,6 +28,7 @@ from etloop.controller.rack.events import (
 from etloop.controller.rack.job import (
     ENDED,
     HIGHEST_PRIORITY,
+    JOB_TRANSITIONS,
     LOWEST_PRIORITY,
     MOST_LABELS,
     MOST_PORTS,
@@ -229,15 +230,11 @@ class Rack:
         """The job has its ports."""
         return self._advance(start.job, JobEvent.LEASED, leased=start.ports)
 
-    def gathered(self, job_id: str) -> None:
-        """Its agents have their parts."""
-        if self._running[job_id].state is JobState.STARTING:
-            self._advance(self._running[job_id], JobEvent.GATHERED)
-
-    def traffic_ended(self, job_id: str) -> None:
-        """Results are being written."""
-        if self._running[job_id].state is JobState.RUNNING:
-            self._advance(self._running[job_id], JobEvent.TRAFFIC_ENDED)
+    def note(self, job_id: str, event: JobEvent) -> None:
+        """A run has come to where it sends, or no longer does; told again, that changes nothing."""
+        job = self._running[job_id]
+        if event in JOB_TRANSITIONS[job.state]:
+            self._advance(job, event)
 
     def finish(
         self, job_id: str, exit_code: ExitCode, reason: str, *, summary: str = "", artifact_bytes: int = 0

@@ -26,7 +26,6 @@ from etloop.contract.base.yaml_reader import (
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.agent_pool import MOST_SLOTS
 from etloop.controller.rack.api import RackLimits
-from etloop.controller.rack.mqtt.gateway_settings import GatewaySettings
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.runtime.broker_settings import BrokerSettings, default_port
 
@@ -55,6 +54,22 @@ class Retention:
     ended_jobs: int
     """Ended jobs that stay listed after their artifacts are gone."""
     audit_lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """One rack on one broker: how much it takes from there and leaves there."""
+
+    rack: str
+    """Its name, which its topics carry."""
+    broker: BrokerSettings
+    progress_interval_ns: int = NS_PER_S
+    """Least time between two progress messages of one job."""
+    requests_per_s: int = 100
+    """Of more, as many again are told to come again, and the others are not answered; both are counted."""
+    request_bytes: int = 16 << 20
+    retained_jobs: int = 1000
+    """Ended jobs whose state and result the broker retains, those that ended last."""
 
 
 @dataclass(frozen=True, slots=True)

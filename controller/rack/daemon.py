@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -27,7 +26,7 @@ from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import RackConfig
 from etloop.controller.rack.dispatch import Start
 from etloop.controller.rack.events import AgentChanged, JobMoved, RackState
-from etloop.controller.rack.job import Job
+from etloop.controller.rack.job import Job, JobEvent
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.runs.protocol import (
     Begin,
@@ -296,20 +295,20 @@ class Daemon:
                 self.log.job(run.job_id, text)
             case RunProgress():
                 if frame.state is RunState.RUN:
-                    self._noted(self.rack.gathered, run)
+                    self._note(run, JobEvent.GATHERED)
                 self.rack.publish(JobMoved(run.job_id, frame))
             case TrafficEnded():
-                self._noted(self.rack.traffic_ended, run)
+                self._note(run, JobEvent.TRAFFIC_ENDED)
                 # What the agents are told last still leaves by `_outgoing`; their slots are theirs again.
                 self.hub.release(run.job_id)
             case Ended():
                 run.outcome = frame
                 run.advance(RackRunEvent.REPORT, monotonic_ns())
 
-    def _noted(self, note: Callable[[str], None], run: RackRun) -> None:
+    def _note(self, run: RackRun, event: JobEvent) -> None:
         """Notes where a run stands. What the store does not take is left out: its end is what must not be lost."""
         try:
-            note(run.job_id)
+            self.rack.note(run.job_id, event)
         except StoreFailed as error:
             self._stuck("store", str(error))
 

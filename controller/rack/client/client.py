@@ -40,9 +40,8 @@ from etloop.controller.rack.mqtt.messages import (
     SubmitResponse,
 )
 from etloop.controller.rack.mqtt.topics import Topics
-from etloop.runtime.broker_connection import broker_connection, properties_of
+from etloop.runtime.broker_connection import MqttVersion, broker_connection, properties_of
 from etloop.runtime.broker_settings import BrokerSettings
-from etloop.runtime.mqtt_version import MqttVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
 T = TypeVar("T")

@@ -22,6 +22,7 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.api import Accepted, Known, Rack, Rejected
+from etloop.controller.rack.config import GatewaySettings
 from etloop.controller.rack.events import (
     AgentChanged,
     JobChanged,
@@ -35,7 +36,6 @@ from etloop.controller.rack.events import (
 from etloop.controller.rack.job import ENDED, Job, JobRequest, JobState, PortDemand
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode_request, encode
-from etloop.controller.rack.mqtt.gateway_settings import GatewaySettings
 from etloop.controller.rack.mqtt.messages import (
     FORMAT,
     CancelRequest,
@@ -58,9 +58,8 @@ from etloop.controller.rack.mqtt.messages import (
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.controller.rack.store.job_store import StoreFailed
-from etloop.runtime.broker_connection import broker_connection, properties_of
+from etloop.runtime.broker_connection import MqttVersion, broker_connection, properties_of
 from etloop.runtime.clock import monotonic_ns
-from etloop.runtime.mqtt_version import MqttVersion
 from etloop.runtime.task_shutdown import end, is_ending
 from etloop.runtime.version import installed_version
 from paho.mqtt.properties import Properties
