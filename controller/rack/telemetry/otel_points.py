@@ -87,22 +87,19 @@ def metrics_data(
 
 def _of_family(family: Any, began_ns: int, now_ns: int) -> Metric:
     name, unit = NAMES[family.name]
+    return Metric(name, family.documentation, unit, _data(family, began_ns, now_ns))
+
+
+def _data(family: Any, began_ns: int, now_ns: int) -> Gauge | Sum | Histogram:
     if family.type == "histogram":
-        return Metric(name, family.documentation, unit, _histogram(family, began_ns, now_ns))
+        return _histogram(family, began_ns, now_ns)
     counts = family.type == "counter"
     points = [
         NumberDataPoint(_attributes(sample.labels), began_ns if counts else 0, now_ns, sample.value)
         for sample in family.samples
         if not sample.name.endswith("_created")
     ]
-    if counts:
-        return Metric(
-            name,
-            family.documentation,
-            unit,
-            Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True),
-        )
-    return Metric(name, family.documentation, unit, Gauge(points))
+    return Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True) if counts else Gauge(points)
 
 
 def _histogram(family: Any, began_ns: int, now_ns: int) -> Histogram:
