@@ -70,17 +70,12 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
     Raises `InputError` and RuntimeError where it cannot be made, before anything was told.
     """
     order = read_order((directory / ORDER_FILE).read_bytes())
-    topology = parse_modelled_topology(order.topology.encode(), order.source, Path(order.source).parent)
-    plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+    topology, plan = planned(order)
     endpoint_of(plan.bind)
-    capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
-    within_capacity = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
-    if capacity is not None and not order.allow_overcommit:
-        check_capacity(plan, capacity)
+    described = measured(order, plan)
     with lab_place(plan) as place:
         switch = open_in(place, topology, plan)
         try:
-            described = description_of(plan, capacity, within_capacity=within_capacity)
             lab = Lab(order, topology, plan, place.agents, switch, described, switch.failure)
             if ended_by := asyncio.run(lab.serve(directory, report)):
                 print(f"the soft switch ended: {ended_by}", file=sys.stderr, flush=True)
@@ -88,6 +83,23 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
             switch.stop()
             (directory / SOCKET_FILE).unlink(missing_ok=True)
     return not (order.owner and _has_ended(order.owner))
+
+
+def planned(order: LabOrder) -> tuple[Topology, LabPlan]:
+    """Return the topology of an order and its lab. Raises `InputError` for what the order cannot have."""
+    topology = parse_modelled_topology(order.topology.encode(), order.source, Path(order.source).parent)
+    return topology, plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+
+
+def measured(order: LabOrder, plan: LabPlan) -> LabDescription:
+    """Describe a lab, with what this host holds where that is to be measured.
+
+    Raises `PlanError` where it holds less than the order allows.
+    """
+    capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
+    if capacity is not None and not order.allow_overcommit:
+        check_capacity(plan, capacity)
+    return description_of(plan, capacity)
 
 
 class Lab:

@@ -24,6 +24,7 @@ from etloop.contract.protocol.lab import (
     SwitchStatus,
 )
 from etloop.lab.plan import Capacity, LabPlan, runs_of
+from etloop.results.text.layout import aligned
 from etloop.traffic.soft_switch import SoftSnapshot
 
 
@@ -66,12 +67,12 @@ def counters_of(topology: Topology, snapshot: SoftSnapshot) -> LabCounters:
     )
 
 
-def description_of(plan: LabPlan, capacity: Capacity | None, *, within_capacity: bool) -> LabDescription:
+def description_of(plan: LabPlan, capacity: Capacity | None) -> LabDescription:
     """Return what the lab is, apart from its counters."""
     return LabDescription(
         bind=plan.bind,
         mtu_bytes=plan.mtu_bytes,
-        within_capacity=within_capacity,
+        within_capacity=capacity is not None and plan.rate_bps <= capacity.held_bps,
         held_bps=None if capacity is None else capacity.held_bps,
         measured_frames_per_s=None if capacity is None else capacity.frames_per_s,
         agents=tuple(
@@ -158,8 +159,7 @@ def _port_table(counters: LabCounters) -> list[str]:
                 str(queues["paused_ns"].sum() // 1000),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return aligned(rows, left=())
 
 
 def _ports(counters: LabCounters) -> Iterator[tuple[str, SwitchPortStatus]]:
