@@ -148,11 +148,12 @@ def disable_ipv6_autoconf(kernel: Any, index: int) -> None:
         kernel.link("set", index=index, IFLA_AF_SPEC=_NO_ADDRESS_OF_ITS_OWN)
 
 
-def add_address(kernel: Any, index: int, address: str) -> None:
-    """Gives an interface one address, at work at once: the plan gives it nobody else."""
+def add_address(kernel: Any, index: int, address: str, bits: int = 0) -> None:
+    """Gives an interface one address, at work at once: nobody else has it. `bits` are those of its network; 0: its own."""
     family = family_of(address)
     flags = {"flags": _NO_DUPLICATES} if family == socket.AF_INET6 else {}
-    kernel.addr("add", index=index, family=family, address=address, prefixlen=bits_of(address), **flags)
+    prefix = bits or bits_of(address)
+    kernel.addr("add", index=index, family=family, address=address, prefixlen=prefix, **flags)
 
 
 def family_of(address: str) -> int:

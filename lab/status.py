@@ -24,7 +24,6 @@ from etloop.contract.protocol.lab import (
     SwitchStatus,
 )
 from etloop.lab.plan import Capacity, LabPlan, runs_of
-from etloop.results.text.layout import aligned
 from etloop.traffic.soft_switch import SoftSnapshot
 
 
@@ -159,7 +158,8 @@ def _port_table(counters: LabCounters) -> list[str]:
                 str(queues["paused_ns"].sum() // 1000),
             )
         )
-    return aligned(rows, left=())
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def _ports(counters: LabCounters) -> Iterator[tuple[str, SwitchPortStatus]]:
