@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 from etloop.bench import startup
+from etloop.bench.processes import BAR_MISSED
 from etloop.cli.main import main
 from etloop.cli.parser import COMMANDS
 
@@ -88,5 +89,5 @@ def test_the_bench_of_start_up_measures_each_command(
         "etloop lint",
     ]
     monkeypatch.setattr(startup, "BAR_S", 0.0)
-    assert startup.main([str(job), "--runs", "1", "--check"]) == startup.BAR_MISSED
+    assert startup.main([str(job), "--runs", "1", "--check"]) == BAR_MISSED
     assert "etloop lint: the median is not below" in capsys.readouterr().err
