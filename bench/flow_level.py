@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -137,8 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.only is not None:
         number, ranks, factor = map(int, chosen.only.split(","))
         case = CASES[number]
-        larger = Case(case.name, case.kind, case.pins, case.message_bytes * factor, case.per_host)
-        print_figures(measure(larger, ranks))
+        print_figures(measure(replace(case, message_bytes=case.message_bytes * factor), ranks))
         return 0
     met = True
     print(

@@ -38,6 +38,7 @@ from etloop.contract.protocol.lab import (
 )
 from etloop.dut_profiles.device_topology import parse_modelled_topology
 from etloop.lab.capacity import measure_capacity, open_in
+from etloop.lab.client import process_descriptor
 from etloop.lab.plan import LabPlan, check_capacity, plan_lab
 from etloop.lab.relay import endpoint_of, relay_from
 from etloop.lab.request import (
@@ -167,11 +168,10 @@ class Lab:
     def _end_with(self, owner: int, stack: contextlib.AsyncExitStack) -> None:
         loop = asyncio.get_running_loop()
         try:
-            descriptor = os.pidfd_open(owner)
+            descriptor = stack.enter_context(process_descriptor(owner))
         except ProcessLookupError:
             self._end.set()
             return
-        stack.callback(os.close, descriptor)
         stack.callback(loop.remove_reader, descriptor)
         loop.add_reader(descriptor, self._end.set)
 
@@ -323,13 +323,10 @@ class Lab:
 
 def _has_ended(process: int) -> bool:
     try:
-        descriptor = os.pidfd_open(process)
+        with process_descriptor(process) as descriptor:
+            return bool(select.select([descriptor], [], [], 0)[0])
     except ProcessLookupError:
         return True
-    try:
-        return bool(select.select([descriptor], [], [], 0)[0])
-    finally:
-        os.close(descriptor)
 
 
 def _process_state(process: subprocess.Popen[bytes]) -> str:

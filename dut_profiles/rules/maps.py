@@ -80,13 +80,12 @@ def _unmapped_class(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 def _lossless_without_pfc(profile: DutProfile) -> Iterator[Problem | NotStated]:
     priorities, to_priority = profile.pfc.priorities, profile.maps.group_to_priority
-    lossless = [group for group in profile.groups if group.lossless.value]
-    if not lossless:
+    if not profile.lossless_groups:
         return
     if priorities.value is None or to_priority.value is None:
         yield from absent(pfc__priorities=priorities, maps__group_to_priority=to_priority)
         return
-    for group in lossless:
+    for group in profile.lossless_groups:
         priority = to_priority.value[group.group]
         if priority not in priorities.value:
             what = f"group {group.group} is lossless, but PFC is off for its priority {priority}"
@@ -200,15 +199,14 @@ def _trimmed_waits(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 def _lossless_unreached(profile: DutProfile) -> Iterator[Problem | NotStated]:
     maps = profile.maps
-    lossless = [group for group in profile.groups if group.lossless.value]
     mapped = maps.pcp_to_class if maps.trust.value is Trust.PCP else maps.dscp_to_class
-    if profile.kind is DutKind.NIC or not lossless:
+    if profile.kind is DutKind.NIC or not profile.lossless_groups:
         return
     if mapped.value is None or maps.class_to_group.value is None:
         yield from absent(maps__dscp_to_class=mapped, maps__class_to_group=maps.class_to_group)
         return
     reached = {way_of_class(profile, each).group for each in classes_in_use(profile)}
-    for group in lossless:
+    for group in profile.lossless_groups:
         if group.group not in reached:
             what = f"no packet comes to lossless group {group.group}"
             remedy = "its headroom is set aside for nothing: map a class to it, and a DSCP to the class"
