@@ -8,16 +8,18 @@ the switch end with the demo, whatever happens to it.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from etloop.cli.result import CommandResult
+from etloop.cli.stderr import print_status
 from etloop.contract.base.errors import InputError, Problem, RigError
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.own_module import own_module
@@ -43,6 +45,13 @@ class DemoRig:
     """Where the controller listens."""
     addresses: tuple[str, ...]
     """First to last address of every agent, as the rig file writes ranges."""
+
+
+def demo_command(parsed: argparse.Namespace) -> CommandResult:
+    """Run the demo that the command line asks for. Raises as `run_demo`."""
+    return CommandResult(
+        "", run_demo(parsed.out, parsed.iterations, as_json=parsed.json, loopback=parsed.loopback)
+    )
 
 
 def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopback: bool = False) -> int:
@@ -112,11 +121,6 @@ def _over_loopback(directory: Path, iterations: int, ranks: int, *, as_json: boo
     else:
         print_status(closing_text(directory))
     return code
-
-
-def print_status(text: str) -> None:
-    """Tells a person; standard output is the table's alone."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def fresh_directory(wanted: Path) -> Path:

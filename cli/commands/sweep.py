@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from etloop.cli.options.compare import settings_of
 from etloop.cli.progress import StatusWatcher
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.stderr import print_status
@@ -35,10 +36,11 @@ STATUS_EVERY: Final = 50
 """Points laid out between two words about how far it is."""
 
 
-def sweep_command(parsed: argparse.Namespace, settings: ComparisonSettings) -> CommandResult:
+def sweep_command(parsed: argparse.Namespace) -> CommandResult:
     """Run a sweep, or list it. Raises an `InputError` with what is wrong with any of its points, before the first run."""
     from etloop.results.compare.compare import refuse_figures
 
+    settings = settings_of(parsed)
     text = read_file(parsed.sweep)
     sweep = _asked_for(parse_sweep(text, str(parsed.sweep), parsed.sweep.parent), parsed)
     mode = Mode.TWIN if parsed.twin else Mode.LAB if parsed.lab else Mode.LIVE
