@@ -69,13 +69,8 @@ def begin_search(
     if not path.is_file():
         what = f"has no {SEARCH_FILE}, so no search began here"
         raise ConfigError(Problem(str(directory.path), what, "leave --resume out, or name its directory"))
-    before = from_json(SearchRecord, read_index(path), str(path))
-    if (before.schema, before.digest, before.mode, before.repeats) != (
-        SEARCH_SCHEMA,
-        digest,
-        mode,
-        sweep.repeats,
-    ):
+    before = from_json(SearchRecord, read_index(path), str(path), SEARCH_SCHEMA)
+    if (before.digest, before.mode, before.repeats) != (digest, mode, sweep.repeats):
         what = "is of another search: its files, their plans, mode or repeats were others"
         raise ConfigError(
             Problem(str(directory.path), what, "put them back, or begin in another directory (--out)")
