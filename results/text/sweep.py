@@ -8,7 +8,7 @@ from typing import Final
 from etloop.results.compare.compare import JCT as IN_ALL
 from etloop.results.compare.sweep_results import JCT, P99, Group
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
-from etloop.results.schema.sweep import PointResult, Spread, SweepRecord
+from etloop.results.schema.sweep import PointResult, SweepRecord
 from etloop.results.text.compare import WORDS
 from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
@@ -64,18 +64,7 @@ def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> 
                 (point.labels[axis], point.name, "0", *("-" for _ in range(4 + len(shown))), "no run")
             )
             continue
-        figures = {one.name: one for one in result.figures}
-        rows.append(
-            (
-                point.labels[axis],
-                point.name,
-                str(result.runs),
-                value_words(figures[JCT].mean, "ns"),
-                cv_words(figures[JCT]),
-                *(spread_words(figures.get(name)) for name in shown),
-                *change_cells(result),
-            )
-        )
+        rows.append((point.labels[axis], point.name, *figure_cells(result, shown), *change_cells(result)))
     return [f"  {line}" for line in aligned(rows, (0, 1, len(rows[0]) - 1))]
 
 
@@ -93,6 +82,17 @@ def shown_columns(group: Group, results: Mapping[str, PointResult]) -> tuple[str
         if means - {0.0}:
             shown.append(name)
     return tuple(shown)
+
+
+def figure_cells(result: PointResult, shown: Sequence[str]) -> tuple[str, ...]:
+    """Runs, the job's time, how much it differs between them, and the figures that are `shown`."""
+    figures = {one.name: one for one in result.figures}
+    jct = figures[JCT]
+    means = (
+        value_words(figures[name].mean, figures[name].unit) if name in figures else "-" for name in shown
+    )
+    cv = "-" if jct.cv is None else f"{jct.cv:.2%}"
+    return str(result.runs), value_words(jct.mean, "ns"), cv, *means
 
 
 def change_cells(result: PointResult) -> tuple[str, str, str]:
@@ -115,13 +115,3 @@ def outcome_words(result: PointResult) -> str:
     if not decided or of[:1] == [IN_ALL]:
         return word
     return f"{word} of {of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}"
-
-
-def cv_words(spread: Spread) -> str:
-    """How much runs differ."""
-    return "-" if spread.cv is None else f"{spread.cv:.2%}"
-
-
-def spread_words(spread: Spread | None) -> str:
-    """A mean in its unit."""
-    return "-" if spread is None else value_words(spread.mean, spread.unit)
