@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +34,7 @@ from etloop.experiments.collective.run import (
 )
 from etloop.experiments.collective.scenario import Layout
 from etloop.experiments.collective.table import SweepLine, render_sweep, render_test
+from etloop.runtime.version import installed_version
 
 MOST_LOOPBACK_RANKS: Final = 508
 """Two networks of 254 addresses."""
@@ -63,7 +63,7 @@ def run_collective(parsed: argparse.Namespace) -> CommandResult:
             tests += found
             if shows:
                 texts = [
-                    render_test(_version(), bench.spec, test, per_iteration=parsed.per_iteration)
+                    render_test(installed_version(), bench.spec, test, per_iteration=parsed.per_iteration)
                     for test in found
                 ]
                 sys.stdout.write("".join(f"{text}\n" for text in texts))
@@ -142,13 +142,6 @@ def _spec_of(parsed: argparse.Namespace) -> BenchSpec:
     )
 
 
-def _version() -> str:
-    try:
-        return metadata.version("etloop")
-    except metadata.PackageNotFoundError:
-        return "of a source tree"
-
-
 def _check_json_place(name: str) -> None:
     """Raises `ConfigError` before anything is measured if results could not be written there."""
     directory = Path(name).parent
@@ -160,7 +153,7 @@ def _check_json_place(name: str) -> None:
 def _write_json(parsed: argparse.Namespace, spec: BenchSpec, tests: list[TestResult]) -> None:
     if not parsed.json_file:
         return
-    text = to_json(tests_as_json(_version(), parsed.arguments, spec, tests))
+    text = to_json(tests_as_json(installed_version(), parsed.arguments, spec, tests))
     if parsed.json_file == "-":
         sys.stdout.write(text)
         return

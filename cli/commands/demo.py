@@ -81,21 +81,23 @@ class _NoSwitch(Exception):
 def _through_a_switch(directory: Path, iterations: int, *, as_json: bool) -> int:
     # Here, because only this needs namespaces and netlink.
     from etloop.cli.commands.demo_lab import AGENTS as LAB_AGENTS
-    from etloop.cli.commands.demo_lab import RANKS_PER_AGENT, demo_lab, scenario_text, why_not
+    from etloop.cli.commands.demo_lab import RANKS_PER_AGENT, demo_lab, scenario_text
+    from etloop.lab.client import lab_status
+    from etloop.lab.status import status_text
 
     with contextlib.ExitStack() as stack:
         try:
             lab = stack.enter_context(demo_lab(directory, f"tcp://127.0.0.1:{free_tcp_port()}"))
         except InputError as error:
-            raise _NoSwitch(why_not(error)) from None
+            raise _NoSwitch("; ".join(map(str, error.problems))) from None
         (directory / "scenario.yaml").write_text(scenario_text(iterations))
         print_status(
             f"demo: {len(LAB_AGENTS) * RANKS_PER_AGENT} ranks on {len(LAB_AGENTS)} agents, each in a namespace on a port of one "
-            f"switch of software (lab {lab.name}, which ends with this)"
+            f"switch of software (lab {lab}, which ends with this)"
         )
         code = _run(directory, as_json=as_json)
         if not as_json:
-            print_status(lab.counters_text())
+            print_status(status_text(lab_status(lab)))
     if not code:
         print_status(closing_text(directory))
     return code
@@ -186,17 +188,27 @@ def agent_of(rank: int) -> str:
 
 def scenario_text(iterations: int) -> str:
     """The scenario file of the demo."""
-    ranks = "\n".join(f'    {rank}: "{agent_of(rank)}/p0"' for rank in range(len(AGENTS) * RANKS_PER_AGENT))
+    again = "Run it again with: etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY"
+    why = "by the parity of the rank's bits: both ends of every pair on different agents"
+    agent_of_rank = [agent_of(rank) for rank in range(len(AGENTS) * RANKS_PER_AGENT)]
+    return scenario_file(again, iterations, agent_of_rank, why)
+
+
+def scenario_file(
+    again: str, iterations: int, agent_of_rank: Sequence[str], why: str, scale: str = "", twin: str = ""
+) -> str:
+    """A scenario with rank i on port p0 of `agent_of_rank[i]`; `scale` and `twin` are whole lines, or nothing."""
+    ranks = "\n".join(f'    {rank}: "{agent}/p0"' for rank, agent in enumerate(agent_of_rank))
     return f"""\
-# Made by etloop demo. Run it again with: etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY
+# Made by etloop demo. {again}
 workload:
   trace: trace
 iterations: {iterations}
-mapping:
-  placement: explicit  # by the parity of the rank's bits: both ends of every pair on different agents
+{scale}mapping:
+  placement: explicit  # {why}
   explicit:
 {ranks}
-limits:
+{twin}limits:
   gather_timeout: 20s
 """
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.errors import InputError, RigError
-from etloop.lab.client import lab_down, lab_status, lab_up
+from etloop.cli.commands.demo import scenario_file
+from etloop.contract.base.errors import RigError
+from etloop.lab.client import lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
-from etloop.lab.status import status_text
 from etloop.traffic.topology.topology_file import parse_topology
 
 AGENTS: Final = ("a", "b", "c", "d")
@@ -30,18 +29,6 @@ single:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class DemoLab:
-    """A lab that is up."""
-
-    name: str
-    directory: Path
-
-    def counters_text(self) -> str:
-        """What its switch counted."""
-        return status_text(lab_status(self.name))
-
-
 def agent_of(rank: int) -> str:
     """Ranks whose numbers differ in one bit are on different agents, so that every tensor, data and pipeline pair of the
     default job (2 x 2 x 2) crosses the switch."""
@@ -51,27 +38,20 @@ def agent_of(rank: int) -> str:
 
 def scenario_text(iterations: int) -> str:
     """The scenario file: sixteen times smaller than over loopback, for ports of 200 Mb/s."""
-    ranks = "\n".join(f'    {rank}: "{agent_of(rank)}/p0"' for rank in range(len(AGENTS) * RANKS_PER_AGENT))
-    return f"""\
-# Made by etloop demo. Run it again: etloop lab up topology.yaml --rig-out rig.yaml --agents, then
-# etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY, then etloop lab down
-workload:
-  trace: trace
-iterations: {iterations}
-scale: {{bytes: 1/16}}
-mapping:
-  placement: explicit  # both ends of every pair on different agents
-  explicit:
-{ranks}
-twin: topology.yaml  # what the run is held against
-limits:
-  gather_timeout: 20s
-"""
+    return scenario_file(
+        "Run it again: etloop lab up topology.yaml --rig-out rig.yaml --agents, then\n"
+        "# etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY, then etloop lab down",
+        iterations,
+        [agent_of(rank) for rank in range(len(AGENTS) * RANKS_PER_AGENT)],
+        "both ends of every pair on different agents",
+        scale="scale: {bytes: 1/16}\n",
+        twin="twin: topology.yaml  # what the run is held against\n",
+    )
 
 
 @contextlib.contextmanager
-def demo_lab(directory: Path, bind: str) -> Iterator[DemoLab]:
-    """A lab with its agents, and its files in `directory`; it has ended when the block is left, and ends with this process.
+def demo_lab(directory: Path, bind: str) -> Iterator[str]:
+    """The name of a lab with its agents, and its files in `directory`; it has ended when the block is left, and ends with this process.
 
     Raises `InputError` where this host does not allow one.
     """
@@ -96,12 +76,7 @@ def demo_lab(directory: Path, bind: str) -> Iterator[DemoLab]:
     try:
         (directory / "topology.yaml").write_text(TOPOLOGY)
         (directory / "rig.yaml").write_text(rig_text(plan, lab=name))
-        yield DemoLab(name, directory)
+        yield name
     finally:
         with contextlib.suppress(RigError):
             lab_down(name)
-
-
-def why_not(error: InputError) -> str:
-    """In one line."""
-    return "; ".join(str(problem) for problem in error.problems)

@@ -14,6 +14,7 @@ import numpy as np
 import plotly.graph_objects as go
 from etloop.contract.model.assignment import Path
 from etloop.results.html.device_series import Line, port_rates, signals
+from etloop.results.kpis.input import numbered
 from etloop.results.kpis.port_series import port_series
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.schema.kpis import Curve, KpiSet
@@ -138,11 +139,9 @@ def matrix_figure(given: KpiInput) -> Any | None:
     what = "rank"
     if ranks > MOST_RANKS:
         what = "port"
-        ports = list(zip(given.plan.rank_agent, given.plan.rank_port, strict=True))
-        numbers = {port: index for index, port in enumerate(dict.fromkeys(ports))}
-        of_rank = np.array([numbers[port] for port in ports])
+        of_rank, ports = numbered(list(zip(given.plan.rank_agent, given.plan.rank_port, strict=True)))
         source, target = of_rank[source], of_rank[target]
-        names = [f"{agent}/{port}" for agent, port in numbers]
+        names = [f"{agent}/{port}" for agent, port in ports]
     count = len(names)
     moved = np.bincount(
         source * count + target, links.payload_bytes[wire] * given.plan.iterations, count * count

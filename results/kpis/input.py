@@ -5,9 +5,9 @@ Decides how the two ends of a queue pair are put together (`connections`) and ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from etloop.results.schema.columns import FLOW_COUNTERS
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from etloop.results.schema.summary import Summary
     from numpy.typing import NDArray
 
+Name = TypeVar("Name", bound="Hashable")
 _OF_SENDER: Final = ("tx_packets", "retransmitted_packets", "rp_cnp_handled", "local_ack_timeout_err")
 _OF_RECEIVER: Final = ("rx_packets", "out_of_sequence", "np_ecn_marked_roce_packets")
 """Counters of a connection, by the end that counts them."""
@@ -53,10 +54,14 @@ class KpiInput:
 
     def port_of_rank(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Per rank the number of its port, and per port its speed in bit/s (NaN where it is not known)."""
-        names = list(zip(self.plan.rank_agent, self.plan.rank_port, strict=True))
-        numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
-        speeds = [float(self.port_bps.get(name, 0)) or float("nan") for name in numbers]
-        return np.array([numbers[name] for name in names], np.int64), np.array(speeds)
+        number, ports = numbered(list(zip(self.plan.rank_agent, self.plan.rank_port, strict=True)))
+        return number, np.array([float(self.port_bps.get(port, 0)) or float("nan") for port in ports])
+
+
+def numbered(names: Sequence[Name]) -> tuple[NDArray[np.int64], tuple[Name, ...]]:
+    """The place of each name among the different ones, which stand in the order of their first."""
+    numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], np.int64), tuple(numbers)
 
 
 def connection_frame(given: KpiInput) -> Frame:
