@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.commands import demo
-from etloop.cli.progress import run_watcher
+from etloop.cli.progress import print_status, run_watcher
 from etloop.cli.result import CommandResult, to_json, write_answer
-from etloop.cli.stderr import print_status
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.collective_spec import Average, BenchSpec, Variant
 from etloop.controller.run.prepare import InputFile, read_rig

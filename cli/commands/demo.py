@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from etloop.cli.progress import print_status
 from etloop.cli.result import CommandResult
-from etloop.cli.stderr import print_status
 from etloop.contract.base.errors import InputError, Problem, RigError
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.own_module import own_module
@@ -188,27 +188,17 @@ def agent_of(rank: int) -> str:
 
 def scenario_text(iterations: int) -> str:
     """The scenario file of the demo."""
-    again = "Run it again with: etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY"
-    why = "by the parity of the rank's bits: both ends of every pair on different agents"
-    agent_of_rank = [agent_of(rank) for rank in range(len(AGENTS) * RANKS_PER_AGENT)]
-    return scenario_file(again, iterations, agent_of_rank, why)
-
-
-def scenario_file(
-    again: str, iterations: int, agent_of_rank: Sequence[str], why: str, scale: str = "", twin: str = ""
-) -> str:
-    """A scenario with rank i on port p0 of `agent_of_rank[i]`; `scale` and `twin` are whole lines, or nothing."""
-    ranks = "\n".join(f'    {rank}: "{agent}/p0"' for rank, agent in enumerate(agent_of_rank))
+    ranks = "\n".join(f'    {rank}: "{agent_of(rank)}/p0"' for rank in range(len(AGENTS) * RANKS_PER_AGENT))
     return f"""\
-# Made by etloop demo. {again}
+# Made by etloop demo. Run it again with: etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY
 workload:
   trace: trace
 iterations: {iterations}
-{scale}mapping:
-  placement: explicit  # {why}
+mapping:
+  placement: explicit  # by the parity of the rank's bits: both ends of every pair on different agents
   explicit:
 {ranks}
-{twin}limits:
+limits:
   gather_timeout: 20s
 """
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from etloop.cli.commands.demo import scenario_file
 from etloop.contract.base.errors import RigError
 from etloop.lab.client import lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
@@ -38,15 +37,22 @@ def agent_of(rank: int) -> str:
 
 def scenario_text(iterations: int) -> str:
     """The scenario file: sixteen times smaller than over loopback, for ports of 200 Mb/s."""
-    return scenario_file(
-        "Run it again: etloop lab up topology.yaml --rig-out rig.yaml --agents, then\n"
-        "# etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY, then etloop lab down",
-        iterations,
-        [agent_of(rank) for rank in range(len(AGENTS) * RANKS_PER_AGENT)],
-        "both ends of every pair on different agents",
-        scale="scale: {bytes: 1/16}\n",
-        twin="twin: topology.yaml  # what the run is held against\n",
-    )
+    ranks = "\n".join(f'    {rank}: "{agent_of(rank)}/p0"' for rank in range(len(AGENTS) * RANKS_PER_AGENT))
+    return f"""\
+# Made by etloop demo. Run it again: etloop lab up topology.yaml --rig-out rig.yaml --agents, then
+# etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY, then etloop lab down
+workload:
+  trace: trace
+iterations: {iterations}
+scale: {{bytes: 1/16}}
+mapping:
+  placement: explicit  # both ends of every pair on different agents
+  explicit:
+{ranks}
+twin: topology.yaml  # what the run is held against
+limits:
+  gather_timeout: 20s
+"""
 
 
 @contextlib.contextmanager

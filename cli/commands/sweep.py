@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.options.compare import settings_of
-from etloop.cli.progress import StatusWatcher
+from etloop.cli.progress import StatusWatcher, print_status
 from etloop.cli.result import CommandResult, to_json
-from etloop.cli.stderr import print_status
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.yaml_reader import MOST_PROBLEMS
 from etloop.controller.inputs.files import read_file

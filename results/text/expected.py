@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.results.text.layout import aligned, each_wrapped, us, wrapped
 
 if TYPE_CHECKING:
-    from etloop.results.expected.expected_figures import ExpectedFigures
+    from etloop.results.expected.expected_vs_measured import ExpectedFigures
     from etloop.results.schema.summary import ComparisonSummary, ExpectedSummary
 
 _HEADINGS: Final = (

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.workload.graph.cycles import cycle_sets
-from etloop.workload.graph.dependencies import ready_order
+from etloop.workload.graph.dependencies import cycle_sets, ready_order
 from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.trace import RankTrace, Rows
 
