@@ -18,7 +18,7 @@ from etloop.results.text.compare import render_comparison
 
 
 def compare_command(parsed: argparse.Namespace) -> CommandResult:
-    """Compare two sides, and leave a page if one is named. Raises `RunDirError` or `ConfigError` where they cannot be compared."""
+    """Compare two sides, and leave a page if one is named. Raises `RunDirError` or `ConfigError` where they cannot be."""
     a_dir, b_dir, settings = parsed.a, parsed.b, settings_of(parsed)
     refuse_figures(settings.figures)
     _refuse_the_same(a_dir, b_dir)

@@ -57,7 +57,7 @@ limits:
 
 @contextlib.contextmanager
 def demo_lab(directory: Path, bind: str) -> Iterator[str]:
-    """The name of a lab with its agents, and its files in `directory`; it has ended when the block is left, and ends with this process.
+    """The name of a lab with its agents, its files in `directory`; it has ended when the block is left, and ends with this process.
 
     Raises `InputError` where this host does not allow one.
     """
