@@ -10,7 +10,7 @@ from etloop.cli.options.compare import settings_of
 from etloop.cli.result import CommandResult, write_answer
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.results.compare.compare import compare_runs, refuse_figures
-from etloop.results.compare.runs import are_points_of_one_sweep, read_side
+from etloop.results.compare.samples import are_points_of_one_sweep, read_side
 from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import Comparison, Outcome
 from etloop.results.schema.typed_json import to_json

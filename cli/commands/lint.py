@@ -1,17 +1,23 @@
-"""`etloop lint`: what is wrong with a trace, and the trace repaired. Needs no rig."""
+"""`etloop lint`: what is wrong with a trace, and the trace repaired, in words or as JSON. Needs no rig."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etloop.cli.progress import reading_bar
 from etloop.cli.result import CommandResult, to_json
-from etloop.cli.text.lint import render_lint, render_repairs
 from etloop.cli.trace_options import settings_of
-from etloop.contract.base.errors import ExitCode
+from etloop.contract.base.errors import ExitCode, Severity
+from etloop.contract.model.edges import edge_words
 from etloop.runtime.linear_algebra import one_blas_thread
 from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit
+
+if TYPE_CHECKING:
+    from etloop.workload.lint.fix import FixedTrace
+    from etloop.workload.trace.findings import Finding
 
 with one_blas_thread():
     from etloop.workload.lint.report import LintReport, lint
@@ -69,3 +75,42 @@ def _exit_code(report: LintReport) -> ExitCode:
 
 def _as_json(report: LintReport) -> dict[str, object]:
     return asdict(report) | {"replayable": report.replayable}
+
+
+def render_repairs(fixed: FixedTrace, out_dir: Path) -> str:
+    """Return what was repaired, in words; ends with the heading of the report that follows."""
+    lines = [f"{fixed.trace.source}: repaired in {out_dir}"]
+    lines += [f"  {repair.sentence()}" for repair in fixed.repairs] or ["  nothing to repair"]
+    lines += [
+        f"  the source leaves out: {remark.where}: {remark.what}; {remark.remedy}"
+        for remark in fixed.trace.remarks
+    ]
+    lines += ["", "what is left after that:"]
+    return "\n".join(lines) + "\n"
+
+
+def render_lint(report: LintReport) -> str:
+    """Return the report in words; ends with a newline."""
+    sizes = f"sizes in {report.size_unit}" + (
+        f" of {report.element_bytes} bytes" if report.size_unit == "elements" else ""
+    )
+    contents = f"{report.ranks} ranks, {report.nodes} nodes, {report.communicators} communicators"
+    ops = f"{report.collectives} collectives, {report.sends} sends"
+    lines = [f"{report.source}: {contents}, {ops}; {sizes}, dependencies {report.policy}"]
+    lines.append(f"edges: {edge_words(report.edges)}")
+    for finding in report.findings:
+        lines += ["", *_finding_lines(finding)]
+    errors, warnings = len(report.errors), len(report.warnings)
+    verdict = "can be replayed" if report.replayable else "cannot be replayed"
+    remarks = len(report.of(Severity.INFO))
+    lines += ["", f"{verdict}: {errors} errors, {warnings} warnings, {remarks} remarks"]
+    return "\n".join(lines) + "\n"
+
+
+def _finding_lines(finding: Finding) -> list[str]:
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    lines = [f"{finding.severity}: {finding.check}{times}; {finding.remedy}"]
+    lines += [f"  {one.where}: expected {one.expected}, found {one.found}" for one in finding.examples]
+    if finding.count > len(finding.examples):
+        lines.append(f"  ... and {finding.count - len(finding.examples)} more")
+    return lines

@@ -145,7 +145,7 @@ def _point_record(point: Point, files: PointFiles, mode: Mode, options: PrepareO
 
 def _search(parsed: argparse.Namespace, study: Study, text: bytes, record: SweepRecord) -> CommandResult:
     from etloop.experiments.sweep.search import begin_search, carry_out_search
-    from etloop.results.schema.search import SEARCH_FILE
+    from etloop.results.schema.sweep import SEARCH_FILE
 
     directory = study.directory
     searched = begin_search(
@@ -206,7 +206,7 @@ def finish(
     record: SweepRecord, directory: SweepDirectory, settings: ComparisonSettings
 ) -> tuple[SweepRecord, str]:
     """Works out what came of all runs, leaves sweep.json and compare.html, returns the index and the table."""
-    from etloop.results.compare.runs import read_side
+    from etloop.results.compare.samples import read_side
     from etloop.results.compare.sweep_results import groups, point_results
     from etloop.results.html.sweep import sweep_html
     from etloop.results.schema.typed_json import RunDirError

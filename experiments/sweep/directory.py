@@ -15,7 +15,7 @@ from typing import Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.experiments.sweep.index import value_changes
 from etloop.experiments.sweep.points import FILES, PointFiles, run_name
-from etloop.results.compare.runs import SWEEP_FILE
+from etloop.results.compare.samples import SWEEP_FILE
 from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
 from etloop.results.schema.typed_json import from_json, to_json
 from etloop.results.store.run_dir import SUMMARY_FILE, read_index, write_files

@@ -20,8 +20,7 @@ from etloop.results.text.units import rate_words, time_words, value_words
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from etloop.results.compare.runs import Side
-    from etloop.results.compare.samples import RunSamples
+    from etloop.results.compare.samples import RunSamples, Side
 
 BADGES: Final = {
     Outcome.REGRESSION: "fail",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import plotly.graph_objects as go
-from etloop.results.compare.runs import Side
+from etloop.results.compare.samples import Side
 from etloop.results.compare.sweep_results import JCT, Group
 from etloop.results.html.compare import (
     badge,

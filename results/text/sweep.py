@@ -1,14 +1,15 @@
-"""What came of a sweep as a table for people. Decides wording and which figures are worth a column."""
+"""What came of a sweep, or what a search found, as a table for people. Decides wording and which figures are worth a column."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from etloop.results.compare.compare import JCT as IN_ALL
 from etloop.results.compare.sweep_results import JCT, P99, Group
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
-from etloop.results.schema.sweep import PointResult, SweepRecord
+from etloop.results.schema.kpis import BY_NAME
+from etloop.results.schema.sweep import PointResult, SearchedPoint, SearchRecord, SweepRecord, TrialRecord
 from etloop.results.text.compare import WORDS
 from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
@@ -23,6 +24,8 @@ TITLES: Final = {
     "lost_packets": "lost",
 }
 """Key figures that have a column where they are not alike in all points, and what it is called."""
+_SHOWN: Final = ("goodput_bps", "busiest_port_share")
+_HEADINGS: Final = ("point", "passes up to", "fails at", "trials", "goodput", "of line rate")
 
 
 def render_sweep(
@@ -115,3 +118,33 @@ def outcome_words(result: PointResult) -> str:
     if not decided or of[:1] == [IN_ALL]:
         return word
     return f"{word} of {of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}"
+
+
+def render_search(record: SearchRecord, words: Callable[[int], str], where: str) -> str:
+    """The table, why the first value beyond did not pass, and where all runs are."""
+    rows: list[tuple[str, ...]] = [("settings", *_HEADINGS)]
+    rows += [_row(point, words) for point in record.points]
+    lines = aligned(rows, range(len(rows[0])))
+    text = [f"{record.path}, {words(record.begin)} to {words(record.end)}", *lines, ""]
+    for point in record.points:
+        beyond = _trial(point, point.fails_at)
+        if beyond is not None:
+            text += wrapped(point.name, f"at {beyond.words}: {beyond.reason}")
+    return "\n".join([*text, *wrapped("results", where)]) + "\n"
+
+
+def _row(point: SearchedPoint, words: Callable[[int], str]) -> tuple[str, ...]:
+    best = _trial(point, point.best)
+    figures = best.figures if best is not None else {}
+    return (
+        printable(", ".join(point.labels.values())) or "-",
+        point.name,
+        words(point.best) if point.best is not None else "nowhere",
+        words(point.fails_at) if point.fails_at is not None else "-",
+        str(len(point.trials)),
+        *(value_words(figures[name], BY_NAME[name].unit) if name in figures else "-" for name in _SHOWN),
+    )
+
+
+def _trial(point: SearchedPoint, value: int | None) -> TrialRecord | None:
+    return next((trial for trial in point.trials if trial.value == value), None)
