@@ -19,8 +19,7 @@ from typing import Final
 import numpy as np
 from etloop.bench.processes import BAR_MISSED
 from etloop.results.compare.compare import compare_runs
-from etloop.results.compare.runs import Side
-from etloop.results.compare.samples import RunSamples
+from etloop.results.compare.samples import RunSamples, Side
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from numpy.typing import NDArray
 

@@ -9,9 +9,10 @@ Where a text stands (file, key) is the caller's knowledge, with which `parse_at`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
 from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
@@ -230,3 +231,11 @@ def approximate_bytes(size_bytes: int) -> str:
 def approximate_duration(duration_ns: int) -> str:
     """`duration_ns` to three digits for people: "12.5 ms"."""
     return _approximate(duration_ns, ((NS_PER_S, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")))
+
+
+def number_spans(ascending: Iterable[int]) -> list[str]:
+    """Return runs of numbers in short: "0-2", "4"."""
+    runs = [
+        [number for _, number in run] for _, run in groupby(enumerate(ascending), lambda at: at[1] - at[0])
+    ]
+    return [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]

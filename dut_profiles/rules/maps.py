@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
+from etloop.contract.base.units import number_spans
 from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where
 from etloop.dut_profiles.model.profile import DutKind, DutProfile, HashField, Scheduler, Trust
 
@@ -59,14 +60,7 @@ def dscps_of(profile: DutProfile, traffic_class: int) -> str:
     if profile.maps.trust.value is Trust.PCP:
         return f"class {traffic_class}"
     found = [dscp for dscp, to in enumerate(profile.maps.dscp_to_class.value or ()) if to == traffic_class]
-    ranges: list[list[int]] = []
-    for dscp in found:
-        if ranges and ranges[-1][1] == dscp - 1:
-            ranges[-1][1] = dscp
-        else:
-            ranges.append([dscp, dscp])
-    words = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
-    return f"class {traffic_class} (DSCP {', '.join(words)})"
+    return f"class {traffic_class} (DSCP {', '.join(number_spans(found))})"
 
 
 def _unmapped_class(profile: DutProfile) -> Iterator[Problem | NotStated]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -70,6 +71,12 @@ def test_options_are_told_without_what_carries_the_command_out(name: str) -> Non
     loaded = loaded_by(name, "--help")
     assert loaded & LIBRARIES == set()
     assert not any(module.startswith("etloop.cli.commands.") for module in loaded)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_carries_a_command_out_is_where_its_options_say(name: str) -> None:
+    module, function = importlib.import_module(f"etloop.cli.options.{name}").COMMAND.carried_out_by.split(":")
+    assert callable(getattr(importlib.import_module(f"etloop.cli.commands.{module}"), function))
 
 
 def test_a_trace_is_checked_without_readers_and_rooms_that_it_does_not_need(job: Path) -> None:
