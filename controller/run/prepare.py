@@ -19,11 +19,12 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
+from etloop.controller.plan.crossing import refuse_idle_device
 from etloop.controller.plan.job_set import JobSet
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.run.device_check import contradictions_of
-from etloop.controller.run.expectation import DescribedDevice, check_device
+from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.dut_profiles.device_topology import parse_modelled_topology, with_device
 from etloop.results.store.run_dir import INPUT_FILES
 from etloop.runtime.clock import wall_time_text
@@ -154,6 +155,7 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     with options.confine():
         scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
         plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id)
+    refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
     if device is not None:
         check_device(plan, device)
     texts = dict(zip(INPUT_FILES, (scenario_text, rig_text), strict=True))

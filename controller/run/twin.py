@@ -14,13 +14,13 @@ from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
 from etloop.controller.plan.plan import Plan
 from etloop.controller.run.expectation import (
     MOST_PACKETS,
-    DescribedDevice,
     at_device_rates,
     link_changes,
     packets_of_iteration,
 )
 from etloop.controller.run.pipeline import Executed, RunWatcher
 from etloop.controller.run.prepare import Prepared
+from etloop.controller.run.topology_check import DescribedDevice
 from etloop.controller.run.twin_counters import twin_counters_table
 from etloop.controller.run.twin_records import connection_rows, run_outcome
 from etloop.results.tables.switch_tables import lanes_table, samples_table
