@@ -18,13 +18,13 @@ from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.units import approximate_duration
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.run.expectation import expect_by_flows
+from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
     FinishedRun,
     PrepareOptions,
     RunInputs,
     RunOptions,
     prepare,
-    refuse_used_directory,
     run_plan,
 )
 from etloop.controller.run.prepare import Prepared

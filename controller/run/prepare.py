@@ -25,6 +25,7 @@ from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_s
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.topology_check import DescribedDevice, check_device
+from etloop.controller.run.verdict import refuse_mistaken_conditions
 from etloop.dut_profiles.device_topology import parse_modelled_topology, with_device
 from etloop.results.store.run_dir import INPUT_FILES
 from etloop.runtime.clock import wall_time_text
@@ -145,6 +146,7 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     assert scenario_read is not None
     assert rig_read is not None
     (scenario, scenario_text), (rig, rig_text) = scenario_read, rig_read
+    refuse_mistaken_conditions(scenario, rig)
     if options.strict and (problems := contradictions_of(scenario, rig)):
         raise ConfigError(*problems)
     with options.confine():

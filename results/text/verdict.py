@@ -37,4 +37,4 @@ def _check_lines(one: CheckOutcome) -> list[str]:
     if one.broken and one.checked > 1:
         lines += wrapped("", f"{one.broken} of {one.checked} rows break it")
     lines += [line for row in one.rows for line in wrapped("", f"- {row}")]
-    return [*lines, *wrapped("", f"why: {one.why}")]
+    return [*lines, *(wrapped("", f"why: {one.why}") if one.why else ())]
