@@ -28,7 +28,7 @@ from etloop.controller.run.pipeline import (
     run_plan,
 )
 from etloop.controller.run.prepare import Prepared
-from etloop.controller.run.twin import TWIN_ID, TwinExecution, described_device, twin_notes
+from etloop.controller.run.twin import TWIN_ID, TwinExecution, TwinHosts, described_device, twin_notes
 from etloop.results.expected.expected_figures import expected_figures
 from etloop.results.tables.switch_tables import totals
 from etloop.results.text.expected import expected_lines
@@ -64,8 +64,13 @@ def twin_command(parsed: argparse.Namespace) -> CommandResult:
         sample_interval_ns=interval_ns if parsed.out is not None else 0,
     )
     kept = RunOptions(parsed.out, expects=False, keeps_topology=True)
-    finished = run_plan(prepared, TwinExecution(settings), kept, StatusWatcher())
-    text = _as_json(prepared, finished) if parsed.json else _as_text(prepared, finished, parsed.out)
+    hosts = TwinHosts(parsed.hosts)
+    finished = run_plan(prepared, TwinExecution(settings, hosts), kept, StatusWatcher())
+    text = (
+        _as_json(prepared, finished, hosts)
+        if parsed.json
+        else _as_text(prepared, finished, hosts, parsed.out)
+    )
     return CommandResult(text, finished.summary.result.exit_code)
 
 
@@ -82,13 +87,13 @@ def _by_flows(prepared: Prepared, seed: int | None, limit_ns: int, *, as_json: b
     return CommandResult("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)
 
 
-def _as_text(prepared: Prepared, finished: FinishedRun, out_dir: Path | None) -> str:
+def _as_text(prepared: Prepared, finished: FinishedRun, hosts: TwinHosts, out_dir: Path | None) -> str:
     outcome = finished.executed.twin
     assert outcome is not None
     topology = described_device(prepared).topology
     where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
     spent = approximate_duration(outcome.end_ns - outcome.start_ns)
-    notes = "".join(f"note            {note}\n" for note in twin_notes(prepared, outcome))
+    notes = "".join(f"note            {note}\n" for note in twin_notes(prepared, outcome, hosts))
     return (
         render(finished.summary, where)
         + "\n"
@@ -99,7 +104,7 @@ def _as_text(prepared: Prepared, finished: FinishedRun, out_dir: Path | None) ->
     )
 
 
-def _as_json(prepared: Prepared, finished: FinishedRun) -> str:
+def _as_json(prepared: Prepared, finished: FinishedRun, hosts: TwinHosts) -> str:
     outcome = finished.executed.twin
     assert outcome is not None
     return to_json(
@@ -113,7 +118,7 @@ def _as_json(prepared: Prepared, finished: FinishedRun) -> str:
                 "bad_packets": outcome.bad_packets,
                 "switches": totals(outcome.switch_ports),
                 "devices": device_values(described_device(prepared).topology),
-                "notes": twin_notes(prepared, outcome),
+                "notes": twin_notes(prepared, outcome, hosts),
             },
         }
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.run import PlanTables
 
@@ -32,12 +34,29 @@ def refuse_used_directory(out_dir: Path) -> None:
         )
 
 
-def claim_directory(out_dir: Path, tables: PlanTables) -> None:
-    """Make `out_dir`, write into it and look at the room that is left there.
+@contextlib.contextmanager
+def claimed_directory(out_dir: Path | None, tables: PlanTables) -> Iterator[None]:
+    """Make `out_dir` (None: nothing is kept), write into it and look at the room that is left there.
+
+    What is refused in the block with an `InputError` leaves no directory behind that was made for it.
 
     Raises `ConfigError` where the results of the plan would not get in.
     """
-    needed_bytes = PAGES_BYTES + OP_BYTES * len(tables.ops.rank) * tables.iterations
+    if out_dir is None:
+        yield
+        return
+    is_new = not out_dir.exists()
+    try:
+        _try_out(out_dir, PAGES_BYTES + OP_BYTES * len(tables.ops.rank) * tables.iterations)
+        yield
+    except InputError:
+        if is_new:
+            with contextlib.suppress(OSError):
+                out_dir.rmdir()
+        raise
+
+
+def _try_out(out_dir: Path, needed_bytes: int) -> None:
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=out_dir, prefix=".etloop-") as probe:

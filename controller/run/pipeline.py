@@ -18,7 +18,7 @@ from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunEnd, RunOutcome
 from etloop.controller.run.device_counters import device_basis
 from etloop.controller.run.expectation import Expectation, expect, iterations_reached
-from etloop.controller.run.out_directory import claim_directory
+from etloop.controller.run.out_directory import claimed_directory
 from etloop.controller.run.prepare import InputFile, Prepared, PrepareOptions, RunInputs, new_run_id, prepare
 from etloop.controller.run.verdict import basis_of, conditions_of_run
 from etloop.controller.session.actions import RunProgress
@@ -146,11 +146,10 @@ def run_plan(
         InputError: rig, device, lab or directory cannot be used; nothing was sent.
         RunNotWritten: the results cannot be kept.
     """
-    if options.out_dir is not None:
-        claim_directory(options.out_dir, prepared.plan.tables)
     conditions = conditions_of_run(prepared.scenario, prepared.rig, watcher.report, in_twin=execution.is_twin)
-    watcher.enter(Step.EXECUTE)
-    executed = execution.execute(prepared, options.lab or prepared.rig.lab, watcher)
+    with claimed_directory(options.out_dir, prepared.plan.tables):
+        watcher.enter(Step.EXECUTE)
+        executed = execution.execute(prepared, options.lab or prepared.rig.lab, watcher)
     outcome, plan = executed.outcome, prepared.plan
     measurement = measure(outcome, plan.tables, executed.connection_rows)
     stopped_in = Step.EXECUTE if outcome.state is RunEnd.STOPPED else None
