@@ -127,6 +127,9 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
 
     Raises `ConfigError` for an endpoint or keys that cannot be used.
     """
+    if "://" not in settings.controller:
+        remedy = "write the controller's address as tcp://HOST:PORT"
+        raise ConfigError(Problem(settings.controller, "is not an endpoint: it says no transport", remedy))
     if not is_loopback(settings.controller) and settings.curve is None and not settings.insecure:
         remedy = "give --controller-key and --key, or --insecure if everybody on this network may command this host"
         what = "is on another machine, and neither keys are given nor is the connection declared insecure"
