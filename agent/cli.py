@@ -20,7 +20,7 @@ from etloop.agent.host_facts import host_facts
 from etloop.agent.presence import PresenceSettings, add_presence, presence_published, presence_settings
 from etloop.agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
-from etloop.contract.base.units import QuantityError, parse_bytes, parse_name
+from etloop.contract.base.units import QuantityError, parse_at, parse_bytes, parse_name
 from etloop.runtime.curve_keys import make_key_pairs
 from etloop.runtime.garbage_collection import freeze_startup_objects
 from etloop.traffic.capture import CaptureTarget
@@ -123,10 +123,7 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
         raise ConfigError(
             Problem("--controller-key, --key", "one key without the other encrypts nothing", remedy)
         )
-    try:
-        parse_name(options.name)
-    except QuantityError as error:
-        raise ConfigError(Problem("--name", error.what, error.remedy)) from None
+    parse_at("--name", parse_name, options.name)
     curve = CurveClient(options.controller_key, options.key) if options.key is not None else None
     settings = AgentSettings(
         options.controller, options.name, options.once, curve, options.insecure, options.allow_plugins

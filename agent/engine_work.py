@@ -15,10 +15,11 @@ from enum import Enum, auto
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from etloop.agent.engine_protocol import Engine, EnginePhase, phase_of
+from etloop.agent.engine_protocol import Engine
 from etloop.agent.lifecycle_actions import HandedOver
 from etloop.contract.base.errors import InputError, Problem
-from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
+from etloop.contract.model.engine import EnginePhase
+from etloop.contract.model.records import OP_RECORD
 from etloop.contract.protocol.machine import advance
 from etloop.contract.protocol.messages import EngineEnd
 from etloop.runtime.garbage_collection import collect_cycles
@@ -218,13 +219,7 @@ def _close_opened(opening: Future[Engine]) -> None:
         opening.result().close()
 
 
-def _without_records(end: EngineEnd, failure: str) -> HandedOver:
-    return HandedOver(
-        end, failure, np.empty(0, OP_RECORD), np.empty(0, FLOW_RECORD), np.empty(0, PORT_RECORD)
-    )
-
-
-_NOTHING_MEASURED: Final = _without_records(EngineEnd.NEVER_STARTED, "")
+_NOTHING_MEASURED: Final = HandedOver(EngineEnd.NEVER_STARTED, "")
 
 
 def _hand_over(engine: Engine, started: bool) -> HandedOver:
@@ -233,12 +228,12 @@ def _hand_over(engine: Engine, started: bool) -> HandedOver:
         if not started:
             return _NOTHING_MEASURED
         status = engine.status()
-        end = _ENDS.get(phase_of(status), EngineEnd.STOPPED)
+        end = _ENDS.get(status.phase, EngineEnd.STOPPED)
         engine.stop()
         records, counters = engine.take_records(), (engine.flows(), engine.ports(), engine.rates())
         return HandedOver(end, status.failure, records, *counters, engine.streams())
     except ENGINE_ERRORS as error:
         _log.exception("the engine failed while handing over")
-        return _without_records(EngineEnd.FAILED, str(engine_problem(error)))
+        return HandedOver(EngineEnd.FAILED, str(engine_problem(error)))
     finally:
         engine.close()

@@ -6,10 +6,9 @@ import os
 import platform
 import resource
 from importlib import metadata
-from pathlib import Path
 from typing import Final
 
-from etloop.agent.host_reading import number_of, read_capabilities
+from etloop.agent.host_reading import read_capabilities
 from etloop.agent.preflight import HostFacts
 from etloop.contract.protocol.messages import PROTOCOL_VERSION
 from etloop.traffic.threads.loop_threads import REALTIME_PRIORITY
@@ -35,22 +34,10 @@ def versions() -> dict[str, str]:
 
 def host_facts() -> HostFacts:
     """Reads the facts of this host."""
-    found = read_capabilities()
     return HostFacts(
-        cores=found.cores,
-        rmem_max_bytes=found.receive_buffer_bytes or None,
-        wmem_max_bytes=number_of(Path("/proc/sys/net/core/wmem_max")),
+        read_capabilities(),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         locked_bytes=resource.getrlimit(resource.RLIMIT_MEMLOCK)[1],
-        udp_segmentation=found.udp_segmentation,
-        udp_coalescing=found.udp_coalescing,
-        clock_source=found.clock_source or None,
-        interfaces=tuple(each for each in found.interfaces if each.name != "lo"),
-        roce_devices=found.roce_devices,
-        governor=found.governor or None,
-        ptp_clocks=found.ptp_clocks,
-        privileges=found.privileges,
-        backends=found.backends,
         realtime=_may_be_realtime(),
     )
 

@@ -71,29 +71,29 @@ def read_capabilities(root: Path = Path("/")) -> Capabilities:
         complete=complete and known_everywhere,
         backends=_backends(root, privileges, devices),
         roce_devices=devices,
-        clock_source=text_of(root / "sys/devices/system/clocksource/clocksource0/current_clocksource") or "",
+        clock_source=_text_of(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
         ptp_clocks=tuple(_ptp_clocks(root / "sys/class/ptp")),
-        governor=text_of(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "",
+        governor=_text_of(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         privileges=privileges,
-        receive_buffer_bytes=number_of(root / "proc/sys/net/core/rmem_max") or 0,
+        receive_buffer_bytes=_number_of(root / "proc/sys/net/core/rmem_max"),
         open_files=max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         udp_segmentation=_has_udp_option(_UDP_SEGMENT, 1024),
         udp_coalescing=_has_udp_option(_UDP_GRO, 1),
     )
 
 
-def text_of(path: Path) -> str | None:
-    """The line of a small file; None if there is none that can be read."""
+def _text_of(path: Path, most_chars: int | None = 256) -> str:
+    """What a file holds, without the white space around it; "" if there is none that can be read."""
     try:
-        return path.read_text(encoding="ascii")[:256].strip()
+        return path.read_text(encoding="ascii")[:most_chars].strip()
     except (OSError, ValueError):
-        return None
+        return ""
 
 
-def number_of(path: Path) -> int | None:
-    """The number in a small file; None if there is none."""
-    text = text_of(path)
-    return int(text) if text is not None and text.removeprefix("-").isdecimal() else None
+def _number_of(path: Path) -> int:
+    """The number in a file; 0 if there is none."""
+    text = _text_of(path)
+    return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
 # ---- interfaces
@@ -111,10 +111,10 @@ def _interfaces(root: Path, addresses: Mapping[str, list[str]]) -> tuple[Interfa
 
 def _interface(root: Path, name: str, addresses: list[str]) -> Interface:
     path = root / "sys/class/net" / name
-    speed_mbps = number_of(path / "speed") or 0  # Raises EINVAL where there is no link.
-    flags = text_of(path / "flags") or ""
+    speed_mbps = _number_of(path / "speed")  # Raises EINVAL where there is no link.
+    flags = _text_of(path / "flags")
     up = re.fullmatch(r"0x[0-9a-f]{1,8}", flags) is not None and bool(int(flags, 16) & 1)
-    mtu_bytes = number_of(path / "mtu") or 0
+    mtu_bytes = _number_of(path / "mtu")
     if root == Path("/"):
         mtu_bytes = _ioctl(_SIOCGIFMTU, name)
         up = bool(_ioctl(_SIOCGIFFLAGS, name) & 1)
@@ -160,7 +160,7 @@ def _addresses(root: Path) -> dict[str, list[str]]:
     if root == Path("/"):
         for name, address in _ipv4_addresses():
             found.setdefault(name, []).append(address)
-    for line in (_long_text(root / "proc/net/if_inet6") or "").splitlines():
+    for line in _text_of(root / "proc/net/if_inet6", None).splitlines():
         words = line.split()
         if len(words) == 6 and re.fullmatch(r"[0-9a-f]{32}", words[0]):
             found.setdefault(words[5], []).append(str(ipaddress.IPv6Address(bytes.fromhex(words[0]))))
@@ -186,20 +186,13 @@ def _local_networks(root: Path) -> Iterator[str]:
     """Blocks that are local as a whole: routes of type local that are wider than an address."""
     network = ""
     seen = set()
-    for line in (_long_text(root / "proc/net/fib_trie") or "").splitlines():
+    for line in _text_of(root / "proc/net/fib_trie", None).splitlines():
         if match := re.fullmatch(r"\s*\|-- ([0-9.]{7,15})", line):
             network = match[1]
         elif (match := re.fullmatch(r"\s*/(\d{1,2}) host LOCAL", line)) and int(match[1]) < 32:
             with suppress(ValueError):
                 seen.add(str(ipaddress.IPv4Network(f"{network}/{match[1]}")))
     yield from sorted(seen)[:MOST_INTERFACES]
-
-
-def _long_text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="ascii")
-    except (OSError, ValueError):
-        return None
 
 
 # ---- devices
@@ -209,9 +202,9 @@ def _roce_devices(directory: Path) -> Iterator[RoceDevice]:
     """RDMA devices with an address of RoCE version 2; those whose RoCE is switched off have none."""
     for device in _entries(directory):
         for port in _entries(device / "ports"):
-            if not any(text_of(path) == "RoCE v2" for path in _files(port / "gid_attrs/types")):
+            if not any(_text_of(path) == "RoCE v2" for path in _files(port / "gid_attrs/types")):
                 continue
-            netdevs = (text_of(path) for path in _files(port / "gid_attrs/ndevs"))
+            netdevs = (_text_of(path) for path in _files(port / "gid_attrs/ndevs"))
             bus = ""
             with suppress(OSError):
                 bus = (device / "device").resolve(strict=True).name
@@ -230,12 +223,12 @@ def _files(directory: Path) -> list[Path]:
 
 def _ptp_clocks(directory: Path) -> Iterator[str]:
     for path in _files(directory)[:64]:
-        yield f"{path.name} {text_of(path / 'clock_name') or ''}".rstrip()
+        yield f"{path.name} {_text_of(path / 'clock_name')}".rstrip()
 
 
 def _privileges(root: Path) -> tuple[str, ...]:
     match = re.search(
-        r"^CapEff:\s*([0-9a-f]{1,16})$", _long_text(root / "proc/self/status") or "", re.MULTILINE
+        r"^CapEff:\s*([0-9a-f]{1,16})$", _text_of(root / "proc/self/status", None), re.MULTILINE
     )
     held = int(match[1], 16) if match else 0
     return tuple(name for bit, name in _PRIVILEGES.items() if held >> bit & 1)
@@ -245,9 +238,9 @@ def _backends(root: Path, privileges: tuple[str, ...], devices: tuple[RoceDevice
     """What docs/ports.md says that ports of each kind need; whether a driver can do its part shows when a port opens."""
     frames = "CAP_NET_RAW" in privileges
     programs = "CAP_NET_ADMIN" in privileges and not {"CAP_BPF", "CAP_SYS_ADMIN"}.isdisjoint(privileges)
-    release = re.match(r"(\d{1,4})\.(\d{1,4})", text_of(root / "proc/sys/kernel/osrelease") or "")
+    release = re.match(r"(\d{1,4})\.(\d{1,4})", _text_of(root / "proc/sys/kernel/osrelease"))
     joins_chunks = release is not None and (int(release[1]), int(release[2])) >= XDP_SINCE
-    has_sockets = re.search(r"^XDP ", _long_text(root / "proc/net/protocols") or "", re.MULTILINE) is not None
+    has_sockets = re.search(r"^XDP ", _text_of(root / "proc/net/protocols", None), re.MULTILINE) is not None
     xdp = frames and programs and joins_chunks and has_sockets
     has_library = any(next(root.glob(pattern), None) for pattern in _VERBS_LIBRARIES)
     found = {"udp": True, "packet": frames, "xdp": xdp, "verbs": bool(devices) and has_library}

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from etloop.agent.engine_protocol import EnginePhase, EngineStatus, ProbeOutcome, phase_of
 from etloop.agent.lifecycle_actions import (
     Action,
     CloseEngine,
@@ -29,11 +28,13 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.protocol.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
 from etloop.contract.protocol.message_set import VersionMismatch
 from etloop.contract.protocol.messages import (
     MAX_BATCH_BYTES,
     REPORT_NS,
+    AgentMessage,
     Arm,
     Armed,
     Assign,
@@ -124,7 +125,7 @@ class AgentLife:
         """What this agent says of itself has changed; an idle one says so at once, others when they join again."""
         self._hello = hello
         if self.state is AgentState.IDLE:
-            self._do(SendMessage(hello))
+            self._send(hello)
         return self._taken()
 
     def on_hello_unsent(self) -> None:
@@ -139,7 +140,7 @@ class AgentLife:
         except IllegalTransition as error:
             self._do(Log(f"refused an order: {error}"))
             if self.in_run:
-                self._do(SendMessage(Faulted(self._assignment.run_id, str(error))))
+                self._send(Faulted(self._assignment.run_id, str(error)))
         return self._taken()
 
     def on_malformed(self, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
@@ -165,14 +166,14 @@ class AgentLife:
         in_run = self.in_run
         self._do(Log(f"{reason} while {self.state.name}"))
         if self.state is not AgentState.JOINING:
-            self._do(SendMessage(Bye(reason)))
+            self._send(Bye(reason))
         self._leave(ExitCode.RUN_ERROR if in_run else ExitCode.PASS)
         return self._taken()
 
     def _on_order(self, message: ControllerMessage, now_ns: int) -> None:
         match message:
             case Ping(sequence, controller_ns):
-                self._do(SendMessage(Pong(sequence, controller_ns, now_ns, now_ns)))
+                self._send(Pong(sequence, controller_ns, now_ns, now_ns))
             case Welcome():
                 # A run that a rack leases this agent to welcomes it once more, and may be more patient.
                 self._lost_after_ns = message.lost_after_ns
@@ -187,7 +188,7 @@ class AgentLife:
             case Dismissed():
                 how = f"aborted: {message.reason}" if message.aborted else "done"
                 code = ExitCode.RUN_ERROR if message.aborted else ExitCode.PASS
-                self._do(SendMessage(Bye("dismissed")))
+                self._send(Bye("dismissed"))
                 self._part(f"run {message.run_id} {how}", code, now_ns, linger=True)
             case Assign(assignment):
                 self._on_assign(assignment)
@@ -211,7 +212,7 @@ class AgentLife:
                 self._do(StartProbe(peers))
             case Arm(run_id):
                 self._advance(AgentEvent.ARM_ORDERED)
-                self._do(SendMessage(Armed(run_id)))
+                self._send(Armed(run_id))
             case Start(run_id, start_ns):
                 self._advance(AgentEvent.START_ORDERED)
                 self._do(StartEngine(start_ns), SendMessage(Started(run_id, start_ns - now_ns)))
@@ -237,7 +238,7 @@ class AgentLife:
             self._advance(AgentEvent.OPENED)
             self._do(*(Log(text) for text in degraded))
             less, has = (tuple(clipped(text) for text in texts) for texts in (degraded, capabilities))
-            self._do(SendMessage(Loaded(self._assignment.run_id, less, ends, has)))
+            self._send(Loaded(self._assignment.run_id, less, ends, has))
         elif self.state is AgentState.COLLECTING:
             self._do(HandOver())
         else:
@@ -252,9 +253,7 @@ class AgentLife:
             reported = (
                 Problem(clipped(each.where), clipped(each.what), clipped(each.remedy)) for each in problems
             )
-            self._do(
-                SendMessage(LoadFailed(self._assignment.run_id, tuple(reported)[:_MAX_REPORTED_FAILURES]))
-            )
+            self._send(LoadFailed(self._assignment.run_id, tuple(reported)[:_MAX_REPORTED_FAILURES]))
         elif self.state is AgentState.COLLECTING:
             self._do(HandOver())
         return self._taken()
@@ -268,21 +267,20 @@ class AgentLife:
         slowest = max((each.round_trip_ns for each in outcomes if each.ok), default=0)
         self._advance(AgentEvent.FAULT if failed else AgentEvent.PROBED)
         self._do(Log(f"{len(outcomes) - len(failed)} of {len(outcomes)} queue pairs answered their probe"))
-        self._do(SendMessage(Probed(self._assignment.run_id, len(outcomes), len(failed), failures, slowest)))
+        self._send(Probed(self._assignment.run_id, len(outcomes), len(failed), failures, slowest))
         return self._taken()
 
     def on_status(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> tuple[Action, ...]:
         """How the engine stands, and the ops completed until then since the last call."""
         if self.state not in _WITH_ENGINE:
             return self._taken()
-        phase = phase_of(status)
         if self.state in (AgentState.RUNNING, AgentState.FINISHED):
             self._report(status, ops, now_ns)
-        if phase is EnginePhase.FAILED:
+        if status.phase is EnginePhase.FAILED:
             self._advance(AgentEvent.FAULT)
             self._do(Log(f"engine failed: {status.failure}"))
-            self._do(SendMessage(Faulted(self._assignment.run_id, clipped(status.failure))))
-        elif phase is EnginePhase.DONE and self.state is AgentState.RUNNING:
+            self._send(Faulted(self._assignment.run_id, clipped(status.failure)))
+        elif status.phase is EnginePhase.DONE and self.state is AgentState.RUNNING:
             self._advance(AgentEvent.COMPLETED)
             self._do(Log("all operations complete"))
         return self._taken()
@@ -292,7 +290,7 @@ class AgentLife:
         self._do(Log(f"engine error: {what}"))
         if self.state in _WITH_ENGINE:
             self._advance(AgentEvent.FAULT)
-            self._do(SendMessage(Faulted(self._assignment.run_id, clipped(f"engine error: {what}"))))
+            self._send(Faulted(self._assignment.run_id, clipped(f"engine error: {what}")))
         return self._taken()
 
     def on_waits(self, waits: NDArray[np.void]) -> tuple[Action, ...]:
@@ -301,7 +299,7 @@ class AgentLife:
             batches = list(_batches(waits))
             for number, batch in enumerate(batches, 1):
                 last = number == len(batches)
-                self._do(SendMessage(Waits(self._assignment.run_id, self._wait_query, last, batch)))
+                self._send(Waits(self._assignment.run_id, self._wait_query, last, batch))
         return self._taken()
 
     def on_handed_over(self, left: HandedOver) -> tuple[Action, ...]:
@@ -312,21 +310,19 @@ class AgentLife:
         for batch in _batches(left.ops):
             if len(batch):
                 self._ops_sent += len(batch)
-                self._do(SendMessage(Report(run_id, self._last, left.end is EngineEnd.DONE, batch)))
+                self._send(Report(run_id, self._last, left.end is EngineEnd.DONE, batch))
         self._do(*(SendMessage(Flows(run_id, batch)) for batch in _batches(left.flows) if len(batch)))
         self._do(*(SendMessage(Rates(run_id, batch)) for batch in _batches(left.rates) if len(batch)))
-        self._do(
-            SendMessage(
-                Finished(
-                    run_id,
-                    left.end,
-                    clipped(left.failure),
-                    self._ops_sent,
-                    len(left.flows),
-                    left.ports,
-                    len(left.rates),
-                    left.streams,
-                )
+        self._send(
+            Finished(
+                run_id,
+                left.end,
+                clipped(left.failure),
+                self._ops_sent,
+                len(left.flows),
+                left.ports,
+                len(left.rates),
+                left.streams,
             )
         )
         self._advance(AgentEvent.HANDED_OVER)
@@ -341,17 +337,17 @@ class AgentLife:
             status.ops_done, status.ops_total, status.wire_tx_bytes, status.wire_rx_bytes, quiet_ns
         )
         self._last = progress
-        completed = phase_of(status) is EnginePhase.DONE
+        completed = status.phase is EnginePhase.DONE
         batches = list(_batches(ops))
         for number, batch in enumerate(batches, 1):
             self._ops_sent += len(batch)
             last = number == len(batches)
-            self._do(SendMessage(Report(self._assignment.run_id, progress, completed and last, batch)))
+            self._send(Report(self._assignment.run_id, progress, completed and last, batch))
 
     def _keep_asking(self, now_ns: int) -> None:
         if now_ns >= self._next_hello_ns:
             self._next_hello_ns = now_ns + _HELLO_NS
-            self._do(SendMessage(self._hello))
+            self._send(self._hello)
         if now_ns >= self._next_reminder_ns:
             self._next_reminder_ns = now_ns + _REMIND_NS
             self._do(
@@ -391,6 +387,9 @@ class AgentLife:
 
     def _do(self, *actions: Action) -> None:
         self._actions += actions
+
+    def _send(self, message: AgentMessage) -> None:
+        self._actions.append(SendMessage(message))
 
     def _taken(self) -> tuple[Action, ...]:
         taken, self._actions = tuple(self._actions), []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from etloop.contract.base.errors import ExitCode
 from etloop.contract.model.assignment import Assignment
-from etloop.contract.model.records import CC_RECORD, StreamCount
+from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, StreamCount
 from etloop.contract.protocol.messages import AgentMessage, EngineEnd, QueuePairEnd
 from numpy.typing import NDArray
 
@@ -98,8 +98,8 @@ class HandedOver:
 
     end: EngineEnd
     failure: str
-    ops: NDArray[np.void]
-    flows: NDArray[np.void]
-    ports: NDArray[np.void]
+    ops: NDArray[np.void] = field(default_factory=lambda: np.empty(0, OP_RECORD))
+    flows: NDArray[np.void] = field(default_factory=lambda: np.empty(0, FLOW_RECORD))
+    ports: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PORT_RECORD))
     rates: NDArray[np.void] = field(default_factory=lambda: np.empty(0, CC_RECORD))
     streams: tuple[StreamCount, ...] = ()

@@ -1,4 +1,4 @@
-"""Judges whether a host is fit to run an agent, and says how to fix what is not. Reading the host is files.py's part."""
+"""Judges whether a host is fit to run an agent, and says how to fix what is not. Reading the host is host_facts.py's part."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import Severity
-from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES, Interface, RoceDevice
+from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES, Capabilities, Interface, RoceDevice
 
 WANTED_RECEIVE_BUFFER_BYTES: Final = 64 << 20
 """What the engine asks for per address: 6 ms at 100 Gbit/s, the time a busy host may keep a thread from a core."""
@@ -30,26 +30,13 @@ _STEADY_CLOCKS: Final = ("tsc", "arch_sys_counter", "kvm-clock")
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What preflight judges. Absent values are those the system does not tell."""
+    """What preflight judges: what controllers are told of the host, and what concerns nobody but its owner."""
 
-    cores: int
-    rmem_max_bytes: int | None
-    wmem_max_bytes: int | None
+    host: Capabilities
     open_files: int
-    """RLIMIT_NOFILE's hard limit: what a process may raise itself to."""
+    """RLIMIT_NOFILE's hard limit: what a process may raise itself to; -1: no limit."""
     locked_bytes: int
     """RLIMIT_MEMLOCK's; -1: no limit."""
-    udp_segmentation: bool
-    udp_coalescing: bool
-    clock_source: str | None
-    interfaces: tuple[Interface, ...]
-    """All but the loopback."""
-    roce_devices: tuple[RoceDevice, ...]
-    governor: str | None
-    ptp_clocks: tuple[str, ...]
-    privileges: tuple[str, ...]
-    backends: tuple[str, ...]
-    """Of ports, as in the rig file."""
     realtime: bool
     """Whether threads may be real-time."""
 
@@ -67,29 +54,30 @@ class Check:
 
 def check_host(facts: HostFacts) -> tuple[Check, ...]:
     """All checks, good ones included."""
+    host = facts.host
     return (
         _check(
             "cores",
-            str(facts.cores),
-            facts.cores >= WANTED_CORES,
+            str(host.cores),
+            host.cores >= WANTED_CORES,
             "give the agent two cores or more; with one the engine blocks instead of spinning",
         ),
         _check(
             "receive buffer limit",
-            _bytes_text(facts.rmem_max_bytes),
-            (facts.rmem_max_bytes or 0) >= WANTED_RECEIVE_BUFFER_BYTES or "CAP_NET_ADMIN" in facts.privileges,
+            f"{host.receive_buffer_bytes} bytes" if host.receive_buffer_bytes else "unknown",
+            host.receive_buffer_bytes >= WANTED_RECEIVE_BUFFER_BYTES or "CAP_NET_ADMIN" in host.privileges,
             f"sysctl -w net.core.rmem_max={WANTED_RECEIVE_BUFFER_BYTES}, or give the agent CAP_NET_ADMIN",
         ),
         _check(
             "UDP segmentation offload (GSO)",
-            "available" if facts.udp_segmentation else "missing",
-            facts.udp_segmentation,
+            "available" if host.udp_segmentation else "missing",
+            host.udp_segmentation,
             "use Linux 4.18 or newer; without it every packet is a system call's work",
         ),
         _check(
             "UDP receive offload (GRO)",
-            "available" if facts.udp_coalescing else "missing",
-            facts.udp_coalescing,
+            "available" if host.udp_coalescing else "missing",
+            host.udp_coalescing,
             "use Linux 5.0 or newer; without it every packet is received alone",
         ),
         _check(
@@ -100,23 +88,50 @@ def check_host(facts: HostFacts) -> tuple[Check, ...]:
         ),
         _check(
             "clock source",
-            facts.clock_source or "unknown",
-            facts.clock_source in _STEADY_CLOCKS,
+            host.clock_source or "unknown",
+            host.clock_source in _STEADY_CLOCKS,
             "boot with a steady TSC; other clock sources cost a microsecond a reading",
         ),
         _check(
             "frequency governor",
-            facts.governor or "none",
-            facts.governor in (None, "performance"),
+            host.governor or "none",
+            host.governor in ("", "performance"),
             "cpupower frequency-set -g performance; a core that slows down while it waits is late when packets come",
         ),
-        *map(_mtu_check, (each for each in facts.interfaces if each.up and each.addresses)),
-        *map(_steering_check, facts.roce_devices),
-        *(_backend_check(name, needs, facts.backends) for name, needs in _BACKENDS.items()),
-        *(_locked_check(facts) if "verbs" in facts.backends else ()),
-        _realtime_check(allowed=facts.realtime),
-        _ptp_check(facts.ptp_clocks),
-        _privileges_check(facts.privileges),
+        *(_mtu_check(each) for each in host.interfaces if each.up and each.addresses and each.name != "lo"),
+        *map(_steering_check, host.roce_devices),
+        *_offers(facts),
+    )
+
+
+def _offers(facts: HostFacts) -> tuple[Check, ...]:
+    """What not every host needs."""
+    host, privileges = facts.host, ", ".join(facts.host.privileges)
+    return (
+        *(
+            _offer(f"{name} ports", "available" if name in host.backends else "", "not here", needs)
+            for name, needs in _BACKENDS.items()
+        ),
+        *([_locked_check(facts)] if "verbs" in host.backends else ()),
+        _offer(
+            "real-time threads",
+            "permitted (etloop-agent run --realtime)" if facts.realtime else "",
+            "not permitted",
+            "for even pacing beside other work: CAP_SYS_NICE or LimitRTPRIO=10 in the agent's unit, without RestrictRealtime= "
+            "(ulimit -r 10; in control groups of version 1 also cpu.rt_runtime_us)",
+        ),
+        _offer(
+            "PTP clocks",
+            ", ".join(host.ptp_clocks),
+            "none",
+            "not needed: clocks are compared over the control connection, to about half its round trip",
+        ),
+        _offer(
+            "privileges",
+            privileges if "CAP_NET_RAW" in host.privileges else "",
+            privileges or "none",
+            "not needed for UDP ports; for raw packets: AmbientCapabilities=CAP_NET_RAW in the agent's systemd unit",
+        ),
     )
 
 
@@ -149,42 +164,12 @@ def steering_remedy(device: RoceDevice) -> str:
     return f"rdma link delete {device.name}, or give the port another udp_port in the rig"
 
 
-def _backend_check(name: str, needs: str, backends: tuple[str, ...]) -> Check:
-    if name in backends:
-        return Check(f"{name} ports", "available", Severity.OK, "")
-    return Check(f"{name} ports", "not here", Severity.INFO, needs)
-
-
-def _locked_check(facts: HostFacts) -> tuple[Check, ...]:
-    enough = not 0 <= facts.locked_bytes < WANTED_LOCKED_BYTES or "CAP_IPC_LOCK" in facts.privileges
-    found = _bytes_text(facts.locked_bytes) if facts.locked_bytes >= 0 else "none"
+def _locked_check(facts: HostFacts) -> Check:
+    enough = not 0 <= facts.locked_bytes < WANTED_LOCKED_BYTES or "CAP_IPC_LOCK" in facts.host.privileges
+    found = f"{facts.locked_bytes} bytes" if facts.locked_bytes >= 0 else "none"
     limit = f"ulimit -l {WANTED_LOCKED_BYTES >> 10} (systemd: LimitMEMLOCK=)"
     remedy = f"{limit}, or give the agent CAP_IPC_LOCK: messages of a card lie in locked memory"
-    return (_check("locked memory limit", found, enough, remedy),)
-
-
-def _realtime_check(*, allowed: bool) -> Check:
-    if allowed:
-        return Check("real-time threads", "permitted (etloop-agent run --realtime)", Severity.OK, "")
-    remedy = (
-        "for even pacing beside other work: CAP_SYS_NICE or LimitRTPRIO=10 in the agent's unit, without RestrictRealtime= "
-        "(ulimit -r 10; in control groups of version 1 also cpu.rt_runtime_us)"
-    )
-    return Check("real-time threads", "not permitted", Severity.INFO, remedy)
-
-
-def _ptp_check(clocks: tuple[str, ...]) -> Check:
-    if clocks:
-        return Check("PTP clocks", ", ".join(clocks), Severity.OK, "")
-    remedy = "not needed: clocks are compared over the control connection, to about half its round trip"
-    return Check("PTP clocks", "none", Severity.INFO, remedy)
-
-
-def _privileges_check(privileges: tuple[str, ...]) -> Check:
-    if "CAP_NET_RAW" in privileges:
-        return Check("privileges", ", ".join(privileges), Severity.OK, "")
-    remedy = "not needed for UDP ports; for raw packets: AmbientCapabilities=CAP_NET_RAW in the agent's systemd unit"
-    return Check("privileges", ", ".join(privileges) or "none", Severity.INFO, remedy)
+    return _check("locked memory limit", found, enough, remedy)
 
 
 def text(checks: tuple[Check, ...]) -> str:
@@ -202,5 +187,6 @@ def _check(what: str, found: str, good: bool, remedy: str) -> Check:
     return Check(what, found, Severity.OK if good else Severity.WARNING, "" if good else remedy)
 
 
-def _bytes_text(count: int | None) -> str:
-    return "unknown" if count is None else f"{count} bytes"
+def _offer(what: str, found: str, absent: str, remedy: str) -> Check:
+    """`found` is "" where it is not there."""
+    return Check(what, found, Severity.OK, "") if found else Check(what, absent, Severity.INFO, remedy)

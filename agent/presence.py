@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import aiomqtt
-from etloop.contract.base.errors import ConfigError, Problem
-from etloop.contract.base.units import QuantityError, parse_name
+from etloop.contract.base.errors import ConfigError, Mistakes, Problem
+from etloop.contract.base.units import parse_at, parse_name
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic
-from etloop.runtime.broker_connection import broker_connection, tls_context
-from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
+from etloop.runtime.broker_connection import MqttVersion, broker_connection, broker_settings
+from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.clock import wall_time_text
-from etloop.runtime.mqtt_version import MqttVersion
 from etloop.runtime.task_shutdown import end, is_ending
 from etloop.runtime.version import installed_version
 
@@ -65,40 +64,24 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
     """What the arguments say; None if no broker is to be told. Raises `ConfigError` with all mistakes."""
     if options.mqtt is None:
         return None
-    problems: list[Problem] = []
-    host, port = "", None
-    try:
-        host, port = parse_broker_address(options.mqtt)
-    except QuantityError as error:
-        problems.append(Problem("--mqtt", error.what, error.remedy))
-    try:
-        parse_name(options.rack)
-    except QuantityError as error:
-        problems.append(Problem("--rack", error.what, error.remedy))
-    password = ""
-    if options.mqtt_password_file is not None:
-        try:
-            password = options.mqtt_password_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            what = f"{options.mqtt_password_file} cannot be read: {error}"
-            problems.append(Problem("--mqtt-password-file", what, "check the name and that it may be read"))
-    if options.mqtt_ca is not None and not options.mqtt_ca.is_file():
-        problems.append(
-            Problem("--mqtt-ca", f"{options.mqtt_ca} is no file", "name the authority's certificate")
+    found = Mistakes()
+    broker = found.of(
+        lambda: broker_settings(
+            options.mqtt,
+            username=options.mqtt_username,
+            password_file=options.mqtt_password_file,
+            ca=options.mqtt_ca,
+            where="--mqtt",
         )
-    if host and options.mqtt_ca is None and not options.insecure and not is_loopback(f"tcp://{host}:1"):
-        what = f"what is told to {host} crosses the network unencrypted, the password included"
-        problems.append(Problem("--mqtt", what, "give --mqtt-ca FILE, or --insecure in a closed lab"))
-    if problems:
-        raise ConfigError(*problems)
-    broker = BrokerSettings(
-        host=host,
-        port=port or default_port(encrypted=options.mqtt_ca is not None),
-        username=options.mqtt_username,
-        password=password,
-        ca_file=options.mqtt_ca,
     )
-    tls_context(broker)  # The file may change later; one that cannot be used now is told now.
+    found.of(lambda: parse_at("--rack", parse_name, options.rack))
+    encrypted = options.mqtt_ca is not None
+    if broker and not encrypted and not options.insecure and not is_loopback(f"tcp://{broker.host}:1"):
+        what = f"what is told to {broker.host} crosses the network unencrypted, the password included"
+        remedy = "give --mqtt-ca FILE, or --insecure in a closed lab"
+        found.problems.append(Problem("--mqtt", what, remedy))
+    found.refuse(ConfigError)
+    assert broker is not None
     return PresenceSettings(broker, options.rack)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from etloop.bench.one_operation import plan_one_operation
+from etloop.bench.processes import BAR_MISSED
 from etloop.traffic.collectives.algorithms.deepep import TOKEN
 from etloop.traffic.collectives.algorithms.halving_doubling import Folding
 from etloop.traffic.collectives.core.hosts import hosts_of, tree_place
@@ -342,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 flush=True,
             )
     print(f"greatest difference {100 * worst:.2f} %")
-    return 30 if parsed.check and worst > TOLERANCE else 0
+    return BAR_MISSED if parsed.check and worst > TOLERANCE else 0
 
 
 if __name__ == "__main__":

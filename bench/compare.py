@@ -17,13 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from etloop.bench.processes import BAR_MISSED
 from etloop.results.compare.compare import compare_runs
-from etloop.results.compare.runs import Side
-from etloop.results.compare.samples import RunSamples
+from etloop.results.compare.samples import RunSamples, Side
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from numpy.typing import NDArray
 
-BAR_MISSED: Final = 30
 KINDS: Final = 4
 PLANTED: Final = 0.05
 STANDARD_ERRORS: Final = 3.0

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import re
+import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from etloop.bench.one_operation import plan_one_operation
-from etloop.bench.processes import BAR_MISSED, measured_apart, print_figures
+from etloop.bench.processes import BAR_MISSED, measured_apart, print_figures, status
 from etloop.controller.plan.plan import Plan
 from etloop.traffic.flow_level import flow_level, ideal_network
 from etloop.workload.trace.trace import CollectiveKind
@@ -98,7 +98,7 @@ def measure(case: Case, ranks: int) -> Cost:
         planned_s=planned_s,
         run_s=run_s,
         wall_s=wall_s,
-        grown_bytes=_status_bytes("VmHWM") - before_bytes,
+        grown_bytes=status(os.getpid(), "VmHWM") * 1024 - before_bytes,
         virtual_ns=outcome.end_ns,
         messages=outcome.messages,
         live_flows=outcome.most_live_flows,
@@ -112,13 +112,7 @@ def _forget_peak() -> int:
     """Makes the peak of this process what it holds now, and returns that (Linux: proc(5), clear_refs; glibc)."""
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    return _status_bytes("VmRSS")
-
-
-def _status_bytes(name: str) -> int:
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found, name
-    return int(found[1]) * 1024
+    return status(os.getpid(), "VmRSS") * 1024
 
 
 def _apart(number: int, ranks: int, factor: int) -> Cost:
@@ -143,8 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.only is not None:
         number, ranks, factor = map(int, chosen.only.split(","))
         case = CASES[number]
-        larger = Case(case.name, case.kind, case.pins, case.message_bytes * factor, case.per_host)
-        print_figures(measure(larger, ranks))
+        print_figures(measure(replace(case, message_bytes=case.message_bytes * factor), ranks))
         return 0
     met = True
     print(

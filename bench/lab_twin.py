@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from etloop.bench.soak import free_port
+from etloop.bench.processes import BAR_MISSED, free_port
 from etloop.cli.main import main as etloop
 from etloop.contract.base.errors import EtloopError
 from etloop.contract.protocol.lab import LabCounters
@@ -212,7 +212,7 @@ def main() -> int:
             print(f"{job.name}: {error}", file=sys.stderr)
     print(json.dumps([asdict(one) for one in pairs], indent=2) + "\n" if asked.json else table(pairs), end="")
     met = len(pairs) == len(jobs) and all(one.holds() for one in pairs)
-    return 30 if asked.check and not met else 0
+    return BAR_MISSED if asked.check and not met else 0
 
 
 if __name__ == "__main__":

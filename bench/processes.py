@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import resource
+import socket
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -16,6 +18,26 @@ if TYPE_CHECKING:
 
 BAR_MISSED = 30
 """Exit code of a bench with --check whose bar is not met."""
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def status(pid: int, field: str) -> int:
+    """A number of /proc/PID/status."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
+
+
+def children(pid: int) -> list[int]:
+    """The processes that the threads of one have started and that are there still."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in found for child in path.read_text().split()]
 
 
 def peak_bytes() -> int:

@@ -15,16 +15,24 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.soak import await_rack, free_port, started, status
+import numpy as np
+from etloop.bench.one_rack import (
+    agent,
+    controller,
+    rig_of,
+    started,
+    synth_job,
+    two_agents,
+    write_rack,
+)
+from etloop.bench.processes import children, free_port, status
 from etloop.cli.main import main as etloop
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import ENDED, JobState
@@ -71,40 +79,6 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def percentile(values: list[float], percent: int) -> float:
-    """Nearest rank."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
-
-
-def _rig(control: int, agents: str) -> str:
-    return f"controller: {{bind: 'tcp://127.0.0.1:{control}'}}\nagents:\n{agents}"
-
-
-def _write_rack(directory: Path, rig: str, broker: int) -> None:
-    (directory / "rig.yaml").write_text(rig)
-    (directory / "controller.yaml").write_text(
-        "rig: rig.yaml\nstate_dir: state\nscenario_root: traces\nlimits: {free_disk: 1MiB}\n"
-        f"mqtt: {{port: {broker}}}\n"
-    )
-    (directory / "mosquitto.conf").write_text(f"listener {broker} 127.0.0.1\nallow_anonymous true\n")
-
-
-@contextlib.contextmanager
-def _controller(directory: Path, broker: int) -> Iterator[int]:
-    mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
-    if mosquitto is None:
-        raise SystemExit("Mosquitto is not installed (Debian package mosquitto)")
-    config = str(directory / "controller.yaml")
-    python = (sys.executable, "-m", "etloop.cli.main", "controller", "--config", config)
-    with (
-        started(directory / "mosquitto.log", mosquitto, "-c", str(directory / "mosquitto.conf")),
-        started(directory / "controller.log", *python) as controller,
-    ):
-        asyncio.run(await_rack(BrokerSettings("127.0.0.1", broker)))
-        yield controller.pid
-
-
 # ---- scale
 
 
@@ -122,9 +96,9 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
         + "]}\n"
         for k in range(agents)
     )
-    _write_rack(directory, _rig(control, rows), broker)
+    write_rack(directory, rig_of(control, rows), broker)
     settings = BrokerSettings("127.0.0.1", broker)
-    with _controller(directory, broker) as pid, contextlib.ExitStack() as stack:
+    with controller(directory, broker) as pid, contextlib.ExitStack() as stack:
         before_s, empty_mib = _cpu_s(pid), _peak_mib(pid)
         began = time.monotonic()
         share = -(-agents // _PROCESSES)
@@ -179,7 +153,7 @@ async def _one_job(settings: BrokerSettings, controller: int) -> list[Figure]:
         seen: dict[str, float] = {}
         peak_mib = 0.0
         async for update in rack.follow(job.job_id):
-            for child in _children(controller):
+            for child in children(controller):
                 with contextlib.suppress(OSError, StopIteration):
                     peak_mib = max(peak_mib, _peak_mib(child))
             if isinstance(update, JobStatus):
@@ -202,35 +176,21 @@ async def _one_job(settings: BrokerSettings, controller: int) -> list[Figure]:
 def measure_latency(directory: Path, jobs: int) -> list[Figure]:
     """One small job after another between two real agents over loopback addresses."""
     control, broker = free_port(), free_port()
-    _synth_job(directory)
-    rows = "".join(
-        f"  - {{name: {name}, host: here, ports: [{{name: p0, addresses: 127.125.{k}.1-127.125.{k}.4, link: 100Gbps}}]}}\n"
-        for k, name in enumerate("ab")
-    )
-    _write_rack(directory, _rig(control, rows), broker)
-    with _controller(directory, broker), contextlib.ExitStack() as stack:
-        for name in "ab":
-            command = (
-                "etloop.agent.cli",
-                "run",
-                "--controller",
-                f"tcp://127.0.0.1:{control}",
-                "--name",
-                name,
-            )
-            stack.enter_context(started(directory / f"{name}.log", sys.executable, "-m", *command))
+    synth_job(directory)
+    write_rack(directory, rig_of(control, two_agents("127.125")), broker)
+    with controller(directory, broker), agent(directory, "a", control), agent(directory, "b", control):
         return asyncio.run(_latencies(BrokerSettings("127.0.0.1", broker), jobs))
 
 
 def measure_lab_latency(directory: Path, jobs: int) -> list[Figure]:
     """The same, with the agents in namespaces of their own and a soft switch between them. As root."""
     bind, broker = f"tcp://127.0.0.1:{free_port()}", free_port()
-    _synth_job(directory)
+    synth_job(directory)
     (directory / "topology.yaml").write_text(_TOPOLOGY)
     plan = plan_lab(parse_topology(_TOPOLOGY.encode(), "topology.yaml"), bind=bind)
-    _write_rack(directory, rig_text(plan, topology="topology.yaml"), broker)
+    write_rack(directory, rig_text(plan, topology="topology.yaml"), broker)
     lab = f"rack-{os.getpid()}"
-    with _controller(directory, broker):
+    with controller(directory, broker):
         lab_up(
             LabOrder(
                 lab, _TOPOLOGY, "topology.yaml", bind=bind, agents=True, measure=False, owner=os.getpid()
@@ -240,10 +200,6 @@ def measure_lab_latency(directory: Path, jobs: int) -> list[Figure]:
             return asyncio.run(_latencies(BrokerSettings("127.0.0.1", broker), jobs))
         finally:
             lab_down(lab)
-
-
-def _synth_job(directory: Path) -> None:
-    etloop(["synth", str(directory / "traces/job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])
 
 
 async def _latencies(settings: BrokerSettings, jobs: int) -> list[Figure]:
@@ -269,7 +225,11 @@ async def _latencies(settings: BrokerSettings, jobs: int) -> list[Figure]:
         "finished": "submission to the verdict",
     }
     return [
-        Figure(f"{meaning}, p{percent}", 1000 * percentile(spans[state], percent), "ms")
+        Figure(
+            f"{meaning}, p{percent}",
+            1000 * float(np.percentile(spans[state], percent, method="inverted_cdf")),
+            "ms",
+        )
         for state, meaning in meanings.items()
         for percent in (50, 99)
         if spans[state]

@@ -166,11 +166,6 @@ def measure_job(directory: Path) -> JobFigures:
     )
 
 
-def job_in_a_process(directory: Path) -> JobFigures:
-    """`measure_job` in a fresh process: peak memory never goes down in this one."""
-    return measured_apart(JobFigures, "etloop.bench.readers", str(directory), "--job-only")
-
-
 def report_text(readers: Readers, job: JobFigures) -> str:
     """Both figures in words, with what they are held against."""
     return (
@@ -209,7 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_figures(measure_job(directory))
             return 0
         readers = compare_readers(sorted(directory.glob("*.et"))[: parsed.files], parsed.turns)
-        figures = job_in_a_process(directory)
+        # In a fresh process: peak memory never goes down in this one.
+        figures = measured_apart(JobFigures, "etloop.bench.readers", str(directory), "--job-only")
     sys.stdout.write(report_text(readers, figures))
     met = readers.ratio >= READER_BAR and figures.total_s <= figures.limit_s
     return BAR_MISSED if parsed.check and not met else 0

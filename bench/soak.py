@@ -14,19 +14,17 @@ import argparse
 import asyncio
 import contextlib
 import json
-import shutil
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 import aiomqtt
-from etloop.cli.main import main as etloop
+from etloop.bench.one_rack import agent, controller, rig_of, synth_job, two_agents, write_rack
+from etloop.bench.processes import children, free_port, status
 from etloop.controller.rack.client.client import RackClient
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.stop_signals import terminate_as_interrupt
@@ -37,8 +35,6 @@ LEAST_FOR_MEMORY: Final = 100
 LEAST_RUNS: Final = 5
 _SCENARIO: Final = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n"
 _PATIENCE_S: Final = 120
-_PATIENCE_TO_END_S: Final = (5, 60)
-"""A controller that is told twice does not wait for a run, which may wait for agents that have ended before."""
 _RETAINED_S: Final = 0.5
 _LOOKS: Final = 5
 _BETWEEN_LOOKS_S: Final = 0.05
@@ -94,66 +90,7 @@ def soak_verdicts(samples: Sequence[Sample]) -> tuple[Verdict, ...]:
     return tuple(verdicts)
 
 
-# ---- the rack
-
-
-@contextlib.contextmanager
-def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that lives as long as the block; what it says goes to `log`."""
-    with (
-        log.open("wb") as sink,
-        subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            for patience_s in _PATIENCE_TO_END_S:
-                process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(patience_s)
-                    break
-            else:
-                process.kill()
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _write_files(directory: Path, control: int, broker: int) -> None:
-    traces = directory / "traces" / "job"
-    etloop(["synth", str(traces), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])
-    agents = "".join(
-        f"  - {{name: {name}, host: here, ports: [{{name: p0, addresses: 127.126.{k}.1-127.126.{k}.4, link: 100Gbps}}]}}\n"
-        for k, name in enumerate("ab")
-    )
-    (directory / "rig.yaml").write_text(
-        f"controller: {{bind: 'tcp://127.0.0.1:{control}'}}\nagents:\n{agents}"
-    )
-    (directory / "controller.yaml").write_text(
-        "rig: rig.yaml\nstate_dir: state\nscenario_root: traces\nlimits: {free_disk: 1MiB}\n"
-        f"retention: {{size: {_KEPT_BYTES}, ended_jobs: 10, audit_lines: 100}}\nmqtt: {{port: {broker}}}\n"
-    )
-    (directory / "mosquitto.conf").write_text(f"listener {broker} 127.0.0.1\nallow_anonymous true\n")
-
-
 # ---- looking
-
-
-def status(pid: int, field: str) -> int:
-    """A number of /proc/PID/status."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
-
-
-def _children(pid: int) -> int:
-    return sum(len(path.read_text().split()) for path in Path(f"/proc/{pid}/task").glob("*/children"))
 
 
 async def _retained(broker: BrokerSettings) -> int:
@@ -173,7 +110,7 @@ def _sample(processes: dict[str, int], state_dir: Path, retained_topics: int) ->
     for name, pid in processes.items():
         counts[f"{name}: descriptors"] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         counts[f"{name}: threads"] = status(pid, "Threads")
-        counts[f"{name}: child processes"] = _children(pid)
+        counts[f"{name}: child processes"] = len(children(pid))
     namespaces = {path.readlink() for pid in processes.values() for path in Path(f"/proc/{pid}/ns").iterdir()}
     counts["namespaces that they are in"] = len(namespaces)
     kept = state_dir / "artifacts"
@@ -198,7 +135,7 @@ async def _looked(processes: dict[str, int], state_dir: Path, retained_topics: i
 
 
 def _winds_up(processes: dict[str, int], state_dir: Path) -> bool:
-    return any(map(_children, processes.values())) or any((state_dir / "running").iterdir())
+    return any(map(children, processes.values())) or any((state_dir / "running").iterdir())
 
 
 async def _settled(processes: dict[str, int], state_dir: Path) -> None:
@@ -231,43 +168,19 @@ async def _soaked(
 
 def soak(runs: int, directory: Path) -> tuple[Verdict, ...]:
     """Runs in `directory`, which must be empty, and judges. Raises `SystemExit` if a run fails or Mosquitto is absent."""
-    mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
-    if mosquitto is None:
-        raise SystemExit("Mosquitto is not installed (Debian package mosquitto)")
     control, broker = free_port(), free_port()
-    _write_files(directory, control, broker)
-    python = (sys.executable, "-m")
-    with contextlib.ExitStack() as stack:
-
-        def start(name: str, *command: str) -> int:
-            return stack.enter_context(started(directory / f"{name}.log", *command)).pid
-
-        start("mosquitto", mosquitto, "-c", str(directory / "mosquitto.conf"))
-        config = str(directory / "controller.yaml")
-        processes = {
-            "controller": start("controller", *python, "etloop.cli.main", "controller", "--config", config)
+    synth_job(directory)
+    retention = f"retention: {{size: {_KEPT_BYTES}, ended_jobs: 10, audit_lines: 100}}\n"
+    write_rack(directory, rig_of(control, two_agents("127.126")), broker, retention)
+    with controller(directory, broker) as pid, contextlib.ExitStack() as stack:
+        processes = {"controller": pid} | {
+            f"agent {name}": stack.enter_context(agent(directory, name, control)) for name in "ab"
         }
-        for name in "ab":
-            endpoint = f"tcp://127.0.0.1:{control}"
-            command = ("etloop.agent.cli", "run", "--controller", endpoint, "--name", name)
-            processes[f"agent {name}"] = start(f"agent-{name}", *python, *command)
         settings = BrokerSettings("127.0.0.1", broker)
-        asyncio.run(await_rack(settings))
         samples = asyncio.run(_soaked(runs, processes, directory / "state", settings))
     if len(samples) < LEAST_RUNS:
         raise SystemExit(f"{len(samples)} runs are too few to judge")
     return soak_verdicts(samples)
-
-
-async def await_rack(settings: BrokerSettings) -> None:
-    """Waits until the controller serves."""
-    for _ in range(240):
-        with contextlib.suppress(Exception):
-            async with RackClient(settings, "rack", response_timeout_s=1) as rack:
-                await rack.controller()
-                return
-        await asyncio.sleep(0.5)
-    raise SystemExit("the rack did not come up")
 
 
 def main() -> None:
@@ -282,11 +195,7 @@ def main() -> None:
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-soak-") as directory:
         verdicts = soak(parsed.runs, Path(directory))
     if parsed.json:
-        rows = [
-            {"figure": v.figure, "first": v.first, "last": v.last, "grows": v.grows, "detail": v.detail}
-            for v in verdicts
-        ]
-        print(json.dumps({"runs": parsed.runs, "figures": rows}, indent=2))
+        print(json.dumps({"runs": parsed.runs, "figures": list(map(asdict, verdicts))}, indent=2))
     else:
         print("| figure | after the warm-up | after the last run | |\n|---|---|---|---|")
         for v in verdicts:

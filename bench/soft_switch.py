@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
 
+from etloop.bench.processes import BAR_MISSED
 from etloop.contract.base.clock import NS_PER_S
 from etloop.lab.capacity import UDP_PORT, UNLIMITED_BPS, flat_topology, measure_capacity, open_in
 from etloop.lab.namespaces import inside
@@ -159,7 +160,7 @@ def main() -> int:
     else:
         print(table(capacity, points), end="")
     broken = any(one.overload_frames for one in points if one.percent <= 50)
-    return 30 if asked.check and broken else 0
+    return BAR_MISSED if asked.check and broken else 0
 
 
 if __name__ == "__main__":

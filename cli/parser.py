@@ -10,6 +10,7 @@ import argparse
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -62,8 +63,9 @@ class Command:
     example: str
     """One call or a few, a line each."""
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], CommandResult]
-    """Carries it out. `parsed.arguments` is the whole command line."""
+    carried_out_by: str
+    """`MODULE:FUNCTION` below `cli/commands`, loaded when the command is carried out. It is given what was parsed, of which
+    `arguments` is the whole command line, and returns a `CommandResult`."""
     offers_json: bool = True
     """Whether it has --json; otherwise `parsed.json` is false unless its own arguments say something else."""
 
@@ -104,9 +106,15 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     )
     if command.offers_json:
         own.add_argument("--json", action="store_true", help="answer in JSON, for programs")
-    own.set_defaults(command=command.run, json=False)
+    own.set_defaults(command=partial(_carry_out, command.carried_out_by), json=False)
     command.add_arguments(own)
     return parser
+
+
+def _carry_out(where: str, parsed: argparse.Namespace) -> CommandResult:
+    module, name = where.split(":")
+    result: CommandResult = getattr(importlib.import_module(f"etloop.cli.commands.{module}"), name)(parsed)
+    return result
 
 
 class _PrintVersion(argparse.Action):

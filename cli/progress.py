@@ -1,4 +1,4 @@
-"""How far something is, on standard error, for a person who waits: the reading of many files, and a run."""
+"""What a command says beside its answer, on standard error: lines as it goes, how far reading is, and how far a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.stderr import print_status
 from etloop.contract.base.units import approximate_bytes
 
 if TYPE_CHECKING:
@@ -113,3 +112,9 @@ def run_watcher(*, bar: bool) -> Iterator[StatusWatcher]:
         yield watcher
     finally:
         watcher.close()
+
+
+def print_status(line: str) -> None:
+    """At once, whatever is buffered."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,11 +1,12 @@
-"""What a command answers, and how answers and errors look to programs. Pure."""
+"""What a command answers, in text, as JSON or in a file, and how errors look to programs."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from etloop.contract.base.errors import EtloopError, ExitCode, InputError
+from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, InputError, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,16 @@ class CommandResult:
 def to_json(value: object) -> str:
     """JSON for a program that reads a command's answer; ends with a newline."""
     return json.dumps(value, indent=2, default=str) + "\n"
+
+
+def write_answer(path: Path, text: str, remedy: str, *, mode: str = "w") -> None:
+    """Write a file that the command line names. Raises `ConfigError` with the `remedy` where it cannot be."""
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise ConfigError(Problem(str(path), what, remedy)) from None
 
 
 def error_as_json(error: EtloopError) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import QuantityError, format_duration, parse_duration_ns, parse_name
-from etloop.contract.base.yaml_reader import Section, bounded, one_of
+from etloop.contract.base.yaml_reader import Section, bounded, word_of
 from etloop.contract.model.counters import MOST_NAME_CHARACTERS
 from etloop.counters.readers.gnmi_settings import GnmiSource, read_gnmi
 from etloop.counters.readers.snmp_settings import SnmpSource, read_snmp
@@ -84,9 +84,7 @@ def read_source(section: Section, directory: Path) -> SourceSettings:
     Files that it names are relative to `directory`.
     """
     words = ", ".join(_SOURCES)
-    reader = section.required(
-        "reader", one_of({str(one): one for one in _SOURCES}), None, f"write one of {words}"
-    )
+    reader = section.required("reader", word_of(_SOURCES), None, f"write one of {words}")
     duration = bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_INTERVAL_NS, format_duration)
     patience = bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_TIMEOUT_NS, format_duration)
     name = section.optional("name", parse_name, str(reader or "?"))
@@ -120,7 +118,7 @@ def _read_linux(section: Section, _: Path) -> LinuxSource:
     command = section.texts("command", _word, "?")
     if len(command) > MOST_WORDS:
         section.mistake("command", f"{len(command)} words", f"write at most {MOST_WORDS}")
-    return LinuxSource(command, section.optional("side", one_of({str(one): one for one in Side}), None))
+    return LinuxSource(command, section.optional("side", word_of(Side), None))
 
 
 def _word(text: str) -> str:

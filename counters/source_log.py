@@ -62,7 +62,7 @@ class SourceLog:
         self._last_ns = batch.at_ns
         self.readings += 1
         for text in batch.complaints:
-            self._note(text)
+            self.note(text)
         numbers: list[int] = []
         values: list[int] = []
         moving: dict[int, int] = {}
@@ -87,10 +87,6 @@ class SourceLog:
         """Whether the last two readings told the same of what moves on the ports that lead to the rig."""
         return not self._failing and len(self._counts) == 2 and self._counts[0] == self._counts[1] != {}
 
-    def note(self, text: str) -> None:
-        """Something worth knowing, once."""
-        self._note(text)
-
     def finish(
         self,
         now_ns: int,
@@ -106,7 +102,7 @@ class SourceLog:
         self._end_gap(now_ns)
         known = {series.object.name for series in self._series if series.object.kind is CounterObject.PORT}
         for missing in sorted(self._ports - known)[:MOST_NOTES] if self.readings else ():
-            self._note(f"tells nothing of a port {missing}, which the rig says leads to it")
+            self.note(f"tells nothing of a port {missing}, which the rig says leads to it")
         sizes = [len(numbers) for numbers, *_ in self._columns]
 
         def spread(values: Iterable[int], kind: type[np.integer]) -> NDArray[np.integer]:
@@ -137,12 +133,12 @@ class SourceLog:
         if len(self._gaps) < MOST_GAPS:
             self._gaps.append(CounterGap(self._name, self._last_ns, now_ns, self._failing))
         else:
-            self._note(f"more than {MOST_GAPS} gaps; the later ones are not told one by one")
+            self.note(f"more than {MOST_GAPS} gaps; the later ones are not told one by one")
         self._failing = ""
 
     def _believed(self, readings: tuple[CounterReading, ...]) -> Iterable[CounterReading]:
         if len(readings) > MOST_READINGS:
-            self._note(f"told {len(readings)} values at once; the first {MOST_READINGS} are kept")
+            self.note(f"told {len(readings)} values at once; the first {MOST_READINGS} are kept")
         seen: set[tuple[object, str]] = set()
         for reading in readings[:MOST_READINGS]:
             key = (reading.object, reading.counter)
@@ -153,7 +149,7 @@ class SourceLog:
                 mistake = reading_mistake(reading)
             seen.add(key)
             if mistake:
-                self._note(f"{reading.counter[:64]}: {mistake}")
+                self.note(f"{reading.counter[:64]}: {mistake}")
             else:
                 yield reading
 
@@ -181,13 +177,12 @@ class SourceLog:
         )
         if self._values + len(numbers) > self._most_values and phase is SamplePhase.DURING:
             after = seconds_text(batch.at_ns - self._columns[0][2]) if self._columns else "at once"
-            self._note(
-                f"{self._most_values} values were kept; of what was read after {after} only the end is"
-            )
+            self.note(f"{self._most_values} values were kept; of what was read after {after} only the end is")
             return
         self._values += len(numbers)
         self._columns.append(row)
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Something worth knowing, once."""
         if len(self._notes) < MOST_NOTES:
             self._notes[text] = None

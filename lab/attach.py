@@ -9,26 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 import socket
-import struct
 import time
-from array import array
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ExitCode, Problem, RigError
 from etloop.contract.protocol.lab import LabStatus
-from etloop.dut_profiles.device_topology import parse_modelled_topology
-from etloop.lab.capacity import measure_capacity
 from etloop.lab.client import lab_taken, release
-from etloop.lab.plan import check_capacity, plan_lab
 from etloop.lab.request import LabOrder
-from etloop.lab.server import Lab
-from etloop.lab.setup import index_of
-from etloop.lab.status import description_of
+from etloop.lab.server import Lab, measured, planned
+from etloop.lab.setup import disable_ipv6_autoconf, ethtool, index_of
 from etloop.lab.wiring import Wiring, cables, wire
 from etloop.traffic.soft_switch import SoftLimits, SoftSwitch
 from pyroute2 import IPRoute
@@ -36,13 +28,11 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 LOOK_S: Final = 0.05
 """Between two looks for an interface."""
-_SIOCETHTOOL: Final = 0x8946
 _ETHTOOL_GGRO: Final = 0x2B
 _ETHTOOL_SGRO: Final = 0x2C
 _ETHTOOL_GFLAGS: Final = 0x25
 _ETHTOOL_SFLAGS: Final = 0x26
 _LRO: Final = 1 << 15
-_NO_ADDRESS_OF_ITS_OWN: Final = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", 1)]})]}
 
 
 def serve_attached(
@@ -53,13 +43,9 @@ def serve_attached(
     `words` are "agent/port=interface" for every attachment, or nothing for the cables of `lab plug`.
     Raises `InputError` where it cannot run, and `RigError` when it cannot go on.
     """
-    topology = parse_modelled_topology(order.topology.encode(), order.source, Path(order.source).parent)
-    plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+    topology, plan = planned(order)
     wiring = wire(topology, plan, words) if words else cables(plan)
-    capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
-    within_capacity = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
-    if capacity is not None and not order.allow_overcommit:
-        check_capacity(plan, capacity)
+    described = measured(order, wiring.plan)
     directory = lab_taken(order.name)
     try:
         indices = _await(wiring.interfaces, wait_s)
@@ -77,7 +63,6 @@ def serve_attached(
                 return switch.failure() or (f"{', '.join(gone)} went away" if gone else "")
 
             try:
-                described = description_of(wiring.plan, capacity, within_capacity=within_capacity)
                 lab = Lab(order, topology, wiring.plan, {}, switch, described, trouble)
                 ended_by = asyncio.run(lab.serve(directory, report))
             finally:
@@ -172,32 +157,23 @@ def _up(interface: str, wiring: Wiring, problems: list[Problem]) -> None:
             remedy = f"ip link set {interface} mtu {wiring.plan.mtu_bytes}, or --mtu {mtu_bytes}B"
             problems.append(Problem(f"interface {interface}", what, remedy))
             return
-        if not wiring.learns and Path("/proc/sys/net/ipv6").exists():
-            # A cable's end that says nothing of its own.
-            kernel.link("set", index=index, IFLA_AF_SPEC=_NO_ADDRESS_OF_ITS_OWN)
+        if not wiring.learns:
+            disable_ipv6_autoconf(kernel, index)  # a cable's end says nothing of its own
         kernel.link("set", index=index, state="up")
 
 
 def _single(interface: str) -> tuple[int, int]:
     """Has the kernel and the card join nothing; returns what they did before."""
-    joins, flags = _ethtool(interface, _ETHTOOL_GGRO, 0), _ethtool(interface, _ETHTOOL_GFLAGS, 0)
+    joins, flags = ethtool(interface, _ETHTOOL_GGRO, 0), ethtool(interface, _ETHTOOL_GFLAGS, 0)
     _join(interface, (0, flags & ~_LRO))
     return joins, flags
 
 
 def _join(interface: str, before: tuple[int, int]) -> None:
     with contextlib.suppress(OSError):  # cards that cannot, and interfaces that are gone
-        _ethtool(interface, _ETHTOOL_SGRO, before[0])
+        ethtool(interface, _ETHTOOL_SGRO, before[0])
     with contextlib.suppress(OSError):
-        _ethtool(interface, _ETHTOOL_SFLAGS, before[1])
-
-
-def _ethtool(interface: str, command: int, value: int) -> int:
-    cell = array("I", [command, value])
-    request = struct.pack("16sP16x", interface.encode(), cell.buffer_info()[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        fcntl.ioctl(asked, _SIOCETHTOOL, request)
-    return cell[1]
+        ethtool(interface, _ETHTOOL_SFLAGS, before[1])
 
 
 def last_words(status: LabStatus, text: Callable[[LabStatus], str]) -> tuple[str, ExitCode]:

@@ -15,8 +15,9 @@ from etloop.contract.model.topology import Attachment, SwitchEnd, SwitchPort, To
 from etloop.lab.namespaces import inside
 from etloop.lab.plan import Capacity, LabPlan, plan_lab
 from etloop.lab.setup import LabPlace, lab_place
+from etloop.lab.wiring import cables
 from etloop.traffic import _native
-from etloop.traffic.soft_switch import SoftLimits, SoftPort, SoftSnapshot, SoftSwitch
+from etloop.traffic.soft_switch import SoftLimits, SoftSnapshot, SoftSwitch
 
 FLOOD_NS: Final = 300 * NS_PER_MS
 UNLIMITED_BPS: Final = 3_200_000_000_000
@@ -25,18 +26,10 @@ HEADER_BYTES: Final = 28
 """IPv4 and UDP."""
 
 
-def soft_ports(plan: LabPlan) -> tuple[SoftPort, ...]:
-    """The ports of a lab as its switch needs them."""
-    return tuple(
-        SoftPort(port.switch_interface, bytes.fromhex(port.mac.replace(":", "")), port.addresses)
-        for port in plan.ports
-    )
-
-
 def open_in(place: LabPlace, topology: Topology, plan: LabPlan) -> SoftSwitch:
     """The switch of a lab, running. Raises RuntimeError where it cannot be opened."""
     limits = SoftLimits(mtu_bytes=plan.mtu_bytes)
-    return inside(place.switch, partial(SoftSwitch, topology, soft_ports(plan), limits))
+    return inside(place.switch, partial(SoftSwitch, topology, cables(plan).ports, limits))
 
 
 def measure_capacity(mtu_bytes: int, flood_ns: int = FLOOD_NS) -> Capacity:

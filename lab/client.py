@@ -127,7 +127,7 @@ def lab_down(name: str) -> bool:
             raise RigError(Problem("lab", f'no lab called "{name}" is up', "see docs/lab.md"))
         shutil.rmtree(directory, ignore_errors=True)
         return False
-    with contextlib.suppress(ProcessLookupError), _process(_pid_of(directory)) as process:
+    with contextlib.suppress(ProcessLookupError), process_descriptor(_pid_of(directory)) as process:
         patience_s = DOWN_TIMEOUT_S
         try:
             _asked(name, DownRequest(), Done)
@@ -160,10 +160,10 @@ def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
         "--parent",
         str(os.getpid()),
     )
-    with _conversation(name) as line, _process(status.pid) as gone:
+    with _conversation(name) as line, process_descriptor(status.pid) as gone:
         line.ask(WatchRequest(), Done)
         process = subprocess.Popen(own_module("etloop.lab.exec", *where, "--", *command))
-        with _process(process.pid) as ended, ignore_stops(signal.SIGINT):  # it is for the command
+        with process_descriptor(process.pid) as ended, ignore_stops(signal.SIGINT):  # it is for the command
             ready = select.select([ended, gone], [], [])[0]
             if ended not in ready:
                 process.terminate()
@@ -257,8 +257,8 @@ def _answers(directory: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _process(pid: int) -> Iterator[int]:
-    """A descriptor that becomes readable when the process ends."""
+def process_descriptor(pid: int) -> Iterator[int]:
+    """A descriptor that becomes readable when the process ends. Raises `ProcessLookupError` if there is none."""
     descriptor = os.pidfd_open(pid)
     try:
         yield descriptor

@@ -12,13 +12,13 @@ import ipaddress
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem, RigError
 from etloop.contract.base.units import QuantityError
 from etloop.contract.protocol.lab import TO_LAB, WatchRequest
 from etloop.counters.base.address import Address, address
-from etloop.counters.base.credentials import credentials_text, gnmi_login
+from etloop.counters.base.credentials import credentials_text, gnmi_login, pem_bytes
 from etloop.counters.readers.gnmi_settings import GNMI_PORT
 from etloop.counters.readers.soft_switch import SoftSwitchCounters
 from etloop.lab.request import GNMI_READY
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from etloop.counters.gnmi.server import GnmiServer, ServerKeys
-
-_MOST_PEM_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +143,8 @@ def _keys(order: GnmiOrder) -> ServerKeys | None:
 
     if order.certificate is None or order.key is None:
         return None
-    clients = _pem(order.clients) if order.clients else None
-    return ServerKeys(_pem(order.certificate), _pem(order.key), clients)
-
-
-def _pem(path: Path) -> bytes:
-    try:
-        with path.open("rb") as opened:
-            return opened.read(_MOST_PEM_BYTES)
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigError(Problem(str(path), what, "name a PEM file that this user can read")) from None
+    clients = pem_bytes(order.clients) if order.clients else None
+    return ServerKeys(pem_bytes(order.certificate), pem_bytes(order.key), clients)
 
 
 def main(words: list[str]) -> int:

@@ -34,7 +34,8 @@ LAB_PROFILE: Final = "soft-switch"
 LAB_INTERVAL: Final = "100ms"
 """Between two readings of a lab's counters."""
 _MAC: Final = "02:e7:00:00:{:02x}:{:02x}"
-_LONGEST_INTERFACE: Final = 15
+LONGEST_INTERFACE: Final = 15
+"""IFNAMSIZ less its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ class LabPlan:
             sorted((port for agent in self.agents for port in agent.ports), key=lambda p: p.attachment)
         )
 
+    @property
+    def rate_bps(self) -> int:
+        """What its ports take together."""
+        return sum(port.rate_bps for port in self.ports)
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
@@ -89,14 +95,9 @@ class Capacity:
     mtu_bytes: int
 
     @property
-    def held_frames_per_s(self) -> int:
-        """What is promised."""
-        return round(self.frames_per_s * AGENTS_SHARE)
-
-    @property
     def held_bps(self) -> int:
-        """The same as the sum of the rates of all attachments, all of them receiving."""
-        return self.held_frames_per_s * line_bits(self.mtu_bytes)
+        """What is promised, as the sum of the rates of all attachments, all of them receiving."""
+        return round(self.frames_per_s * AGENTS_SHARE) * line_bits(self.mtu_bytes)
 
 
 def line_bits(mtu_bytes: int) -> int:
@@ -132,7 +133,7 @@ def plan_lab(
             LabPort(
                 attachment=number,
                 port=port,
-                interface=port if len(port) <= _LONGEST_INTERFACE and port != "lo" else f"port{len(mine)}",
+                interface=port if len(port) <= LONGEST_INTERFACE and port != "lo" else f"port{len(mine)}",
                 switch_interface=f"sw{number}",
                 mac=_MAC.format(number >> 8, number & 255),
                 addresses=attachment.addresses or _addresses(number, addresses),
@@ -148,12 +149,11 @@ def plan_lab(
 
 def check_capacity(plan: LabPlan, capacity: Capacity) -> None:
     """Raises `PlanError` if the rates of the topology are more than this host was measured to hold."""
-    needed_bps = sum(port.rate_bps for port in plan.ports)
-    if needed_bps <= capacity.held_bps:
+    if plan.rate_bps <= capacity.held_bps:
         return
     each_bps = capacity.held_bps // max(len(plan.ports), 1)
     what = (
-        f"its {len(plan.ports)} attachments together take {format_rate(needed_bps)}; this host holds "
+        f"its {len(plan.ports)} attachments together take {format_rate(plan.rate_bps)}; this host holds "
         f"{about_rate(capacity.held_bps)} in frames of {plan.mtu_bytes} bytes (measured just now)"
     )
     remedy = f"lower the rates to about {about_rate(each_bps)} each, or give --allow-overcommit to have it all the same"

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from etloop.contract.base.errors import ConfigError, Problem, RigError
 from etloop.lab.setup import (
     FIRST_TABLE,
-    RULE_PRIORITY,
     SCOPE_LINK,
     add_address,
+    add_neighbour,
+    add_rules,
     bits_of,
     disable_ipv6_autoconf,
     family_of,
@@ -128,7 +129,7 @@ def _settle(kernel: Any, plan: LabPlan, agent: LabAgent, number: int) -> None:
         family = family_of(address)
         if family not in families:
             continue
-        kernel.neigh("add", family=family, dst=address, lladdr=mac, ifindex=index, state="permanent")
+        add_neighbour(kernel, index, address, mac)
         to = f"{address}/{bits_of(address)}"
         keys = {"family": family, "dst": to, "oif": index, "scope": SCOPE_LINK}
         if several:
@@ -136,10 +137,7 @@ def _settle(kernel: Any, plan: LabPlan, agent: LabAgent, number: int) -> None:
         # Of several ports the first carries what has no source address yet.
         kernel.route("add", priority=FIRST_TABLE + number, **keys)
     if several:
-        for address in port.addresses:
-            source = f"{address}/{bits_of(address)}"
-            table = FIRST_TABLE + number
-            kernel.rule("add", family=family_of(address), src=source, table=table, priority=RULE_PRIORITY)
+        add_rules(kernel, port, FIRST_TABLE + number)
 
 
 def _remedy(code: int) -> str:

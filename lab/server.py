@@ -38,6 +38,7 @@ from etloop.contract.protocol.lab import (
 )
 from etloop.dut_profiles.device_topology import parse_modelled_topology
 from etloop.lab.capacity import measure_capacity, open_in
+from etloop.lab.client import process_descriptor
 from etloop.lab.plan import LabPlan, check_capacity, plan_lab
 from etloop.lab.relay import endpoint_of, relay_from
 from etloop.lab.request import (
@@ -70,17 +71,12 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
     Raises `InputError` and RuntimeError where it cannot be made, before anything was told.
     """
     order = read_order((directory / ORDER_FILE).read_bytes())
-    topology = parse_modelled_topology(order.topology.encode(), order.source, Path(order.source).parent)
-    plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+    topology, plan = planned(order)
     endpoint_of(plan.bind)
-    capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
-    within_capacity = capacity is not None and sum(port.rate_bps for port in plan.ports) <= capacity.held_bps
-    if capacity is not None and not order.allow_overcommit:
-        check_capacity(plan, capacity)
+    described = measured(order, plan)
     with lab_place(plan) as place:
         switch = open_in(place, topology, plan)
         try:
-            described = description_of(plan, capacity, within_capacity=within_capacity)
             lab = Lab(order, topology, plan, place.agents, switch, described, switch.failure)
             if ended_by := asyncio.run(lab.serve(directory, report)):
                 print(f"the soft switch ended: {ended_by}", file=sys.stderr, flush=True)
@@ -88,6 +84,23 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
             switch.stop()
             (directory / SOCKET_FILE).unlink(missing_ok=True)
     return not (order.owner and _has_ended(order.owner))
+
+
+def planned(order: LabOrder) -> tuple[Topology, LabPlan]:
+    """Return the topology of an order and its lab. Raises `InputError` for what the order cannot have."""
+    topology = parse_modelled_topology(order.topology.encode(), order.source, Path(order.source).parent)
+    return topology, plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+
+
+def measured(order: LabOrder, plan: LabPlan) -> LabDescription:
+    """Describe a lab, with what this host holds where that is to be measured.
+
+    Raises `PlanError` where it holds less than the order allows.
+    """
+    capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
+    if capacity is not None and not order.allow_overcommit:
+        check_capacity(plan, capacity)
+    return description_of(plan, capacity)
 
 
 class Lab:
@@ -155,11 +168,10 @@ class Lab:
     def _end_with(self, owner: int, stack: contextlib.AsyncExitStack) -> None:
         loop = asyncio.get_running_loop()
         try:
-            descriptor = os.pidfd_open(owner)
+            descriptor = stack.enter_context(process_descriptor(owner))
         except ProcessLookupError:
             self._end.set()
             return
-        stack.callback(os.close, descriptor)
         stack.callback(loop.remove_reader, descriptor)
         loop.add_reader(descriptor, self._end.set)
 
@@ -311,13 +323,10 @@ class Lab:
 
 def _has_ended(process: int) -> bool:
     try:
-        descriptor = os.pidfd_open(process)
+        with process_descriptor(process) as descriptor:
+            return bool(select.select([descriptor], [], [], 0)[0])
     except ProcessLookupError:
         return True
-    try:
-        return bool(select.select([descriptor], [], [], 0)[0])
-    finally:
-        os.close(descriptor)
 
 
 def _process_state(process: subprocess.Popen[bytes]) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SCOPE_LINK: Final = 253
 FIRST_TABLE: Final = 1000
-RULE_PRIORITY: Final = 1000
+_RULE_PRIORITY: Final = 1000
 _NO_ADDRESS_OF_ITS_OWN: Final = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", 1)]})]}
 """IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel asks for no neighbours and no routers."""
 _NO_DUPLICATES: Final = 0x02
@@ -112,14 +112,7 @@ def _settle(agent: LabAgent, plan: LabPlan) -> None:
                 if other.attachment == port.attachment:
                     continue
                 for address in other.addresses:
-                    kernel.neigh(
-                        "add",
-                        family=family_of(address),
-                        dst=address,
-                        lladdr=other.mac,
-                        ifindex=index,
-                        state="permanent",
-                    )
+                    add_neighbour(kernel, index, address, other.mac)
 
 
 def _route(kernel: Any, port: LabPort, index: int, table: int, *, several: bool) -> None:
@@ -133,9 +126,20 @@ def _route(kernel: Any, port: LabPort, index: int, table: int, *, several: bool)
         for keys in routes:
             kernel.route("add", family=family, dst=anywhere, oif=index, scope=SCOPE_LINK, **keys)
     if several:
-        for address in port.addresses:
-            source = f"{address}/{bits_of(address)}"
-            kernel.rule("add", family=family_of(address), src=source, table=table, priority=RULE_PRIORITY)
+        add_rules(kernel, port, table)
+
+
+def add_rules(kernel: Any, port: LabPort, table: int) -> None:
+    """Have what is sent from a port's addresses look its way up in a table of its own."""
+    for address in port.addresses:
+        source = f"{address}/{bits_of(address)}"
+        kernel.rule("add", family=family_of(address), src=source, table=table, priority=_RULE_PRIORITY)
+
+
+def add_neighbour(kernel: Any, index: int, address: str, mac: str) -> None:
+    """Tell an interface for good whose an address is."""
+    family = family_of(address)
+    kernel.neigh("add", family=family, dst=address, lladdr=mac, ifindex=index, state="permanent")
 
 
 def disable_ipv6_autoconf(kernel: Any, index: int) -> None:
@@ -144,11 +148,12 @@ def disable_ipv6_autoconf(kernel: Any, index: int) -> None:
         kernel.link("set", index=index, IFLA_AF_SPEC=_NO_ADDRESS_OF_ITS_OWN)
 
 
-def add_address(kernel: Any, index: int, address: str) -> None:
-    """Gives an interface one address, at work at once: the plan gives it nobody else."""
+def add_address(kernel: Any, index: int, address: str, bits: int = 0) -> None:
+    """Gives an interface one address, at work at once: nobody else has it. `bits` are those of its network; 0: its own."""
     family = family_of(address)
     flags = {"flags": _NO_DUPLICATES} if family == socket.AF_INET6 else {}
-    kernel.addr("add", index=index, family=family, address=address, prefixlen=bits_of(address), **flags)
+    prefix = bits or bits_of(address)
+    kernel.addr("add", index=index, family=family, address=address, prefixlen=prefix, **flags)
 
 
 def family_of(address: str) -> int:
@@ -169,7 +174,13 @@ def index_of(kernel: Any, interface: str) -> int:
 
 def no_tcp_offload(interface: str) -> None:
     """Joined TCP segments cannot be cut by the switch; the host's stack cuts them before the link (ethtool -K tso off)."""
-    value = array("I", [_ETHTOOL_STSO, 0])
-    request = struct.pack("16sP16x", interface.encode(), value.buffer_info()[0])
+    ethtool(interface, _ETHTOOL_STSO, 0)
+
+
+def ethtool(interface: str, command: int, value: int) -> int:
+    """Give a command with a value to an interface's driver; return the value that it leaves. Raises OSError."""
+    cell = array("I", [command, value])
+    request = struct.pack("16sP16x", interface.encode(), cell.buffer_info()[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         fcntl.ioctl(asked, _SIOCETHTOOL, request)
+    return cell[1]

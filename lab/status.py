@@ -66,12 +66,12 @@ def counters_of(topology: Topology, snapshot: SoftSnapshot) -> LabCounters:
     )
 
 
-def description_of(plan: LabPlan, capacity: Capacity | None, *, within_capacity: bool) -> LabDescription:
+def description_of(plan: LabPlan, capacity: Capacity | None) -> LabDescription:
     """Return what the lab is, apart from its counters."""
     return LabDescription(
         bind=plan.bind,
         mtu_bytes=plan.mtu_bytes,
-        within_capacity=within_capacity,
+        within_capacity=capacity is not None and plan.rate_bps <= capacity.held_bps,
         held_bps=None if capacity is None else capacity.held_bps,
         measured_frames_per_s=None if capacity is None else capacity.frames_per_s,
         agents=tuple(
@@ -158,7 +158,7 @@ def _port_table(counters: LabCounters) -> list[str]:
                 str(queues["paused_ns"].sum() // 1000),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 

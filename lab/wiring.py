@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.model.topology import Topology
+from etloop.lab.plan import LONGEST_INTERFACE, LabAgent, LabPlan
 from etloop.traffic.soft_switch import SoftPort
 
-if TYPE_CHECKING:
-    from etloop.lab.plan import LabAgent, LabPlan
-
-LONGEST_INTERFACE: Final = 15
-"""IFNAMSIZ less its end."""
 _NOT_KNOWN: Final = bytes(6)
 
 

@@ -17,8 +17,7 @@ from etloop.results.expected.expected_vs_measured import compare, compared_rows,
 from etloop.results.export.perfetto import perfetto_json
 from etloop.results.html.report import report_html
 from etloop.results.kpis.all import key_figures, results_of, vocabulary
-from etloop.results.kpis.input import KpiInput
-from etloop.results.kpis.job_frames import of_jobs
+from etloop.results.kpis.input import KpiInput, of_jobs
 from etloop.results.measure.summary import Measurement
 from etloop.results.schema.kpis import KPI_FILE, KpiBasis
 from etloop.results.schema.typed_json import to_json

@@ -9,16 +9,57 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import aiomqtt
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.runtime.broker_settings import BrokerSettings
-from etloop.runtime.mqtt_version import MqttVersion, is_version_refusal
+from etloop.contract.base.units import parse_at
+from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
+from etloop.runtime.text_file import read_text
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
+
+
+class MqttVersion(IntEnum):
+    """By the number that CONNECT carries (MQTT 3.1.1 and 5, section 3.1.2.2)."""
+
+    V311 = 4
+    V5 = 5
+
+    def __str__(self) -> str:
+        """As people write it."""
+        return "3.1.1" if self is MqttVersion.V311 else "5"
+
+
+_VERSION_REFUSALS: Final = frozenset({1, 132})
+"""CONNACK of MQTT 3.1.1 (section 3.2.2.3) and of MQTT 5 (section 3.2.2.2)."""
+
+
+def broker_settings(
+    broker: str,
+    *,
+    username: str = "",
+    password_file: Path | None = None,
+    ca: Path | None = None,
+    where: str = "broker",
+) -> BrokerSettings:
+    """Return how HOST[:PORT], which stands at `where`, is reached, over TLS if there is a `ca`.
+
+    Raises `ConfigError` for what cannot be meant, read or used.
+    """
+    host, port = parse_at(where, parse_broker_address, broker)
+    settings = BrokerSettings(
+        host=host,
+        port=port or default_port(encrypted=ca is not None),
+        username=username,
+        password=read_text(password_file).strip() if password_file else "",
+        ca_file=ca,
+    )
+    tls_context(settings)  # Files may change later; those that cannot be used now are told now.
+    return settings
 
 
 @contextlib.asynccontextmanager
@@ -40,7 +81,7 @@ async def _spoken(settings: BrokerSettings) -> MqttVersion:
         async with _client(settings, MqttVersion.V5, ""):
             return MqttVersion.V5
     except aiomqtt.MqttCodeError as error:
-        if is_version_refusal(error.rc.value if isinstance(error.rc, ReasonCode) else error.rc):
+        if (error.rc.value if isinstance(error.rc, ReasonCode) else error.rc) in _VERSION_REFUSALS:
             return MqttVersion.V311
         raise
 

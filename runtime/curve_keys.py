@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import zmq.asyncio
 import zmq.auth
-from etloop.contract.base.errors import ConfigError, Problem
-from etloop.contract.base.units import QuantityError, parse_name
+from etloop.contract.base.errors import ConfigError, Mistakes, Problem
+from etloop.contract.base.units import parse_at, parse_name
 from zmq.auth.asyncio import AsyncioAuthenticator
 
 _LARGEST_KEY_FILE_BYTES: Final = 65_536
@@ -80,13 +81,10 @@ def make_key_pairs(directory: Path, names: Sequence[str], *, keep: bool = False)
 
 def name_problems(names: Sequence[str]) -> list[Problem]:
     """Return what keeps names from being names of key files."""
-    problems = []
+    found = Mistakes()
     for name in names:
-        try:
-            parse_name(name)
-        except QuantityError as error:
-            problems.append(Problem(f'"{name[:64]}"', error.what, error.remedy))
-    return problems
+        found.of(partial(parse_at, f'"{name[:64]}"', parse_name, name))
+    return found.problems
 
 
 def public_key_problem(path: Path) -> Problem | None:

@@ -5,13 +5,13 @@ to `traffic/native`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.assignment import Assignment, PortBackend
+from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.model.records import (
     CC_RECORD,
     FLOW_RECORD,
@@ -32,46 +32,6 @@ from numpy.typing import NDArray
 
 AMPLE_RECEIVE_BUFFER_BYTES: Final = 4 << 20
 """Below this, windows shrink so much that the rate may suffer."""
-
-
-class EngineState(Enum):
-    """How far the slowest port of an engine has come; FAILED and STOPPED of any port win."""
-
-    OPEN = 0
-    PROBING = 1
-    READY = 2
-    RUNNING = 3
-    DONE = 4
-    FAILED = 5
-    STOPPED = 6
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """A moment of a run, summed over the ports. Bytes are payload bytes through the device under test."""
-
-    state: EngineState
-    ops_done: int
-    ops_total: int
-    wire_tx_bytes: int
-    wire_rx_bytes: int
-    last_progress_ns: int
-    """Monotonic clock of this machine when an op, message or packet last made progress; 0 before the run."""
-    failure: str
-    failed_connection: int
-    """Row of Assignment.connections, -1 if none is at fault."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeOutcome:
-    """Whether one queue pair reached its peer before any load."""
-
-    connection: int
-    queue_pair: int
-    """Row of the queue pair columns."""
-    ok: bool
-    round_trip_ns: int
-    problem: str
 
 
 class _Verdict(Enum):
@@ -196,7 +156,7 @@ class Engine:
     def probe_outcomes(self) -> tuple[ProbeOutcome, ...] | None:
         """One outcome per probed queue pair, None while probes are under way."""
         if any(
-            EngineState(port[0]) in (EngineState.OPEN, EngineState.PROBING) for port in self._loops.status()
+            EnginePhase(port[0]) in (EnginePhase.OPEN, EnginePhase.PROBING) for port in self._loops.status()
         ):
             return None
         return tuple(self._probe_outcome(*probe) for probe in self._loops.probes())
@@ -235,18 +195,17 @@ class Engine:
         if self._last is not None:
             return self._last
         ports = self._loops.status()
-        states = [EngineState(port[0]) for port in ports]
-        failed = next((port for port in ports if EngineState(port[0]) is EngineState.FAILED), None)
-        state = EngineState.FAILED if failed else min(states, key=lambda each: each.value)
+        phases = [EnginePhase(port[0]) for port in ports]
+        failed = next((port for port in ports if EnginePhase(port[0]) is EnginePhase.FAILED), None)
+        phase = EnginePhase.FAILED if failed else min(phases, key=lambda each: each.value)
         return EngineStatus(
-            state=state,
+            phase=phase,
             ops_done=sum(port[1] for port in ports),
             ops_total=sum(port[2] for port in ports),
             wire_tx_bytes=sum(port[3] for port in ports),
             wire_rx_bytes=sum(port[4] for port in ports),
             last_progress_ns=max(port[5] for port in ports),
             failure=failed[6] if failed else "",
-            failed_connection=failed[7] if failed else -1,
         )
 
     def take_records(self) -> NDArray[np.void]:

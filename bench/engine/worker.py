@@ -37,11 +37,12 @@ from etloop.bench.engine.protocol import (
 )
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import EtloopError, ProtocolError, RunAborted
+from etloop.contract.model.engine import EnginePhase
 from etloop.contract.protocol.frames import FrameReader, frame_of
 from etloop.results.measure.summary import nearest_rank
 from etloop.runtime.clock import monotonic_ns
 from etloop.traffic import _native
-from etloop.traffic.engine import Engine, EngineState
+from etloop.traffic.engine import Engine
 from etloop.traffic.threads.loop_threads import REALTIME_PRIORITY, LoopThreads
 
 STDIN: Final = 0
@@ -138,10 +139,10 @@ class Worker:
     def _run(self, start_ns: int) -> WorkerReply:
         engine = self._opened()
         engine.start(start_ns)
-        while (status := engine.status()).state in (EngineState.READY, EngineState.RUNNING):
+        while (status := engine.status()).phase in (EnginePhase.READY, EnginePhase.RUNNING):
             _pause()
-        if status.state is not EngineState.DONE:
-            raise RunAborted(f"the engine ended {status.state.name}: {status.failure or 'no reason given'}")
+        if status.phase is not EnginePhase.DONE:
+            raise RunAborted(f"the engine ended {status.phase.name}: {status.failure or 'no reason given'}")
         return Done()
 
     def _measured(self, engine: Engine) -> Ran:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from etloop.cli.result import CommandResult
@@ -9,8 +10,9 @@ from etloop.cli.text.capture import capture_lines, frames_of
 from etloop.contract.base.errors import ConfigError, Problem
 
 
-def capture_command(path: Path) -> CommandResult:
+def capture_command(parsed: argparse.Namespace) -> CommandResult:
     """Every packet of a capture as a line, and how many the capture lost. Raises `ConfigError` for a file that is none."""
+    path: Path = parsed.file
     try:
         content = path.read_bytes()
     except OSError as error:

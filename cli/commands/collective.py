@@ -5,22 +5,22 @@ Decides what is printed, and where a first try takes place; what is measured is 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from importlib import metadata
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from etloop.cli.commands import demo
-from etloop.cli.progress import run_watcher
-from etloop.cli.result import to_json
-from etloop.cli.stderr import print_status
-from etloop.contract.base.errors import ConfigError, ExitCode, Problem
-from etloop.controller.inputs.collective_spec import BenchSpec
+from etloop.cli.progress import print_status, run_watcher
+from etloop.cli.result import CommandResult, to_json, write_answer
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.inputs.collective_spec import Average, BenchSpec, Variant
 from etloop.controller.run.prepare import InputFile, read_rig
 from etloop.experiments.collective.nccl_json import tests_as_json
 from etloop.experiments.collective.result import TestResult
@@ -33,53 +33,36 @@ from etloop.experiments.collective.run import (
 )
 from etloop.experiments.collective.scenario import Layout
 from etloop.experiments.collective.table import SweepLine, render_sweep, render_test
+from etloop.runtime.version import installed_version
 
 MOST_LOOPBACK_RANKS: Final = 508
 """Two networks of 254 addresses."""
 _MOST_JSON_FILES: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the command line asks for. `spec.ranks` is 0 where the rig decides: a rank for every address."""
-
-    spec: BenchSpec
-    rig_path: Path | None
-    """None: two agents on loopback addresses of this machine, started and ended here."""
-    scenario_path: Path | None
-    layout: Layout
-    json_file: str
-    """"-": standard output, and no table; "": none."""
-    out_dir: Path | None
-    per_iteration: bool
-    least_busbw: float | None
-    """Bytes per second."""
-    strict: bool
-    arguments: tuple[str, ...]
-    progress_bar: bool
-
-
-def run_collective(request: Request) -> ExitCode:
+def run_collective(parsed: argparse.Namespace) -> CommandResult:
     """Measure, print tests as they are done, and return whether all of it holds.
 
-    Raises an `InputError` before any traffic if options, files, plan or rig cannot be used.
+    Options that contradict each other end the program as usage errors do. Raises an `InputError` before any traffic if
+    options, files, plan or rig cannot be used.
     """
-    shows = request.json_file != "-"
+    shows = parsed.json_file != "-"
+    parsed.json = not shows
     with contextlib.ExitStack() as stack:
-        bench = _bench_request(request)
-        _check_json_place(request.json_file)
+        bench = _bench_request(parsed)
+        _check_json_place(parsed.json_file)
         trials = plan_trials(bench)
-        if request.rig_path is None:
+        if parsed.rig is None:
             logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etloop-collective-")))
             stack.enter_context(demo.agents(logs, read_rig(bench.rig).bind, once=False))
         tests: list[TestResult] = []
         for trial in trials:
-            with run_watcher(bar=request.progress_bar) as watcher:
+            with run_watcher(bar=shows and not parsed.no_progress) as watcher:
                 found = measure_trial(bench, trial, watcher)
             tests += found
             if shows:
                 texts = [
-                    render_test(_version(), bench.spec, test, per_iteration=request.per_iteration)
+                    render_test(installed_version(), bench.spec, test, per_iteration=parsed.per_iteration)
                     for test in found
                 ]
                 sys.stdout.write("".join(f"{text}\n" for text in texts))
@@ -89,14 +72,15 @@ def run_collective(request: Request) -> ExitCode:
         if len(trials) > 1 and shows:
             lines = [SweepLine(test.kind, test.variant, test.verdict, test.rows) for test in tests]
             sys.stdout.write(render_sweep(lines))
-        _write_json(request, bench.spec, tests)
-    return result_of(tests).exit_code
+        _write_json(parsed, bench.spec, tests)
+    return CommandResult("", result_of(tests).exit_code)
 
 
-def _bench_request(request: Request) -> BenchRequest:
-    spec, layout = request.spec, request.layout
-    if request.rig_path is not None:
-        rig = InputFile(request.rig_path)
+def _bench_request(parsed: argparse.Namespace) -> BenchRequest:
+    spec = _spec_of(parsed)
+    layout = Layout(parsed.ranks_per_host, parsed.nics_per_host, parsed.placement)
+    if parsed.rig is not None:
+        rig = InputFile(parsed.rig)
         rig = replace(rig, content=rig.read())
     else:
         if not 2 <= spec.ranks <= MOST_LOOPBACK_RANKS:
@@ -105,24 +89,56 @@ def _bench_request(request: Request) -> BenchRequest:
         local = demo.choose_rig(-(-spec.ranks // len(demo.AGENTS)))
         rig = InputFile(Path("loopback"), demo.rig_text(local).encode())
         # Neighbours on different agents, so that a ring crosses the sockets at every step.
-        if layout.placement is None and request.scenario_path is None:
+        if layout.placement is None and parsed.scenario is None:
             layout = replace(layout, placement="round_robin")
     return BenchRequest(
         spec=spec_on(spec, rig),
         rig=rig,
-        scenario=None if request.scenario_path is None else InputFile(request.scenario_path),
+        scenario=None if parsed.scenario is None else InputFile(parsed.scenario),
         layout=layout,
-        out_dir=request.out_dir,
-        least_busbw=request.least_busbw,
-        strict=request.strict,
+        out_dir=parsed.out,
+        least_busbw=None if parsed.min_busbw is None else parsed.min_busbw * 1e9,
+        strict=parsed.strict,
     )
 
 
-def _version() -> str:
-    try:
-        return metadata.version("etloop")
-    except metadata.PackageNotFoundError:
-        return "of a source tree"
+def _spec_of(parsed: argparse.Namespace) -> BenchSpec:
+    """What is measured. Its `ranks` are 0 where the rig decides: a rank for every address."""
+    error = parsed.parser.error
+    named = [
+        kinds for kinds in (parsed.collectives, parsed.collective, parsed.concurrent) if kinds is not None
+    ]
+    if len(named) != 1:
+        error("name collectives once: as COLLECTIVES, with -c, or with --concurrent")
+    if (parsed.rig is None) == (parsed.loopback is None):
+        error("give either --rig FILE or --loopback RANKS")
+    if parsed.loopback is not None and parsed.ranks:
+        error("--loopback already says how many ranks there are")
+    if parsed.stepbytes is not None and parsed.stepfactor is not None:
+        error("give either -i or -f")
+    variants = itertools.product(
+        parsed.shaping or ("",),
+        parsed.algorithm or ("",),
+        parsed.protocol or ("",),
+        parsed.channels or (0,),
+        parsed.qps or (0,),
+    )
+    default = BenchSpec((), 2)
+    return BenchSpec(
+        kinds=named[0],
+        ranks=parsed.ranks if parsed.loopback is None else parsed.loopback,
+        least_bytes=parsed.minbytes,
+        most_bytes=max(parsed.minbytes, default.most_bytes) if parsed.maxbytes is None else parsed.maxbytes,
+        step_bytes=default.step_bytes if parsed.stepbytes is None else parsed.stepbytes,
+        factor=default.factor if parsed.stepfactor is None else parsed.stepfactor,
+        iterations=parsed.iters,
+        warmups=parsed.warmup_iters,
+        datatype=parsed.datatype,
+        reduction=parsed.op,
+        average=Average(parsed.average),
+        variants=tuple(Variant(*one) for one in itertools.islice(variants, 10_000)),
+        concurrent=parsed.concurrent is not None,
+    )
 
 
 def _check_json_place(name: str) -> None:
@@ -133,20 +149,15 @@ def _check_json_place(name: str) -> None:
         raise ConfigError(Problem("--json", f"{directory} {what}", "name a file elsewhere"))
 
 
-def _write_json(request: Request, spec: BenchSpec, tests: list[TestResult]) -> None:
-    if not request.json_file:
+def _write_json(parsed: argparse.Namespace, spec: BenchSpec, tests: list[TestResult]) -> None:
+    if not parsed.json_file:
         return
-    text = to_json(tests_as_json(_version(), request.arguments, spec, tests))
-    if request.json_file == "-":
+    text = to_json(tests_as_json(installed_version(), parsed.arguments, spec, tests))
+    if parsed.json_file == "-":
         sys.stdout.write(text)
         return
-    path = next(_free_names(Path(request.json_file)))
-    try:
-        with path.open("x") as file:
-            file.write(text)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), what, "name another file with --json")) from None
+    path = next(_free_names(Path(parsed.json_file)))
+    write_answer(path, text, "name another file with --json", mode="x")
     print_status(f"results are also in {path}")
 
 

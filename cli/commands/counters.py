@@ -5,11 +5,11 @@ Decides nothing about counters; it is how a rig's sources are tried before a run
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from etloop.cli.text.counters import Values, reading_json, reading_text, values_of
@@ -20,33 +20,25 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.run.device_counters import Counting, counting_of
 from etloop.counters.sampling import Sampled
+from etloop.counters.settings import LEAST_INTERVAL_NS
 from etloop.runtime.clock import monotonic_ns
 
 
-@dataclass(frozen=True, slots=True)
-class CountersRequest:
-    """What the command line said."""
-
-    rig: Path
-    every_ns: int | None
-    """None: once."""
-    as_json: bool
-
-
-def show_counters(request: CountersRequest) -> int:
+def show_counters(parsed: argparse.Namespace) -> int:
     """Reads and prints until it is done or stopped; returns the exit code. Raises `ConfigError` for a rig that names no
     source."""
-    rig = parse_rig(read_file(request.rig), str(request.rig), request.rig.parent)
+    path: Path = parsed.rig
+    rig = parse_rig(read_file(path), str(path), path.parent)
     counting = counting_of(rig)
     if counting is None:
         remedy = "write dut: {profile: NAME, counters: [{reader: ...}]} (docs/counters.md)"
-        raise ConfigError(Problem(str(request.rig), "names no source of a device's counters", remedy))
+        raise ConfigError(Problem(str(path), "names no source of a device's counters", remedy))
     with contextlib.suppress(KeyboardInterrupt):
-        return asyncio.run(_show(counting, request))
+        return asyncio.run(_show(counting, parsed))
     return ExitCode.PASS
 
 
-async def _show(counting: Counting, request: CountersRequest) -> int:
+async def _show(counting: Counting, parsed: argparse.Namespace) -> int:
     before: dict[str, Values] = {}
     opened: set[str] = set()
     try:
@@ -56,12 +48,12 @@ async def _show(counting: Counting, request: CountersRequest) -> int:
             failed = False
             for source, result in zip(counting.sources, results, strict=True):
                 failed = failed or isinstance(result, CounterFailure)
-                _print(source, result, before.get(source.name), as_json=request.as_json)
+                _print(source, result, before.get(source.name), as_json=parsed.json)
                 if not isinstance(result, CounterFailure):
                     before[source.name] = values_of(result)
-            if request.every_ns is None:
+            if not parsed.watch:
                 return ExitCode.PREPARATION_FAILED if failed else ExitCode.PASS
-            left_ns = begun_ns + request.every_ns - monotonic_ns()
+            left_ns = begun_ns + max(parsed.every, LEAST_INTERVAL_NS) - monotonic_ns()
             await asyncio.sleep(max(left_ns, 0) / NS_PER_S)
     finally:
         for source in counting.sources:

@@ -8,16 +8,18 @@ the switch end with the demo, whatever happens to it.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from etloop.cli.progress import print_status
+from etloop.cli.result import CommandResult
 from etloop.contract.base.errors import InputError, Problem, RigError
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.own_module import own_module
@@ -43,6 +45,13 @@ class DemoRig:
     """Where the controller listens."""
     addresses: tuple[str, ...]
     """First to last address of every agent, as the rig file writes ranges."""
+
+
+def demo_command(parsed: argparse.Namespace) -> CommandResult:
+    """Run the demo that the command line asks for. Raises as `run_demo`."""
+    return CommandResult(
+        "", run_demo(parsed.out, parsed.iterations, as_json=parsed.json, loopback=parsed.loopback)
+    )
 
 
 def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopback: bool = False) -> int:
@@ -72,21 +81,23 @@ class _NoSwitch(Exception):
 def _through_a_switch(directory: Path, iterations: int, *, as_json: bool) -> int:
     # Here, because only this needs namespaces and netlink.
     from etloop.cli.commands.demo_lab import AGENTS as LAB_AGENTS
-    from etloop.cli.commands.demo_lab import RANKS_PER_AGENT, demo_lab, scenario_text, why_not
+    from etloop.cli.commands.demo_lab import RANKS_PER_AGENT, demo_lab, scenario_text
+    from etloop.lab.client import lab_status
+    from etloop.lab.status import status_text
 
     with contextlib.ExitStack() as stack:
         try:
             lab = stack.enter_context(demo_lab(directory, f"tcp://127.0.0.1:{free_tcp_port()}"))
         except InputError as error:
-            raise _NoSwitch(why_not(error)) from None
+            raise _NoSwitch("; ".join(map(str, error.problems))) from None
         (directory / "scenario.yaml").write_text(scenario_text(iterations))
         print_status(
             f"demo: {len(LAB_AGENTS) * RANKS_PER_AGENT} ranks on {len(LAB_AGENTS)} agents, each in a namespace on a port of one "
-            f"switch of software (lab {lab.name}, which ends with this)"
+            f"switch of software (lab {lab}, which ends with this)"
         )
         code = _run(directory, as_json=as_json)
         if not as_json:
-            print_status(lab.counters_text())
+            print_status(status_text(lab_status(lab)))
     if not code:
         print_status(closing_text(directory))
     return code
@@ -112,11 +123,6 @@ def _over_loopback(directory: Path, iterations: int, ranks: int, *, as_json: boo
     else:
         print_status(closing_text(directory))
     return code
-
-
-def print_status(text: str) -> None:
-    """Tells a person; standard output is the table's alone."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def fresh_directory(wanted: Path) -> Path:

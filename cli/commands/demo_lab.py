@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.errors import InputError, RigError
-from etloop.lab.client import lab_down, lab_status, lab_up
+from etloop.contract.base.errors import RigError
+from etloop.lab.client import lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
-from etloop.lab.status import status_text
 from etloop.traffic.topology.topology_file import parse_topology
 
 AGENTS: Final = ("a", "b", "c", "d")
@@ -28,18 +26,6 @@ single:
   ports: [a/p0, b/p0, c/p0, d/p0]
   rate: 200Mbps
 """
-
-
-@dataclass(frozen=True, slots=True)
-class DemoLab:
-    """A lab that is up."""
-
-    name: str
-    directory: Path
-
-    def counters_text(self) -> str:
-        """What its switch counted."""
-        return status_text(lab_status(self.name))
 
 
 def agent_of(rank: int) -> str:
@@ -70,8 +56,8 @@ limits:
 
 
 @contextlib.contextmanager
-def demo_lab(directory: Path, bind: str) -> Iterator[DemoLab]:
-    """A lab with its agents, and its files in `directory`; it has ended when the block is left, and ends with this process.
+def demo_lab(directory: Path, bind: str) -> Iterator[str]:
+    """The name of a lab with its agents, its files in `directory`; it has ended when the block is left, and ends with this process.
 
     Raises `InputError` where this host does not allow one.
     """
@@ -96,12 +82,7 @@ def demo_lab(directory: Path, bind: str) -> Iterator[DemoLab]:
     try:
         (directory / "topology.yaml").write_text(TOPOLOGY)
         (directory / "rig.yaml").write_text(rig_text(plan, lab=name))
-        yield DemoLab(name, directory)
+        yield name
     finally:
         with contextlib.suppress(RigError):
             lab_down(name)
-
-
-def why_not(error: InputError) -> str:
-    """In one line."""
-    return "; ".join(str(problem) for problem in error.problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,31 @@ from etloop.dut_profiles.model.stated_text import value_text
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 
 
-def list_command(*, as_json: bool) -> CommandResult:
-    """All shipped profiles, a line each."""
+def dut_command(parsed: argparse.Namespace) -> CommandResult:
+    """Carry out one action. Raises `ConfigError` for files that cannot be read."""
+    match parsed.action:
+        case "counters":
+            from etloop.cli.commands.counters import show_counters
+
+            return CommandResult("", show_counters(parsed))
+        case "linux-counters":
+            from etloop.counters.readers.linux_process import main
+
+            return CommandResult("", main(parsed.interfaces))
+        case "fabric":
+            from etloop.cli.commands.fabric import fabric_command
+
+            return fabric_command(parsed)
+        case "list":
+            return _list(as_json=parsed.json)
+        case "show":
+            profile = find_profile(parsed.profile)
+            return CommandResult(to_json(profile_as_json(profile)) if parsed.json else _shown(profile))
+        case _:
+            return _check(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)
+
+
+def _list(*, as_json: bool) -> CommandResult:
     profiles = [find_profile(name) for name in profile_names()]
     if as_json:
         listed = [{"name": each.name, "kind": each.kind, "summary": each.summary} for each in profiles]
@@ -30,12 +54,6 @@ def list_command(*, as_json: bool) -> CommandResult:
     return CommandResult(
         "".join(f"{profile.name:<{widest}}  {profile.kind:<6}  {profile.summary}\n" for profile in profiles)
     )
-
-
-def show_command(name_or_path: str, *, as_json: bool) -> CommandResult:
-    """All that a profile states, value by value. Raises `ConfigError` for a profile that cannot be read."""
-    profile = find_profile(name_or_path)
-    return CommandResult(to_json(profile_as_json(profile)) if as_json else _shown(profile))
 
 
 def profile_as_json(profile: DutProfile) -> dict[str, object]:
@@ -98,7 +116,7 @@ def _lines_of(path: str, stated: Stated[object], width: int) -> list[str]:
     ]
 
 
-def check_command(
+def _check(
     name_or_path: str | None, scenario_path: Path | None, rig_path: Path | None, *, as_json: bool
 ) -> CommandResult:
     """What in a profile contradicts itself, a scenario or a rig; without a profile, that which the rig names.

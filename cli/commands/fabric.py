@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ipaddress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,21 +22,20 @@ FIRST_ADDRESS: Final = ipaddress.IPv4Address("198.18.0.1")
 MOST_SHOWN: Final = 16
 
 
-def fabric_command(
-    description: Path, annotations: Path | None, out_dir: Path | None, *, as_json: bool
-) -> CommandResult:
-    """What an InfraGraph description says; with `out_dir`, also as rig.yaml and mapping.yaml in that directory.
+def fabric_command(parsed: argparse.Namespace) -> CommandResult:
+    """What an InfraGraph description says; with --out, also as rig.yaml and mapping.yaml in that directory.
 
     Raises `ConfigError` for descriptions that cannot be used.
     """
+    description, annotations = parsed.description, parsed.annotations
     fabric = read_infragraph(
         read_file(description),
         str(description),
         None if annotations is None else read_file(annotations),
         str(annotations or ""),
     )
-    written = () if out_dir is None else _write(fabric, str(description), out_dir)
-    if as_json:
+    written = () if parsed.out is None else _write(fabric, str(description), parsed.out)
+    if parsed.json:
         return CommandResult(to_json({**asdict(fabric), "written": written}))
     return CommandResult(_fabric_text(fabric) + "".join(f"written: {path}\n" for path in written))
 

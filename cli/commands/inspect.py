@@ -5,22 +5,23 @@ Decides wording and what is shortened; every figure comes from workload/inspect/
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import Final
 
 import numpy as np
-from etloop.cli.result import CommandResult, to_json
+from etloop.cli.progress import reading_bar
+from etloop.cli.result import CommandResult, to_json, write_answer
 from etloop.cli.text.heat_map import character_map, svg_map
 from etloop.cli.text.plan import rank_ranges, table_lines
+from etloop.cli.trace_options import settings_of
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
 from etloop.workload.inspect.critical_path import CriticalPath, IdealNetwork
 from etloop.workload.inspect.inspection import Inspection, inspect
 from etloop.workload.inspect.parallelism import Role
-from etloop.workload.readers.files import Progress, read_trace
-from etloop.workload.trace.settings import WorkloadSettings
+from etloop.workload.readers.files import read_trace
 
 MOST_PAIRS_IN_JSON: Final = 65_536
 """Pairs that the JSON lists; of a job with more, the blocks of the picture."""
@@ -28,38 +29,21 @@ MOST_PAIRS_IN_JSON: Final = 65_536
 _LAYOUT: Final = (Role.TENSOR, Role.DATA, Role.SHARDED_DATA, Role.EXPERT)
 
 
-def inspect_command(
-    source: Path,
-    groups: Path | None,
-    settings: WorkloadSettings,
-    network: IdealNetwork,
-    svg: Path | None,
-    *,
-    as_json: bool,
-    progress: Progress | None = None,
-) -> CommandResult:
-    """What a job is. Raises `TraceError` where files cannot be read, `ConfigError` where the picture cannot be written."""
-    inspection = inspect(read_trace(source, groups, progress), settings, network)
-    if svg is not None:
-        _write(
-            svg,
-            svg_map(
-                f"{source}: {inspection.ranks} ranks",
-                inspection.traffic.matrix,
-                inspection.traffic.ranks_a_cell,
-            ),
-        )
+def inspect_command(parsed: argparse.Namespace) -> CommandResult:
+    """Tell what the job is. Raises `TraceError` where files cannot be read, or the trace cannot be replayed."""
+    if parsed.link == 0:
+        raise ConfigError(Problem("--link", "is 0", "state the speed of a link, such as 400Gbps"))
+    stated = {"link_bps": parsed.link, "latency_ns": parsed.latency}
+    network = IdealNetwork(**{name: value for name, value in stated.items() if value is not None})
+    with reading_bar() as bar:
+        inspection = inspect(read_trace(parsed.trace, parsed.groups, bar), settings_of(parsed), network)
+    if parsed.svg is not None:
+        traffic = inspection.traffic
+        picture = svg_map(f"{parsed.trace}: {inspection.ranks} ranks", traffic.matrix, traffic.ranks_a_cell)
+        write_answer(parsed.svg, picture, "choose another file")
     return CommandResult(
-        to_json(inspection_as_json(inspection)) if as_json else render_inspection(inspection)
+        to_json(inspection_as_json(inspection)) if parsed.json else render_inspection(inspection)
     )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror or error}"
-        raise ConfigError(Problem(str(path), what, "choose another file")) from None
 
 
 def inspection_as_json(inspection: Inspection) -> dict[str, object]:

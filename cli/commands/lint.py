@@ -1,43 +1,42 @@
-"""`etloop lint`: what is wrong with a trace, and the trace repaired. Needs no rig."""
+"""`etloop lint`: what is wrong with a trace, and the trace repaired, in words or as JSON. Needs no rig."""
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from etloop.cli.progress import reading_bar
 from etloop.cli.result import CommandResult, to_json
-from etloop.cli.text.lint import render_lint, render_repairs
-from etloop.contract.base.errors import ExitCode
-from etloop.workload.lint.report import LintReport, lint
-from etloop.workload.readers.files import Progress, read_trace
-from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit, WorkloadSettings
+from etloop.cli.trace_options import settings_of
+from etloop.contract.base.errors import ExitCode, Severity
+from etloop.contract.model.edges import edge_words
+from etloop.runtime.linear_algebra import one_blas_thread
+from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit
+
+if TYPE_CHECKING:
+    from etloop.workload.lint.fix import FixedTrace
+    from etloop.workload.trace.findings import Finding
+
+with one_blas_thread():
+    from etloop.workload.lint.report import LintReport, lint
+    from etloop.workload.readers.files import read_trace
 
 
-def lint_command(
-    source: Path,
-    groups: Path | None,
-    settings: WorkloadSettings,
-    *,
-    as_json: bool,
-    progress: Progress | None = None,
-) -> CommandResult:
-    """All that is wrong or remarkable about a trace. Raises `TraceError` where files cannot be read at all."""
-    report = lint(read_trace(source, groups, progress), settings)
-    code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
-    if as_json:
-        return CommandResult(to_json(_as_json(report)), code)
-    return CommandResult(render_lint(report), code)
+def lint_command(parsed: argparse.Namespace) -> CommandResult:
+    """All that is wrong or remarkable about a trace, which is repaired if asked for. Raises `TraceError` where files cannot be
+    read at all."""
+    if parsed.fix is not None:
+        return _fix(parsed)
+    with reading_bar() as bar:
+        report = lint(read_trace(parsed.trace, parsed.groups, bar), settings_of(parsed))
+    return CommandResult(
+        to_json(_as_json(report)) if parsed.json else render_lint(report), _exit_code(report)
+    )
 
 
-def fix_command(
-    source: Path,
-    groups: Path | None,
-    settings: WorkloadSettings,
-    out_dir: Path,
-    *,
-    as_json: bool,
-    progress: Progress | None = None,
-) -> CommandResult:
+def _fix(parsed: argparse.Namespace) -> CommandResult:
     """Write the repaired trace, read it back and check it: what is left is what no rule can mend.
 
     Raises `TraceError` where files cannot be read or written at all.
@@ -47,7 +46,9 @@ def fix_command(
     from etloop.workload.lint.fix import fix
     from etloop.workload.readers.et_writer import write_trace
 
-    fixed = fix(read_trace(source, groups, progress), settings)
+    settings, out_dir = settings_of(parsed), parsed.fix
+    with reading_bar() as bar:
+        fixed = fix(read_trace(parsed.trace, parsed.groups, bar), settings)
     metadata = None
     if not fixed.in_bytes:
         # Sizes stay what they were, so the mark by which they are read stays as well.
@@ -56,22 +57,60 @@ def fix_command(
     write_trace(out_dir, ranks, fixed.trace.groups, metadata=metadata)
     after = replace(settings, size_unit=SizeUnit.BYTES, element_bytes=None) if fixed.in_bytes else settings
     report = lint(read_trace(out_dir), after)
-    code = ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
-    if as_json:
-        repairs = [asdict(repair) for repair in fixed.repairs]
-        return CommandResult(
-            to_json(
-                {
-                    "directory": str(out_dir),
-                    "repairs": repairs,
-                    "remarks": [asdict(one) for one in fixed.trace.remarks],
-                    "left": _as_json(report),
-                }
-            ),
-            code,
-        )
-    return CommandResult(f"{render_repairs(fixed, out_dir)}\n{render_lint(report)}", code)
+    text = f"{render_repairs(fixed, out_dir)}\n{render_lint(report)}"
+    if parsed.json:
+        answer = {
+            "directory": str(out_dir),
+            "repairs": [asdict(repair) for repair in fixed.repairs],
+            "remarks": [asdict(one) for one in fixed.trace.remarks],
+            "left": _as_json(report),
+        }
+        text = to_json(answer)
+    return CommandResult(text, _exit_code(report))
+
+
+def _exit_code(report: LintReport) -> ExitCode:
+    return ExitCode.PASS if report.replayable else ExitCode.PREPARATION_FAILED
 
 
 def _as_json(report: LintReport) -> dict[str, object]:
     return asdict(report) | {"replayable": report.replayable}
+
+
+def render_repairs(fixed: FixedTrace, out_dir: Path) -> str:
+    """Return what was repaired, in words; ends with the heading of the report that follows."""
+    lines = [f"{fixed.trace.source}: repaired in {out_dir}"]
+    lines += [f"  {repair.sentence()}" for repair in fixed.repairs] or ["  nothing to repair"]
+    lines += [
+        f"  the source leaves out: {remark.where}: {remark.what}; {remark.remedy}"
+        for remark in fixed.trace.remarks
+    ]
+    lines += ["", "what is left after that:"]
+    return "\n".join(lines) + "\n"
+
+
+def render_lint(report: LintReport) -> str:
+    """Return the report in words; ends with a newline."""
+    sizes = f"sizes in {report.size_unit}" + (
+        f" of {report.element_bytes} bytes" if report.size_unit == "elements" else ""
+    )
+    contents = f"{report.ranks} ranks, {report.nodes} nodes, {report.communicators} communicators"
+    ops = f"{report.collectives} collectives, {report.sends} sends"
+    lines = [f"{report.source}: {contents}, {ops}; {sizes}, dependencies {report.policy}"]
+    lines.append(f"edges: {edge_words(report.edges)}")
+    for finding in report.findings:
+        lines += ["", *_finding_lines(finding)]
+    errors, warnings = len(report.errors), len(report.warnings)
+    verdict = "can be replayed" if report.replayable else "cannot be replayed"
+    remarks = len(report.of(Severity.INFO))
+    lines += ["", f"{verdict}: {errors} errors, {warnings} warnings, {remarks} remarks"]
+    return "\n".join(lines) + "\n"
+
+
+def _finding_lines(finding: Finding) -> list[str]:
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    lines = [f"{finding.severity}: {finding.check}{times}; {finding.remedy}"]
+    lines += [f"  {one.where}: expected {one.expected}, found {one.found}" for one in finding.examples]
+    if finding.count > len(finding.examples):
+        lines.append(f"  ... and {finding.count - len(finding.examples)} more")
+    return lines

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from etloop.cli.progress import run_watcher
+from etloop.cli.progress import reading_bar, run_watcher
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import ExitCode
@@ -24,7 +25,6 @@ from etloop.controller.run.pipeline import (
 )
 from etloop.results.schema.typed_json import to_json as summary_json
 from etloop.results.text.table import render
-from etloop.workload.readers.files import Progress
 
 
 def run_files(
@@ -52,10 +52,24 @@ def run_files(
     return summary.result.exit_code
 
 
-def plan_command(
-    scenario_path: Path, rig_path: Path, *, as_json: bool, progress: Progress | None = None
-) -> CommandResult:
+def run_command(parsed: argparse.Namespace) -> CommandResult:
+    """Run the scenario that the command line names. Raises as `run_files`."""
+    code = run_files(
+        parsed.scenario,
+        parsed.rig,
+        parsed.out,
+        as_json=parsed.json,
+        progress_bar=not parsed.no_progress,
+        expects=not parsed.no_twin,
+        strict=parsed.strict,
+    )
+    return CommandResult("", code)
+
+
+def plan_command(parsed: argparse.Namespace) -> CommandResult:
     """Return the plan in words or as JSON. Raises as `prepare`."""
-    options = PrepareOptions(jobs=partial(build_jobs, progress=progress))
-    report = report_plan(prepare(RunInputs.of(scenario_path, rig_path, run_id="plan"), options).plan)
-    return CommandResult(to_json(asdict(report)) if as_json else render_plan(report))
+    inputs = RunInputs.of(parsed.scenario, parsed.rig, run_id="plan")
+    with reading_bar() as bar:
+        prepared = prepare(inputs, PrepareOptions(jobs=partial(build_jobs, progress=bar)))
+    report = report_plan(prepared.plan)
+    return CommandResult(to_json(asdict(report)) if parsed.json else render_plan(report))

@@ -11,13 +11,15 @@ from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import job_line
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
-from etloop.contract.base.units import approximate_bytes
+from etloop.contract.base.units import approximate_bytes, parse_at, parse_name
 from etloop.contract.protocol.codec import plain
-from etloop.controller.rack.client.address import broker_settings, rack_name, read_text
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
+from etloop.controller.rack.mqtt.topics import is_job_id
+from etloop.runtime.broker_connection import broker_settings
 from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.text_file import read_text
 
 if TYPE_CHECKING:
     import argparse
@@ -33,8 +35,22 @@ class JobNotEnded(EtloopError):
     """A job took longer than somebody wanted to wait."""
 
 
-async def carried_out(parsed: argparse.Namespace) -> CommandResult:
-    """Does what the arguments say. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+def submit_command(parsed: argparse.Namespace) -> CommandResult:
+    """Carry the command out. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    chosen = [bool(parsed.scenario), bool(parsed.cancel), bool(parsed.follow), parsed.list]
+    if sum(chosen) != 1:
+        remedy = "give a scenario, or one of --cancel, --follow and --list"
+        raise ConfigError(Problem("etloop submit", "what to do is not clear", remedy))
+    for option, job_id in (("--cancel", parsed.cancel), ("--follow", parsed.follow)):
+        if job_id and not is_job_id(job_id):
+            what = f'"{job_id[:64]}" is no id of a job'
+            raise ConfigError(Problem(option, what, "see etloop submit --list"))
+    if parsed.wait_limit and not (parsed.wait or parsed.follow):
+        raise ConfigError(Problem("--wait-limit", "nothing is waited for", "add --wait, or leave it out"))
+    return asyncio.run(_carried_out(parsed))
+
+
+async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
     # One key for every attempt: a request whose answer was lost does not become a second job.
     parsed.key = parsed.key or f"etloop-submit-{secrets.token_hex(8)}"
     give_up_ns = monotonic_ns() + parsed.patience
@@ -64,7 +80,7 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
         password_file=parsed.password_file,
         ca=parsed.ca,
     )
-    async with RackClient(settings, rack_name(parsed.rack)) as rack:
+    async with RackClient(settings, parse_at("rack", parse_name, parsed.rack)) as rack:
         if parsed.list:
             jobs = await rack.jobs()
             return CommandResult(
@@ -97,7 +113,7 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
 
 
 async def waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> CommandResult:
-    """The end of a job. Raises `JobNotEnded` if that takes too long, for which the job is cancelled, and as `carried_out`."""
+    """The end of a job. Raises `JobNotEnded` if that takes too long, for which the job is cancelled, and as `submit_command`."""
     limit = parsed.wait_limit
     try:
         async with asyncio.timeout(limit / NS_PER_S if limit else None):

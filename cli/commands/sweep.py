@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.progress import StatusWatcher
+from etloop.cli.options.compare import settings_of
+from etloop.cli.progress import StatusWatcher, print_status
 from etloop.cli.result import CommandResult, to_json
-from etloop.cli.stderr import print_status
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.yaml_reader import MOST_PROBLEMS
 from etloop.controller.inputs.files import read_file
@@ -35,10 +35,11 @@ STATUS_EVERY: Final = 50
 """Points laid out between two words about how far it is."""
 
 
-def sweep_command(parsed: argparse.Namespace, settings: ComparisonSettings) -> CommandResult:
+def sweep_command(parsed: argparse.Namespace) -> CommandResult:
     """Run a sweep, or list it. Raises an `InputError` with what is wrong with any of its points, before the first run."""
     from etloop.results.compare.compare import refuse_figures
 
+    settings = settings_of(parsed)
     text = read_file(parsed.sweep)
     sweep = _asked_for(parse_sweep(text, str(parsed.sweep), parsed.sweep.parent), parsed)
     mode = Mode.TWIN if parsed.twin else Mode.LAB if parsed.lab else Mode.LIVE
@@ -144,7 +145,7 @@ def _point_record(point: Point, files: PointFiles, mode: Mode, options: PrepareO
 
 def _search(parsed: argparse.Namespace, study: Study, text: bytes, record: SweepRecord) -> CommandResult:
     from etloop.experiments.sweep.search import begin_search, carry_out_search
-    from etloop.results.schema.search import SEARCH_FILE
+    from etloop.results.schema.sweep import SEARCH_FILE
 
     directory = study.directory
     searched = begin_search(
@@ -205,7 +206,7 @@ def finish(
     record: SweepRecord, directory: SweepDirectory, settings: ComparisonSettings
 ) -> tuple[SweepRecord, str]:
     """Works out what came of all runs, leaves sweep.json and compare.html, returns the index and the table."""
-    from etloop.results.compare.runs import read_side
+    from etloop.results.compare.samples import read_side
     from etloop.results.compare.sweep_results import groups, point_results
     from etloop.results.html.sweep import sweep_html
     from etloop.results.schema.typed_json import RunDirError

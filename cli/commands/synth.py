@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
+import argparse
+import random
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from etloop.cli.options.synth import SYNTH_OPTIONS
 from etloop.cli.result import CommandResult, to_json
+from etloop.contract.base.errors import ConfigError, Problem
 from etloop.workload.readers.et_writer import write_trace
-from etloop.workload.synthetic.spec import SweepSpec, SyntheticSpec
+from etloop.workload.synthetic.spec import SWEPT, SweepSpec, SyntheticSpec
 from etloop.workload.synthetic.sweep import sweep
 from etloop.workload.synthetic.training_step import SyntheticJob, synthesize
 
-if TYPE_CHECKING:
-    import random
 
-
-def synth_command(out_dir: Path, spec: SyntheticSpec, rng: random.Random, *, as_json: bool) -> CommandResult:
-    """Writes a synthetic job's trace files; `rng` is seeded with the spec's seed.
+def synth_command(parsed: argparse.Namespace) -> CommandResult:
+    """Write the trace files of a synthetic job, or of a sweep.
 
     Raises `ConfigError` for an impossible job, `TraceError` if it cannot write.
     """
-    shape = f"{spec.tensor_parallel} tensor x {spec.data_parallel} data x {spec.pipeline_parallel} pipeline"
-    return _written(out_dir, synthesize(spec, rng), asdict(spec), shape, as_json=as_json)
-
-
-def sweep_command(out_dir: Path, spec: SweepSpec, *, as_json: bool) -> CommandResult:
-    """Writes a sweep's trace files. Raises as `synth_command` does."""
-    kinds = ", ".join(kind.name.lower() for kind in spec.kinds)
-    return _written(
-        out_dir, sweep(spec), asdict(spec), f"{kinds} in {len(spec.sizes())} sizes", as_json=as_json
+    if parsed.sweep is not None:
+        swept = _sweep_spec(parsed)
+        kinds = ", ".join(kind.name.lower() for kind in swept.kinds)
+        return _written(parsed, sweep(swept), asdict(swept), f"{kinds} in {len(swept.sizes())} sizes")
+    spec = SyntheticSpec(
+        **{field: getattr(parsed, field) for _, field, _ in SYNTH_OPTIONS},
+        experts=parsed.experts,
+        expert_skew_percent=round(100 * parsed.expert_skew),
+        sharded_parameters=parsed.sharded_parameters,
+        device_flops=parsed.device_flops,
     )
+    rng = random.Random(spec.seed)  # noqa: S311 - the same job again for the same seed
+    shape = f"{spec.tensor_parallel} tensor x {spec.data_parallel} data x {spec.pipeline_parallel} pipeline"
+    return _written(parsed, synthesize(spec, rng), asdict(spec), shape)
+
+
+def _sweep_spec(parsed: argparse.Namespace) -> SweepSpec:
+    known = {kind.name.lower(): kind for kind in SWEPT}
+    names = tuple(dict.fromkeys(name.strip() for name in parsed.sweep.split(",")))
+    if unknown := [name for name in names if name not in known]:
+        what = f'"{unknown[0][:64]}" cannot be swept'
+        raise ConfigError(Problem("--sweep", what, f"name some of {', '.join(known)}"))
+    least_bytes, most_bytes = parsed.sizes
+    kinds = tuple(known[name] for name in names)
+    return SweepSpec(kinds, least_bytes, most_bytes, parsed.ranks, parsed.repeat)
 
 
 def _written(
-    out_dir: Path, job: SyntheticJob, spec: dict[str, object], shape: str, *, as_json: bool
+    parsed: argparse.Namespace, job: SyntheticJob, spec: dict[str, object], shape: str
 ) -> CommandResult:
+    out_dir: Path = parsed.out_dir
     write_trace(out_dir, job.ranks, job.groups)
     nodes = sum(len(rank) for rank in job.ranks)
-    if as_json:
+    if parsed.json:
         written = {
             "directory": str(out_dir),
             "ranks": len(job.ranks),

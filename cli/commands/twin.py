@@ -1,21 +1,25 @@
 """`etloop twin`: a scenario in virtual time, through the switches of a topology.
 
-Decides what is printed of it; how a run takes place is decided by `controller.run`, what the flow level knows by
-`traffic.flow_level` (docs/flow_level.md).
+Decides what is printed of it, and which settings of its switches come from a device's profile; how a run takes place is
+decided by `controller.run`, what the flow level knows by `traffic.flow_level` (docs/flow_level.md).
 """
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from etloop.cli.progress import StatusWatcher, reading_bar
 from etloop.cli.result import CommandResult, to_json
-from etloop.cli.text.devices import device_lines, device_values
+from etloop.cli.text.plan import rank_ranges
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.units import approximate_duration
+from etloop.contract.model.topology import SettingsOrigin, Topology
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.run.expectation import expect_by_flows
 from etloop.controller.run.out_directory import refuse_used_directory
@@ -29,7 +33,7 @@ from etloop.controller.run.pipeline import (
 )
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TWIN_ID, TwinExecution, TwinHosts, described_device, twin_notes
-from etloop.results.expected.expected_figures import expected_figures
+from etloop.results.expected.expected_vs_measured import expected_figures
 from etloop.results.tables.switch_tables import totals
 from etloop.results.text.expected import expected_lines
 from etloop.results.text.switches import render_switches
@@ -38,6 +42,9 @@ from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings, seeded
 
 if TYPE_CHECKING:
     import argparse
+
+_WIDTH: Final = 120
+_NUMBERED: Final = re.compile(r"(groups|queues)\[(\d+)\](.*)")
 
 
 def twin_command(parsed: argparse.Namespace) -> CommandResult:
@@ -122,3 +129,48 @@ def _as_json(prepared: Prepared, finished: FinishedRun, hosts: TwinHosts) -> str
             },
         }
     )
+
+
+def device_lines(topology: Topology) -> tuple[str, ...]:
+    """Return the lines of every device that the topology's switches are; none where all are presets."""
+    lines = []
+    for origin, names in _switches_by_origin(topology).items():
+        lines.append(f"device          {origin.profile}: {', '.join(names)}")
+        for what, entries in (
+            ("profile", origin.stated),
+            ("topology", origin.overridden),
+            ("default", origin.defaults),
+            ("left out", origin.left_out),
+        ):
+            lines += textwrap.wrap(
+                "; ".join(_joined(entries)),
+                _WIDTH,
+                initial_indent=f"  {what:<14}",
+                subsequent_indent=" " * 16,
+            )
+    return tuple(lines)
+
+
+def device_values(topology: Topology) -> list[dict[str, Any]]:
+    """Return the same for programs."""
+    return [{"switches": names, **asdict(origin)} for origin, names in _switches_by_origin(topology).items()]
+
+
+def _switches_by_origin(topology: Topology) -> dict[SettingsOrigin, list[str]]:
+    found: dict[SettingsOrigin, list[str]] = {}
+    for switch in topology.switches:
+        if switch.origin is not None:
+            found.setdefault(switch.origin, []).append(switch.name)
+    return found
+
+
+def _joined(entries: Iterable[str]) -> list[str]:
+    """Entries of groups and queues that say the same under one key: "groups[0-2].lossless: false"."""
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for entry in entries:
+        numbered = _NUMBERED.fullmatch(entry)
+        if numbered is None:
+            numbers[entry, ""] = []
+        else:
+            numbers.setdefault((numbered[1], numbered[3]), []).append(int(numbered[2]))
+    return [f"{key}[{rank_ranges(found)}]{rest}" if found else key for (key, rest), found in numbers.items()]

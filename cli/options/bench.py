@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command
 from etloop.cli.values import queue_pair_counts, turns
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,13 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Run the benchmarks. Raises `ConfigError` for options that do not go together."""
-    from etloop.cli.commands.bench import bench
-
-    return bench(parsed)
-
-
 COMMAND: Final = Command(
-    "  etloop bench\n  etloop bench wire --seconds 5 --repeat 9 --json", add_arguments, run
+    "  etloop bench\n  etloop bench wire --seconds 5 --repeat 9 --json", add_arguments, "bench:bench"
 )

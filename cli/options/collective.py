@@ -7,15 +7,12 @@ Decides what may be written; what follows is decided by `controller/inputs/colle
 from __future__ import annotations
 
 import argparse
-import itertools
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command, add_strict
-from etloop.cli.result import CommandResult
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import QuantityError, parse_bytes
 from etloop.controller.inputs.collective_spec import (
@@ -24,11 +21,7 @@ from etloop.controller.inputs.collective_spec import (
     REDUCTIONS,
     Average,
     BenchSpec,
-    Variant,
 )
-
-if TYPE_CHECKING:
-    from etloop.cli.commands.collective import Request
 
 _BINARY: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -180,75 +173,11 @@ def _add_measurement(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-I", "--per-iteration", action="store_true", help="columns of single operations")
 
 
-def request_of(
-    parser: argparse.ArgumentParser, parsed: argparse.Namespace, arguments: Sequence[str]
-) -> Request:
-    """What the options ask for; options that contradict each other end the program as usage errors do."""
-    from etloop.cli.commands.collective import Request
-    from etloop.experiments.collective.scenario import Layout
-
-    named = [
-        kinds for kinds in (parsed.collectives, parsed.collective, parsed.concurrent) if kinds is not None
-    ]
-    if len(named) != 1:
-        parser.error("name collectives once: as COLLECTIVES, with -c, or with --concurrent")
-    if (parsed.rig is None) == (parsed.loopback is None):
-        parser.error("give either --rig FILE or --loopback RANKS")
-    if parsed.loopback is not None and parsed.ranks:
-        parser.error("--loopback already says how many ranks there are")
-    if parsed.stepbytes is not None and parsed.stepfactor is not None:
-        parser.error("give either -i or -f")
-    variants = itertools.product(
-        parsed.shaping or ("",),
-        parsed.algorithm or ("",),
-        parsed.protocol or ("",),
-        parsed.channels or (0,),
-        parsed.qps or (0,),
-    )
-    default = BenchSpec((), 2)
-    spec = BenchSpec(
-        kinds=named[0],
-        ranks=parsed.ranks if parsed.loopback is None else parsed.loopback,
-        least_bytes=parsed.minbytes,
-        most_bytes=max(parsed.minbytes, default.most_bytes) if parsed.maxbytes is None else parsed.maxbytes,
-        step_bytes=default.step_bytes if parsed.stepbytes is None else parsed.stepbytes,
-        factor=default.factor if parsed.stepfactor is None else parsed.stepfactor,
-        iterations=parsed.iters,
-        warmups=parsed.warmup_iters,
-        datatype=parsed.datatype,
-        reduction=parsed.op,
-        average=Average(parsed.average),
-        variants=tuple(Variant(*one) for one in itertools.islice(variants, 10_000)),
-        concurrent=parsed.concurrent is not None,
-    )
-    return Request(
-        spec=spec,
-        rig_path=parsed.rig,
-        scenario_path=parsed.scenario,
-        layout=Layout(parsed.ranks_per_host, parsed.nics_per_host, parsed.placement),
-        json_file=parsed.json_file,
-        out_dir=parsed.out,
-        per_iteration=parsed.per_iteration,
-        least_busbw=None if parsed.min_busbw is None else parsed.min_busbw * 1e9,
-        strict=parsed.strict,
-        arguments=tuple(arguments),
-        progress_bar=not parsed.no_progress and parsed.json_file != "-",
-    )
-
-
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Measure. Raises an `InputError` where files, options or rig cannot be used."""
-    from etloop.cli.commands.collective import run_collective
-
-    parsed.json = parsed.json_file == "-"
-    return CommandResult("", run_collective(request_of(parsed.parser, parsed, parsed.arguments)))
-
-
 COMMAND: Final = Command(
     "  etloop collective all_reduce --loopback 4 -b 8 -e 4M -f 2\n"
     "  etloop collective all_reduce,alltoall --rig rig.yaml -b 1M -e 128M -f 2 --algorithm ring,tree --qps 1,4\n"
     "  etloop collective --concurrent all_reduce+alltoall --rig rig.yaml -b 16M -e 16M --json result.json",
     add_arguments,
-    run,
+    "collective:run_collective",
     offers_json=False,
 )

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import QuantityError, parse_share_per_million
 from etloop.results.schema.comparison import ComparisonSettings
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
 
 EXIT_CODES: Final = "0 no regression, 20 too few to say, 30 a regression, 65 they cannot be compared"
 _DEFAULT: Final = ComparisonSettings()
@@ -89,16 +86,9 @@ def _confidence(text: str) -> float:
     return _share(500_000, 999_999)(text)
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Compare two sides. Raises `RunDirError` or `ConfigError` where they cannot be compared."""
-    from etloop.cli.commands.compare import compare_command
-
-    return compare_command(parsed.a, parsed.b, settings_of(parsed), parsed.html, as_json=parsed.json)
-
-
 COMMAND: Final = Command(
     "  etloop compare runs/before runs/after\n"
     "  etloop compare study/points/p000 study/points/p001 --html compare.html",
     add_arguments,
-    run,
+    "compare:compare_command",
 )

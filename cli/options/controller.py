@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Serve the rack. Raises `ConfigError` before it listens, if what the file says cannot be used."""
-    from etloop.cli.commands.rack import controller_command
-
-    return controller_command(parsed)
-
-
 COMMAND: Final = Command(
-    "  etloop controller --config examples/rack/controller.yaml", add_arguments, run, offers_json=False
+    "  etloop controller --config examples/rack/controller.yaml",
+    add_arguments,
+    "rack:controller_command",
+    offers_json=False,
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.parser import Command
-from etloop.cli.result import CommandResult
 from etloop.cli.values import whole
 
 
@@ -20,13 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loopback", action="store_true", help="two agents over loopback, without a switch")
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Run the demo. Raises an `InputError` where this machine cannot."""
-    from etloop.cli.commands.demo import run_demo
-
-    return CommandResult(
-        "", run_demo(parsed.out, parsed.iterations, as_json=parsed.json, loopback=parsed.loopback)
-    )
-
-
-COMMAND: Final = Command("  etloop demo --out demo-run --iterations 5", add_arguments, run, offers_json=False)
+COMMAND: Final = Command(
+    "  etloop demo --out demo-run --iterations 5", add_arguments, "demo:demo_command", offers_json=False
+)

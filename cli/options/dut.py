@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.parser import Command
-from etloop.cli.result import CommandResult
 from etloop.cli.values import quantity
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.units import parse_duration_ns
@@ -60,36 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="answer in JSON, for programs")
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Carry out one action. Raises `ConfigError` for files that cannot be read."""
-    if parsed.action == "counters":
-        from etloop.cli.commands.counters import CountersRequest, show_counters
-        from etloop.counters.settings import LEAST_INTERVAL_NS
-
-        every_ns = max(parsed.every, LEAST_INTERVAL_NS) if parsed.watch else None
-        return CommandResult("", show_counters(CountersRequest(parsed.rig, every_ns, parsed.json)))
-    if parsed.action == "linux-counters":
-        from etloop.counters.readers.linux_process import main
-
-        return CommandResult("", main(parsed.interfaces))
-    if parsed.action == "fabric":
-        from etloop.cli.commands.fabric import fabric_command
-
-        return fabric_command(parsed.description, parsed.annotations, parsed.out, as_json=parsed.json)
-    from etloop.cli.commands.dut import check_command, list_command, show_command
-
-    if parsed.action == "list":
-        return list_command(as_json=parsed.json)
-    if parsed.action == "show":
-        return show_command(parsed.profile, as_json=parsed.json)
-    return check_command(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)
-
-
 COMMAND: Final = Command(
     "  etloop dut show sonic-tomahawk5\n"
     "  etloop dut check sonic-tomahawk5 --scenario scenario.yaml --rig rig.yaml\n"
     "  etloop dut counters --rig rig.yaml --watch",
     add_arguments,
-    run,
+    "dut:dut_command",
     offers_json=False,
 )

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command
 from etloop.controller.rack.job import JobState
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,16 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--audit", metavar="JOB", help="who did what to this job, and when")
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """List the jobs. Raises `ConfigError`."""
-    from etloop.cli.commands.rack import jobs_command
-
-    return jobs_command(parsed)
-
-
 COMMAND: Final = Command(
     "  etloop jobs --config controller.yaml --state queued --state running\n"
     "  etloop jobs --state-dir /var/lib/etloop --audit 20260101-120000-000-abcdef",
     add_arguments,
-    run,
+    "rack:jobs_command",
 )

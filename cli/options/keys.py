@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,13 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="make: leave pairs that exist as they are")
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Carry the command out. Raises `ConfigError`, before anything is changed, with everything that is wrong."""
-    from etloop.cli.commands.keys import carried_out
-
-    return carried_out(parsed)
-
-
 COMMAND: Final = Command(
-    "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys", add_arguments, run
+    "  etloop keys make controller a b --dir keys\n  etloop keys allow a b --dir keys",
+    add_arguments,
+    "keys:carried_out",
 )

@@ -12,8 +12,6 @@ from etloop.contract.base.units import parse_bytes, parse_duration_ns
 from etloop.lab.plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
 
 if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
-
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _NAME: Final = "lab"
@@ -132,13 +130,6 @@ def _add_capacity_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Do one action. Raises `InputError` where it cannot."""
-    from etloop.cli.commands.lab import lab_command
-
-    return lab_command(parsed)
-
-
 COMMAND: Final = Command(
     "  etloop lab up topology.yaml --rig-out rig.yaml --agents\n"
     "  etloop run scenario.yaml --rig rig.yaml --out run1/\n"
@@ -147,6 +138,6 @@ COMMAND: Final = Command(
     "  etloop lab down\n"
     "  etloop lab attach topology.yaml --port a/p0=eth1 --port b/p0=eth2     a switch between two network cards",
     add_arguments,
-    run,
+    "lab:lab_command",
     offers_json=False,
 )

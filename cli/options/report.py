@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,16 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dut", metavar="PROFILE", help=what)
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Print the run again. Raises an `InputError` where the directory or a condition cannot be used."""
-    from etloop.cli.commands.report import report_command
-
-    renews = bool(parsed.verdict or parsed.conditions or parsed.dut)
-    return report_command(parsed.run_dir, parsed.conditions, parsed.dut, renews=renews, as_json=parsed.json)
-
-
 COMMAND: Final = Command(
     "  etloop report run1/\n  etloop report run1/ --conditions stricter.yaml --dut sonic-tomahawk5",
     add_arguments,
-    run,
+    "report:report_command",
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.parser import Command, add_scenario_and_rig, add_strict
-from etloop.cli.result import CommandResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,25 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_strict(parser)
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Run the scenario. Raises an `InputError` before any traffic, if files, plan, rig or directory cannot be used."""
-    from etloop.cli.commands.run import run_files
-
-    code = run_files(
-        parsed.scenario,
-        parsed.rig,
-        parsed.out,
-        as_json=parsed.json,
-        progress_bar=not parsed.no_progress,
-        expects=not parsed.no_twin,
-        strict=parsed.strict,
-    )
-    return CommandResult("", code)
-
-
 COMMAND: Final = Command(
     "  etloop run scenario.yaml --rig rig.yaml --out run1/\n"
     "  and on each agent's machine: etloop-agent run --controller tcp://HOST:PORT --name NAME",
     add_arguments,
-    run,
+    "run:run_command",
 )

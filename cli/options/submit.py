@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command
 from etloop.cli.values import quantity
-from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import parse_duration_ns
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,28 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Carry the command out. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
-    import asyncio
-
-    from etloop.cli.commands.submit import carried_out
-    from etloop.controller.rack.mqtt.topics import is_job_id
-
-    chosen = [bool(parsed.scenario), bool(parsed.cancel), bool(parsed.follow), parsed.list]
-    if sum(chosen) != 1:
-        remedy = "give a scenario, or one of --cancel, --follow and --list"
-        raise ConfigError(Problem("etloop submit", "what to do is not clear", remedy))
-    for option, job_id in (("--cancel", parsed.cancel), ("--follow", parsed.follow)):
-        if job_id and not is_job_id(job_id):
-            what = f'"{job_id[:64]}" is no id of a job'
-            raise ConfigError(Problem(option, what, "see etloop submit --list"))
-    if parsed.wait_limit and not (parsed.wait or parsed.follow):
-        raise ConfigError(Problem("--wait-limit", "nothing is waited for", "add --wait, or leave it out"))
-    return asyncio.run(carried_out(parsed))
-
-
 COMMAND: Final = Command(
     "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n  etloop submit --list --json",
     add_arguments,
-    run,
+    "submit:submit_command",
 )

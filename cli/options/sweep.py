@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from etloop.cli.options.compare import add_settings, settings_of
+from etloop.cli.options.compare import add_settings
 from etloop.cli.parser import Command, add_strict
 from etloop.cli.values import whole
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
 
 EXIT_CODES: Final = (
     "0 all runs whole and no verdict worse than pass, 20 one inconclusive, 30 one failed, 50 one broke off, "
@@ -49,16 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"{parser.epilog}\n\nexit codes: {EXIT_CODES}"
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Run the sweep, or list it. Raises an `InputError` with what is wrong with any of its points, before the first run."""
-    from etloop.cli.commands.sweep import sweep_command
-
-    return sweep_command(parsed, settings_of(parsed))
-
-
 COMMAND: Final = Command(
     "  etloop sweep examples/congestion_control/sweep.yaml --twin --out study/\n"
     "  etloop sweep sweep.yaml --rig rig.yaml --out study/ --resume",
     add_arguments,
-    run,
+    "sweep:sweep_command",
 )

@@ -5,18 +5,14 @@ from __future__ import annotations
 import argparse
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command
 from etloop.cli.values import quantity, size_range, whole
-from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import parse_factor, parse_flops
 from etloop.workload.synthetic.spec import SWEPT, SweepSpec, SyntheticSpec
 
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
-
-_SYNTH_OPTIONS: Final = (
+SYNTH_OPTIONS: Final = (
     ("--tp", "tensor_parallel", "ranks of a tensor-parallel group"),
     ("--dp", "data_parallel", "data-parallel replicas"),
     ("--pp", "pipeline_parallel", "pipeline stages"),
@@ -36,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "out_dir", type=Path, metavar="OUT_DIR", help="directory for the files, made if absent"
     )
     default = SyntheticSpec()
-    for option, field, meaning in _SYNTH_OPTIONS:
+    for option, field, meaning in SYNTH_OPTIONS:
         value = getattr(default, field)
         parser.add_argument(
             option, dest=field, type=whole, default=value, metavar="N", help=f"{meaning} (default {value})"
@@ -88,40 +84,9 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Write the job. Raises `ConfigError` for an impossible one, `TraceError` if it cannot be written."""
-    import random
-
-    from etloop.cli.commands.synth import sweep_command, synth_command
-
-    if parsed.sweep is not None:
-        return sweep_command(parsed.out_dir, _sweep_spec(parsed), as_json=parsed.json)
-    chosen = {field: getattr(parsed, field) for _, field, _ in _SYNTH_OPTIONS}
-    spec = SyntheticSpec(
-        **chosen,
-        experts=parsed.experts,
-        expert_skew_percent=round(100 * parsed.expert_skew),
-        sharded_parameters=parsed.sharded_parameters,
-        device_flops=parsed.device_flops,
-    )
-    rng = random.Random(spec.seed)  # noqa: S311 - the same job again for the same seed
-    return synth_command(parsed.out_dir, spec, rng, as_json=parsed.json)
-
-
-def _sweep_spec(parsed: argparse.Namespace) -> SweepSpec:
-    known = {kind.name.lower(): kind for kind in SWEPT}
-    names = tuple(dict.fromkeys(name.strip() for name in parsed.sweep.split(",")))
-    if unknown := [name for name in names if name not in known]:
-        what = f'"{unknown[0][:64]}" cannot be swept'
-        raise ConfigError(Problem("--sweep", what, f"name some of {', '.join(known)}"))
-    least_bytes, most_bytes = parsed.sizes
-    kinds = tuple(known[name] for name in names)
-    return SweepSpec(kinds, least_bytes, most_bytes, parsed.ranks, parsed.repeat)
-
-
 COMMAND: Final = Command(
     "  etloop synth job/ --tp 2 --dp 4 --pp 2 --layers 4 --expert-skew 0.8 --seed 7\n"
     "  etloop synth sweep/ --sweep all_reduce --sizes 1KiB-64MiB --ranks 8",
     add_arguments,
-    run,
+    "synth:synth_command",
 )

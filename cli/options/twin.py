@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etloop.cli.parser import Command, add_scenario_and_rig, add_strict
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import parse_duration_ns
-
-if TYPE_CHECKING:
-    from etloop.cli.result import CommandResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,17 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(parsed: argparse.Namespace) -> CommandResult:
-    """Run the twin. Raises as `twin_command`."""
-    from etloop.cli.commands.twin import twin_command
-
-    return twin_command(parsed)
-
-
 COMMAND: Final = Command(
     "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml\n"
     "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --seed 7 --out twin1/\n"
     "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --level flow     a job too large for packets",
     add_arguments,
-    run,
+    "twin:twin_command",
 )

@@ -3,15 +3,21 @@
 Decides which units exist and that arithmetic is exact: "1.5MiB" is 1572864 and "0.5B" is refused. Everything inside the
 program is an integer of bytes, nanoseconds, bits per second or operations per second; text is parsed once, at the edge.
 A number without a unit is refused, because 400 may be meant as bit/s, Mbit/s or Gbit/s.
-Where a text stands (file, key) is the caller's knowledge: it turns a `QuantityError` into a `Problem`.
+Where a text stands (file, key) is the caller's knowledge, with which `parse_at` turns a `QuantityError` into a `Problem`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from itertools import groupby
+from typing import Final, TypeVar
+
+from etloop.contract.base.errors import ConfigError, Problem
+
+T = TypeVar("T")
 
 NS_PER_S: Final = 1_000_000_000
 LARGEST: Final = 2**63 - 1
@@ -26,6 +32,14 @@ class QuantityError(ValueError):
         super().__init__(f"{what}; {remedy}")
         self.what = what
         self.remedy = remedy
+
+
+def parse_at(where: str, parse: Callable[[str], T], text: str) -> T:
+    """Return what `parse` makes of the text that stands at `where`. Raises `ConfigError` for its `QuantityError`."""
+    try:
+        return parse(text)
+    except QuantityError as error:
+        raise ConfigError(Problem(where, error.what, error.remedy)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +231,11 @@ def approximate_bytes(size_bytes: int) -> str:
 def approximate_duration(duration_ns: int) -> str:
     """`duration_ns` to three digits for people: "12.5 ms"."""
     return _approximate(duration_ns, ((NS_PER_S, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")))
+
+
+def number_spans(ascending: Iterable[int]) -> list[str]:
+    """Return runs of numbers in short: "0-2", "4"."""
+    runs = [
+        [number for _, number in run] for _, run in groupby(enumerate(ascending), lambda at: at[1] - at[0])
+    ]
+    return [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from typing import Final, TypeVar
 
 import yaml
@@ -21,6 +22,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
 LARGEST_FILE_BYTES: Final = 1 << 20
 DEEPEST_NESTING: Final = 16
@@ -325,6 +327,11 @@ def one_of(choices: Mapping[str, T]) -> Callable[[str], T]:
         return choices[text]
 
     return parse
+
+
+def word_of(words: Iterable[E]) -> Callable[[str], E]:
+    """A parser of one of the words of an enum."""
+    return one_of({str(word): word for word in words})
 
 
 def yes_or_no(text: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.protocol.messages import AgentMessage, Bye, Dismissed, Hello, Pong, Refused, Welcome
-from etloop.controller.session.actions import LogLine, Send
+from etloop.controller.session.actions import Action, LogLine, Send
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.roster import Roster
 
@@ -26,7 +26,6 @@ MOST_SLOTS: Final = 64
 GONE_AFTER_NS: Final = 30 * NS_PER_S
 """Without any connection for so long an agent holds no jobs up any more: after a run it is back within seconds."""
 
-Action = Send | LogLine
 Standing = tuple[int, int, Hello | None]
 """Idle slots, leased slots, and what the agent said of itself."""
 

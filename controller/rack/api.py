@@ -16,11 +16,10 @@ from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.rack.dispatch import Held, RackPort, Start, decide, misfit
+from etloop.controller.rack.dispatch import RackPort, Start, decide, misfit
 from etloop.controller.rack.events import (
     JobChanged,
     JobForgotten,
-    JobMoved,
     RackChanged,
     RackEvent,
     RackState,
@@ -29,6 +28,7 @@ from etloop.controller.rack.events import (
 from etloop.controller.rack.job import (
     ENDED,
     HIGHEST_PRIORITY,
+    JOB_TRANSITIONS,
     LOWEST_PRIORITY,
     MOST_LABELS,
     MOST_PORTS,
@@ -104,7 +104,6 @@ class Rack:
         self._changes = 0
         self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
         """At which change, with which agents there and gone the queue was last looked at in vain."""
-        self._moved: dict[str, JobMoved] = {}
         self._subscriptions: list[Subscription] = []
 
     # ---- requests
@@ -164,33 +163,19 @@ class Rack:
         if job is None or job.state in ENDED:
             return job
         if job.state is JobState.QUEUED:
-            return self._ended(
-                job, JobEvent.CANCELLED, who, exit_code=ExitCode.RUN_ERROR, reason=f"cancelled by {who}"
-            )
+            return self._ended(job, JobEvent.CANCELLED, who, (ExitCode.RUN_ERROR, f"cancelled by {who}"))
         if job_id not in self._cancelling and job.state is not JobState.STORING:
             self.store.note(who, "asked to cancel", job_id)
             self._cancelling[job_id] = who
         return job
 
-    def job(self, job_id: str) -> Job | None:
-        """A job by its id."""
-        return self.store.find(job_id)
-
     def waits_for(self, job_id: str) -> str:
         """Why a queued job has not started; "" if it may any moment, or is not queued."""
         return self._held.get(job_id, "")
 
-    def progress(self, job_id: str) -> JobMoved | None:
-        """How far a running job is."""
-        return self._moved.get(job_id)
-
     def leases(self) -> dict[str, str]:
         """Leased port -> its job."""
         return {label: job.job_id for job in self._running.values() for label in job.leased}
-
-    def running(self) -> tuple[Job, ...]:
-        """Jobs that hold ports."""
-        return tuple(self._running.values())
 
     def subscribe(self) -> Subscription:
         """Events from now on. `unsubscribe` ends it."""
@@ -218,16 +203,9 @@ class Rack:
         """Nothing of a job that `recover` found lives any more; it had stored `artifact_bytes`."""
         job = self._running[job_id]
         what = "what it measured is kept" if summary else "no result was stored"
-        return self._ended(
-            job,
-            JobEvent.ABANDONED,
-            "controller",
-            summary=summary,
-            exit_code=ExitCode.RUN_ERROR,
-            reason=f"the controller went away while the job was {job.state}; {what}",
-            run_directory=job_id if artifact_bytes else "",
-            artifact_bytes=artifact_bytes,
-        )
+        reason = f"the controller went away while the job was {job.state}; {what}"
+        why = (ExitCode.RUN_ERROR, reason)
+        return self._ended(job, JobEvent.ABANDONED, "controller", why, summary, artifact_bytes)
 
     def enter(self, state: RackState) -> None:
         """The controller's own state changed."""
@@ -248,30 +226,15 @@ class Rack:
         self._nothing_starts = looked_at if not decision.starts else None
         return decision.starts
 
-    def held(self) -> tuple[Held, ...]:
-        """Queued jobs and what each waits for, as of the last look."""
-        return tuple(
-            Held(self._queued[job_id], why) for job_id, why in self._held.items() if job_id in self._queued
-        )
-
     def begin(self, start: Start) -> Job:
         """The job has its ports."""
         return self._advance(start.job, JobEvent.LEASED, leased=start.ports)
 
-    def gathered(self, job_id: str) -> None:
-        """Its agents have their parts."""
-        if self._running[job_id].state is JobState.STARTING:
-            self._advance(self._running[job_id], JobEvent.GATHERED)
-
-    def moved(self, moved: JobMoved) -> None:
-        """A run says how far it is."""
-        self._moved[moved.job_id] = moved
-        self.publish(moved)
-
-    def traffic_ended(self, job_id: str) -> None:
-        """Results are being written."""
-        if self._running[job_id].state is JobState.RUNNING:
-            self._advance(self._running[job_id], JobEvent.TRAFFIC_ENDED)
+    def note(self, job_id: str, event: JobEvent) -> None:
+        """A run has come to where it sends, or no longer does; told again, that changes nothing."""
+        job = self._running[job_id]
+        if event in JOB_TRANSITIONS[job.state]:
+            self._advance(job, event)
 
     def finish(
         self, job_id: str, exit_code: ExitCode, reason: str, *, summary: str = "", artifact_bytes: int = 0
@@ -287,17 +250,7 @@ class Rack:
         ending = JobEvent.STORED if job.state is JobState.STORING else JobEvent.UNPREPARED
         if who and exit_code is not ExitCode.PASS:
             ending, reason = JobEvent.CANCELLED, f"cancelled by {who}"
-        directory = job_id if artifact_bytes else ""
-        return self._ended(
-            job,
-            ending,
-            who or "controller",
-            summary=summary,
-            exit_code=exit_code,
-            reason=reason,
-            run_directory=directory,
-            artifact_bytes=artifact_bytes,
-        )
+        return self._ended(job, ending, who or "controller", (exit_code, reason), summary, artifact_bytes)
 
     def cancel_requests(self) -> dict[str, str]:
         """Running jobs that shall wind up -> who asked."""
@@ -321,10 +274,19 @@ class Rack:
             self._cancelling.pop(job.job_id, None)
         return moved if moved.state in ENDED else self._published(moved)
 
-    def _ended(self, job: Job, event: JobEvent, who: str, summary: str = "", **changes: Any) -> Job:
-        ended = self._advance(job, event, who, **changes)
+    def _ended(
+        self,
+        job: Job,
+        event: JobEvent,
+        who: str,
+        why: tuple[ExitCode, str],
+        summary: str = "",
+        artifact_bytes: int = 0,
+    ) -> Job:
+        code, reason = why
+        kept = {"run_directory": job.job_id if artifact_bytes else "", "artifact_bytes": artifact_bytes}
+        ended = self._advance(job, event, who, exit_code=code, reason=reason, **kept)
         self._held.pop(job.job_id, None)
-        self._moved.pop(job.job_id, None)
         return self._published(ended, summary)
 
     def _published(self, job: Job, summary: str = "") -> Job:

@@ -26,7 +26,6 @@ from etloop.contract.base.yaml_reader import (
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.agent_pool import MOST_SLOTS
 from etloop.controller.rack.api import RackLimits
-from etloop.controller.rack.mqtt.gateway_settings import GatewaySettings
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.runtime.broker_settings import BrokerSettings, default_port
 
@@ -34,6 +33,9 @@ _BASE_URL: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#@]*)?"
 )
 _DAY_NS: Final = 86_400 * NS_PER_S
+_long_time: Final = bounded(parse_duration_ns, NS_PER_S, 3650 * _DAY_NS, format_duration)
+_interval: Final = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+_size: Final = bounded(parse_bytes, 1, 1 << 60, lambda count: f"{count}B")
 
 
 class LogFormat(StrEnum):
@@ -52,6 +54,22 @@ class Retention:
     ended_jobs: int
     """Ended jobs that stay listed after their artifacts are gone."""
     audit_lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """One rack on one broker: how much it takes from there and leaves there."""
+
+    rack: str
+    """Its name, which its topics carry."""
+    broker: BrokerSettings
+    progress_interval_ns: int = NS_PER_S
+    """Least time between two progress messages of one job."""
+    requests_per_s: int = 100
+    """Of more, as many again are told to come again, and the others are not answered; both are counted."""
+    request_bytes: int = 16 << 20
+    retained_jobs: int = 1000
+    """Ended jobs whose state and result the broker retains, those that ended last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +142,6 @@ def parse_rack_config(
     """
     file = ConfigFile(source)
     top = read_document(text, file)
-    span = bounded(parse_duration_ns, NS_PER_S, 3650 * _DAY_NS, format_duration)
     limits = top.section("limits")
     retention = top.section("retention")
     allow = top.section("allow")
@@ -139,14 +156,19 @@ def parse_rack_config(
             queued_jobs=limits.optional("queued_jobs", integer(1, 100_000), 1000),
             running_jobs=limits.optional("running_jobs", integer(1, 1024), 16),
             scenario_bytes=limits.optional("scenario", _size, 1 << 20),
-            job_time_ns=limits.optional("job_time", span, _DAY_NS),
+            job_time_ns=limits.optional("job_time", _long_time, _DAY_NS),
         ),
         slots=limits.optional("runs_per_agent", integer(1, MOST_SLOTS), 8),
         # A plan of 1,024 ranks takes some hundred megabytes; numpy and Arrow reserve more than they use.
         run_memory_bytes=limits.optional("run_memory", _size, 16 << 30),
         free_disk_bytes=limits.optional("free_disk", _size, 256 << 20),
-        drain_ns=limits.optional("drain", span, 60 * NS_PER_S),
-        retention=_read_retention(retention),
+        drain_ns=limits.optional("drain", _long_time, 60 * NS_PER_S),
+        retention=Retention(
+            age_ns=retention.optional("age", _long_time, 90 * _DAY_NS),
+            size_bytes=retention.optional("size", _size, 100 << 30),
+            ended_jobs=retention.optional("ended_jobs", integer(1, 10_000_000), 100_000),
+            audit_lines=retention.optional("audit_lines", integer(100, 100_000_000), 1_000_000),
+        ),
         allowed_code=AllowedCode(
             python_schedules=allow.optional("python_schedules", yes_or_no, False),
             cc_plugins=allow.optional("cc_plugins", yes_or_no, False),
@@ -164,21 +186,10 @@ def parse_rack_config(
     return config
 
 
-def _read_retention(section: Section) -> Retention:
-    span = bounded(parse_duration_ns, NS_PER_S, 3650 * _DAY_NS, format_duration)
-    return Retention(
-        age_ns=section.optional("age", span, 90 * _DAY_NS),
-        size_bytes=section.optional("size", _size, 100 << 30),
-        ended_jobs=section.optional("ended_jobs", integer(1, 10_000_000), 100_000),
-        audit_lines=section.optional("audit_lines", integer(100, 100_000_000), 1_000_000),
-    )
-
-
 def _read_broker(section: Section, rack: str, directory: Path, *, embedded: bool) -> BrokerConfig:
     tls = section.section("tls")
     embedded = section.optional("embedded", yes_or_no, False) or embedded
     encrypted = section.has("tls")
-    span = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
     broker = BrokerSettings(
         host=section.optional("host", words, "127.0.0.1"),
         port=section.optional("port", integer(1, 65535), default_port(encrypted=encrypted)),
@@ -191,7 +202,7 @@ def _read_broker(section: Section, rack: str, directory: Path, *, embedded: bool
     settings = GatewaySettings(
         rack=rack,
         broker=broker,
-        progress_interval_ns=section.optional("progress_interval", span, NS_PER_S),
+        progress_interval_ns=section.optional("progress_interval", _interval, NS_PER_S),
         requests_per_s=section.optional("requests_per_s", integer(1, 100_000), 100),
         request_bytes=section.optional("request", _size, 16 << 20),
         retained_jobs=section.optional("retained_jobs", integer(1, 100_000), 1000),
@@ -237,10 +248,9 @@ def _read_http(section: Section) -> HttpConfig:
 
 
 def _read_otel(section: Section, directory: Path) -> OtelConfig:
-    span = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
     config = OtelConfig(
         endpoint=section.optional("endpoint", words, "http://127.0.0.1:4318").rstrip("/"),
-        interval_ns=section.optional("interval", span, 60 * NS_PER_S),
+        interval_ns=section.optional("interval", _interval, 60 * NS_PER_S),
         ca_file=_path(section, "ca", directory),
         authorization_file=_path(section, "authorization_file", directory),
     )
@@ -250,21 +260,17 @@ def _read_otel(section: Section, directory: Path) -> OtelConfig:
         section.mistake(
             "endpoint", what, "write such as https://collector.example:4318; secrets go into files"
         )
-    elif url["scheme"] == "http" and config.authorization_file is not None and not _here(url["host"]):
+    elif (
+        url["scheme"] == "http"
+        and config.authorization_file is not None
+        and not is_loopback(f"tcp://{url['host']}:1")
+    ):
         what = f"the secret of authorization_file would cross the network to {url['host']} unencrypted"
         section.mistake("endpoint", what, "write https://, or leave authorization_file out")
     section.close()
     return config
 
 
-def _here(host: str) -> bool:
-    return is_loopback(f"tcp://{host}:1")
-
-
 def _path(section: Section, key: str, directory: Path) -> Path | None:
     stated = section.optional(key, words, "")
     return directory / stated if stated else None
-
-
-def _size(text: str) -> int:
-    return bounded(parse_bytes, 1, 1 << 60, lambda count: f"{count}B")(text)

@@ -10,28 +10,27 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
 from etloop.contract.base.errors import ExitCode, ProtocolError
-from etloop.contract.protocol.messages import Ping, Refused
+from etloop.contract.protocol.machine import RunState
+from etloop.contract.protocol.messages import Refused
 from etloop.contract.protocol.wire import decode_from_agent, encode
 from etloop.controller.inputs.rig import Rig
-from etloop.controller.rack.agent_pool import Action, AgentPresence, Hub, Standing
+from etloop.controller.rack.agent_pool import AgentPresence, Hub, Standing
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import RackConfig
 from etloop.controller.rack.dispatch import Start
 from etloop.controller.rack.events import AgentChanged, JobMoved, RackState
-from etloop.controller.rack.job import Job
+from etloop.controller.rack.job import Job, JobEvent
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.runs.protocol import (
     Begin,
     Ended,
-    LogLine,
-    Moved,
     Prepared,
     RunFrame,
     ToAgent,
@@ -44,8 +43,8 @@ from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.store.orphaned_runs import InheritedRuns, lock_of
 from etloop.controller.rack.store.retention import Retaining
 from etloop.controller.rack.telemetry.metrics import Tallies
-from etloop.controller.session.actions import Send
-from etloop.controller.session.service import RouterLink, open_router
+from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
+from etloop.controller.session.service import RouterLink, open_router, perform
 from etloop.controller.session.settings import CurveServer
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.garbage_collection import collect_cycles
@@ -212,16 +211,10 @@ class Daemon:
         return any(run.child.is_behind(now_ns) for run in self._runs.values())
 
     async def _perform(self, link: RouterLink, actions: tuple[Action, ...]) -> None:
-        for action in actions:
-            if not isinstance(action, Send):
-                self.log.rack(action.text)
-                continue
-            message = action.message
-            if isinstance(message, Refused):
-                self.tallies.refused_connections += 1
-            if isinstance(message, Ping):
-                message = Ping(message.sequence, monotonic_ns())
-            await link.send(action.identity, encode(message))
+        self.tallies.refused_connections += sum(
+            isinstance(action, Send) and isinstance(action.message, Refused) for action in actions
+        )
+        await perform(actions, link, self.log.rack)
 
     async def _flush(self, link: RouterLink) -> None:
         outgoing, self._outgoing = self._outgoing, []
@@ -262,14 +255,12 @@ class Daemon:
     def _start(self, start: Start) -> None:
         job = self.rack.begin(start)
         ports, hosts = self.rig.ports, {agent.name: agent.host for agent in self.rig.agents}
-        threads: dict[str, int] = {}
+        threads: Counter[str] = Counter()
         for label in start.ports:
-            host = hosts[label.partition("/")[0]]
-            threads[host] = threads.get(host, 0) + ports[label].most_threads
-        busy: dict[str, int] = {}
+            threads[hosts[label.partition("/")[0]]] += ports[label].most_threads
+        busy: Counter[str] = Counter()
         for other in self._runs.values():
-            for host, count in other.threads.items():
-                busy[host] = busy.get(host, 0) + count
+            busy.update(other.threads)
         begin = Begin(
             run_id=job.job_id,
             scenario_text=job.request.scenario_text,
@@ -278,8 +269,8 @@ class Daemon:
             rig_root=str(self.config.rig.parent),
             ports=start.ports,
             out_dir=str(self._directory(job.job_id)),
-            allowed_code=tuple(name for name, allowed in asdict(self.config.allowed_code).items() if allowed),
-            host_threads=busy,
+            allowed_code=self.config.allowed_code,
+            host_threads=dict(busy),
             strict=job.request.strict,
         )
 
@@ -302,24 +293,22 @@ class Daemon:
                 self._outgoing.append(frame)
             case LogLine(text):
                 self.log.job(run.job_id, text)
-            case Moved(state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes):
-                if state == "RUN":
-                    self._noted(self.rack.gathered, run)
-                self.rack.moved(
-                    JobMoved(run.job_id, state, ops_done, ops_total, wire_tx_bytes, wire_rx_bytes)
-                )
+            case RunProgress():
+                if frame.state is RunState.RUN:
+                    self._note(run, JobEvent.GATHERED)
+                self.rack.publish(JobMoved(run.job_id, frame))
             case TrafficEnded():
-                self._noted(self.rack.traffic_ended, run)
+                self._note(run, JobEvent.TRAFFIC_ENDED)
                 # What the agents are told last still leaves by `_outgoing`; their slots are theirs again.
                 self.hub.release(run.job_id)
             case Ended():
                 run.outcome = frame
                 run.advance(RackRunEvent.REPORT, monotonic_ns())
 
-    def _noted(self, note: Callable[[str], None], run: RackRun) -> None:
+    def _note(self, run: RackRun, event: JobEvent) -> None:
         """Notes where a run stands. What the store does not take is left out: its end is what must not be lost."""
         try:
-            note(run.job_id)
+            self.rack.note(run.job_id, event)
         except StoreFailed as error:
             self._stuck("store", str(error))
 
@@ -433,10 +422,7 @@ class Daemon:
         for name, stands in self.hub.standings().items():
             if self._known.get(name, (0, 0, None)) != stands:
                 self._known[name] = stands
-                self._changed(self.hub.presence_of(name, now_ns))
-
-    def _changed(self, presence: AgentPresence) -> None:
-        self.rack.publish(AgentChanged(presence))
+                self.rack.publish(AgentChanged(self.hub.presence_of(name, now_ns)))
 
     def _housekeep(self, now_ns: int) -> None:
         collect_cycles()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from etloop.controller.rack.agent_pool import AgentPresence
     from etloop.controller.rack.job import Job
+    from etloop.controller.session.actions import RunProgress
 
 _MOST_WAITING: Final = 4096
 
@@ -49,12 +50,7 @@ class JobMoved:
     """How far a job's run is."""
 
     job_id: str
-    state: str
-    """Name of a `contract.machine.RunState`."""
-    ops_done: int
-    ops_total: int
-    wire_tx_bytes: int
-    wire_rx_bytes: int
+    progress: RunProgress
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack
@@ -36,7 +37,7 @@ from etloop.runtime.malloc_tuning import give_memory_back
 
 def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
     """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
-    rig_bytes = _read(config.rig)
+    rig_bytes = read_file(config.rig)
     rig = parse_rig(rig_bytes, str(config.rig), config.rig.parent)
     check_exposure(
         SessionSettings("", rig.bind, CurveServer.of(rig.security), insecure=rig.security.insecure)
@@ -141,17 +142,9 @@ def new_job_id() -> str:
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
-
-
 def _secret(path: Path) -> str:
     try:
-        secret = _read(path).decode().strip()
+        secret = read_file(path).decode().strip()
     except UnicodeDecodeError:
         secret = ""
     if not secret or not secret.isprintable():

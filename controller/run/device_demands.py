@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES
+from etloop.contract.model.capabilities import IPV6_MORE_BYTES, PACKET_OVERHEAD_BYTES
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.dut_profiles.rules.job import JobDemands, JobLink, RigLinks
 from etloop.traffic.cc_library import library_of
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.scenario import Scenario
 
-_IPV6_MORE_BYTES: Final = 20
 _ECT: Final = (1, 2)
 
 
@@ -36,7 +35,7 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         path_mtu_bytes=transport.path_mtu_bytes,
         packet_bytes=transport.path_mtu_bytes
         + PACKET_OVERHEAD_BYTES
-        + (_IPV6_MORE_BYTES if rig is not None and _speaks_ipv6(rig) else 0),
+        + (IPV6_MORE_BYTES if rig is not None and _speaks_ipv6(rig) else 0),
         lossless=transport.lossless,
         congestion_algorithm=transport.congestion.algorithm,
         needs_marks=bool(needs & (Need.ECN | Need.CNP)),

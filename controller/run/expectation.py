@@ -50,6 +50,8 @@ class Affordable:
     packets: int = MOST_PACKETS
     messages: int = MOST_MESSAGES
     """0: any number."""
+    limit_ns: int = FlowLevelSettings().limit_ns
+    """Virtual time after which a job without packets is given up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +63,6 @@ class Expectation:
 
 
 _ENOUGH: Final = Affordable()
-_ANY: Final = Affordable(messages=0)
-"""Who asks for a job by itself waits for all of it, or not."""
 
 
 def expect(
@@ -80,38 +80,33 @@ def expect(
         assignment = replace(assignment, iterations=min(iterations, assignment.iterations))
     if device is not None:
         assignment = at_device_rates(assignment, device.topology)
-    streams = plan.parts.streams
-    ideal = less_streams(ideal_network(assignment), streams)
-    found = [_by_flows(IDEAL, assignment, ideal, "", _without_streams(streams), affordable)]
-    absent = []
-    if device is None:
-        absent.append(NO_TOPOLOGY)
-    else:
-        found.append(_twin(assignment, device, affordable, plan))
-    runs = []
-    for run in found:
-        if isinstance(run, ExpectedRun):
-            runs.append(run)
-        else:
-            absent.append(run)
-    return Expectation(tuple(runs), tuple(absent))
+    ideal = _ideal(assignment, affordable, plan)
+    twin_run = NO_TOPOLOGY if device is None else _twin(assignment, device, affordable, plan)
+    return _expectation(ideal, twin_run)
 
 
 def expect_by_flows(plan: Plan, device: DescribedDevice, limit_ns: int) -> Expectation:
-    """Ideal and twin without packets, whatever the size of the job. Raises `PlanError` as `check_device`.
+    """Ideal and twin without packets, whatever the size of the job: who asks for it by itself waits for all of it, or not.
 
-    `limit_ns`: virtual time after which a job is given up.
+    `limit_ns`: virtual time after which a job is given up. Raises `PlanError` as `check_device`.
     """
     check_device(plan, device)
     assignment = at_device_rates(plan.whole(), device.topology)
-    streams = plan.parts.streams
-    ideal = less_streams(ideal_network(assignment), streams)
-    found = (
-        _by_flows(IDEAL, assignment, ideal, "", _without_streams(streams), _ANY, limit_ns),
-        _twin_by_flows(assignment, device, _ANY, plan, limit_ns=limit_ns),
-    )
+    affordable = Affordable(messages=0, limit_ns=limit_ns)
+    ideal = _ideal(assignment, affordable, plan)
+    return _expectation(ideal, _twin_by_flows(assignment, device, affordable, plan))
+
+
+def _expectation(*found: ExpectedRun | str) -> Expectation:
+    """Runs, and instead of some why there is none."""
     runs = tuple(run for run in found if isinstance(run, ExpectedRun))
-    return Expectation(runs, tuple(run for run in found if isinstance(run, str)))
+    return Expectation(runs, tuple(why for why in found if isinstance(why, str)))
+
+
+def _ideal(assignment: Assignment, affordable: Affordable, plan: Plan) -> ExpectedRun | str:
+    streams = plan.parts.streams
+    network = less_streams(ideal_network(assignment), streams)
+    return _by_flows(IDEAL, assignment, network, "", _without_streams(streams), affordable)
 
 
 def at_device_rates(assignment: Assignment, topology: Topology) -> Assignment:
@@ -177,7 +172,6 @@ def _twin_by_flows(
     affordable: Affordable,
     plan: Plan,
     because: str = "",
-    limit_ns: int = FlowLevelSettings().limit_ns,
 ) -> ExpectedRun | str:
     streams = plan.parts.streams
     network = less_streams(network_of(assignment, _names(assignment), device.topology), streams)
@@ -185,7 +179,7 @@ def _twin_by_flows(
     notes += (*left_out(device.topology), *_without_streams(streams))
     if plan.parts.scenario.timeline:
         notes += ("without the timeline",)
-    return _by_flows(TWIN, assignment, network, device.source, notes, affordable, limit_ns)
+    return _by_flows(TWIN, assignment, network, device.source, notes, affordable)
 
 
 def _without_streams(streams: Sequence[PlannedStream]) -> tuple[str, ...]:
@@ -200,9 +194,8 @@ def _by_flows(
     described_by: str,
     notes: tuple[str, ...],
     affordable: Affordable,
-    limit_ns: int = FlowLevelSettings().limit_ns,
 ) -> ExpectedRun | str:
-    settings = FlowLevelSettings(most_messages=affordable.messages, limit_ns=limit_ns)
+    settings = FlowLevelSettings(most_messages=affordable.messages, limit_ns=affordable.limit_ns)
     outcome = flow_level(assignment, network, settings)
     run = ExpectedRun(
         network=network_name,

@@ -25,41 +25,31 @@ def peers_of(
 
     Raises ProtocolError for an end of a connection that the agent does not have.
     """
+    if not any(reported.values()):
+        return {}
     agent_of_rank = {rank.rank: name for name, assignment in assignments.items() for rank in assignment.ranks}
-    rows: dict[str, dict[_Key, int]] = {}
+    keys = {name: _keys(assignment.connections) for name, assignment in assignments.items()}
+    rows = {name: {key: row for row, key in enumerate(its_keys)} for name, its_keys in keys.items()}
     found: defaultdict[str, list[QueuePairEnd]] = defaultdict(list)
     for name, ends in reported.items():
-        columns = assignments[name].connections
         for end in ends:
-            key = _key(columns, end, name)
+            _check(assignments[name].connections, end, name)
+            key = keys[name][end.connection]
             peer = agent_of_rank[key[3] if end.sends_data else key[2]]
-            if peer not in rows:
-                rows[peer] = _rows(assignments[peer].connections)
             found[peer].append(replace(end, connection=rows[peer][key]))
     return {name: tuple(ends) for name, ends in found.items()}
 
 
-def _key(columns: ConnectionColumns, end: QueuePairEnd, name: str) -> _Key:
+def _check(columns: ConnectionColumns, end: QueuePairEnd, name: str) -> None:
     row = end.connection
     known = 0 <= row < len(columns.src_rank)
     if not known or not 0 <= end.queue_pair < columns.qp_offsets[row + 1] - columns.qp_offsets[row]:
         raise ProtocolError(
             f"agent '{name}' reports an end of queue pair {end.queue_pair} of connection {row}, which it has not"
         )
-    return (
-        int(columns.communicator[row]),
-        int(columns.channel[row]),
-        int(columns.src_rank[row]),
-        int(columns.dst_rank[row]),
-    )
 
 
-def _rows(columns: ConnectionColumns) -> dict[_Key, int]:
-    keys = zip(
-        columns.communicator.tolist(),
-        columns.channel.tolist(),
-        columns.src_rank.tolist(),
-        columns.dst_rank.tolist(),
-        strict=True,
-    )
-    return {key: row for row, key in enumerate(keys)}
+def _keys(columns: ConnectionColumns) -> list[_Key]:
+    """What makes each row's connection one."""
+    named = (columns.communicator, columns.channel, columns.src_rank, columns.dst_rank)
+    return list(zip(*(column.tolist() for column in named), strict=True))

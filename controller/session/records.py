@@ -5,6 +5,8 @@ Turns into `AgentRecords` at the end, whether or not the agent could finish.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,95 +35,84 @@ class RecordSink:
     """Records of one agent. The methods raise `ProtocolError` when an agent sends more than its assignment allows."""
 
     agent: str
-    ops_limit: int
-    flows_limit: int
-    ports_limit: int
-    rates_limit: int
-    streams_limit: int = 0
+    limits: Mapping[str, int]
+    """Most records of each sort."""
     degraded: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     finished: Finished | None = None
-    ops_received: int = 0
-    flows_received: int = 0
-    rates_received: int = 0
-    _ops: list[NDArray[np.void]] = field(default_factory=list)
-    _flows: list[NDArray[np.void]] = field(default_factory=list)
-    _rates: list[NDArray[np.void]] = field(default_factory=list)
+    _batches: dict[str, list[NDArray[np.void]]] = field(
+        default_factory=lambda: {"op": [], "flow": [], "rate": []}
+    )
+    _received: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, agent: str, assignment: Assignment) -> RecordSink:
         """An empty sink with the limits that follow from the assignment (a queue pair has at most two ends here)."""
-        flows_limit = 2 * len(assignment.connections.src_qpn)
-        ports = len(assignment.ports)
+        flows = 2 * len(assignment.connections.src_qpn)
         asked = assignment.transport.congestion.series_interval_ns > 0
         threads = sum(port.engine_threads for port in assignment.ports)
-        rates_limit = threads * max(MOST_RATE_ROWS, flows_limit) if asked else 0
-        return cls(agent, most_ops(assignment), flows_limit, ports, rates_limit, len(assignment.streams))
+        limits = {
+            "op": most_ops(assignment),
+            "flow": flows,
+            "rate": threads * max(MOST_RATE_ROWS, flows) if asked else 0,
+            "port": len(assignment.ports),
+            "stream": len(assignment.streams),
+        }
+        return cls(agent, limits)
 
-    def take_report(self, report: Report) -> None:
-        """Adds completed ops."""
-        self.ops_received += len(report.ops)
-        self._within("op", self.ops_received, self.ops_limit)
-        if len(report.ops):
-            self._ops.append(report.ops)
-
-    def take_counters(self, counters: Flows | Rates) -> None:
-        """Adds queue pair counters, or rates over time."""
-        match counters:
+    def take(self, message: Report | Flows | Rates) -> None:
+        """Adds completed ops, queue pair counters, or rates over time."""
+        match message:
+            case Report():
+                self._add("op", message.ops)
             case Flows():
-                self._take_flows(counters)
+                self._add("flow", message.flows)
             case Rates():
-                self._take_rates(counters)
+                self._add("rate", message.rates)
 
-    def _take_flows(self, flows: Flows) -> None:
-        self.flows_received += len(flows.flows)
-        self._within("flow", self.flows_received, self.flows_limit)
-        self._flows.append(flows.flows)
-
-    def _take_rates(self, rates: Rates) -> None:
-        self.rates_received += len(rates.rates)
-        self._within("rate", self.rates_received, self.rates_limit)
-        self._rates.append(rates.rates)
+    def _add(self, what: str, records: NDArray[np.void]) -> None:
+        self._received[what] += len(records)
+        self._within(what, self._received[what])
+        if len(records):
+            self._batches[what].append(records)
 
     def take_finished(self, finished: Finished) -> None:
         """Closes the sink."""
-        self._within("port", len(finished.ports), self.ports_limit)
-        self._within("stream", len(finished.streams), self.streams_limit)
+        self._within("port", len(finished.ports))
+        self._within("stream", len(finished.streams))
         self.finished = finished
 
-    def _within(self, what: str, received: int, limit: int) -> None:
-        if received > limit:
-            raise ProtocolError(f"{received} {what} records; its assignment allows {limit}")
+    def _within(self, what: str, received: int) -> None:
+        if received > self.limits[what]:
+            raise ProtocolError(f"{received} {what} records; its assignment allows {self.limits[what]}")
 
     def shortfall(self) -> str:
         """What a finished agent claims to have sent and did not arrive; "" if all is here."""
-        if self.finished is None:
+        left = self.finished
+        if left is None:
             return "it did not finish handing over"
-        if self.finished.ops_sent != self.ops_received:
-            return f"{self.finished.ops_sent} op records sent, {self.ops_received} received"
-        if self.finished.flows_sent != self.flows_received:
-            return f"{self.finished.flows_sent} flow records sent, {self.flows_received} received"
-        if self.finished.rates_sent != self.rates_received:
-            return f"{self.finished.rates_sent} rate records sent, {self.rates_received} received"
+        for what, sent in {"op": left.ops_sent, "flow": left.flows_sent, "rate": left.rates_sent}.items():
+            if sent != self._received[what]:
+                return f"{sent} {what} records sent, {self._received[what]} received"
         return ""
 
     def records(
         self, host: str, versions: dict[str, str], offset: ClockOffset, complete: bool
     ) -> AgentRecords:
         """Everything that arrived."""
-        none = np.empty(0, PORT_RECORD)
+        left = self.finished
         return AgentRecords(
             agent=self.agent,
             host=host,
-            ops=np.concatenate(self._ops) if self._ops else np.empty(0, OP_RECORD),
-            flows=np.concatenate(self._flows) if self._flows else np.empty(0, FLOW_RECORD),
-            rates=np.concatenate(self._rates) if self._rates else np.empty(0, CC_RECORD),
-            ports=self.finished.ports if self.finished is not None else none,
+            ops=np.concatenate([np.empty(0, OP_RECORD), *self._batches["op"]]),
+            flows=np.concatenate([np.empty(0, FLOW_RECORD), *self._batches["flow"]]),
+            rates=np.concatenate([np.empty(0, CC_RECORD), *self._batches["rate"]]),
+            ports=left.ports if left is not None else np.empty(0, PORT_RECORD),
             clock_offset_ns=offset.offset_ns,
             clock_error_ns=offset.error_ns,
             degraded=self.degraded,
             capabilities=self.capabilities,
             versions=versions,
             complete=complete and not self.shortfall(),
-            streams=self.finished.streams if self.finished is not None else (),
+            streams=left.streams if left is not None else (),
         )

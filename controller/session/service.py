@@ -105,27 +105,27 @@ async def run(
     settings: SessionSettings,
     assignments: Mapping[str, Assignment],
     tables: PlanTables,
-    on_progress: OnProgress | None = None,
-    on_event: OnEvent | None = None,
+    on_progress: OnProgress,
+    on_event: OnEvent,
     companion: Companion | None = None,
-    open_link: OpenLink | None = None,
+    open_link: OpenLink = own_link,
 ) -> RunOutcome:
     """Gathers the agents of `assignments`, runs the plan and returns all that was measured.
 
     A run that breaks after traffic began returns with what arrived until then; so does one that somebody stops.
     `on_event` gets a line for people now and then, `on_progress` the totals about ten times a second. `companion` lives
-    next to the session and is cancelled when that has ended. `open_link` opens what carries the session, without it `own_link`.
+    next to the session and is cancelled when that has ended. `open_link` opens what carries the session.
 
     Raises what opening the link raises, `PlanError` for an assignment too large to send, and `RigError` if an agent, an
     address or a connection is not ready.
     """
     check_sendable(assignments)
     started_at = wall_time_text()
-    async with (open_link or own_link)(settings, tuple(assignments)) as (link, stops):
+    async with open_link(settings, tuple(assignments)) as (link, stops):
         session = Session(settings, assignments, tables, monotonic_ns())
         beside = asyncio.ensure_future(companion(session)) if companion is not None else None
         try:
-            await _drive(session, link, stops, on_progress or _ignore, on_event or _ignore)
+            await _drive(session, link, stops, on_progress, on_event)
         finally:
             if beside is not None:
                 beside.cancel()
@@ -137,19 +137,15 @@ async def run(
     return session.outcome(started_at)
 
 
-def _ignore(_: object) -> None:
-    """Nobody listens."""
-
-
 async def _drive(
     session: Session, link: Link, stops: list[str], on_progress: OnProgress, on_event: OnEvent
 ) -> None:
     """Lets a session live over a link until it has ended. What appears in `stops` winds it up."""
     next_progress_ns = 0
     while True:
-        await _perform(session.on_tick(monotonic_ns()), link, on_event)
+        await perform(session.on_tick(monotonic_ns()), link, on_event)
         while stops:
-            await _perform(session.on_stop(stops.pop(), monotonic_ns()), link, on_event)
+            await perform(session.on_stop(stops.pop(), monotonic_ns()), link, on_event)
         now_ns = monotonic_ns()
         if now_ns >= next_progress_ns or session.ended:
             next_progress_ns = now_ns + _PROGRESS_NS
@@ -173,10 +169,11 @@ async def _receive_burst(session: Session, link: Link, on_event: OnEvent) -> Non
             actions = session.on_message(identity, decode_from_agent(body), now_ns)
         except ProtocolError as error:
             actions = session.on_malformed(identity, error, now_ns)
-        await _perform(actions, link, on_event)
+        await perform(actions, link, on_event)
 
 
-async def _perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) -> None:
+async def perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) -> None:
+    """Sends what a session, or who keeps agents for sessions, asks for; `on_event` gets its lines for people."""
     for action in actions:
         if not isinstance(action, Send):
             on_event(action.text)

@@ -166,7 +166,7 @@ class Session:
         return RunProgress(
             self.state,
             sum(part.ops_done for part in parts),
-            sum(sink.ops_limit for sink in self._sinks.values()),
+            sum(sink.limits["op"] for sink in self._sinks.values()),
             sum(part.wire_tx_bytes for part in parts),
             sum(part.wire_rx_bytes for part in parts),
         )
@@ -243,7 +243,7 @@ class Session:
             case Report():
                 self._on_report(name, message, now_ns)
             case Flows() | Rates():
-                self._sinks[name].take_counters(message)
+                self._sinks[name].take(message)
                 self._extend_collect(now_ns)
             case Finished():
                 self._on_finished(name, message, now_ns)
@@ -285,7 +285,7 @@ class Session:
     def _on_report(self, name: str, report: Report, now_ns: int) -> None:
         if self.state is not RunState.RUN and self.state not in _COLLECTING:
             raise ProtocolError(f"Report while the run is in {self.state.name}")
-        self._sinks[name].take_report(report)
+        self._sinks[name].take(report)
         before, after = self._progress.get(name), report.progress
         if before is None or replace(before, quiet_ns=after.quiet_ns) != after:
             self._move(now_ns)

@@ -16,11 +16,12 @@ from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.yaml_reader import ConfigFile, Section, one_of, read_document
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document, word_of
 
 T = TypeVar("T")
 
 MOST_BYTES: Final = 65_536
+MOST_PEM_BYTES: Final = 1 << 20
 MOST_SECRET_CHARACTERS: Final = 256
 LEAST_PASSWORD_CHARACTERS: Final = 8
 """Of SNMPv3 (RFC 3414 section 11.2)."""
@@ -86,6 +87,16 @@ def credentials_text(file: Path) -> bytes:
         raise ConfigError(Problem(str(file), f"cannot be read: {error.strerror}", remedy)) from None
 
 
+def pem_bytes(file: Path) -> bytes:
+    """The content of a file of certificates or of a key. Raises `ConfigError` if it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MOST_PEM_BYTES)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError(Problem(str(file), what, "name a PEM file that this user can read")) from None
+
+
 def snmp_credentials(text: bytes, name: Path) -> Community | SnmpUser:
     """A community, or a user of SNMPv3. Raises `ConfigError` without repeating anything of the text."""
     remedy = (
@@ -131,11 +142,9 @@ def _snmp(top: Section) -> Community | SnmpUser:
     password = _secret(LEAST_PASSWORD_CHARACTERS)
     return SnmpUser(
         user=top.required("user", _secret(1), "?", ""),
-        auth=top.required("auth", one_of({str(one): one for one in AuthProtocol}), AuthProtocol.SHA256, ""),
+        auth=top.required("auth", word_of(AuthProtocol), AuthProtocol.SHA256, ""),
         auth_password=top.required("auth_password", password, "?", ""),
-        privacy=top.required(
-            "privacy", one_of({str(one): one for one in PrivacyProtocol}), PrivacyProtocol.AES128, ""
-        ),
+        privacy=top.required("privacy", word_of(PrivacyProtocol), PrivacyProtocol.AES128, ""),
         privacy_password=top.required("privacy_password", password, "?", ""),
     )
 

@@ -16,9 +16,13 @@ A reader
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Final, Protocol
 
-from etloop.contract.model.counters import CounterBatch, CounterFailure
+from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterReading, reading_mistake
+
+MOST_COMPLAINTS: Final = 8
+"""Of one batch."""
 
 
 class DeviceCounters(Protocol):
@@ -36,3 +40,18 @@ class DeviceCounters(Protocol):
 
     async def close(self) -> None:
         """Lets go of everything, whatever state it is in; more than once does no harm."""
+
+
+def sifted(
+    readings: Iterable[CounterReading], complaints: Iterable[str] = ()
+) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
+    """Return those readings that can be one, and the complaints with those about the others."""
+    kept = []
+    noted = dict.fromkeys(complaints)
+    for reading in readings:
+        mistake = reading_mistake(reading)
+        if not mistake:
+            kept.append(reading)
+        elif len(noted) < MOST_COMPLAINTS:
+            noted.setdefault(mistake)
+    return tuple(kept), tuple(noted)[:MOST_COMPLAINTS]

@@ -11,11 +11,10 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final, TypeVar
 
-from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.counters import (
     CountedObject,
     CounterBatch,
@@ -23,7 +22,7 @@ from etloop.contract.model.counters import (
     CounterObject,
     FailureKind,
 )
-from etloop.counters.base.credentials import credentials_text, gnmi_login
+from etloop.counters.base.credentials import credentials_text, gnmi_login, pem_bytes
 from etloop.counters.gnmi import openconfig, sonic
 from etloop.counters.gnmi.grpc_library import grpc
 from etloop.counters.gnmi.messages import (
@@ -38,7 +37,7 @@ from etloop.counters.gnmi.messages import (
     kind_of,
 )
 from etloop.counters.gnmi.paths import GnmiPath
-from etloop.counters.readers.gnmi_settings import GnmiEncoding, GnmiMode, GnmiSource, Tls
+from etloop.counters.readers.gnmi_settings import GnmiMode, GnmiSource, Tls
 from etloop.counters.readers.gnmi_values import (
     MOST_UPDATES,
     Group,
@@ -62,12 +61,6 @@ MOST_RESPONSE_BYTES: Final = 1 << 24
 """Of one message."""
 MOST_DETAIL_CHARACTERS: Final = 160
 MOST_NAMES_SHOWN: Final = 8
-MOST_FILE_BYTES: Final = 1 << 20
-_ENCODINGS: Final = {
-    GnmiEncoding.JSON_IETF: Encoding.JSON_IETF,
-    GnmiEncoding.JSON: Encoding.JSON,
-    GnmiEncoding.PROTO: Encoding.PROTO,
-}
 _KINDS: Final = {
     grpc.StatusCode.UNAVAILABLE: FailureKind.UNREACHABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED: FailureKind.LATE,
@@ -240,7 +233,9 @@ class GnmiSession:
 
     async def _get(self, paths: Sequence[GnmiPath]) -> list[Update]:
         assert self._channel is not None
-        request = GetRequest(prefix=prefix_message(self._target), encoding=_ENCODINGS[self._source.encoding])
+        request = GetRequest(
+            prefix=prefix_message(self._target), encoding=Encoding[self._source.encoding.name]
+        )
         request.path.extend(relative_message(path) for path in paths)
         call: Any = self._channel.unary_unary(f"/{SERVICE}/Get")
         content = await self._guarded(call(request.SerializeToString(), metadata=self._metadata))
@@ -274,7 +269,7 @@ class GnmiSession:
         asked = request.subscribe
         asked.prefix.CopyFrom(prefix_message(self._target))
         asked.mode = mode
-        asked.encoding = _ENCODINGS[self._source.encoding]
+        asked.encoding = Encoding[self._source.encoding.name]
         for path in paths:
             subscription = asked.subscription.add(path=relative_message(path))
             if mode is ListMode.STREAM:
@@ -377,17 +372,8 @@ def _parsed(kind: Any, content: bytes) -> Any:
 
 
 def _channel_credentials(tls: Tls) -> Any:
-    files = [None if one is None else _pem(one) for one in (tls.authority, tls.key, tls.certificate)]
+    files = [None if one is None else pem_bytes(one) for one in (tls.authority, tls.key, tls.certificate)]
     return grpc.ssl_channel_credentials(*files)
-
-
-def _pem(path: Path) -> bytes:
-    try:
-        with path.open("rb") as opened:
-            return opened.read(MOST_FILE_BYTES)
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigError(Problem(str(path), what, "name a PEM file that this user can read")) from None
 
 
 def _detail(text: str | None) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.yaml_reader import Section, bounded, one_of, words, yes_or_no
+from etloop.contract.base.yaml_reader import Section, bounded, word_of, words, yes_or_no
 from etloop.counters.base.address import Address, address
 from etloop.dut_profiles.model.profile import CounterAccess, CounterPaths, CounterReader
 
@@ -82,10 +82,9 @@ def read_gnmi(section: Section, directory: Path) -> GnmiSource:
     tls = _read_tls(section.section("tls"), directory)
     if plaintext and section.has("tls"):
         section.mistake("plaintext", "stands beside tls", "keep one of them")
-    paths = section.optional("paths", one_of({str(one): one for one in _PATHS}), None)
-    mode = section.optional("mode", one_of({str(one): one for one in GnmiMode}), GnmiMode.GET)
-    encodings = {str(one): one for one in GnmiEncoding}
-    encoding = section.optional("encoding", one_of(encodings), GnmiEncoding.JSON_IETF)
+    paths = section.optional("paths", word_of(_PATHS), None)
+    mode = section.optional("mode", word_of(GnmiMode), GnmiMode.GET)
+    encoding = section.optional("encoding", word_of(GnmiEncoding), GnmiEncoding.JSON_IETF)
     if paths is CounterPaths.SONIC and encoding is GnmiEncoding.PROTO:
         section.mistake("encoding", "SONiC's tables come as JSON only", "write json_ietf, or leave it out")
     target = section.optional("target", words, "")

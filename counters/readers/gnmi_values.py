@@ -16,8 +16,8 @@ from etloop.contract.model.counters import (
     CountedObject,
     CounterObject,
     CounterReading,
-    reading_mistake,
 )
+from etloop.counters.base.protocol import sifted
 from etloop.counters.gnmi import openconfig, sonic
 from etloop.counters.gnmi.paths import GnmiPath, first_key
 from etloop.counters.gnmi.requests import Refused, path_message, path_of
@@ -25,7 +25,6 @@ from etloop.counters.gnmi.values import BadValue, Value, value_of
 from etloop.dut_profiles.model.profile import CounterPaths
 
 MOST_UPDATES: Final = MOST_READINGS
-MOST_COMPLAINTS: Final = 8
 PATHS_A_REQUEST: Final = 128
 """More are asked for in several requests; servers bound what they take."""
 
@@ -108,14 +107,7 @@ def readings_of(
         readings, complaints = sonic.readings_of(updates, identified)
     else:
         readings, complaints = openconfig.readings_of(updates)
-    noted = dict.fromkeys(complaints)
-    kept = []
-    for reading in readings[:MOST_READINGS]:
-        if mistake := reading_mistake(reading):
-            noted.setdefault(mistake)
-        else:
-            kept.append(reading)
-    return tuple(kept), tuple(noted)[:MOST_COMPLAINTS]
+    return sifted(readings[:MOST_READINGS], complaints)
 
 
 def port_names(updates: Iterable[Update]) -> tuple[str, ...]:

@@ -16,12 +16,11 @@ from etloop.contract.model.counters import (
     CountedObject,
     CounterObject,
     CounterReading,
-    reading_mistake,
 )
+from etloop.counters.base.protocol import MOST_COMPLAINTS, sifted
 
 VERSION: Final = 1
 """Of the text that `linux_process` writes."""
-MOST_COMPLAINTS: Final = 8
 _NS_PER_US: Final = 1000
 _WORD_BYTES: Final = 4
 """port_rcv_data and port_xmit_data count words (InfiniBand Architecture Specification, PortCounters)."""
@@ -126,21 +125,13 @@ def linux_readings(answer: object) -> tuple[tuple[CounterReading, ...], tuple[st
     if not isinstance(interfaces, dict):
         raise NotCounters("no interfaces in it")
     readings: list[CounterReading] = []
-    complaints = [str(one)[:200] for one in _list(answer.get("complaints"))[:MOST_COMPLAINTS]]
     for name, groups in interfaces.items():
         if not isinstance(name, str) or not isinstance(groups, dict):
             raise NotCounters("an interface without a name or counters")
-        for one in _interface(name, groups):
-            mistake = reading_mistake(one)
-            if not mistake:
-                readings.append(one)
-            elif len(complaints) < MOST_COMPLAINTS:
-                complaints.append(mistake)
-    return tuple(readings), tuple(complaints)
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+        readings += _interface(name, groups)
+    complaints = answer.get("complaints")
+    told = complaints[:MOST_COMPLAINTS] if isinstance(complaints, list) else []
+    return sifted(readings, [str(one)[:200] for one in told])
 
 
 def _interface(name: str, groups: dict[object, object]) -> list[CounterReading]:

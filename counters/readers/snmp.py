@@ -13,20 +13,18 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError
-from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterObject, FailureKind
+from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
 from etloop.counters.base.credentials import (
-    AuthProtocol,
     Community,
-    PrivacyProtocol,
     SnmpUser,
     credentials_text,
     snmp_credentials,
 )
-from etloop.counters.readers.snmp_objects import IF_ALIAS, IF_DESCR, IF_NAME, SYS_UPTIME, Column
+from etloop.counters.readers.snmp_objects import IF_ALIAS, IF_DESCR, IF_NAME, SYS_UPTIME
 from etloop.counters.readers.snmp_rows import (
     Instance,
     Interface,
@@ -138,27 +136,20 @@ class SnmpCounters:
             what = "the package gufo-snmp is not installed: pip install 'etloop[snmp]'"
             raise _Failed(FailureKind.REFUSED, what) from None
         host = await _resolved(source)
-        timeout_s = source.response_timeout_ns / NS_PER_S
         self._encrypted = isinstance(credentials, SnmpUser)
+        signed_in: dict[str, Any]
+        if isinstance(credentials, Community):
+            signed_in = {"version": SnmpVersion.v2c, "community": credentials.community}
+        else:
+            signed_in = {"version": SnmpVersion.v3, "user": _user(credentials)}
         try:
-            if isinstance(credentials, Community):
-                self._session = SnmpSession(
-                    host,
-                    source.address.port,
-                    community=credentials.community,
-                    version=SnmpVersion.v2c,
-                    timeout=timeout_s,
-                    max_repetitions=VALUES_A_REQUEST,
-                )
-            else:
-                self._session = SnmpSession(
-                    host,
-                    source.address.port,
-                    user=_user(credentials),
-                    version=SnmpVersion.v3,
-                    timeout=timeout_s,
-                    max_repetitions=VALUES_A_REQUEST,
-                )
+            self._session = SnmpSession(
+                host,
+                source.address.port,
+                timeout=source.response_timeout_ns / NS_PER_S,
+                max_repetitions=VALUES_A_REQUEST,
+                **signed_in,
+            )
         except (OSError, ValueError) as error:
             raise _Failed(FailureKind.UNREACHABLE, f"{source.address}: {error}") from None
         if self._encrypted:
@@ -187,15 +178,17 @@ class SnmpCounters:
 
     async def _served_by(self, interfaces: Sequence[Interface]) -> tuple[Instance, ...]:
         """The instances to read. What some interfaces have counts for all: they are of one agent."""
-        columns: dict[tuple[CounterObject, str, int], tuple[Column, int]] = {}
+        instances: list[Instance] = []
+        answers: dict[str, SnmpValue] = {}
         for one in asked_first(interfaces):
-            instances = candidates(one)
-            for column, number in served(instances, await self._answers([each.oid for each in instances])):
-                columns.setdefault((column.kind, column.counter, number), (column, number))
+            own = candidates(one)
+            instances += own
+            answers |= await self._answers([each.oid for each in own])
+        columns = served(instances, answers)
         if not columns:
             what = f"{self._source.address} lets us see no counters of {interfaces[0].name}"
             raise _Failed(FailureKind.REFUSED, what)
-        return instances_of(interfaces, tuple(columns.values()))
+        return instances_of(interfaces, columns)
 
     # ---- requests
 
@@ -285,20 +278,10 @@ async def _resolved(source: SnmpSource) -> str:
 def _user(credentials: SnmpUser) -> User:
     from gufo.snmp import user as keys
 
-    auth = {
-        AuthProtocol.MD5: keys.Md5Key,
-        AuthProtocol.SHA1: keys.Sha1Key,
-        AuthProtocol.SHA224: keys.Sha224Key,
-        AuthProtocol.SHA256: keys.Sha256Key,
-        AuthProtocol.SHA384: keys.Sha384Key,
-        AuthProtocol.SHA512: keys.Sha512Key,
-    }[credentials.auth]
-    privacy = {
-        PrivacyProtocol.DES: keys.DesKey,
-        PrivacyProtocol.AES128: keys.Aes128Key,
-        PrivacyProtocol.AES192: keys.Aes192Key,
-        PrivacyProtocol.AES256: keys.Aes256Key,
-    }[credentials.privacy]
+    # The library has a class for each protocol: Sha256Key, Aes128Key.
+    auth, privacy = (
+        getattr(keys, f"{name.capitalize()}Key") for name in (credentials.auth, credentials.privacy)
+    )
     return keys.User(
         credentials.user,
         auth_key=auth(credentials.auth_password.encode()),

@@ -17,9 +17,9 @@ from etloop.contract.model.counters import (
     CounterReading,
     reading_mistake,
 )
+from etloop.counters.base.protocol import MOST_COMPLAINTS
 from etloop.counters.readers.snmp_objects import COLUMNS, NUMBERED, SUMS, SYS_UPTIME, Column
 
-MOST_COMPLAINTS: Final = 8
 MOST_ASKED_FIRST: Final = 4
 MOST_INDEX: Final = (1 << 31) - 1
 """Of an interface (RFC 2863, InterfaceIndex)."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words, yes_or_no
+from etloop.contract.base.yaml_reader import Section, bounded, integer, word_of, words, yes_or_no
 from etloop.counters.base.address import Address, address
 
 SNMP_PORT: Final = 161
@@ -50,9 +50,7 @@ def read_snmp(section: Section, directory: Path) -> SnmpSource:
         ),
         credentials=directory
         / section.required("credentials", words, "?", "name a file with the community or the user"),
-        names=section.optional(
-            "names", one_of({str(one): one for one in InterfaceNames}), InterfaceNames.IF_NAME
-        ),
+        names=section.optional("names", word_of(InterfaceNames), InterfaceNames.IF_NAME),
         octets_include_fcs=section.optional("octets_include_fcs", yes_or_no, True),
         response_timeout_ns=section.optional(
             "answer",

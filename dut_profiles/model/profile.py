@@ -398,6 +398,17 @@ class DutProfile:
     notes: tuple[str, ...] = ()
     """What a reader should know and no field says."""
 
+    @property
+    def lossless_groups(self) -> tuple[PriorityGroup, ...]:
+        """The priority groups that are stated to be lossless."""
+        return tuple(group for group in self.groups if group.lossless.value)
+
+    @property
+    def port_count(self) -> int | None:
+        """How many ports it has; None if some of its groups of ports do not say so, or there are none."""
+        counts = [ports.count.value for ports in self.ports if ports.count.value is not None]
+        return sum(counts) if counts and len(counts) == len(self.ports) else None
+
     def group(self, number: int) -> PriorityGroup:
         """The priority group of that number; one without any statement if the profile has none."""
         return next((group for group in self.groups if group.group == number), PriorityGroup(number))

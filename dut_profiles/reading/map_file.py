@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.yaml_reader import Section, integer, one_of
+from etloop.contract.base.yaml_reader import Section, integer, one_of, word_of
 from etloop.dut_profiles.model.profile import DSCPS, MOST_CLASSES, MOST_QUEUES, PRIORITIES, Trust
 from etloop.dut_profiles.reading.quantities import number_range
-from etloop.dut_profiles.reading.statements import one, word
+from etloop.dut_profiles.reading.statements import one
 
 
 def _map_of(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, str], tuple[int, ...]]:
@@ -55,7 +55,7 @@ def _map_of(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, st
 
 
 MAPS: Final = {
-    "trust": one(word(Trust)),
+    "trust": one(word_of(Trust)),
     "dscp_to_class": _map_of(DSCPS, MOST_CLASSES),
     "pcp_to_class": _map_of(PRIORITIES, MOST_CLASSES),
     "class_to_queue": _map_of(PRIORITIES, MOST_QUEUES, MOST_CLASSES),

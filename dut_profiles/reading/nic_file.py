@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.contract.base.units import QuantityError, parse_name
-from etloop.contract.base.yaml_reader import Section, integer, one_of, yes_or_no
+from etloop.contract.base.yaml_reader import Section, integer, one_of, word_of, yes_or_no
 from etloop.dut_profiles.model.profile import (
     DSCPS,
     PRIORITIES,
@@ -15,7 +15,7 @@ from etloop.dut_profiles.model.profile import (
     Retransmission,
 )
 from etloop.dut_profiles.reading.quantities import duration
-from etloop.dut_profiles.reading.statements import Statements, one, text, word
+from etloop.dut_profiles.reading.statements import Statements, one, text
 
 MOST_PARAMETERS: Final = 128
 _PATH_MTUS: Final = {str(mtu): mtu for mtu in (256, 512, 1024, 2048, 4096)}
@@ -30,7 +30,7 @@ def _per_second(written: str) -> int:
 
 NIC_TRANSPORT: Final = {
     "path_mtu_bytes": one(one_of(_PATH_MTUS)),
-    "retransmission": one(word(Retransmission)),
+    "retransmission": one(word_of(Retransmission)),
     "accepts_out_of_order": one(yes_or_no),
     "ack_every_packets": one(integer(1, 65536)),
     "timeout_ns": one(duration),
@@ -41,7 +41,7 @@ NIC_TRANSPORT: Final = {
 }
 CNP: Final = {
     "interval_ns": one(duration),
-    "scope": one(word(CnpScope)),
+    "scope": one(word_of(CnpScope)),
     "dscp": one(integer(0, DSCPS - 1)),
     "priority": one(integer(0, PRIORITIES - 1)),
 }

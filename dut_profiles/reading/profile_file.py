@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.contract.base.units import parse_factor, parse_name, parse_share_per_million
-from etloop.contract.base.yaml_reader import ConfigFile, Section, integer, read_document, yes_or_no
+from etloop.contract.base.yaml_reader import ConfigFile, Section, integer, read_document, word_of, yes_or_no
 from etloop.contract.model.counters import CounterObject
 from etloop.dut_profiles.model.profile import (
     DSCPS,
@@ -55,7 +55,7 @@ from etloop.dut_profiles.reading.quantities import (
     size,
     speed,
 )
-from etloop.dut_profiles.reading.statements import Statements, one, read_sources, several, text, word
+from etloop.dut_profiles.reading.statements import Statements, one, read_sources, several, text
 
 MOST_ENTRIES: Final = 256
 """Port groups, pools, checks and the like; no device needs as many."""
@@ -84,7 +84,7 @@ GROUP: Final = {
     **dict.fromkeys(_OCCUPANCIES, one(size)),
 }
 QUEUE: Final = {
-    "scheduler": one(word(Scheduler)),
+    "scheduler": one(word_of(Scheduler)),
     "weight": one(integer(1, 1_000_000)),
     "alpha": one(parse_factor),
     "reserved_bytes": one(size),
@@ -94,18 +94,18 @@ ECN: Final = {
     "kmin_bytes": one(size),
     "kmax_bytes": one(size),
     "pmax_per_million": one(parse_share_per_million),
-    "at": one(word(MarkingPoint)),
+    "at": one(word_of(MarkingPoint)),
 }
 PFC: Final = {
     "priorities": several(integer(0, PRIORITIES - 1)),
     "watchdog_detect_ns": one(duration),
     "watchdog_restore_ns": one(duration),
-    "watchdog_action": one(word(WatchdogAction)),
+    "watchdog_action": one(word_of(WatchdogAction)),
 }
 BALANCING: Final = {
-    "mode": one(word(BalancingMode)),
-    "modes": several(word(BalancingMode)),
-    "hash_fields": several(word(HashField)),
+    "mode": one(word_of(BalancingMode)),
+    "modes": several(word_of(BalancingMode)),
+    "hash_fields": several(word_of(HashField)),
     "hash_seed": one(integer(0, 2**63 - 1)),
     "flowlet_gap_ns": one(duration),
 }
@@ -114,7 +114,7 @@ TRIMMING: Final = {
     "size_bytes": one(size),
     "dscp": one(integer(0, DSCPS - 1)),
 }
-LATENCY: Final = {"mode": one(word(ForwardingMode)), "port_to_port_ns": one(duration)}
+LATENCY: Final = {"mode": one(word_of(ForwardingMode)), "port_to_port_ns": one(duration)}
 COUNTERS: Final = {"tolerance_per_million": one(parse_share_per_million)}
 
 
@@ -126,7 +126,7 @@ def parse_profile(written: bytes, source: str) -> DutProfile:
     file = ConfigFile(source)
     top = read_document(written, file)
     stated = Statements(read_sources(top)).within(top)
-    kind = top.required("kind", word(DutKind), DutKind.SWITCH, "write switch or nic")
+    kind = top.required("kind", word_of(DutKind), DutKind.SWITCH, "write switch or nic")
     remedy = "name the profile, such as leaf-400g"
     profile = DutProfile(
         name=top.required("profile", parse_name, "?", remedy),
@@ -232,13 +232,13 @@ def _counters(section: Section, stated: Statements) -> Counters:
     here = stated.within(section)
     access = []
     for entry in _entries(section, "access"):
-        reader = entry.required("reader", word(CounterReader), CounterReader.GNMI, "say how they are read")
+        reader = entry.required("reader", word_of(CounterReader), CounterReader.GNMI, "say how they are read")
         paths = entry.required(
-            "paths", word(CounterPaths), CounterPaths.CANONICAL, "say whose names they have"
+            "paths", word_of(CounterPaths), CounterPaths.CANONICAL, "say whose names they have"
         )
         if not entry.has("objects"):
             entry.mistake("objects", "is missing", f"list some of {', '.join(CounterObject)}")
-        objects = entry.texts("objects", word(CounterObject), CounterObject.PORT)
+        objects = entry.texts("objects", word_of(CounterObject), CounterObject.PORT)
         interval = here.within(entry).read(entry, "interval", one(duration))
         caveat = entry.optional("caveat", text, "")
         access.append(CounterAccess(reader, paths, objects, interval, caveat, entry.where("paths")))

@@ -17,14 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
-from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.contract.base.yaml_reader import Section, one_of, words
 from etloop.dut_profiles.model.stated import Basis, Claim, Source, Stated
 
-E = TypeVar("E", bound=StrEnum)
 P = TypeVar("P")
 Reader = Callable[[Section, str], Any]
 """Reads the value of a key of a section."""
@@ -111,11 +109,6 @@ def one(parse: Callable[[str], object]) -> Reader:
 def several(parse: Callable[[str], object]) -> Reader:
     """Read a list of values; `[]` states that there are none."""
     return lambda place, name: place.texts(name, parse, None)
-
-
-def word(words_of: type[E]) -> Callable[[str], E]:
-    """Parse one of the words of an enum."""
-    return one_of({each.value: each for each in words_of})
 
 
 def read_sources(top: Section) -> dict[str, Source]:

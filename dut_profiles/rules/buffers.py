@@ -99,9 +99,7 @@ def _pause_before_mark(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 def _headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:
     for ports in profile.ports:
-        for group in profile.groups:
-            if not group.lossless.value:
-                continue
+        for group in profile.lossless_groups:
             known = (ports.speed_bps.value, ports.ip_mtu_bytes.value, ports.cable_metres.value)
             speed_bps, ip_mtu_bytes, cable_metres = known
             headroom = group.headroom_bytes
@@ -133,16 +131,16 @@ def _needed_for_headroom(ports: PortGroup, group: int, headroom_absent: bool) ->
 
 def _headroom_pool(profile: DutProfile) -> Iterator[Problem | NotStated]:
     pool = profile.buffer.headroom_bytes
-    each = [group.headroom_bytes.value for group in profile.groups if group.lossless.value]
-    counts = [ports.count.value for ports in profile.ports]
+    each = [group.headroom_bytes.value for group in profile.lossless_groups]
+    ports = profile.port_count
     if not each:
         return
-    if pool.value is None or None in each or None in counts or not counts:
+    if pool.value is None or None in each or ports is None:
         yield from absent(buffer__headroom=pool)
-        if None in counts or not counts:
+        if ports is None:
             yield NotStated("ports.count")
         return
-    wanted = sum(one for one in each if one is not None) * sum(one for one in counts if one is not None)
+    wanted = ports * sum(one or 0 for one in each)
     if wanted > pool.value:
         what = (
             f"the headroom of all lossless groups of all ports is {format_bytes(wanted)}, "
@@ -214,11 +212,7 @@ def _headroom_for_all(profile: DutProfile) -> Iterator[Problem | NotStated]:
             where(whole, "buffer.headroom"), what, "headroom is a part of the buffer: correct one of them"
         )
     parts = [(f"pool {pool.name}", pool.headroom_bytes) for pool in profile.buffer.pools]
-    parts += [
-        (f"priority group {group.group}", group.headroom_bytes)
-        for group in profile.groups
-        if group.lossless.value
-    ]
+    parts += [(f"priority group {group.group}", group.headroom_bytes) for group in profile.lossless_groups]
     for name, part in parts:
         if part.value is not None and part.value > whole.value:
             what = f"{name} has {format_bytes(part.value)} of headroom, all ports together {format_bytes(whole.value)}"
@@ -227,7 +221,7 @@ def _headroom_for_all(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 def _reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
     total = profile.buffer.total_bytes.value
-    counts = [ports.count.value for ports in profile.ports]
+    ports = profile.port_count
     sides = (
         ("groups", [group.reserved_bytes for group in profile.groups]),
         ("queues", [queue.reserved_bytes for queue in profile.queues]),
@@ -236,13 +230,12 @@ def _reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
         reserved = [each for each in stated if each.value]
         if not reserved:
             continue
-        if total is None or None in counts or not counts:
+        if total is None or ports is None:
             yield from absent(buffer__total=profile.buffer.total_bytes)
-            if None in counts or not counts:
+            if ports is None:
                 yield NotStated("ports.count")
             continue
-        each_bytes = sum(each.value or 0 for each in reserved)
-        wanted = each_bytes * sum(count or 0 for count in counts)
+        wanted = ports * sum(each.value or 0 for each in reserved)
         if wanted > total:
             what = f"{name} of all ports reserve {format_bytes(wanted)}, the buffer has {format_bytes(total)}"
             yield Problem(where(reserved[0], name), what, "lower what each reserves, or correct the buffer")

@@ -238,14 +238,12 @@ def _link_speeds(case: ProfiledRig) -> Iterator[Problem | NotStated]:
 def _port_count(case: ProfiledRig) -> Iterator[Problem | NotStated]:
     if case.profile.kind is DutKind.NIC:
         return
-    ports = case.profile.ports
+    ports, count = case.profile.ports, case.profile.port_count
     for group in ports:
         if group.count.value is None:
             yield NotStated(f"ports[{group.name}].count")
-    known = [group.count.value for group in ports if group.count.value is not None]
-    if not ports or len(known) < len(ports):
+    if count is None:
         return
-    count = sum(known)
     speeds = Counter(link.speed_bps for link in case.rig.links)
     needed = sum(
         -(-links // max(_parts(group, speed_bps) for group in ports)) for speed_bps, links in speeds.items()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
+from etloop.contract.base.units import number_spans
 from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where
 from etloop.dut_profiles.model.profile import DutKind, DutProfile, HashField, Scheduler, Trust
 
@@ -59,14 +60,7 @@ def dscps_of(profile: DutProfile, traffic_class: int) -> str:
     if profile.maps.trust.value is Trust.PCP:
         return f"class {traffic_class}"
     found = [dscp for dscp, to in enumerate(profile.maps.dscp_to_class.value or ()) if to == traffic_class]
-    ranges: list[list[int]] = []
-    for dscp in found:
-        if ranges and ranges[-1][1] == dscp - 1:
-            ranges[-1][1] = dscp
-        else:
-            ranges.append([dscp, dscp])
-    words = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
-    return f"class {traffic_class} (DSCP {', '.join(words)})"
+    return f"class {traffic_class} (DSCP {', '.join(number_spans(found))})"
 
 
 def _unmapped_class(profile: DutProfile) -> Iterator[Problem | NotStated]:
@@ -80,13 +74,12 @@ def _unmapped_class(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 def _lossless_without_pfc(profile: DutProfile) -> Iterator[Problem | NotStated]:
     priorities, to_priority = profile.pfc.priorities, profile.maps.group_to_priority
-    lossless = [group for group in profile.groups if group.lossless.value]
-    if not lossless:
+    if not profile.lossless_groups:
         return
     if priorities.value is None or to_priority.value is None:
         yield from absent(pfc__priorities=priorities, maps__group_to_priority=to_priority)
         return
-    for group in lossless:
+    for group in profile.lossless_groups:
         priority = to_priority.value[group.group]
         if priority not in priorities.value:
             what = f"group {group.group} is lossless, but PFC is off for its priority {priority}"
@@ -200,15 +193,14 @@ def _trimmed_waits(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 def _lossless_unreached(profile: DutProfile) -> Iterator[Problem | NotStated]:
     maps = profile.maps
-    lossless = [group for group in profile.groups if group.lossless.value]
     mapped = maps.pcp_to_class if maps.trust.value is Trust.PCP else maps.dscp_to_class
-    if profile.kind is DutKind.NIC or not lossless:
+    if profile.kind is DutKind.NIC or not profile.lossless_groups:
         return
     if mapped.value is None or maps.class_to_group.value is None:
         yield from absent(maps__dscp_to_class=mapped, maps__class_to_group=maps.class_to_group)
         return
     reached = {way_of_class(profile, each).group for each in classes_in_use(profile)}
-    for group in lossless:
+    for group in profile.lossless_groups:
         if group.group not in reached:
             what = f"no packet comes to lossless group {group.group}"
             remedy = "its headroom is set aside for nothing: map a class to it, and a DSCP to the class"

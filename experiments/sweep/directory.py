@@ -15,9 +15,9 @@ from typing import Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.experiments.sweep.index import value_changes
 from etloop.experiments.sweep.points import FILES, PointFiles, run_name
-from etloop.results.compare.runs import SWEEP_FILE
+from etloop.results.compare.samples import SWEEP_FILE
 from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
-from etloop.results.schema.typed_json import OTHER_VERSION, RunDirError, from_json, to_json
+from etloop.results.schema.typed_json import from_json, to_json
 from etloop.results.store.run_dir import SUMMARY_FILE, read_index, write_files
 
 PAGE_FILE: Final = "compare.html"
@@ -63,11 +63,7 @@ class SweepDirectory:
             raise ConfigError(
                 Problem(str(self.path), what, "leave --resume out, or name the sweep's directory")
             )
-        record = from_json(SweepRecord, read_index(path), str(path))
-        if record.schema != SWEEP_SCHEMA:
-            what = f"schema is {record.schema!r}, this version reads {SWEEP_SCHEMA!r}"
-            raise RunDirError(Problem(str(path), what, OTHER_VERSION))
-        return record
+        return from_json(SweepRecord, read_index(path), str(path), SWEEP_SCHEMA)
 
     def changed_values(self, name: str, now: PointFiles) -> tuple[str, ...]:
         """What in the files of a point is not as it was when the sweep began, in words."""

@@ -17,20 +17,21 @@ from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
 from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.points import Point, point_files
 from etloop.experiments.sweep.run import Runs, Study, run_record
-from etloop.results.schema.search import (
+from etloop.results.schema.summary import Summary
+from etloop.results.schema.sweep import (
     SEARCH_FILE,
     SEARCH_SCHEMA,
     TRIAL_FIGURES,
+    Mode,
+    PointRecord,
     SearchedPoint,
     SearchRecord,
     TrialRecord,
 )
-from etloop.results.schema.summary import Summary
-from etloop.results.schema.sweep import Mode, PointRecord
 from etloop.results.schema.typed_json import from_json, to_json
 from etloop.results.schema.verdict import Result, RunResult, worst_result
 from etloop.results.store.run_dir import read_index, read_kpis, write_files
-from etloop.results.text.search import render_search
+from etloop.results.text.sweep import render_search
 
 if TYPE_CHECKING:
     from etloop.experiments.sweep.directory import SweepDirectory
@@ -69,13 +70,8 @@ def begin_search(
     if not path.is_file():
         what = f"has no {SEARCH_FILE}, so no search began here"
         raise ConfigError(Problem(str(directory.path), what, "leave --resume out, or name its directory"))
-    before = from_json(SearchRecord, read_index(path), str(path))
-    if (before.schema, before.digest, before.mode, before.repeats) != (
-        SEARCH_SCHEMA,
-        digest,
-        mode,
-        sweep.repeats,
-    ):
+    before = from_json(SearchRecord, read_index(path), str(path), SEARCH_SCHEMA)
+    if (before.digest, before.mode, before.repeats) != (digest, mode, sweep.repeats):
         what = "is of another search: its files, their plans, mode or repeats were others"
         raise ConfigError(
             Problem(str(directory.path), what, "put them back, or begin in another directory (--out)")

@@ -20,8 +20,7 @@ from etloop.results.compare.contributions import (
     shifts,
     troubles,
 )
-from etloop.results.compare.runs import Side, paired_runs
-from etloop.results.compare.samples import RunSamples
+from etloop.results.compare.samples import RunSamples, Side, paired_runs
 from etloop.results.compare.statistics import (
     Difference,
     Mean,

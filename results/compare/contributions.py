@@ -12,8 +12,7 @@ from etloop.results.schema.comparison import Differing, Plain, Shift, Trouble
 from etloop.results.schema.kpis import FIGURES
 
 if TYPE_CHECKING:
-    from etloop.results.compare.runs import Side
-    from etloop.results.compare.samples import RunSamples
+    from etloop.results.compare.samples import RunSamples, Side
 
 K = TypeVar("K", bound="Hashable")
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 from etloop.results.compare.compare import compare_runs
-from etloop.results.compare.runs import Side
+from etloop.results.compare.samples import Side
 from etloop.results.compare.statistics import variation
 from etloop.results.schema.comparison import Comparison, ComparisonSettings
 from etloop.results.schema.kpis import FIGURES

@@ -19,7 +19,7 @@ from etloop.results.device.cos import device_cos_table, device_samples_table
 from etloop.results.device.index import IndexedSource, device_ports, indexed
 from etloop.results.device.reconcile import AgentPort, PlainDatagrams, reconcile
 from etloop.results.device.tables import counters_table, dut_table
-from etloop.results.schema.columns import Column, ColumnType
+from etloop.results.schema.columns import Column, ColumnType, columns_of
 from etloop.results.schema.device import Agreement, DeviceGap, DeviceSource, DeviceSummary
 from etloop.results.tables.arrow_tables import arrow_schema
 from etloop.results.verdict.evaluation import Frame
@@ -30,28 +30,22 @@ if TYPE_CHECKING:
 
 MOST_GAPS: Final = 256
 RECONCILIATION: Final = (
-    *(Column(name, ColumnType.TEXT, "name") for name in ("port", "source", "device_port", "direction")),
-    *(
-        Column(name, ColumnType.INT64, "frames", nullable=True)
-        for name in ("agent_frames", "device_frames", "difference_frames")
+    *columns_of(ColumnType.TEXT, "name", "port", "source", "device_port", "direction"),
+    *columns_of(
+        ColumnType.INT64, "frames", "agent_frames", "device_frames", "difference_frames", nullable=True
     ),
-    *(
-        Column(name, ColumnType.INT64, "bytes", nullable=True)
-        for name in ("agent_bytes", "device_bytes", "difference_bytes")
-    ),
+    *columns_of(ColumnType.INT64, "bytes", "agent_bytes", "device_bytes", "difference_bytes", nullable=True),
     Column("difference_share", ColumnType.FLOAT64, "ratio", nullable=True),
-    Column("agreement", ColumnType.TEXT, "name"),
-    Column("why", ColumnType.TEXT, "name"),
+    *columns_of(ColumnType.TEXT, "name", "agreement", "why"),
 )
 """reconciliation.parquet."""
 CLASSES: Final = (
-    *(Column(name, ColumnType.TEXT, "name") for name in ("port", "device_port", "source")),
+    *columns_of(ColumnType.TEXT, "name", "port", "device_port", "source"),
     Column("dscp", ColumnType.INT32, "id"),
     Column("carries", ColumnType.TEXT, "name"),
     Column("expected_queue", ColumnType.INT32, "id"),
     Column("agent_packets", ColumnType.INT64, "packets"),
-    Column("queue_packets", ColumnType.INT64, "packets", nullable=True),
-    Column("missing_packets", ColumnType.INT64, "packets", nullable=True),
+    *columns_of(ColumnType.INT64, "packets", "queue_packets", "missing_packets", nullable=True),
     Column("missing_share", ColumnType.FLOAT64, "ratio", nullable=True),
     Column("found_queue", ColumnType.INT32, "id", nullable=True),
     Column("found_packets", ColumnType.INT64, "packets", nullable=True),

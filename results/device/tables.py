@@ -13,26 +13,21 @@ import pyarrow as pa
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterObject
 from etloop.contract.model.device_counts import SamplePhase
 from etloop.results.device.index import IndexedSource
-from etloop.results.schema.columns import Column, ColumnType
+from etloop.results.schema.columns import Column, ColumnType, columns_of
 from etloop.results.tables.arrow_tables import column_table, text_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SERIES: Final = (
-    Column("source", ColumnType.TEXT, "name"),
-    Column("object", ColumnType.TEXT, "name"),
-    Column("kind", ColumnType.TEXT, "name"),
-    Column("port", ColumnType.TEXT, "name"),
+    *columns_of(ColumnType.TEXT, "name", "source", "object", "kind", "port"),
     Column("number", ColumnType.INT32, "id"),
     Column("peer", ColumnType.TEXT, "name", nullable=True),
-    Column("counter", ColumnType.TEXT, "name"),
-    Column("unit", ColumnType.TEXT, "name"),
+    *columns_of(ColumnType.TEXT, "name", "counter", "unit"),
 )
 """Which counter of which object."""
 DUT: Final = (
-    Column("time_ns", ColumnType.INT64, "ns"),
-    Column("error_ns", ColumnType.INT64, "ns"),
+    *columns_of(ColumnType.INT64, "ns", "time_ns", "error_ns"),
     Column("phase", ColumnType.TEXT, "name"),
     *_SERIES,
     Column("value", ColumnType.UINT64, "count"),
@@ -41,10 +36,8 @@ DUT: Final = (
 COUNTERS: Final = (
     *_SERIES,
     Column("nature", ColumnType.TEXT, "name"),
-    Column("increase", ColumnType.INT64, "count", nullable=True),
-    Column("seen_increase", ColumnType.INT64, "count", nullable=True),
-    Column("last", ColumnType.UINT64, "count"),
-    Column("most", ColumnType.UINT64, "count"),
+    *columns_of(ColumnType.INT64, "count", "increase", "seen_increase", nullable=True),
+    *columns_of(ColumnType.UINT64, "count", "last", "most"),
     Column("samples", ColumnType.INT64, "count"),
 )
 """counters.parquet."""
@@ -71,16 +64,13 @@ def dut_table(sources: tuple[IndexedSource, ...], start_ns: int) -> pa.Table:
     time_ns, error_ns, phase, number, value = (
         np.concatenate([np.empty(0, kind), *(row[index] for row in rows)]) for index, kind in enumerate(kinds)
     )
-    fields = _series_fields(series)
     return column_table(
         DUT,
         {
             "time_ns": time_ns,
             "error_ns": error_ns,
             "phase": text_column(phase, [one.name.lower() for one in SamplePhase]),
-            **{name: text_column(number, fields[name]) for name in ("source", "object", "kind", "port")},
-            "number": np.array(fields["number"], np.int32)[number.astype(np.int64)],
-            **{name: text_column(number, fields[name]) for name in ("peer", "counter", "unit")},
+            **_series_columns(series, number.astype(np.int64)),
             "value": value,
         },
     )
@@ -99,7 +89,6 @@ def _kept(series: NDArray[np.int32], value: NDArray[np.uint64], phase: NDArray[n
 def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
     """counters.parquet: a row for every counter of every object."""
     series = [(one, number) for one in sources for number in range(len(one.source.series))]
-    fields = _series_fields(series)
 
     def joined(name: str) -> NDArray[np.generic]:
         return np.concatenate([np.empty(0, np.int64), *(getattr(one.increases, name) for one in sources)])
@@ -111,9 +100,7 @@ def counters_table(sources: tuple[IndexedSource, ...]) -> pa.Table:
     return column_table(
         COUNTERS,
         {
-            **{name: text_column(number, fields[name]) for name in ("source", "object", "kind", "port")},
-            "number": np.array(fields["number"], np.int32),
-            **{name: text_column(number, fields[name]) for name in ("peer", "counter", "unit")},
+            **_series_columns(series, number),
             "nature": text_column(number, natures),
             "increase": pa.array(increase, mask=~(whole & cumulative)),
             "seen_increase": pa.array(increase, mask=~cumulative),
@@ -129,23 +116,17 @@ def _key(one: IndexedSource, number: int) -> tuple[CounterObject, str]:
     return series.object.kind, series.counter
 
 
-def _series_fields(series: list[tuple[IndexedSource, int]]) -> dict[str, list[object]]:
-    """Texts and numbers of every series, by column."""
-    found: dict[str, list[object]] = {
-        name: [] for name in ("source", "object", "kind", "port", "number", "peer", "counter", "unit")
-    }
+def _series_columns(series: list[tuple[IndexedSource, int]], number: NDArray[np.int64]) -> dict[str, object]:
+    """The columns of `_SERIES`, of rows that are of the series of that number."""
+    rows = []
     peers = {id(one): dict(one.source.peers) for one, _ in series}
-    for one, number in series:
-        at = one.source.series[number]
-        for name, value in (
-            ("source", one.source.name),
-            ("object", str(at.object)),
-            ("kind", at.object.kind.value),
-            ("port", at.object.name),
-            ("number", at.object.number),
-            ("peer", peers[id(one)].get(at.object.name)),
-            ("counter", at.counter),
-            ("unit", BY_OBJECT_AND_NAME[_key(one, number)].unit),
-        ):
-            found[name].append(value)
-    return found
+    for one, index in series:
+        at, counter = one.source.series[index].object, one.source.series[index].counter
+        unit = BY_OBJECT_AND_NAME[at.kind, counter].unit
+        peer = peers[id(one)].get(at.name)
+        rows.append((one.source.name, str(at), at.kind.value, at.name, at.number, peer, counter, unit))
+    fields = dict(
+        zip((one.name for one in _SERIES), zip(*rows, strict=True) if rows else [()] * 8, strict=True)
+    )
+    numbers = np.array(fields["number"], np.int32)[number]
+    return {name: text_column(number, values) for name, values in fields.items()} | {"number": numbers}

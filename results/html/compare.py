@@ -20,8 +20,7 @@ from etloop.results.text.units import rate_words, time_words, value_words
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from etloop.results.compare.runs import Side
-    from etloop.results.compare.samples import RunSamples
+    from etloop.results.compare.samples import RunSamples, Side
 
 BADGES: Final = {
     Outcome.REGRESSION: "fail",
@@ -77,10 +76,8 @@ def badge(outcome: Outcome) -> str:
 
 
 def _sides(found: Comparison) -> str:
-    rows = [_side_row("A", found.a), _side_row("B", found.b)]
-    return table(
-        ("", "runs of", "runs", "iterations", "chance is known from", "left out", "the emulator"), rows
-    )
+    heads = ("", "runs of", "runs", "iterations", "chance is known from", "left out", "the emulator")
+    return table(heads, [_side_row("A", found.a), _side_row("B", found.b)])
 
 
 def _side_row(name: str, side: SideRecord) -> tuple[str, ...]:
@@ -95,9 +92,9 @@ def tested_table(found: Comparison) -> str:
         (
             escape(line.name),
             value_words(line.a, line.unit),
-            cv_words(line.a_cv),
+            _cv(line.a_cv),
             value_words(line.b, line.unit),
-            cv_words(line.b_cv),
+            _cv(line.b_cv),
             change_words(line),
             interval_words(line),
             f"{line.confidence:.2%}",
@@ -111,8 +108,7 @@ def tested_table(found: Comparison) -> str:
     return table(heads, rows, numbers=range(1, 9)) + note
 
 
-def cv_words(cv: float | None) -> str:
-    """A coefficient of variation."""
+def _cv(cv: float | None) -> str:
     return "-" if cv is None else f"{cv:.2%}"
 
 
@@ -190,9 +186,8 @@ def completion_figure(sides: Sequence[tuple[str, Side]]) -> Any:
 def carriers_part(found: Comparison) -> str:
     """Collectives, ranks and flows behind the change."""
     way = "shorter" if found.verdict is Outcome.IMPROVEMENT else "longer"
-    parts = [f"<h2>What became {way}</h2>"]
-    for title, shifts in (("collective, per iteration", found.carriers), ("ops of", found.ranks)):
-        parts.append(_shift_table(title, shifts))
+    parts = [f"<h2>What became {way}</h2>", _shift_table("collective, per iteration", found.carriers)]
+    parts.append(_shift_table("ops of", found.ranks))
     if found.troubles:
         rows = [
             (f"{one.src_rank} &rarr; {one.dst_rank}", one.what, f"{one.a:.6g}", f"{one.b:.6g}")
@@ -203,7 +198,7 @@ def carriers_part(found: Comparison) -> str:
     apart = f"{found.only_a} collectives and pairs only A has, {found.only_b} only B."
     if found.only_a or found.only_b:
         parts.append(f"<p class=dim>{apart}</p>")
-    if len(parts) == 1 or not (found.carriers or found.ranks or found.troubles):
+    if not (found.carriers or found.ranks or found.troubles):
         parts.append("<p class=dim>Nothing.</p>")
     return "".join(parts)
 

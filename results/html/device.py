@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.results.html.page import listed, table
 from etloop.results.schema.device import Agreement, DeviceSummary, ReconciledPort
-from etloop.results.text.device import WAYS, agreement_words, share_text, source_words, total_words
+from etloop.results.text.device import (
+    WAYS,
+    agreement_words,
+    count_text,
+    difference_text,
+    share_text,
+    source_words,
+    total_words,
+)
 
 if TYPE_CHECKING:
     from etloop.results.schema.summary import Summary
@@ -54,24 +62,19 @@ def _reconciliation(device: DeviceSummary) -> str:
 
 
 def _row(row: ReconciledPort) -> tuple[str, ...]:
-    difference = "-" if row.difference_frames is None else f"{row.difference_frames:+d}"
     why = f"<br><span class=dim>{escape(row.why)}</span>" if row.why else ""
     return (
         escape(row.port),
         escape(f"{row.source} {row.device_port}"),
         WAYS[row.direction],
-        _count(row.agent_frames),
-        _count(row.device_frames),
-        difference,
-        _count(row.agent_bytes),
-        _count(row.device_bytes),
+        count_text(row.agent_frames),
+        count_text(row.device_frames),
+        difference_text(row.difference_frames),
+        count_text(row.agent_bytes),
+        count_text(row.device_bytes),
         share_text(row.difference_share),
         f"{_WORDS[row.agreement]}{why}",
     )
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)
 
 
 def _gaps(device: DeviceSummary) -> str:

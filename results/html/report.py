@@ -1,28 +1,39 @@
 """report.html: one page that tells a run, without a network: verdict first, then figures, then what lies behind them.
 
-Decides the order, the wording and the bounds of tables. Figures come from kpis.json and the summary; everything that a trace,
-an agent or a file named is escaped.
+Decides the order, the wording and the bounds of tables, and which transfers count as slow: by their time over the least
+that their port needs for their bytes. Figures come from kpis.json and the summary; everything that a trace, an agent or a
+file named is escaped.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+import numpy as np
 from etloop.contract.model.run import RunEnd
 from etloop.results.html.device import device_section
 from etloop.results.html.jobs import events_list, jobs_section
 from etloop.results.html.page import listed, page, table
 from etloop.results.html.plots import completion_figure, matrix_figure, piece, port_figure
-from etloop.results.html.slowest import slowest_transfers
-from etloop.results.kpis.input import KpiInput
+from etloop.results.kpis.input import KpiInput, connection_frame
 from etloop.results.schema.kpis import BY_NAME, KpiSet, Nature
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import CheckOutcome, Result
 from etloop.results.text.units import bytes_words, rate_words, share_words, time_words, value_words
 from etloop.results.text.verdict import WORDS
+from etloop.results.verdict.evaluation import Frame
 
 MOST_ROWS: Final = 60
+SHOWN: Final = 10
+_SIGNS: Final = (
+    ("missing_packets", "packets lost"),
+    ("retransmitted_packets", "retransmitted"),
+    ("local_ack_timeout_err", "timeouts"),
+    ("np_ecn_marked_roce_packets", "marked"),
+    ("rp_cnp_handled", "CNPs"),
+)
 
 
 def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: str, rig_text: str) -> str:
@@ -207,3 +218,62 @@ def _again(summary: Summary, scenario_text: str, rig_text: str) -> str:
         f"<pre>{escape(commands)}</pre><details><summary>scenario.yaml</summary><pre>{escape(scenario_text)}</pre></details>"
         f"<details><summary>rig.yaml</summary><pre>{escape(rig_text)}</pre></details>"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTransfer:
+    """One op of one rank."""
+
+    name: str
+    transfer_ns: float
+    story: str
+
+
+def slowest_transfers(given: KpiInput) -> tuple[SlowTransfer, ...]:
+    """The slowest first, by how much longer they took than their own bytes need at line rate."""
+    first_tx, completed = given.column("ops", "first_tx_ns"), given.column("ops", "completed_ns")
+    rows = np.flatnonzero(~np.isnan(first_tx))
+    if not rows.size:
+        return ()
+    port, speed = given.port_of_rank()
+    bps = speed[port[given.column("ops", "rank").astype(np.int64)]]
+    carried = np.maximum(given.column("ops", "wire_tx_bytes"), given.column("ops", "wire_rx_bytes"))
+    least_ns = np.nan_to_num(carried * 8e9 / bps, nan=0.0)
+    taken = completed - first_tx
+    rows = rows[np.argsort(-(taken - least_ns)[rows], kind="stable")][:SHOWN]
+    connections = connection_frame(given)
+    label = given.frames["ops"].label
+    return tuple(
+        SlowTransfer(
+            label(int(row)), float(taken[row]), _story(given, int(row), float(least_ns[row]), connections)
+        )
+        for row in rows
+    )
+
+
+def _story(given: KpiInput, row: int, least_ns: float, connections: Frame) -> str:
+    ops = given.frames["ops"].columns
+    intended, issued, first_tx, completed = (
+        float(ops[name][row].item()) for name in ("intended_ns", "issued_ns", "first_tx_ns", "completed_ns")
+    )
+    sent, received = float(ops["wire_tx_bytes"][row].item()), float(ops["wire_rx_bytes"][row].item())
+    sentences = [
+        f"sent {bytes_words(sent)}, received {bytes_words(received)}",
+        f"issued {time_words(issued - intended)} late",
+        f"first packet {time_words(first_tx - issued)} after that",
+        f"{time_words(completed - first_tx)} until all was there and acknowledged",
+    ]
+    if least_ns > 0:
+        sentences.append(f"at line rate {time_words(least_ns)}")
+    rank = float(ops["rank"][row].item())
+    columns = connections.columns
+    mine = (columns["src_rank"] == rank) | (columns["dst_rank"] == rank)
+    met = [
+        f"{total:.0f} {word}"
+        for name, word in _SIGNS
+        if (total := float(columns[name][mine].astype(np.float64).sum())) > 0
+    ]
+    sentences.append(
+        f"connections of rank {rank:.0f} in the whole run: {', '.join(met) or 'no loss, no mark, no timeout'}"
+    )
+    return "; ".join(sentences)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import plotly.graph_objects as go
-from etloop.results.compare.runs import Side
+from etloop.results.compare.samples import Side
 from etloop.results.compare.sweep_results import JCT, Group
 from etloop.results.html.compare import (
     badge,
@@ -28,8 +28,7 @@ from etloop.results.html.plots import piece
 from etloop.results.schema.comparison import ComparisonSettings
 from etloop.results.schema.sweep import PointResult, SweepRecord
 from etloop.results.schema.verdict import RunResult
-from etloop.results.text.sweep import TITLES, change_cells, cv_words, promise, shown_columns, spread_words
-from etloop.results.text.units import value_words
+from etloop.results.text.sweep import TITLES, change_cells, figure_cells, promise, shown_columns
 
 MOST_GROUPS: Final = 40
 """That are drawn; all are in the table of sweep.json."""
@@ -115,15 +114,11 @@ def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]
         if result is None:
             rows.append((label, "0", *("" for _ in range(5 + len(shown))), "no run"))
             continue
-        figures = {one.name: one for one in result.figures}
         change, interval, word = change_cells(result)
         rows.append(
             (
                 label,
-                str(result.runs),
-                value_words(figures[JCT].mean, "ns"),
-                cv_words(figures[JCT]),
-                *(spread_words(figures.get(name)) for name in shown),
+                *figure_cells(result, shown),
                 change,
                 interval,
                 "" if result.outcome is None else badge(result.outcome),

@@ -1,17 +1,20 @@
 """What key figures are worked out from: the tables of a run, its plan, and the speeds of its ports.
 
-Decides how the two ends of a queue pair are put together (`connections`) and how long a port needs at least for its bytes.
+Key figures and conditions are about jobs, so they see tables without background and without the barriers between phases of a
+round; what ports, switches and counters say is of everything that crossed them. Decides how the two ends of a queue pair are
+put together (`connections`) and how long a port needs at least for its bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
+from etloop.results.measure.job_shares import background_ranks
 from etloop.results.schema.columns import FLOW_COUNTERS
-from etloop.results.tables.frames import frame_by_hand
+from etloop.results.tables.frames import LazyColumns, frame_by_hand
 from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from etloop.results.schema.summary import Summary
     from numpy.typing import NDArray
 
+Name = TypeVar("Name", bound="Hashable")
 _OF_SENDER: Final = ("tx_packets", "retransmitted_packets", "rp_cnp_handled", "local_ack_timeout_err")
 _OF_RECEIVER: Final = ("rx_packets", "out_of_sequence", "np_ecn_marked_roce_packets")
 """Counters of a connection, by the end that counts them."""
@@ -53,10 +57,14 @@ class KpiInput:
 
     def port_of_rank(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Per rank the number of its port, and per port its speed in bit/s (NaN where it is not known)."""
-        names = list(zip(self.plan.rank_agent, self.plan.rank_port, strict=True))
-        numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
-        speeds = [float(self.port_bps.get(name, 0)) or float("nan") for name in numbers]
-        return np.array([numbers[name] for name in names], np.int64), np.array(speeds)
+        number, ports = numbered(list(zip(self.plan.rank_agent, self.plan.rank_port, strict=True)))
+        return number, np.array([float(self.port_bps.get(port, 0)) or float("nan") for port in ports])
+
+
+def numbered(names: Sequence[Name]) -> tuple[NDArray[np.int64], tuple[Name, ...]]:
+    """The place of each name among the different ones, which stand in the order of their first."""
+    numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], np.int64), tuple(numbers)
 
 
 def connection_frame(given: KpiInput) -> Frame:
@@ -120,3 +128,24 @@ def least_network_ns(
         time_ns = np.where(total > 0, total * 8e9 / speed, 0.0)
         busiest = np.maximum(busiest, time_ns.max(axis=1, initial=0.0))
     return np.asarray(busiest)
+
+
+def of_jobs(frames: Mapping[str, Frame], plan: PlanTables) -> dict[str, Frame]:
+    """The frames of a run directory that key figures are worked out from."""
+    found = dict(frames)
+    if plan.several is None:
+        return found
+    background = background_ranks(plan)
+    for name in ("ops", "collectives"):
+        phase = frames[name].columns["phase"]
+        found[name] = _only(frames[name], np.array([one is not None for one in phase], np.bool_))
+    for name in ("flows", "cc"):
+        if name in frames:
+            found[name] = _only(frames[name], ~background[frames[name].columns["src_rank"].astype(np.int64)])
+    return found
+
+
+def _only(frame: Frame, chosen: NDArray[np.bool_]) -> Frame:
+    rows = np.flatnonzero(chosen)
+    columns = LazyColumns(frame.columns, lambda name: frame.columns[name][rows])
+    return Frame(columns, frame.units, len(rows), lambda row: frame.label(int(rows[row])))

@@ -65,6 +65,14 @@ def job_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
         )
 
 
+def spread(
+    name: str, functions: str, times_ns: NDArray[np.float64], absent: str
+) -> Iterator[tuple[str, Value]]:
+    """Figures `NAME_FUNCTION_ns` of times."""
+    for function in functions.split():
+        yield f"{name}_{function}_ns", aggregate(function, times_ns) if times_ns.size else absent
+
+
 def _iteration_ns(given: KpiInput) -> NDArray[np.float64]:
     return np.array(
         [one.jct_ns for one in counted_iterations(given.summary.job.per_iteration, 0)], np.float64
@@ -106,12 +114,9 @@ def skew_and_transfer_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     rows = given.frames["collectives"].columns
     complete = rows["complete"] == 1
     skew = given.column("collectives", "skew_ns")[complete & (rows["kind"] != CONVENTIONS[SEND_RECV].name)]
-    for name in ("p50", "p99", "max"):
-        yield f"start_skew_{name}_ns", aggregate(name, skew) if skew.size else "no collective completed"
-    times = transfer_ns(given)
-    for name in ("p50", "p99", "p999", "max"):
-        absent = "no op sent anything through the device"
-        yield f"transfer_{name}_ns", aggregate(name, times) if times.size else absent
+    yield from spread("start_skew", "p50 p99 max", skew, "no collective completed")
+    absent = "no op sent anything through the device"
+    yield from spread("transfer", "p50 p99 p999 max", transfer_ns(given), absent)
     least, taken = _least_and_joined(given)
     known = complete & (least > 0)
     if not known.any():
@@ -129,10 +134,8 @@ def transfer_ns(given: KpiInput) -> NDArray[np.float64]:
 
 def one_way_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     """Sends of one packet: from the sender's first packet to the receiver's completion, two clocks apart."""
-    delays = one_way_ns(given)
     absent = "no send of one packet crossed the device"
-    for name in ("min", "p50", "p99"):
-        yield f"one_way_{name}_ns", aggregate(name, delays) if delays.size else absent
+    yield from spread("one_way", "min p50 p99", one_way_ns(given), absent)
     yield "one_way_error_ns", float(given.summary.clock.between_agents_error_ns)
 
 

@@ -69,10 +69,8 @@ def _lost(given: KpiInput, connections: Frame) -> Value:
 def port_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     """Pauses and balance over the agents' ports, and how busy we were ourselves."""
     if not given.frames["ports"].rows:
-        for name in ("pause_frames", "paused_ns", "paused_share", "ports_jain", "ports_max_to_mean"):
-            yield name, NO_COUNTERS
-        yield "own_lost_packets", NO_COUNTERS
-        yield "busy_share", NO_COUNTERS
+        names = "pause_frames paused_ns paused_share ports_jain ports_max_to_mean own_lost_packets busy_share"
+        yield from dict.fromkeys(names.split(), NO_COUNTERS).items()
         return
     paused_ns = given.column("ports", "paused_ns")
     yield "pause_frames", float(given.column("ports", "rx_pause_frames").sum())

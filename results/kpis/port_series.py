@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.results.kpis.input import numbered
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
@@ -38,9 +39,7 @@ def port_series(given: KpiInput) -> PortSeries | None:
     sent, received = of_load("wire_tx_bytes"), of_load("wire_rx_bytes")
     if not (sent.any() or received.any()):
         return None
-    names = given.plan.port_names
-    ports = tuple(dict.fromkeys(names))
-    numbers = np.array([ports.index(name) for name in names])
+    numbers, ports = numbered(given.plan.port_names)
     port = numbers[of_load("rank").astype(np.int64)]
     end = of_load("completed_ns")
     issued, first_tx = of_load("issued_ns"), of_load("first_tx_ns")

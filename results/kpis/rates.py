@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.results.kpis.job import Value, spread
 from etloop.results.verdict.evaluation import aggregate
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
-    from etloop.results.kpis.job import Value
     from numpy.typing import NDArray
 
 SETTLED_WITHIN: Final = 0.10
@@ -32,9 +32,7 @@ def rate_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
             yield name, NOT_SAMPLED
         return
     rtt = given.column("cc", "rtt_ns")
-    rtt = rtt[~np.isnan(rtt)]
-    for name in ("min", "p50", "p99"):
-        yield f"rtt_{name}_ns", aggregate(name, rtt) if rtt.size else "no round trip was measured"
+    yield from spread("rtt", "min p50 p99", rtt[~np.isnan(rtt)], "no round trip was measured")
     settled, rates = settled_rates(given)
     absent = "no queue pair's rate settled" if len(rates) else "no queue pair has a rate over enough samples"
     times = np.array([time_ns for time_ns in settled if time_ns is not None], np.float64)

@@ -22,6 +22,16 @@ EXAMPLE_LIMIT: Final = 5
 BYTE_COLUMNS: Final = ("wire_tx_bytes", "wire_rx_bytes", "local_tx_bytes", "local_rx_bytes")
 
 
+_REFUSED_OPS: Final = (
+    "records are not of the plan, not of their agent, or have impossible times",
+    "records repeat an op of an iteration that had been recorded",
+)
+_REFUSED_FLOWS: Final = (
+    "counters are of no queue pair in the plan or not of their agent",
+    "counters repeat a queue pair end that had been counted",
+)
+
+
 def check_run(
     outcome: RunOutcome, tables: PlanTables, ops: MeasuredOps, flows: MeasuredFlows
 ) -> tuple[Check, ...]:
@@ -30,11 +40,11 @@ def check_run(
     return (
         _agents_complete(outcome, ended),
         _all_ops_completed(tables, ops, ended),
-        _ops_known(ops),
+        _known("op_records_known", len(ops), ops.unknown, ops.repeated, _REFUSED_OPS),
         _times_in_order(tables, ops),
         _op_bytes(tables, ops),
         _plan_consistent(tables),
-        _flows_known(flows),
+        _known("flow_records_known", len(flows.records), flows.unknown, flows.repeated, _REFUSED_FLOWS),
         _connection_bytes(tables, flows, ended),
     )
 
@@ -94,16 +104,11 @@ def _all_ops_completed(tables: PlanTables, ops: MeasuredOps, ended: bool) -> Che
     return _check("all_ops_completed", planned, missing, examples, ended)
 
 
-def _ops_known(ops: MeasuredOps) -> Check:
-    examples = []
-    if ops.unknown:
-        examples.append(
-            f"{ops.unknown} records are not of the plan, not of their agent, or have impossible times"
-        )
-    if ops.repeated:
-        examples.append(f"{ops.repeated} records repeat an op of an iteration that had been recorded")
-    refused = ops.unknown + ops.repeated
-    return _check("op_records_known", len(ops) + refused, refused, examples)
+def _known(name: str, kept: int, unknown: int, repeated: int, words: tuple[str, str]) -> Check:
+    """That no record was refused; `words` are of unknown and of repeated ones."""
+    counts = (unknown, repeated)
+    examples = [f"{count} {word}" for count, word in zip(counts, words, strict=True) if count]
+    return _check(name, kept + sum(counts), sum(counts), examples)
 
 
 def _times_in_order(tables: PlanTables, ops: MeasuredOps) -> Check:
@@ -155,16 +160,6 @@ def _plan_consistent(tables: PlanTables) -> Check:
         f"carries {by_connection} by its connections"
     )
     return _check("plan_consistent", 1, int(not agrees), [] if agrees else [example])
-
-
-def _flows_known(flows: MeasuredFlows) -> Check:
-    examples = []
-    if flows.unknown:
-        examples.append(f"{flows.unknown} counters are of no queue pair in the plan or not of their agent")
-    if flows.repeated:
-        examples.append(f"{flows.repeated} counters repeat a queue pair end that had been counted")
-    refused = flows.unknown + flows.repeated
-    return _check("flow_records_known", len(flows.records) + refused, refused, examples)
 
 
 def connection_payload(

@@ -37,8 +37,9 @@ class Column:
     nullable: bool = False
 
 
-def _columns(type_: ColumnType, unit: str, *names: str) -> tuple[Column, ...]:
-    return tuple(Column(name, type_, unit) for name in names)
+def columns_of(type_: ColumnType, unit: str, *names: str, nullable: bool = False) -> tuple[Column, ...]:
+    """Return columns that are alike but for their names."""
+    return tuple(Column(name, type_, unit, nullable) for name in names)
 
 
 def counter_columns(counters: Iterable[Counter]) -> tuple[Column, ...]:
@@ -47,30 +48,28 @@ def counter_columns(counters: Iterable[Counter]) -> tuple[Column, ...]:
 
 
 _OF_JOBS: Final = (
-    Column("job", ColumnType.TEXT, "name", nullable=True),
-    Column("phase", ColumnType.TEXT, "name", nullable=True),
+    *columns_of(ColumnType.TEXT, "name", "job", "phase", nullable=True),
     Column("pass", ColumnType.INT32, "id", nullable=True),
 )
 """Of a run of several jobs; absent in others."""
 
 OPS: Final = (
-    *_columns(ColumnType.INT32, "id", "rank", "iteration", "op"),
+    *columns_of(ColumnType.INT32, "id", "rank", "iteration", "op"),
     Column("node_id", ColumnType.UINT64, "id"),
     Column("kind", ColumnType.TEXT, "name"),
-    Column("collective", ColumnType.TEXT, "name", nullable=True),
-    Column("communicator", ColumnType.TEXT, "name", nullable=True),
+    *columns_of(ColumnType.TEXT, "name", "collective", "communicator", nullable=True),
     Column("communicator_size", ColumnType.INT32, "ranks", nullable=True),
     Column("peer", ColumnType.INT32, "id", nullable=True),
     Column("sequence", ColumnType.INT32, "count"),
     Column("algorithm", ColumnType.TEXT, "name", nullable=True),
-    *_columns(ColumnType.INT64, "bytes", "message_bytes", "trace_bytes"),
-    *_columns(ColumnType.INT64, "ns", "intended_ns", "issued_ns"),
+    *columns_of(ColumnType.INT64, "bytes", "message_bytes", "trace_bytes"),
+    *columns_of(ColumnType.INT64, "ns", "intended_ns", "issued_ns"),
     Column("first_tx_ns", ColumnType.INT64, "ns", nullable=True),
-    *_columns(ColumnType.INT64, "ns", "completed_ns", "slip_ns"),
-    *_columns(ColumnType.INT64, "bytes", "wire_tx_bytes", "wire_rx_bytes"),
-    *_columns(ColumnType.INT64, "bytes", "planned_wire_tx_bytes", "planned_wire_rx_bytes"),
-    *_columns(ColumnType.INT64, "bytes", "local_tx_bytes", "local_rx_bytes"),
-    *_columns(ColumnType.INT32, "messages", "tx_messages", "rx_messages"),
+    *columns_of(ColumnType.INT64, "ns", "completed_ns", "slip_ns"),
+    *columns_of(ColumnType.INT64, "bytes", "wire_tx_bytes", "wire_rx_bytes"),
+    *columns_of(ColumnType.INT64, "bytes", "planned_wire_tx_bytes", "planned_wire_rx_bytes"),
+    *columns_of(ColumnType.INT64, "bytes", "local_tx_bytes", "local_rx_bytes"),
+    *columns_of(ColumnType.INT32, "messages", "tx_messages", "rx_messages"),
     Column("agent", ColumnType.TEXT, "name"),
     *_OF_JOBS,
 )
@@ -78,25 +77,22 @@ OPS: Final = (
 _COLLECTIVE: Final = (
     Column("iteration", ColumnType.INT32, "id"),
     Column("kind", ColumnType.TEXT, "name"),
-    Column("algorithm", ColumnType.TEXT, "name", nullable=True),
-    Column("communicator", ColumnType.TEXT, "name", nullable=True),
-    Column("src_rank", ColumnType.INT32, "id", nullable=True),
-    Column("dst_rank", ColumnType.INT32, "id", nullable=True),
+    *columns_of(ColumnType.TEXT, "name", "algorithm", "communicator", nullable=True),
+    *columns_of(ColumnType.INT32, "id", "src_rank", "dst_rank", nullable=True),
     Column("sequence", ColumnType.INT32, "count"),
 )
 """Which collective, or send with its receive, of which iteration."""
 
 COLLECTIVES: Final = (
     *_COLLECTIVE,
-    *_columns(ColumnType.INT32, "ranks", "ranks", "members_recorded"),
+    *columns_of(ColumnType.INT32, "ranks", "ranks", "members_recorded"),
     Column("complete", ColumnType.BOOL, "flag"),
-    *_columns(ColumnType.INT64, "bytes", "size_bytes", "sent_bytes", "fabric_bytes"),
-    *_columns(ColumnType.INT64, "messages", "messages"),
-    *_columns(ColumnType.INT64, "ns", "start_ns", "end_ns", "time_ns", "skew_ns"),
+    *columns_of(ColumnType.INT64, "bytes", "size_bytes", "sent_bytes", "fabric_bytes"),
+    *columns_of(ColumnType.INT64, "messages", "messages"),
+    *columns_of(ColumnType.INT64, "ns", "start_ns", "end_ns", "time_ns", "skew_ns"),
     Column("recorded_ns", ColumnType.INT64, "ns", nullable=True),
     Column("recorded_ranks", ColumnType.INT32, "ranks"),
-    Column("algbw_bytes_per_s", ColumnType.FLOAT64, "bytes/s", nullable=True),
-    Column("busbw_bytes_per_s", ColumnType.FLOAT64, "bytes/s", nullable=True),
+    *columns_of(ColumnType.FLOAT64, "bytes/s", "algbw_bytes_per_s", "busbw_bytes_per_s", nullable=True),
     *_OF_JOBS,
 )
 
@@ -106,9 +102,9 @@ FLOWS: Final = (
     Column("agent", ColumnType.TEXT, "name"),
     Column("connection", ColumnType.INT32, "id"),
     Column("communicator", ColumnType.TEXT, "name", nullable=True),
-    *_columns(ColumnType.INT32, "id", "channel", "src_rank", "dst_rank"),
-    *_columns(ColumnType.TEXT, "name", "role", "src_ip", "dst_ip"),
-    *_columns(ColumnType.UINT32, "id", "local_qpn", "remote_qpn"),
+    *columns_of(ColumnType.INT32, "id", "channel", "src_rank", "dst_rank"),
+    *columns_of(ColumnType.TEXT, "name", "role", "src_ip", "dst_ip"),
+    *columns_of(ColumnType.UINT32, "id", "local_qpn", "remote_qpn"),
     Column("udp_source_port", ColumnType.INT32, "id"),
     Column("planned_connection_bytes", ColumnType.INT64, "bytes"),
     *FLOW_COUNTERS,
@@ -118,7 +114,7 @@ FLOWS: Final = (
 PORT_COUNTERS: Final = counter_columns(counters_of(AgentObject.PORT))
 
 PORTS: Final = (
-    *_columns(ColumnType.TEXT, "name", "agent", "host"),
+    *columns_of(ColumnType.TEXT, "name", "agent", "host"),
     Column("port_index", ColumnType.INT32, "id"),
     Column("port", ColumnType.TEXT, "name", nullable=True),
     *PORT_COUNTERS,
@@ -126,12 +122,11 @@ PORTS: Final = (
 
 RATES: Final = (
     Column("agent", ColumnType.TEXT, "name"),
-    Column("connection", ColumnType.INT32, "id"),
-    *_columns(ColumnType.INT32, "id", "src_rank", "dst_rank"),
+    *columns_of(ColumnType.INT32, "id", "connection", "src_rank", "dst_rank"),
     Column("local_qpn", ColumnType.UINT32, "id"),
     Column("time_ns", ColumnType.INT64, "ns"),
     Column("rate_bps", ColumnType.INT64, "bit/s"),
-    *_columns(ColumnType.INT64, "bytes", "window_bytes", "in_flight_bytes", "acked_bytes"),
+    *columns_of(ColumnType.INT64, "bytes", "window_bytes", "in_flight_bytes", "acked_bytes"),
     Column("tx_packets", ColumnType.INT64, "packets"),
     Column("rtt_ns", ColumnType.INT64, "ns", nullable=True),
 )
@@ -141,17 +136,15 @@ COMPARISON: Final = (
     *_COLLECTIVE,
     Column("ranks", ColumnType.INT32, "ranks"),
     Column("size_bytes", ColumnType.INT64, "bytes"),
-    Column("ideal_ns", ColumnType.INT64, "ns", nullable=True),
-    Column("twin_ns", ColumnType.INT64, "ns", nullable=True),
-    Column("measured_ns", ColumnType.INT64, "ns", nullable=True),
+    *columns_of(ColumnType.INT64, "ns", "ideal_ns", "twin_ns", "measured_ns", nullable=True),
 )
 """comparison.parquet, of a run that was held against what was expected of it."""
 
 JOBS: Final = (
     Column("round", ColumnType.INT32, "id"),
-    *_columns(ColumnType.TEXT, "name", "job", "phase"),
+    *columns_of(ColumnType.TEXT, "name", "job", "phase"),
     Column("pass", ColumnType.INT32, "id"),
-    *_columns(ColumnType.INT64, "ns", "start_ns", "end_ns", "jct_ns"),
+    *columns_of(ColumnType.INT64, "ns", "start_ns", "end_ns", "jct_ns"),
     Column("ops_recorded", ColumnType.INT64, "ops"),
     Column("complete", ColumnType.BOOL, "flag"),
 )

@@ -20,7 +20,7 @@ from etloop.contract.model.run import (
 )
 from etloop.contract.protocol.codec import plain
 from etloop.contract.protocol.typed_form import FILE_RULES
-from etloop.results.schema.typed_json import OTHER_VERSION, RESTORE, RunDirError, from_json
+from etloop.results.schema.typed_json import RESTORE, RunDirError, from_json
 from numpy.typing import NDArray
 
 PLAN_SCHEMA: Final = "etloop-plan/2"
@@ -109,10 +109,7 @@ def plan_from_json(text: str, where: str) -> PlanTables:
     Raises:
         RunDirError: with every mistake by key path.
     """
-    file = from_json(_PlanFile, text, where)
-    if file.schema != PLAN_SCHEMA:
-        what = f"schema is {file.schema!r}, this version reads {PLAN_SCHEMA!r}"
-        raise RunDirError(Problem(where, what, OTHER_VERSION))
+    file = from_json(_PlanFile, text, where, PLAN_SCHEMA)
     problems = [*_job_problems(file, where)]
     numbers = {name: getattr(file.connections, name) for name in _NUMBERS}
     src_ip = _address_column(file.addresses.src_ip, f"{where}.addresses.src_ip", problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from etloop.contract.base.errors import InputError, Problem
 from etloop.contract.protocol.codec import codec_of, plain
@@ -14,7 +14,13 @@ from etloop.contract.protocol.typed_form import FILE_RULES, Misfit
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-T = TypeVar("T")
+
+class _Versioned(Protocol):
+    @property
+    def schema(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Versioned)
 
 OTHER_VERSION: Final = "read it with the version of ETLoop that wrote it"
 RESTORE: Final = "restore the file as the run wrote it"
@@ -29,16 +35,20 @@ def to_json(value: DataclassInstance) -> str:
     return json.dumps(plain(value, FILE_RULES), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def from_json(cls: type[T], text: str, where: str) -> T:
-    """Read a `cls` from JSON.
+def from_json(cls: type[T], text: str, where: str, schema: str) -> T:
+    """Read a `cls` of that `schema` from JSON.
 
     Raises:
-        RunDirError: with every mistake by key path, `where` naming the file.
+        RunDirError: with every mistake by key path, `where` naming the file, or because it is of another schema.
     """
     try:
-        return codec_of(cls, FILE_RULES).read(parse_json(text, None), where)
+        value = codec_of(cls, FILE_RULES).read(parse_json(text, None), where)
     except Unreadable as error:
         raise RunDirError(Problem(where, f"not JSON: {error}", RESTORE)) from None
     except Misfit as found:
         remedy = f"{RESTORE}, or {OTHER_VERSION}"
         raise RunDirError(*(replace(each, remedy=remedy) for each in found.problems)) from None
+    if value.schema != schema:
+        what = f"schema is {value.schema!r}, this version reads {schema!r}"
+        raise RunDirError(Problem(where, what, OTHER_VERSION))
+    return value

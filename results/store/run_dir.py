@@ -167,11 +167,8 @@ def read_run(run_dir: Path) -> Run:
         what = f"has no {SUMMARY_FILE}" + (f", only {', '.join(names)}" if names else "")
         remedy = "name the directory given to `etloop run --out`; a run that wrote no summary did not end"
         raise RunDirError(Problem(str(run_dir), what, remedy))
-    summary = from_json(Summary, _read_text(summary_path, SUMMARY_LIMIT_BYTES), str(summary_path))
-    if summary.schema != SUMMARY_SCHEMA:
-        what = f"schema is {summary.schema!r}, this version reads {SUMMARY_SCHEMA!r}"
-        problem = Problem(str(summary_path), what, OTHER_VERSION)
-        raise RunDirError(problem)
+    text = _read_text(summary_path, SUMMARY_LIMIT_BYTES)
+    summary = from_json(Summary, text, str(summary_path), SUMMARY_SCHEMA)
     known = {name for names in TRANSPORT_COUNTERS.values() for name in names}
     if differing := sorted(known ^ summary.transport.keys()):
         what = f"counters missing or unknown: {', '.join(differing)[:200]}"
@@ -232,11 +229,7 @@ def read_table(run: Run, name: str) -> Any:
 def read_kpis(run_dir: Path) -> KpiSet:
     """The key figures that a run directory keeps, with what they rest on. Raises `RunDirError` where they are gone."""
     path = run_dir / KPI_FILE
-    kpis = from_json(KpiSet, _read_text(path, PLAN_LIMIT_BYTES), str(path))
-    if kpis.schema != KPI_SCHEMA:
-        what = f"schema is {kpis.schema!r}, this version reads {KPI_SCHEMA!r}"
-        raise RunDirError(Problem(str(path), what, OTHER_VERSION))
-    return kpis
+    return from_json(KpiSet, _read_text(path, PLAN_LIMIT_BYTES), str(path), KPI_SCHEMA)
 
 
 def read_inputs(run_dir: Path) -> tuple[str, str]:

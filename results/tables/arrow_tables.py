@@ -6,7 +6,7 @@ Decides how values are laid out (columns.py lists them); figures come from `meas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_OF_PLAN: Final = ("rank", "op", "node_id", "sequence", "message_bytes", "trace_bytes")
+"""Columns of ops.parquet that are the plan's."""
+_OF_RECORDS: Final = (
+    *("iteration", "intended_ns", "issued_ns", "completed_ns", "wire_tx_bytes", "wire_rx_bytes"),
+    *("local_tx_bytes", "local_rx_bytes", "tx_messages", "rx_messages"),
+)
+"""Columns of ops.parquet that are the records'."""
+_OF_ROWS: Final = (
+    *("members_recorded", "complete", "sent_bytes", "fabric_bytes", "messages"),
+    *("start_ns", "end_ns", "time_ns", "skew_ns"),
+)
+"""Columns of collectives.parquet that are those of `CollectiveRows`."""
+_OF_RATES: Final = "local_qpn time_ns rate_bps window_bytes in_flight_bytes acked_bytes tx_packets".split()
+"""Columns of cc.parquet that are the records'."""
+
+
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """The Arrow schema of a table; each field's metadata has its unit."""
     return pa.schema(
@@ -71,8 +87,9 @@ def text_column(codes: NDArray[np.integer], names: Sequence[object]) -> pa.Array
 
 
 def column_table(columns: tuple[Column, ...], values: Mapping[str, object]) -> pa.Table:
+    """A table of these columns, whose values may be given in any order."""
     schema = arrow_schema(columns)
-    assert list(values) == schema.names, set(values) ^ set(schema.names)
+    assert values.keys() == set(schema.names), set(values) ^ set(schema.names)
     arrays = []
     for field in schema:
         value = values[field.name]
@@ -88,6 +105,14 @@ def _absent(values: NDArray[np.integer], absent: NDArray[np.bool_]) -> pa.Array:
     return pa.array(np.ascontiguousarray(values), mask=absent)
 
 
+def _communicators(tables: PlanTables, codes: NDArray[np.integer]) -> pa.Array:
+    return text_column(codes, [name for name, _ in tables.communicators])
+
+
+def _agents(outcome: RunOutcome, codes: NDArray[np.integer]) -> pa.Array:
+    return text_column(codes, [agent.agent for agent in outcome.agents])
+
+
 def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) -> pa.Table:
     """ops.parquet: one row per completed op, sorted by (iteration, rank, op)."""
     plan, row, records = tables.ops, measured.plan_row, measured.records
@@ -97,33 +122,18 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
     return column_table(
         OPS,
         {
-            "rank": plan.rank[row],
-            "iteration": records["iteration"],
-            "op": plan.op[row],
-            "node_id": plan.node_id[row],
+            **{name: getattr(plan, name)[row] for name in _OF_PLAN},
+            **{f"planned_{name}": getattr(plan, name)[row] for name in ("wire_tx_bytes", "wire_rx_bytes")},
+            **{name: records[name] for name in _OF_RECORDS},
             "kind": text_column(plan.kind[row].astype(np.int32), op_names),
             "collective": text_column(plan.collective[row].astype(np.int32), _kind_names()),
-            "communicator": text_column(communicator, [name for name, _ in tables.communicators]),
+            "communicator": _communicators(tables, communicator),
             "communicator_size": _absent(sizes[communicator], communicator < 0),
             "peer": _absent(plan.peer[row], plan.peer[row] < 0),
-            "sequence": plan.sequence[row],
             "algorithm": text_column(plan.algorithm[row].astype(np.int32), tables.algorithms),
-            "message_bytes": plan.message_bytes[row],
-            "trace_bytes": plan.trace_bytes[row],
-            "intended_ns": records["intended_ns"],
-            "issued_ns": records["issued_ns"],
             "first_tx_ns": _absent(records["first_tx_ns"], ~measured.has_first_tx),
-            "completed_ns": records["completed_ns"],
             "slip_ns": records["issued_ns"] - records["intended_ns"],
-            "wire_tx_bytes": records["wire_tx_bytes"],
-            "wire_rx_bytes": records["wire_rx_bytes"],
-            "planned_wire_tx_bytes": plan.wire_tx_bytes[row],
-            "planned_wire_rx_bytes": plan.wire_rx_bytes[row],
-            "local_tx_bytes": records["local_tx_bytes"],
-            "local_rx_bytes": records["local_rx_bytes"],
-            "tx_messages": records["tx_messages"],
-            "rx_messages": records["rx_messages"],
-            "agent": text_column(measured.agent, [agent.agent for agent in outcome.agents]),
+            "agent": _agents(outcome, measured.agent),
             **_of_jobs(tables, row),
         },
     )
@@ -162,11 +172,8 @@ def jobs_table(ops: MeasuredOps, tables: PlanTables) -> pa.Table | None:
             "job": text_column(rows.job, _job_names(tables)),
             "phase": text_column(rows.phase, sorts),
             "pass": rows.number,
-            "start_ns": rows.start_ns,
-            "end_ns": rows.end_ns,
             "jct_ns": rows.end_ns - rows.start_ns,
-            "ops_recorded": rows.ops_recorded,
-            "complete": rows.complete,
+            **{name: getattr(rows, name) for name in ("start_ns", "end_ns", "ops_recorded", "complete")},
         },
     )
 
@@ -178,29 +185,12 @@ def _kind_names() -> list[str]:
 def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows) -> pa.Table:
     """collectives.parquet: one row per collective, or pair of send and receive, and iteration."""
     group = rows.group
-    communicator = groups.communicator[group]
-    is_pair = communicator < 0
     return column_table(
         COLLECTIVES,
         {
             "iteration": rows.iteration,
-            "kind": text_column(groups.kind[group], _kind_names()),
-            "algorithm": text_column(groups.algorithm[group], tables.algorithms),
-            "communicator": text_column(communicator, [name for name, _ in tables.communicators]),
-            "src_rank": _absent(groups.src_rank[group], ~is_pair),
-            "dst_rank": _absent(groups.dst_rank[group], ~is_pair),
-            "sequence": groups.sequence[group],
-            "ranks": groups.ranks[group],
-            "members_recorded": rows.members_recorded,
-            "complete": rows.complete,
-            "size_bytes": groups.size_bytes[group],
-            "sent_bytes": rows.sent_bytes,
-            "fabric_bytes": rows.fabric_bytes,
-            "messages": rows.messages,
-            "start_ns": rows.start_ns,
-            "end_ns": rows.end_ns,
-            "time_ns": rows.time_ns,
-            "skew_ns": rows.skew_ns,
+            **_of_groups(tables, groups, group),
+            **{name: getattr(rows, name) for name in _OF_ROWS},
             "recorded_ns": _absent(groups.recorded_ns[group], groups.recorded_ns[group] < 0),
             "recorded_ranks": groups.recorded_ranks[group],
             "algbw_bytes_per_s": pa.array(rows.algbw, mask=np.isnan(rows.algbw)),
@@ -210,6 +200,19 @@ def collectives_table(tables: PlanTables, groups: PlannedGroups, rows: Collectiv
     )
 
 
+def _of_groups(tables: PlanTables, groups: PlannedGroups, group: NDArray[np.int64]) -> dict[str, object]:
+    """What each row is of: a collective, or a pair of ranks."""
+    is_pair = groups.communicator[group] < 0
+    return {
+        "kind": text_column(groups.kind[group], _kind_names()),
+        "algorithm": text_column(groups.algorithm[group], tables.algorithms),
+        "communicator": _communicators(tables, groups.communicator[group]),
+        "src_rank": _absent(groups.src_rank[group], ~is_pair),
+        "dst_rank": _absent(groups.dst_rank[group], ~is_pair),
+        **{name: getattr(groups, name)[group] for name in ("sequence", "ranks", "size_bytes")},
+    }
+
+
 def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -> pa.Table:
     """flows.parquet: one row per queue pair end that was counted."""
     plan, connection, queue_pair = tables.connections, flows.connection, flows.queue_pair
@@ -217,19 +220,14 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
     return column_table(
         FLOWS,
         {
-            "agent": text_column(flows.agent, [agent.agent for agent in outcome.agents]),
+            "agent": _agents(outcome, flows.agent),
             "connection": connection,
-            "communicator": text_column(
-                plan.communicator[connection], [name for name, _ in tables.communicators]
-            ),
-            "channel": plan.channel[connection],
-            "src_rank": plan.src_rank[connection],
-            "dst_rank": plan.dst_rank[connection],
+            "communicator": _communicators(tables, plan.communicator[connection]),
+            **{name: getattr(plan, name)[connection] for name in ("channel", "src_rank", "dst_rank")},
             "role": text_column(np.where(sends, 0, 1), ("sender", "receiver")),
             "src_ip": _addresses(plan.src_ip[connection]),
             "dst_ip": _addresses(plan.dst_ip[connection]),
-            "local_qpn": flows.records["local_qpn"],
-            "remote_qpn": flows.records["remote_qpn"],
+            **{name: flows.records[name] for name in ("local_qpn", "remote_qpn")},
             "udp_source_port": np.where(sends, plan.src_udp_port[queue_pair], plan.dst_udp_port[queue_pair]),
             "planned_connection_bytes": plan.payload_bytes[connection]
             * np.where(background_ranks(tables)[plan.src_rank[connection]], 1, tables.iterations),
@@ -251,23 +249,13 @@ def _job_of_connection(tables: PlanTables) -> NDArray[np.int64]:
 
 def comparison_table(tables: PlanTables, groups: PlannedGroups, rows: ComparedRows) -> pa.Table:
     """comparison.parquet: one row per iteration and collective that ideal, twin or run completed."""
-    group = rows.group
-    communicator = groups.communicator[group]
+    times = {"ideal_ns": rows.ideal_ns, "twin_ns": rows.twin_ns, "measured_ns": rows.measured_ns}
     return column_table(
         COMPARISON,
         {
             "iteration": rows.iteration,
-            "kind": text_column(groups.kind[group], _kind_names()),
-            "algorithm": text_column(groups.algorithm[group], tables.algorithms),
-            "communicator": text_column(communicator, [name for name, _ in tables.communicators]),
-            "src_rank": _absent(groups.src_rank[group], communicator >= 0),
-            "dst_rank": _absent(groups.dst_rank[group], communicator >= 0),
-            "sequence": groups.sequence[group],
-            "ranks": groups.ranks[group],
-            "size_bytes": groups.size_bytes[group],
-            "ideal_ns": _absent(rows.ideal_ns, rows.ideal_ns < 0),
-            "twin_ns": _absent(rows.twin_ns, rows.twin_ns < 0),
-            "measured_ns": _absent(rows.measured_ns, rows.measured_ns < 0),
+            **_of_groups(tables, groups, rows.group),
+            **{name: _absent(values, values < 0) for name, values in times.items()},
         },
     )
 
@@ -295,13 +283,11 @@ def rates_table(
     return column_table(
         RATES,
         {
-            "agent": text_column(np.concatenate(agents), [agent.agent for agent in outcome.agents]),
+            "agent": _agents(outcome, np.concatenate(agents)),
             "connection": connection,
             "src_rank": tables.connections.src_rank[connection],
             "dst_rank": tables.connections.dst_rank[connection],
-            "local_qpn": records["local_qpn"],
-            **{name: records[name] for name in ("time_ns", "rate_bps", "window_bytes", "in_flight_bytes")},
-            **{name: records[name] for name in ("acked_bytes", "tx_packets")},
+            **{name: records[name] for name in _OF_RATES},
             "rtt_ns": pa.array(records["rtt_ns"], mask=records["rtt_ns"] < 0),
         },
     )
@@ -330,10 +316,10 @@ def ports_table(
     return column_table(
         PORTS,
         {
-            "agent": pa.array([agent.agent for agent, _, _ in rows], pa.string()).dictionary_encode(),
-            "host": pa.array([agent.host for agent, _, _ in rows], pa.string()).dictionary_encode(),
-            "port_index": pa.array([index for _, index, _ in rows], pa.int32()),
-            "port": pa.array([name for _, _, name in rows], pa.string()).dictionary_encode(),
+            "agent": text_column(np.arange(len(rows)), [agent.agent for agent, _, _ in rows]),
+            "host": text_column(np.arange(len(rows)), [agent.host for agent, _, _ in rows]),
+            "port_index": np.array([index for _, index, _ in rows], np.int32),
+            "port": text_column(np.arange(len(rows)), [name for _, _, name in rows]),
             **{
                 column.name: np.empty(0, np.int64) if records is None else records[column.name]
                 for column in PORT_COUNTERS

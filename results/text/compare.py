@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
-from etloop.results.text.layout import aligned, printable, wrapped
+from etloop.results.text.layout import aligned, each_wrapped, printable, wrapped
 from etloop.results.text.units import time_words, value_words
 
 WORDS: Final = {
@@ -23,11 +23,9 @@ _PLAIN_CHANGE: Final = 0.05
 def render_comparison(found: Comparison) -> str:
     """Verdict, sides, what was tested, what carries it, what differs."""
     lines = wrapped("verdict", WORDS[found.verdict])
-    lines += [line for reason in found.reasons for line in wrapped("", reason)]
+    lines += each_wrapped("", found.reasons)
     lines += _side("A", found.a) + _side("B", found.b)
-    lines += [line for warning in found.warnings for line in wrapped("warning", warning)]
-    lines.append("")
-    lines += _tested(found)
+    lines += [*each_wrapped("warning", found.warnings), "", *_tested(found)]
     lines += _interference(found)
     if found.verdict is not Outcome.ALIKE:
         title = "shorter in B" if found.verdict is Outcome.IMPROVEMENT else "longer in B"
@@ -56,9 +54,8 @@ def false_alarms_text(found: Comparison) -> str:
 def _side(name: str, side: SideRecord) -> list[str]:
     how = f"{side.runs} runs{' in pairs' if side.basis is Basis.PAIRS else ''}" if side.runs > 1 else "1 run"
     lines = wrapped(name, f"{side.path}: {how}, {side.iterations} iterations")
-    lines += [line for one in side.left_out for line in wrapped("", f"left out: {one}")]
-    lines += [line for one in side.doubts for line in wrapped("", f"the emulator: {one}")]
-    return lines
+    lines += each_wrapped("", (f"left out: {one}" for one in side.left_out))
+    return lines + each_wrapped("", (f"the emulator: {one}" for one in side.doubts))
 
 
 def _tested(found: Comparison) -> list[str]:

@@ -13,7 +13,7 @@ from etloop.results.schema.device import (
     Direction,
     ReconciledPort,
 )
-from etloop.results.text.layout import aligned, us, wrapped
+from etloop.results.text.layout import aligned, each_wrapped, us, wrapped
 
 MOST_ROWS: Final = 16
 MOST_GAPS_SHOWN: Final = 8
@@ -26,18 +26,16 @@ _ALWAYS: Final = ("marked", "dropped", "pauses sent", "pauses received")
 
 def device_lines(device: DeviceSummary) -> list[str]:
     """Sources, totals, agreement with the agents, gaps and notes."""
-    lines = [line for source in device.sources for line in wrapped("counters of", source_words(source))]
+    lines = each_wrapped("counters of", map(source_words, device.sources))
     if totals := total_words(device):
         lines += wrapped("device", totals)
     lines += wrapped("agreement", agreement_words(device)) if device.reconciliation else []
     lines += _differences(device.reconciliation)
-    for gap in device.gaps[:MOST_GAPS_SHOWN]:
-        lines += wrapped("gap", gap_words(gap))
+    lines += each_wrapped("gap", map(_gap_words, device.gaps[:MOST_GAPS_SHOWN]))
     if device.gaps_total > MOST_GAPS_SHOWN:
-        lines += wrapped(
-            "gap", f"and {device.gaps_total - MOST_GAPS_SHOWN} more, see dut.gaps in summary.json"
-        )
-    return lines + [line for note in device.notes for line in wrapped("note", note)]
+        more = device.gaps_total - MOST_GAPS_SHOWN
+        lines += wrapped("gap", f"and {more} more, see dut.gaps in summary.json")
+    return lines + each_wrapped("note", device.notes)
 
 
 def source_words(source: DeviceSource) -> str:
@@ -93,7 +91,7 @@ def _differences(rows: tuple[ReconciledPort, ...]) -> list[str]:
     cells = [_HEADINGS, *(_row(row) for row in shown[:MOST_ROWS])]
     lines = [f"  {line}" for line in aligned(cells)]
     reasons = dict.fromkeys(row.why for row in shown if row.why)
-    lines += [line for reason in reasons for line in wrapped("", reason)]
+    lines += each_wrapped("", reasons)
     if len(shown) > MOST_ROWS:
         lines += wrapped("", f"and {len(shown) - MOST_ROWS} more, see reconciliation.parquet")
     return lines
@@ -104,11 +102,16 @@ def _row(row: ReconciledPort) -> tuple[str, ...]:
         row.port,
         row.device_port,
         WAYS[row.direction],
-        _count(row.agent_frames),
-        _count(row.device_frames),
-        "-" if row.difference_frames is None else f"{row.difference_frames:+d}",
+        count_text(row.agent_frames),
+        count_text(row.device_frames),
+        difference_text(row.difference_frames),
         share_text(row.difference_share),
     )
+
+
+def difference_text(frames: int | None) -> str:
+    """By how many frames the device counted more."""
+    return "-" if frames is None else f"{frames:+d}"
 
 
 def share_text(share: float | None) -> str:
@@ -118,10 +121,10 @@ def share_text(share: float | None) -> str:
     return "0" if share == 0 else f"{share:.2%}" if share >= 0.0001 else f"{share * 1e6:.1f} ppm"
 
 
-def _count(value: int | None) -> str:
+def count_text(value: int | None) -> str:
+    """Of frames or bytes."""
     return "-" if value is None else str(value)
 
 
-def gap_words(gap: DeviceGap) -> str:
-    """When and why."""
+def _gap_words(gap: DeviceGap) -> str:
     return f"{gap.source}: from {gap.begin_ns / 1e9:.2f} to {gap.end_ns / 1e9:.2f} s of the run: {gap.why}"

@@ -5,13 +5,14 @@ Decides wording and rounding only; every figure comes from `summary.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from etloop.results.text.layout import aligned, us, wrapped
+from etloop.results.text.layout import aligned, each_wrapped, us, wrapped
 
 if TYPE_CHECKING:
-    from etloop.results.expected.expected_figures import ExpectedFigures, ExpectedKind
-    from etloop.results.schema.summary import ComparisonSummary, ExpectedSummary, KindComparison
+    from etloop.results.expected.expected_vs_measured import ExpectedFigures
+    from etloop.results.schema.summary import ComparisonSummary, ExpectedSummary
 
 _HEADINGS: Final = (
     ("", "", "", "all joined, avg (us)", "", "", "measured", "measured"),
@@ -21,7 +22,7 @@ _EXPECTED_HEADINGS: Final = (
     ("", "", "", "all joined, avg (us)", "", "twin"),
     ("collective", "algorithm", "n", "ideal", "twin", "/ideal"),
 )
-_JOB: Final = "job, an iteration"
+_JOB: Final = ("job, an iteration", "", "")
 _MOST_RATIO: Final = 999
 _KIND_LIMIT: Final = 20
 _ALGORITHM_LIMIT: Final = 18
@@ -36,75 +37,51 @@ _COUNTERS: Final = (
 
 def comparison_lines(comparison: ComparisonSummary) -> list[str]:
     """The rows of every kind and of the job, then what each side is and what makes comparing them doubtful."""
-    rows = [*_HEADINGS, *(_kind_row(kind) for kind in comparison.kinds), _job_row(comparison)]
-    lines = aligned(rows)
+    job = comparison.job
+    rows = [
+        _row(
+            (one.kind, one.algorithm, str(one.ranks)),
+            (side.joined_avg_ns if side else None for side in (one.ideal, one.twin, one.measured)),
+            (_ratio(ratio, bool(one.degraded)) for ratio in (one.measured_per_ideal, one.measured_per_twin)),
+        )
+        for one in comparison.kinds
+    ]
+    times = (side.iteration_jct_avg_ns if side else None for side in (job.ideal, job.twin, job.measured))
+    ratios = (_ratio(ratio, bool(job.degraded)) for ratio in (job.measured_per_ideal, job.measured_per_twin))
+    lines = aligned([*_HEADINGS, *rows, _row(_JOB, times, ratios)])
     for one in comparison.expected:
         lines += wrapped(one.network, _expected_text(one))
-    for text in comparison.absent:
-        lines += wrapped("not compared", text)
-    for text in comparison.job.degraded:
-        lines += wrapped("~ degraded", text)
+    lines += each_wrapped("not compared", comparison.absent)
+    lines += each_wrapped("~ degraded", job.degraded)
     by_reason: dict[str, list[str]] = {}
     for kind in comparison.kinds:
         for reason in kind.degraded:
             by_reason.setdefault(reason, []).append(f"{kind.kind} {kind.algorithm} of {kind.ranks}")
-    for reason, names in by_reason.items():
-        lines += wrapped("~", f"{reason}: {', '.join(names)}")
-    return lines
+    return lines + each_wrapped("~", (f"{reason}: {', '.join(names)}" for reason, names in by_reason.items()))
 
 
 def expected_lines(figures: ExpectedFigures) -> list[str]:
     """The same of what is only expected."""
-    job = (
-        _JOB,
-        "",
-        "",
-        *(us(side.iteration_jct_avg_ns) if side else "-" for side in (figures.ideal, figures.twin)),
-        _ratio(figures.twin_per_ideal, False),
-    )
-    rows = [*_EXPECTED_HEADINGS, *(_expected_row(kind) for kind in figures.kinds), job]
-    lines = aligned(rows)
+    rows = [
+        _row(
+            (one.kind, one.algorithm, str(one.ranks)),
+            (side.joined_avg_ns if side else None for side in (one.ideal, one.twin)),
+            [_ratio(one.twin_per_ideal, False)],
+        )
+        for one in figures.kinds
+    ]
+    times = (side.iteration_jct_avg_ns if side else None for side in (figures.ideal, figures.twin))
+    lines = aligned([*_EXPECTED_HEADINGS, *rows, _row(_JOB, times, [_ratio(figures.twin_per_ideal, False)])])
     for one in figures.expected:
         lines += wrapped(one.network, _expected_text(one))
-    for text in figures.absent:
-        lines += wrapped("not there", text)
-    for text in figures.notes:
-        lines += wrapped("note", text)
-    return lines
+    return [*lines, *each_wrapped("not there", figures.absent), *each_wrapped("note", figures.notes)]
 
 
-def _expected_row(kind: ExpectedKind) -> tuple[str, ...]:
-    return (
-        kind.kind[:_KIND_LIMIT],
-        kind.algorithm[:_ALGORITHM_LIMIT],
-        str(kind.ranks),
-        *(us(side.joined_avg_ns) if side else "-" for side in (kind.ideal, kind.twin)),
-        _ratio(kind.twin_per_ideal, False),
-    )
-
-
-def _kind_row(kind: KindComparison) -> tuple[str, ...]:
-    times = (kind.ideal, kind.twin, kind.measured)
-    return (
-        kind.kind[:_KIND_LIMIT],
-        kind.algorithm[:_ALGORITHM_LIMIT],
-        str(kind.ranks),
-        *(us(side.joined_avg_ns) if side else "-" for side in times),
-        _ratio(kind.measured_per_ideal, bool(kind.degraded)),
-        _ratio(kind.measured_per_twin, bool(kind.degraded)),
-    )
-
-
-def _job_row(comparison: ComparisonSummary) -> tuple[str, ...]:
-    job = comparison.job
-    return (
-        _JOB,
-        "",
-        "",
-        *(us(side.iteration_jct_avg_ns) if side else "-" for side in (job.ideal, job.twin, job.measured)),
-        _ratio(job.measured_per_ideal, bool(job.degraded)),
-        _ratio(job.measured_per_twin, bool(job.degraded)),
-    )
+def _row(
+    what: tuple[str, str, str], times_ns: Iterable[int | None], ratios: Iterable[str]
+) -> tuple[str, ...]:
+    kind, algorithm, ranks = what
+    return (kind[:_KIND_LIMIT], algorithm[:_ALGORITHM_LIMIT], ranks, *map(us, times_ns), *ratios)
 
 
 def _ratio(ratio: float | None, is_degraded: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from textwrap import wrap
 from typing import Final
 
@@ -36,6 +36,11 @@ def wrapped(label: str, text: str) -> list[str]:
     shown = printable(" ".join(text.split()))
     parts = wrap(shown, WIDTH - LABEL_WIDTH, break_on_hyphens=False, break_long_words=False) or [""]
     return [line for index, part in enumerate(parts) for line in labelled("" if index else label, part)]
+
+
+def each_wrapped(label: str, texts: Iterable[str]) -> list[str]:
+    """Every text after the same label."""
+    return [line for text in texts for line in wrapped(label, text)]
 
 
 def printable(text: str) -> str:

@@ -1,14 +1,15 @@
-"""What came of a sweep as a table for people. Decides wording and which figures are worth a column."""
+"""What came of a sweep, or what a search found, as a table for people. Decides wording and which figures are worth a column."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from etloop.results.compare.compare import JCT as IN_ALL
 from etloop.results.compare.sweep_results import JCT, P99, Group
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
-from etloop.results.schema.sweep import PointResult, Spread, SweepRecord
+from etloop.results.schema.kpis import BY_NAME
+from etloop.results.schema.sweep import PointResult, SearchedPoint, SearchRecord, SweepRecord, TrialRecord
 from etloop.results.text.compare import WORDS
 from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
@@ -23,6 +24,8 @@ TITLES: Final = {
     "lost_packets": "lost",
 }
 """Key figures that have a column where they are not alike in all points, and what it is called."""
+_SHOWN: Final = ("goodput_bps", "busiest_port_share")
+_HEADINGS: Final = ("point", "passes up to", "fails at", "trials", "goodput", "of line rate")
 
 
 def render_sweep(
@@ -64,18 +67,7 @@ def group_table(group: Group, axis: str, results: Mapping[str, PointResult]) -> 
                 (point.labels[axis], point.name, "0", *("-" for _ in range(4 + len(shown))), "no run")
             )
             continue
-        figures = {one.name: one for one in result.figures}
-        rows.append(
-            (
-                point.labels[axis],
-                point.name,
-                str(result.runs),
-                value_words(figures[JCT].mean, "ns"),
-                cv_words(figures[JCT]),
-                *(spread_words(figures.get(name)) for name in shown),
-                *change_cells(result),
-            )
-        )
+        rows.append((point.labels[axis], point.name, *figure_cells(result, shown), *change_cells(result)))
     return [f"  {line}" for line in aligned(rows, (0, 1, len(rows[0]) - 1))]
 
 
@@ -93,6 +85,17 @@ def shown_columns(group: Group, results: Mapping[str, PointResult]) -> tuple[str
         if means - {0.0}:
             shown.append(name)
     return tuple(shown)
+
+
+def figure_cells(result: PointResult, shown: Sequence[str]) -> tuple[str, ...]:
+    """Runs, the job's time, how much it differs between them, and the figures that are `shown`."""
+    figures = {one.name: one for one in result.figures}
+    jct = figures[JCT]
+    means = (
+        value_words(figures[name].mean, figures[name].unit) if name in figures else "-" for name in shown
+    )
+    cv = "-" if jct.cv is None else f"{jct.cv:.2%}"
+    return str(result.runs), value_words(jct.mean, "ns"), cv, *means
 
 
 def change_cells(result: PointResult) -> tuple[str, str, str]:
@@ -117,11 +120,31 @@ def outcome_words(result: PointResult) -> str:
     return f"{word} of {of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}"
 
 
-def cv_words(spread: Spread) -> str:
-    """How much runs differ."""
-    return "-" if spread.cv is None else f"{spread.cv:.2%}"
+def render_search(record: SearchRecord, words: Callable[[int], str], where: str) -> str:
+    """The table, why the first value beyond did not pass, and where all runs are."""
+    rows: list[tuple[str, ...]] = [("settings", *_HEADINGS)]
+    rows += [_row(point, words) for point in record.points]
+    lines = aligned(rows, range(len(rows[0])))
+    text = [f"{record.path}, {words(record.begin)} to {words(record.end)}", *lines, ""]
+    for point in record.points:
+        beyond = _trial(point, point.fails_at)
+        if beyond is not None:
+            text += wrapped(point.name, f"at {beyond.words}: {beyond.reason}")
+    return "\n".join([*text, *wrapped("results", where)]) + "\n"
 
 
-def spread_words(spread: Spread | None) -> str:
-    """A mean in its unit."""
-    return "-" if spread is None else value_words(spread.mean, spread.unit)
+def _row(point: SearchedPoint, words: Callable[[int], str]) -> tuple[str, ...]:
+    best = _trial(point, point.best)
+    figures = best.figures if best is not None else {}
+    return (
+        printable(", ".join(point.labels.values())) or "-",
+        point.name,
+        words(point.best) if point.best is not None else "nowhere",
+        words(point.fails_at) if point.fails_at is not None else "-",
+        str(len(point.trials)),
+        *(value_words(figures[name], BY_NAME[name].unit) if name in figures else "-" for name in _SHOWN),
+    )
+
+
+def _trial(point: SearchedPoint, value: int | None) -> TrialRecord | None:
+    return next((trial for trial in point.trials if trial.value == value), None)

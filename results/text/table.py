@@ -17,7 +17,7 @@ from etloop.results.text.crossing import local_traffic_warning
 from etloop.results.text.device import device_lines
 from etloop.results.text.expected import comparison_lines
 from etloop.results.text.jobs import job_lines
-from etloop.results.text.layout import WIDTH, aligned, labelled, us, wrapped
+from etloop.results.text.layout import WIDTH, aligned, each_wrapped, labelled, printable, us, wrapped
 from etloop.results.text.verdict import verdict_lines
 
 _HEADINGS: Final = (
@@ -46,12 +46,11 @@ def render(summary: Summary, run_dir: str) -> str:
     lines += _figures(summary)
     if summary.dut is not None:
         lines += device_lines(summary.dut)
-    lines += [line for event in summary.timeline for line in wrapped("timeline", event_words(event))]
+    lines += each_wrapped("timeline", map(event_words, summary.timeline))
     lines += _checks(summary)
     if summary.verdict is not None:
         lines += verdict_lines(summary.verdict)
-    lines += [line for text in summary.degraded for line in wrapped("degraded", text)]
-    lines += [line for text in summary.notes for line in wrapped("note", text)]
+    lines += [*each_wrapped("degraded", summary.degraded), *each_wrapped("note", summary.notes)]
     lines += labelled("results", run_dir)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -102,10 +101,9 @@ def _baselines(summary: Summary) -> list[str]:
 
 
 def _baseline_row(one: BaselineSummary) -> tuple[str, ...]:
-    name = "".join(character if character.isprintable() else "?" for character in one.communicator)
     return (
         one.kind[:_KIND_LIMIT],
-        name[:_COMMUNICATOR_LIMIT],
+        printable(one.communicator)[:_COMMUNICATOR_LIMIT],
         str(one.sequence),
         str(one.count),
         _bytes(one.size_bytes),
@@ -116,7 +114,6 @@ def _baseline_row(one: BaselineSummary) -> tuple[str, ...]:
 
 
 def _kind_row(kind: KindSummary) -> tuple[str, ...]:
-    times_ns = (kind.time_min_ns, kind.time_avg_ns, kind.time_p50_ns, kind.time_p99_ns)
     return (
         kind.kind[:_KIND_LIMIT],
         kind.algorithm[:_ALGORITHM_LIMIT],
@@ -124,7 +121,7 @@ def _kind_row(kind: KindSummary) -> tuple[str, ...]:
         str(kind.count),
         _bytes(kind.size_bytes),
         _percent(kind.fabric_share),
-        *(us(time_ns) for time_ns in times_ns),
+        *map(us, (kind.time_min_ns, kind.time_avg_ns, kind.time_p50_ns, kind.time_p99_ns)),
         _gigabytes_per_s(kind.algbw_bytes_per_s),
         _gigabytes_per_s(kind.busbw_bytes_per_s),
     )
@@ -196,7 +193,7 @@ def _checks(summary: Summary) -> list[str]:
     lines = wrapped("checks", text)
     for check in failed:
         lines += wrapped("FAILED", f"{check.name}: {check.mismatches} of {check.checked}")
-        lines += [line for example in check.examples for line in wrapped("", example)]
+        lines += each_wrapped("", check.examples)
     return lines
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 
 def time_words(time_ns: float | None) -> str:
     """Nanoseconds as ns, us, ms or s."""
-    if time_ns is None:
-        return "-"
-    for unit, one in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if abs(time_ns) >= one:
-            return f"{time_ns / one:.4g} {unit}"
-    return f"{time_ns:.0f} ns"
+    return _in_unit(time_ns, {"s": 1e9, "ms": 1e6, "us": 1e3}, "ns")
 
 
 def bytes_words(size_bytes: float | None) -> str:
     """Bytes with a decimal unit."""
-    if size_bytes is None:
+    return _in_unit(size_bytes, {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}, "B")
+
+
+def _in_unit(value: float | None, units: dict[str, float], least: str) -> str:
+    """In the first of the `units` of which it is one or more, else in whole `least` ones."""
+    if value is None:
         return "-"
-    for unit, one in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(size_bytes) >= one:
-            return f"{size_bytes / one:.4g} {unit}"
-    return f"{size_bytes:.0f} B"
+    for unit, one in units.items():
+        if abs(value) >= one:
+            return f"{value / one:.4g} {unit}"
+    return f"{value:.0f} {least}"
 
 
 def rate_words(bytes_per_s: float | None) -> str:

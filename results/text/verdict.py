@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
-from etloop.results.text.layout import wrapped
+from etloop.results.text.layout import each_wrapped, wrapped
 
 WORDS: Final = {Result.PASS: "PASS", Result.FAIL: "FAIL", Result.INCONCLUSIVE: "INCONCLUSIVE"}
 
@@ -21,9 +21,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines = wrapped("verdict", f"{WORDS[verdict.result]}{device}: {summary_text}")
     for one in verdict.checks:
         lines += _check_lines(one)
-    if verdict.emulator:
-        lines += [line for word in verdict.emulator for line in wrapped("emulator", word)]
-    return lines
+    return lines + each_wrapped("emulator", verdict.emulator)
 
 
 def _check_lines(one: CheckOutcome) -> list[str]:
@@ -36,5 +34,5 @@ def _check_lines(one: CheckOutcome) -> list[str]:
         lines += wrapped("", one.reason)
     if one.broken and one.checked > 1:
         lines += wrapped("", f"{one.broken} of {one.checked} rows break it")
-    lines += [line for row in one.rows for line in wrapped("", f"- {row}")]
+    lines += each_wrapped("", (f"- {row}" for row in one.rows))
     return [*lines, *(wrapped("", f"why: {one.why}") if one.why else ())]

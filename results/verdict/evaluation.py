@@ -31,6 +31,12 @@ from etloop.results.verdict.terms import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_PLAIN: Final[dict[str, Callable[..., np.float64]]] = {
+    "min": np.min,
+    "max": np.max,
+    "sum": np.sum,
+    "mean": np.mean,
+}
 UNKNOWN: Final = -1
 """Of truths: 1 true, 0 false."""
 
@@ -178,16 +184,10 @@ def aggregate(function: str, numbers: NDArray[np.float64]) -> float:
     """A function over rows; NaN over no rows, or where one of them is absent, except that a count is made of what is."""
     if not numbers.size or np.isnan(numbers).any():
         return float("nan")
+    if function in _PLAIN:
+        return float(_PLAIN[function](numbers))
     mean = float(numbers.mean())
     match function:
-        case "min":
-            return float(numbers.min())
-        case "max":
-            return float(numbers.max())
-        case "sum":
-            return float(numbers.sum())
-        case "mean":
-            return mean
         case "cv":
             return float(numbers.std(ddof=1)) / mean if mean and numbers.size > 1 else float("nan")
         case "jain":

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from etloop.agent.engine_protocol import EnginePhase
 from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import (
     Action,
@@ -22,6 +21,7 @@ from etloop.agent.lifecycle_actions import (
 )
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
+from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
 from etloop.contract.protocol.machine import AgentState
 from etloop.contract.protocol.message_set import VersionMismatch
@@ -53,7 +53,6 @@ from etloop.contract.protocol.messages import (
 )
 
 from tests.support.control_plane.control_plane_by_hand import ring_assignments
-from tests.support.control_plane.rehearsal import Outcome, Status
 
 HELLO = Hello("a", "host", 1, {})
 ASSIGNMENT = ring_assignments("a", "b")["a"]
@@ -73,7 +72,7 @@ def living(state: AgentState, *, once: bool = False) -> AgentLife:
         AgentState.LOADING: lambda: life.on_message(Assign(ASSIGNMENT), 0),
         AgentState.LOADED: lambda: life.on_opened(()),
         AgentState.PROBING: lambda: life.on_message(Probe("r1"), 0),
-        AgentState.CONNECTED: lambda: life.on_probed([Outcome(0, 0, True, 5, "")]),
+        AgentState.CONNECTED: lambda: life.on_probed([ProbeOutcome(0, 0, True, 5, "")]),
         AgentState.ARMED: lambda: life.on_message(Arm("r1"), 0),
         AgentState.RUNNING: lambda: life.on_message(Start("r1", 100), 0),
         AgentState.FINISHED: lambda: life.on_status(status(EnginePhase.DONE), NO_OPS, 0),
@@ -86,8 +85,8 @@ def living(state: AgentState, *, once: bool = False) -> AgentLife:
     return life
 
 
-def status(phase: EnginePhase, failure: str = "") -> Status:
-    return Status(phase, 1, 2, 3, 4, 0, failure)
+def status(phase: EnginePhase, failure: str = "") -> EngineStatus:
+    return EngineStatus(phase, 1, 2, 3, 4, 0, failure)
 
 
 def printed(actions: tuple[Action, ...]) -> list[object]:

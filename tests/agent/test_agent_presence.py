@@ -171,7 +171,10 @@ REFUSED = {
         ["--mqtt", "127.0.0.1", "--mqtt-password-file", "/does/not/exist"],
         "cannot be read",
     ),
-    "an authority that is not there": (["--mqtt", "10.0.0.1", "--mqtt-ca", "/does/not/exist"], "is no file"),
+    "an authority that is not there": (
+        ["--mqtt", "10.0.0.1", "--mqtt-ca", "/does/not/exist"],
+        "cannot be used",
+    ),
 }
 
 

@@ -96,11 +96,11 @@ async def session(
     settings: SessionSettings,
     *names: str,
     ops: int = 20,
-    on_progress: Callable[[RunProgress], None] | None = None,
+    on_progress: Callable[[RunProgress], None] = lambda _: None,
     reported: list[str] | None = None,
 ) -> RunOutcome:
     parts = ring_assignments(*names, ops=ops, run_id=settings.run_id)
-    on_event = None if reported is None else reported.append
+    on_event = (lambda _: None) if reported is None else reported.append
     return await run(settings, parts, ring_tables(*names, ops=ops), on_progress, on_event)
 
 
@@ -196,7 +196,9 @@ from tests.support.control_plane.control_plane_by_hand import ring_assignments, 
 
 settings = SessionSettings(run_id="r1", bind=sys.argv[1])
 on_progress = lambda progress: print(progress.ops_done, flush=True)
-asyncio.run(run(settings, ring_assignments("a", ops=100000), ring_tables("a", ops=100000), on_progress))
+on_event = lambda line: None
+parts, tables = ring_assignments("a", ops=100000), ring_tables("a", ops=100000)
+asyncio.run(run(settings, parts, tables, on_progress, on_event))
 """
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from etloop.agent.engine_protocol import EnginePhase
 from etloop.agent.engine_work import ENGINE_TRANSITIONS, EngineEvent, EngineState, EngineWork
 from etloop.agent.slots import SLOT_TRANSITIONS, SlotState
+from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.protocol.machine import IllegalTransition, advance
 from etloop.contract.protocol.messages import EngineEnd
@@ -54,7 +54,7 @@ class Recorded:
 class Status:
     """Of an engine at work."""
 
-    state = EnginePhase.RUNNING
+    phase = EnginePhase.RUNNING
     failure = ""
 
 

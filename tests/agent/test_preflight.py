@@ -5,80 +5,86 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from etloop.agent.cli import main
 from etloop.agent.preflight import HostFacts, check_host, text
 from etloop.contract.base.errors import ExitCode, Severity
-from etloop.contract.model.capabilities import Interface, RoceDevice
+from etloop.contract.model.capabilities import Capabilities, Interface, RoceDevice
 
 GOOD = HostFacts(
-    cores=8,
-    rmem_max_bytes=64 << 20,
+    Capabilities(
+        cores=8,
+        receive_buffer_bytes=64 << 20,
+        udp_segmentation=True,
+        udp_coalescing=True,
+        clock_source="tsc",
+        interfaces=(Interface("eth1", ("10.0.0.1",), 100_000_000_000, 9000, "mlx5_core", up=True),),
+        governor="performance",
+        ptp_clocks=("ptp0 mlx5_ptp",),
+        privileges=("CAP_NET_RAW",),
+        backends=("udp", "packet", "xdp", "verbs"),
+    ),
     open_files=1 << 20,
-    wmem_max_bytes=64 << 20,
     locked_bytes=-1,
-    udp_segmentation=True,
-    udp_coalescing=True,
-    clock_source="tsc",
-    interfaces=(Interface("eth1", ("10.0.0.1",), 100_000_000_000, 9000, "mlx5_core", up=True),),
-    roce_devices=(),
-    governor="performance",
-    ptp_clocks=("ptp0 mlx5_ptp",),
-    privileges=("CAP_NET_RAW",),
-    backends=("udp", "packet", "xdp", "verbs"),
     realtime=True,
 )
-NARROW = replace(GOOD.interfaces[0], mtu_bytes=1500)
+NARROW = replace(GOOD.host.interfaces[0], mtu_bytes=1500)
+
+
+def good_but(facts: HostFacts = GOOD, **changes: Any) -> HostFacts:
+    return replace(facts, host=replace(facts.host, **changes))
+
 
 POOR = {
-    "one core": (replace(GOOD, cores=1), "cores", "give the agent two cores or more"),
+    "one core": (good_but(cores=1), "cores", "give the agent two cores or more"),
     "small buffers": (
-        replace(GOOD, rmem_max_bytes=212_992),
+        good_but(receive_buffer_bytes=212_992),
         "receive buffer limit",
         "sysctl -w net.core.rmem_max=67108864, or give the agent CAP_NET_ADMIN",
     ),
-    "an unknown limit": (replace(GOOD, rmem_max_bytes=None), "receive buffer limit", "sysctl -w"),
-    "no GSO": (replace(GOOD, udp_segmentation=False), "UDP segmentation offload (GSO)", "Linux 4.18"),
-    "no GRO": (replace(GOOD, udp_coalescing=False), "UDP receive offload (GRO)", "Linux 5.0"),
+    "an unknown limit": (good_but(receive_buffer_bytes=0), "receive buffer limit", "sysctl -w"),
+    "no GSO": (good_but(udp_segmentation=False), "UDP segmentation offload (GSO)", "Linux 4.18"),
+    "no GRO": (good_but(udp_coalescing=False), "UDP receive offload (GRO)", "Linux 5.0"),
     "few files": (replace(GOOD, open_files=1024), "open files limit", "ulimit -Hn 65536"),
     "a sleepy governor": (
-        replace(GOOD, governor="powersave"),
+        good_but(governor="powersave"),
         "frequency governor",
         "cpupower frequency-set -g performance",
     ),
     "small frames": (
-        replace(GOOD, interfaces=(NARROW,)),
+        good_but(interfaces=(NARROW,)),
         "MTU of eth1",
         "ip link set dev eth1 mtu 4160 and its peer likewise, or transport: {path_mtu: 1024} in scenarios on it",
     ),
     "tiny frames": (
-        replace(GOOD, interfaces=(replace(NARROW, mtu_bytes=300),)),
+        good_but(interfaces=(replace(NARROW, mtu_bytes=300),)),
         "MTU of eth1",
         "transport: {path_mtu: 256}",
     ),
     "a card that takes RoCE": (
-        replace(GOOD, roce_devices=(RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0"),)),
+        good_but(roce_devices=(RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0"),)),
         "RoCE in hardware",
         "devlink dev param set pci/0000:3b:00.0 name enable_roce value false cmode driverinit",
     ),
     "software that takes RoCE": (
-        replace(GOOD, roce_devices=(RoceDevice("rxe0", "eth1", "", ""),)),
+        good_but(roce_devices=(RoceDevice("rxe0", "eth1", "", ""),)),
         "RoCE in hardware",
         "rdma link delete rxe0",
     ),
-    "no clock that PTP steers": (replace(GOOD, ptp_clocks=()), "PTP clocks", "not needed"),
-    "no privileges": (replace(GOOD, privileges=()), "privileges", "not needed for UDP ports"),
-    "no frames of our own": (replace(GOOD, backends=("udp", "xdp", "verbs")), "packet ports", "CAP_NET_RAW"),
-    "no AF_XDP": (replace(GOOD, backends=("udp", "packet", "verbs")), "xdp ports", "Linux 6.6"),
+    "no clock that PTP steers": (good_but(ptp_clocks=()), "PTP clocks", "not needed"),
+    "no privileges": (good_but(privileges=()), "privileges", "not needed for UDP ports"),
+    "no frames of our own": (good_but(backends=("udp", "xdp", "verbs")), "packet ports", "CAP_NET_RAW"),
+    "no AF_XDP": (good_but(backends=("udp", "packet", "verbs")), "xdp ports", "Linux 6.6"),
     "no network card to use": (
-        replace(GOOD, backends=("udp", "packet", "xdp")),
+        good_but(backends=("udp", "packet", "xdp")),
         "verbs ports",
         "libibverbs1",
     ),
     "little memory to lock": (replace(GOOD, locked_bytes=8 << 20), "locked memory limit", "ulimit -l 65536"),
     "no real-time threads": (replace(GOOD, realtime=False), "real-time threads", "LimitRTPRIO=10"),
-    "a slow clock": (replace(GOOD, clock_source="hpet"), "clock source", "steady TSC"),
+    "a slow clock": (good_but(clock_source="hpet"), "clock source", "steady TSC"),
 }
 
 
@@ -100,9 +106,11 @@ def test_a_poor_host_is_told_how_to_fix_it(facts: HostFacts, what: str, remedy: 
 
 def test_memory_is_for_those_to_lock_who_have_a_card_or_the_right() -> None:
     poor = replace(GOOD, locked_bytes=8 << 20)
-    assert "locked memory limit" not in {check.what for check in check_host(replace(poor, backends=("udp",)))}
+    assert "locked memory limit" not in {
+        check.what for check in check_host(good_but(poor, backends=("udp",)))
+    }
     assert {
-        check.severity for check in check_host(replace(poor, privileges=("CAP_NET_RAW", "CAP_IPC_LOCK")))
+        check.severity for check in check_host(good_but(poor, privileges=("CAP_NET_RAW", "CAP_IPC_LOCK")))
     } == {Severity.OK}
 
 
@@ -110,13 +118,13 @@ def test_preflight_speaks_to_programs(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["preflight", "--json"]) == ExitCode.PASS
     report = json.loads(capsys.readouterr().out)
     assert report["schema"] == "etloop-preflight/1"
-    of_every_host = {check.what for check in check_host(replace(GOOD, interfaces=(), backends=()))}
+    of_every_host = {check.what for check in check_host(good_but(interfaces=(), backends=()))}
     assert of_every_host <= {check["what"] for check in report["checks"]}
 
 
 def test_an_interface_that_is_down_or_has_no_address_needs_no_fixing() -> None:
     idle = (replace(NARROW, up=False), replace(NARROW, addresses=()))
-    assert {check.severity for check in check_host(replace(GOOD, interfaces=idle))} == {Severity.OK}
+    assert {check.severity for check in check_host(good_but(interfaces=idle))} == {Severity.OK}
 
 
 def test_keygen_writes_a_pair_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Final
 
 import pytest
 from etloop.bench import startup
+from etloop.bench.processes import BAR_MISSED
 from etloop.cli.main import main
 from etloop.cli.parser import COMMANDS
 
@@ -71,6 +73,12 @@ def test_options_are_told_without_what_carries_the_command_out(name: str) -> Non
     assert not any(module.startswith("etloop.cli.commands.") for module in loaded)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_carries_a_command_out_is_where_its_options_say(name: str) -> None:
+    module, function = importlib.import_module(f"etloop.cli.options.{name}").COMMAND.carried_out_by.split(":")
+    assert callable(getattr(importlib.import_module(f"etloop.cli.commands.{module}"), function))
+
+
 def test_a_trace_is_checked_without_readers_and_rooms_that_it_does_not_need(job: Path) -> None:
     loaded = loaded_by("lint", str(job))
     assert loaded & (LIBRARIES - {"numpy"}) == set()
@@ -88,5 +96,5 @@ def test_the_bench_of_start_up_measures_each_command(
         "etloop lint",
     ]
     monkeypatch.setattr(startup, "BAR_S", 0.0)
-    assert startup.main([str(job), "--runs", "1", "--check"]) == startup.BAR_MISSED
+    assert startup.main([str(job), "--runs", "1", "--check"]) == BAR_MISSED
     assert "etloop lint: the median is not below" in capsys.readouterr().err

@@ -216,7 +216,7 @@ def test_status_says_the_same_to_people_and_programs() -> None:
     snapshot.switch_ports[0]["queues"]["ecn_marked_packets"][1, 3] = 7
     snapshot.switch_ports[0]["pfc_tx"][0, 3] = 5
     snapshot.ports["socket_dropped_frames"][3] = 11
-    described = description_of(plan, Capacity(100_000, 4200), within_capacity=False)
+    described = description_of(plan, Capacity(100_000, 4200))
     status = LabStatus(
         **{each.name: getattr(described, each.name) for each in fields(described)},
         name="lab",

@@ -70,7 +70,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
     "experiments/collective": "contract runtime workload traffic results controller",
     "experiments/sweep": "contract traffic dut_profiles results lab controller",
-    "bench/engine": "contract runtime workload traffic results controller",
+    "bench/engine": "contract runtime workload traffic results lab controller",
     "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",
     "etloop": "contract runtime workload traffic dut_profiles results controller experiments cli",
     "bench": "contract runtime workload traffic results lab controller cli",

@@ -15,10 +15,11 @@ from etloop.agent.cli import main as agent_main
 from etloop.cli.main import main
 from etloop.cli.text.capture import capture_lines, frames_of
 from etloop.contract.base.errors import ConfigError, ExitCode
+from etloop.contract.model.engine import EnginePhase
 from etloop.traffic import _native
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.collectives.selection import CollectiveName
-from etloop.traffic.engine import Engine, EngineState
+from etloop.traffic.engine import Engine
 
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
@@ -53,7 +54,7 @@ def captured_run(
         _until(lambda: all(engine.probe_outcomes() is not None for engine in engines))
         for engine in engines:
             engine.start(time.monotonic_ns())
-        _until(lambda: all(engine.status().state is EngineState.DONE for engine in engines))
+        _until(lambda: all(engine.status().phase is EnginePhase.DONE for engine in engines))
     finally:
         for engine in engines:
             engine.close()

@@ -19,12 +19,13 @@ from typing import Final
 
 import pytest
 from etloop.cli.text.capture import frames_of
+from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.transport import RecoverySettings
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.collectives.algorithms.deepep import low_latency_dispatch
 from etloop.traffic.collectives.core.table import Schedule
 from etloop.traffic.collectives.selection import CollectiveName
-from etloop.traffic.engine import Engine, EngineState
+from etloop.traffic.engine import Engine
 
 from tests.support.first_light.packet_socket import icrc_holds
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
@@ -83,7 +84,7 @@ def captured(directory: Path, schedule: Schedule, op_bytes: int, *, qps: int, sp
         for engine in engines:
             engine.start(time.monotonic_ns())
         until(
-            lambda: all(engine.status().state in (EngineState.DONE, EngineState.FAILED) for engine in engines)
+            lambda: all(engine.status().phase in (EnginePhase.DONE, EnginePhase.FAILED) for engine in engines)
         )
         assert [engine.status().failure for engine in engines] == ["", ""]
     finally:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.assignment import Path
+from etloop.contract.model.engine import EnginePhase
 from etloop.traffic.collectives.selection import CollectiveName
-from etloop.traffic.engine import Engine, EngineState
+from etloop.traffic.engine import Engine
 from etloop.traffic.simulation import SimulationSettings, simulate
 
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
@@ -81,7 +82,7 @@ def test_over_real_loops_nothing_is_lost_or_repeated() -> None:
     engine = Engine.open(job)
     try:
         engine.start(time.monotonic_ns())
-        _wait_for(engine, EngineState.DONE)
+        _wait_for(engine, EnginePhase.DONE)
         ops = engine.take_records()
         expected = simulate(job, SimulationSettings()).ops
         order = ("iteration", "rank", "op")
@@ -102,7 +103,7 @@ def test_a_sleeping_loop_is_woken() -> None:
     engine = Engine.open(railed((0, 0), *ops, network="127.82.8"))
     try:
         engine.start(time.monotonic_ns())
-        _wait_for(engine, EngineState.DONE)
+        _wait_for(engine, EnginePhase.DONE)
         records = engine.take_records()
         assert len(records) == 2 * 21
     finally:
@@ -118,10 +119,10 @@ def test_a_host_on_two_agents_is_refused() -> None:
         Engine.open(only)
 
 
-def _wait_for(engine: Engine, state: EngineState) -> None:
+def _wait_for(engine: Engine, state: EnginePhase) -> None:
     deadline = time.monotonic() + LIMIT_S
     pause = threading.Event()  # never set: the engine has nothing to wait on
-    while engine.status().state is not state:
+    while engine.status().phase is not state:
         assert engine.status().failure == ""
         assert time.monotonic() < deadline, f"not {state.name} within {LIMIT_S} s"
         pause.wait(0.002)

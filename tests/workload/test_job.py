@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.workload.graph.compute import MAX_DELAY_NS
-from etloop.workload.graph.scaling import scaled_bytes
 from etloop.workload.job import build_job
+from etloop.workload.program.builder import scaled_bytes
 from etloop.workload.trace.program import Job, OpKind
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, NodeKind

@@ -1,28 +1,28 @@
 """What a trace means, read once for the check and for the job: sizes, graphs, operations, matching, one global order.
 
-Decides in which order the questions are asked, and stops asking across ranks what broken ranks cannot answer.
+Decides in which order the questions are asked, when collectives that nothing waits for are the end of an iteration and
+when a defect, and stops asking across ranks what broken ranks cannot answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.workload.graph.communicators import resolve_communicators
+from etloop.contract.base.errors import Severity
+from etloop.workload.graph.communicators import WORLD_KEYS, resolve_communicators
 from etloop.workload.graph.compute import delays_ns, report_delays
-from etloop.workload.graph.dangling_collectives import report_leaves
 from etloop.workload.graph.dependencies import CleanEdges, RankGraph, rank_graph, report_graph
 from etloop.workload.graph.global_order import OpIndex, eager_order, job_graph, meeting_order, report_deadlock
 from etloop.workload.graph.lowering import LoweredRank, lower_rank, pace_of
 from etloop.workload.graph.matching import Matching, match
 from etloop.workload.graph.network_ops import RankOps, network_ops
 from etloop.workload.graph.recorded import recorded_start_ns
-from etloop.workload.graph.replication import replicated
 from etloop.workload.graph.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
-from etloop.workload.trace.findings import Check, Finding, FindingLog, job_example, rank_example
-from etloop.workload.trace.program import Communicator
+from etloop.workload.trace.findings import Check, Finding, FindingLog, job_example, node_example, rank_example
+from etloop.workload.trace.program import Communicator, OpKind
 from etloop.workload.trace.settings import (
     DEFAULT_ELEMENT_BYTES,
     STAGE_SCHEMA,
@@ -31,6 +31,7 @@ from etloop.workload.trace.settings import (
     WorkloadSettings,
 )
 from etloop.workload.trace.shared_columns import columns_digest
+from etloop.workload.trace.streams import has_streams
 from etloop.workload.trace.trace import RankTrace, Trace
 
 if TYPE_CHECKING:
@@ -230,3 +231,82 @@ def _order(lowered: tuple[LoweredRank, ...], index: OpIndex, log: FindingLog) ->
     example = job_example(index.trace.source, "sends that may wait for their receive", found)
     log.add(Check.NEEDS_EAGER_SENDS, "replayed with eager sends, as the exporter must have meant", example)
     return Lowering(lowered, order)
+
+
+def report_leaves(
+    rank: RankTrace, graph: RankGraph, ops: RankOps, policy: DependencyPolicy, log: FindingLog
+) -> None:
+    """Notes the collectives of a rank that no node waits for under the policy, communicator order left aside.
+
+    A warning if no collective at all is waited for while the rank has other work: an iteration may end with some.
+    """
+    collectives = ops.node[ops.kind == OpKind.COLLECTIVE]
+    if len(collectives) < 2 or len(collectives) == len(rank):
+        return
+    awaited = np.zeros(len(rank), dtype=np.bool_)
+    awaited[graph.awaited] = True
+    leaves = collectives[~awaited[collectives]]
+    if not len(leaves):
+        return
+    none_awaited = len(leaves) == len(collectives)
+    severity, remedy = Severity.INFO, "an iteration may end with these; their times delay no other node"
+    if none_awaited:
+        severity, remedy = Severity.WARNING, _remedy(rank, policy)
+    found = f"none: {len(leaves)} of {len(collectives)} collectives of the rank are waited for by nothing"
+    example = node_example(rank, int(leaves[0]), "a node that waits for this collective", found)
+    log.add(Check.NOTHING_WAITS, remedy, example, count=len(leaves), severity=severity)
+
+
+def _remedy(rank: RankTrace, policy: DependencyPolicy) -> str:
+    """What restores the wait, given what the trace has."""
+    better = []
+    if has_streams(rank) and not policy.stream:
+        better.append(str(replace(policy, stream=True)))
+    if recorded_start_ns(rank) is not None and not policy.recorded:
+        better.append(str(replace(policy, recorded=True)))
+    if better:
+        return f"their times delay no other node; honour the order of the GPU: dependencies {' or '.join(better)}"
+    if policy.communicator:
+        return "their times delay only the next operation of their communicator; collect the trace with GPU streams"
+    return f"their times delay nothing; honour their order at least: dependencies {replace(policy, communicator=True)}"
+
+
+def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trace:
+    """The trace with its one rank repeated `settings.replicate_ranks` times; unchanged where nobody asked for it.
+
+    The rank's number changes, and groups of that rank alone: the default group, which always has all ranks, gets all
+    of them, any other the new rank. Sends, and collectives of groups that not all ranks are in, then fail their own
+    checks: who the peers of another rank are cannot be known.
+    """
+    count = settings.replicate_ranks
+    if count is None:
+        return trace
+    found = f"{len(trace.ranks)} rank{'' if len(trace.ranks) == 1 else 's'}"
+    severity, remedy = (
+        Severity.WARNING,
+        f"it stands for each of {count} ranks, as workload.replicate_ranks says",
+    )
+    if len(trace.ranks) != 1:
+        severity, remedy = Severity.ERROR, "leave workload.replicate_ranks out"
+    wanted = (
+        f"the traces of all {count} ranks" if len(trace.ranks) == 1 else "the trace of one rank to replicate"
+    )
+    log.add(Check.RANKS_REPLICATED, remedy, job_example(trace.source, wanted, found), severity=severity)
+    if len(trace.ranks) != 1:
+        return trace
+    one = trace.ranks[0]
+    # What the recorded rank expected came from others with rows of their own; its copies send what it sent.
+    alike = replace(one, recv_splits=None)
+    ranks = (replace(alike, rank=rank, groups=_groups(one.groups, rank, count)) for rank in range(count))
+    return replace(trace, ranks=tuple(ranks))
+
+
+def _groups(
+    groups: dict[str, tuple[int, ...]] | None, rank: int, count: int
+) -> dict[str, tuple[int, ...]] | None:
+    """The groups that the one rank recorded, as `rank` would have."""
+    if groups is None:
+        return None
+    everyone = tuple(range(count))
+    alone = {key: everyone if key in WORLD_KEYS else (rank,) for key in groups}
+    return {key: alone[key] if members == (0,) else members for key, members in groups.items()}

@@ -14,6 +14,7 @@ import numpy as np
 from etloop.workload.graph.dependencies import RankGraph
 from etloop.workload.graph.recorded import RecordedTimes, paced
 from etloop.workload.trace.contraction import Dag, contract
+from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.streams import neighbours
 
 if TYPE_CHECKING:
@@ -87,8 +88,7 @@ def lower_rank(
     keys = np.unique(edges)
     added = np.setdiff1d(after * span + before, keys)
     keys = np.union1d(keys, added)
-    offsets = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(keys // span, minlength=count), out=offsets[1:])
+    offsets = offsets_of(np.bincount(keys // span, minlength=count))
     is_op = op_at >= 0
     full = Dag(is_op, np.where(is_op, 0, delay_ns[graph.order]), offsets, keys % span)
     source = np.arange(count)

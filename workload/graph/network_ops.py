@@ -1,7 +1,7 @@
 """The network operations of one rank in issue order, with sizes in bytes, checked one by one.
 
-Decides which nodes use the network and what each one carries. Leaves who takes part to communicators.py and whether
-the ranks agree to matching.py.
+Decides which nodes use the network, what each one carries, and how the rows of uneven all-to-alls lie in one array. Leaves
+who takes part to communicators.py, whether the ranks agree to matching.py, and whether the rows make sense to splits.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.graph.split_rows import SplitRows, rows_of
 from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, FindingLog, node_example
 from etloop.workload.trace.program import OpKind
-from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace
+from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -258,3 +257,37 @@ def _ends(mistakes: _Mistakes, rank_count: int) -> tuple[NDArray[np.int64], NDAr
     src[~paired] = -1
     dst[~paired] = -1
     return src, dst
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitRows:
+    """A row of bytes per member for each of m operations, empty where an operation has none."""
+
+    offsets: NDArray[np.int64]
+    entry_bytes: NDArray[np.int64]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    def sums(self) -> NDArray[np.int64]:
+        """Bytes of each row, 0 for an empty one. Wraps for entries that are no sizes."""
+        total = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.entry_bytes)])
+        return np.asarray(total[self.offsets[1:]] - total[self.offsets[:-1]], np.int64)
+
+    def rows(self, at: NDArray[np.int64], members: int) -> NDArray[np.int64]:
+        """The rows of some operations, all of `members` entries, one below the other."""
+        return np.asarray(self.entry_bytes[self.offsets[at][:, None] + np.arange(members)], np.int64)
+
+
+def rows_of(splits: Rows[np.int64] | None, node: NDArray[np.int64]) -> SplitRows | None:
+    """The rows of the operations at `node`; None if none of them has one."""
+    if splits is None:
+        return None
+    offsets, entry_bytes = splits.offsets, splits.values
+    counts = np.diff(offsets)[node]
+    if not counts.any():
+        return None
+    own = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]).astype(np.int64)
+    within = np.arange(int(own[-1])) - np.repeat(own[:-1], counts)
+    return SplitRows(own, entry_bytes[np.repeat(offsets[:-1][node], counts) + within])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.workload.trace.contraction import Dag
 from etloop.workload.trace.findings import Check, FindingLog, node_example
+from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.trace import ABSENT, RankTrace
 
 if TYPE_CHECKING:
@@ -200,13 +201,11 @@ def paced(
     at = np.array(source, dtype=np.int64)
     is_gap = np.ones(len(source), dtype=np.bool_)
     is_gap[end_of] = False
-    row_offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=row_offsets[1:])
     return Paced(
         Dag(
             dag.is_op[at] & ~is_gap,
             np.where(is_gap, np.array(gap_ns, dtype=np.int64)[at], dag.delay_ns[at]),
-            row_offsets,
+            offsets_of([len(row) for row in rows]),
             np.array([one for row in rows for one in row], dtype=np.int64),
         ),
         at,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.workload.graph.cycles import cycle_sets
-from etloop.workload.graph.dependencies import ready_order
+from etloop.workload.graph.dependencies import cycle_sets, ready_order
+from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.trace import RankTrace, Rows
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ class _Edges:
     def without(self, dropped: NDArray[np.bool_]) -> Rows[np.uint64]:
         """The edges that stay, `dropped` taken out as well."""
         stays = self.kept & ~dropped
-        offsets = np.zeros(self.count + 1, dtype=np.int64)
-        np.cumsum(np.bincount(self.rows[stays], minlength=self.count), out=offsets[1:])
-        return Rows(offsets, self.deps[stays])
+        return Rows(offsets_of(np.bincount(self.rows[stays], minlength=self.count)), self.deps[stays])
 
 
 def _components(count: int, data: _Edges, ctrl: _Edges) -> NDArray[np.int64]:

@@ -1,23 +1,31 @@
 """Programs of all ranks from an analysed trace: numbering, scaling, slots, one copy for ranks that run the same.
 
-Decides the `sequence` of every operation. Leaves meaning and order to analysis.py, how bytes shrink to scaling.py.
+Decides the `sequence` of every operation, and how `scale.bytes` of a scenario is rounded: sizes stay multiples of one fp32
+and what was sent is still sent, so a scaled job has the messages, the order and nearly the proportions of the whole one.
+Leaves meaning and order to analysis.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from etloop.workload.graph.analysis import Analysis, Lowering, slots_of
-from etloop.workload.graph.scaling import scaled_column, scaled_splits
 from etloop.workload.graph.splits import SplitMatrices
 from etloop.workload.trace.program import OpKind, Program, RankProgram
+from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _Column = TypeVar("_Column", bound=np.integer)
+_WORD_BYTES: Final = 4
+"""Scaled sizes stay multiples of one fp32, so that no operation ends up with a torn element."""
+
+_SPLIT: Final = (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
+"""Collectives that cut their payload into one part a member; parts stay whole words too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,3 +184,44 @@ def _columns(program: Program) -> bytes:
             program.deps,
         )
     )
+
+
+def scaled_bytes(size_bytes: int, scale: Fraction, unit_bytes: int) -> int:
+    """`size_bytes` shrunk to whole units, never to nothing: what was sent is still sent. Scale 1 changes nothing."""
+    if scale == 1 or size_bytes == 0:
+        return size_bytes
+    return max(unit_bytes, int(size_bytes * scale // unit_bytes) * unit_bytes)
+
+
+def scaled_column(
+    size_bytes: NDArray[np.int64], collective: NDArray[np.int8], members: NDArray[np.int64], scale: Fraction
+) -> NDArray[np.int64]:
+    """The sizes of operations, shrunk; `members` is how many ranks take part in each."""
+    if scale == 1 or not len(size_bytes):
+        return size_bytes
+    unit_bytes = np.where(np.isin(collective, _SPLIT), _WORD_BYTES * members, _WORD_BYTES)
+    # A barrier's payload is ours, not the trace's.
+    sized = collective != CollectiveKind.BARRIER
+    distinct, inverse = np.unique(np.stack([size_bytes, unit_bytes], axis=1), axis=0, return_inverse=True)
+    scaled = np.array([scaled_bytes(size, scale, unit) for size, unit in distinct.tolist()], dtype=np.int64)
+    return np.where(sized, scaled[inverse.reshape(-1)], size_bytes)
+
+
+def scaled_splits(splits: SplitMatrices, scale: Fraction) -> SplitMatrices:
+    """Every entry shrunk by itself, so that what is sent from i to j stays what j expects; matrices that become equal
+    are one. An operation's size is the sum of its scaled entries."""
+    if scale == 1 or not splits.matrices:
+        return splits
+    index_of: dict[bytes, int] = {}
+    matrices: list[NDArray[np.int64]] = []
+    renumbered = []
+    for matrix in splits.matrices:
+        distinct, inverse = np.unique(matrix, return_inverse=True)
+        scaled = np.array([scaled_bytes(entry, scale, _WORD_BYTES) for entry in distinct.tolist()], np.int64)
+        shrunk = scaled[inverse.reshape(matrix.shape)]
+        index = index_of.setdefault(shrunk.tobytes(), len(matrices))
+        if index == len(matrices):
+            matrices.append(shrunk)
+        renumbered.append(index)
+    of_item = np.array([*renumbered, -1], np.int32)[splits.of_item]
+    return replace(splits, matrices=tuple(matrices), of_item=of_item)

@@ -16,7 +16,6 @@ from typing import Final
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload._et import EtColumns, EtDecoder, EtFault, EtFaultKind
 from etloop.workload.readers.decompression import CompressionFault, decompressed
-from etloop.workload.readers.file_signature import HEAD_BYTES, foreign_look
 from etloop.workload.readers.group_file import MAX_GROUP_FILE_BYTES, parse_groups
 from etloop.workload.readers.json_job import (
     PAIR_MARK,
@@ -27,7 +26,16 @@ from etloop.workload.readers.json_job import (
     same_ranks,
     two_sources,
 )
-from etloop.workload.readers.stores import COPY_AGAIN, Store, bounded, file_pieces, open_store, unreadable
+from etloop.workload.readers.stores import (
+    COPY_AGAIN,
+    HEAD_BYTES,
+    Store,
+    bounded,
+    file_pieces,
+    foreign_look,
+    open_store,
+    unreadable,
+)
 from etloop.workload.readers.tar_members import TarFault
 from etloop.workload.trace.shared_columns import ColumnStore
 from etloop.workload.trace.streams import device_streams

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.trace import ABSENT, CommColumns, NodeKind, RankTrace, Rows
 
 MAX_NODE_ID: Final = (1 << 64) - 1
@@ -55,8 +56,6 @@ def rank_trace(
     pg_index = {name: index for index, name in enumerate(pg_names)}
     sends = _packed([row.splits for row in rows], np.int64)
     receives = _packed([row.expected_splits for row in rows], np.int64)
-    offsets = np.zeros(len(rows) + 1, dtype=np.uint64)
-    np.cumsum([len(name) for name in names], out=offsets[1:])
     stream = _column([row.stream for row in rows])
     start_ns = _column([row.start_ns for row in rows])
     duration_ns = _column([row.duration_ns for row in rows])
@@ -67,7 +66,7 @@ def rank_trace(
         node_id=_column([row.node_id for row in rows], np.uint64),
         kind=_column([int(row.kind) for row in rows], np.uint8),
         byte_offset=_column([row.offset for row in rows], np.uint64),
-        name_offsets=_fixed(offsets),
+        name_offsets=_fixed(offsets_of([len(name) for name in names]).astype(np.uint64)),
         name_bytes=b"".join(names),
         data_deps=_packed([row.data_deps for row in rows], np.uint64),
         ctrl_deps=_packed([row.ctrl_deps for row in rows], np.uint64),
@@ -108,6 +107,5 @@ def _known(column: Any) -> Any:
 
 
 def _packed(lists: list[Sequence[int]], dtype: Any) -> Rows[Any]:
-    offsets = np.zeros(len(lists) + 1, dtype=np.int64)
-    np.cumsum([len(one) for one in lists], out=offsets[1:])
-    return Rows(_fixed(offsets), _column([value for one in lists for value in one], dtype))
+    offsets = _fixed(offsets_of([len(one) for one in lists]))
+    return Rows(offsets, _column([value for one in lists for value in one], dtype))

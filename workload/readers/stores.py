@@ -1,7 +1,8 @@
 """Where the files of a job lie, a directory or a tar archive, as names and contents.
 
 Decides which of the two a path means and what of it is inside; which files make up a job is left to `files` and
-`json_job`. gzip and zstd anywhere, by their magic. Streams in pieces of 1 MiB; nothing is unpacked to disk.
+`json_job`. gzip and zstd anywhere, by their magic. Streams in pieces of 1 MiB; nothing is unpacked to disk. Tells what a
+file that is no Chakra trace looks like by its first bytes, so that a message can name it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Final, Protocol
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.readers.decompression import CompressionFault, decompressed
-from etloop.workload.readers.file_signature import HEAD_BYTES
 from etloop.workload.readers.json_names import is_json_name
 from etloop.workload.readers.tar_members import MemberKind, TarFault, is_tar, members
 from etloop.workload.trace.trace_names import by_prefix, shown
@@ -23,6 +23,23 @@ from etloop.workload.trace.trace_names import by_prefix, shown
 COPY_AGAIN: Final = "copy or collect the file again"
 
 _PIECE_BYTES: Final = 1 << 20
+HEAD_BYTES: Final = 512
+"""How much of a file `foreign_look` wants to see."""
+
+_MAGICS: Final = (
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\x7fELF", "a program"),
+    (b"SQLite format 3", "an SQLite database"),
+    (b"BZh", "a bzip2 stream, which is not read; use gzip or zstd"),
+    (b"\xfd7zXZ", "an xz stream, which is not read; use gzip or zstd"),
+    (b"\x04\x22\x4d\x18", "an lz4 stream, which is not read; use gzip or zstd"),
+    (b"PAR1", "a Parquet file"),
+    (b"\x89PNG", "an image"),
+    *((bytes((0x80, version)), "a Python pickle") for version in range(2, 6)),
+)
+# First tags that a GlobalMetadata or a Node can have: version or id, attributes or name, type.
+_FIRST_TAGS: Final = (0x0A, 0x08, 0x12, 0x18)
+_SHOWN_TEXT: Final = 24
 
 
 class Store(Protocol):
@@ -158,3 +175,24 @@ def unreadable(where: str, error: OSError | CompressionFault | TarFault) -> Prob
             "check that it is there and may be read",
         )
     return Problem(shown(where), str(error), COPY_AGAIN)
+
+
+def foreign_look(head: bytes) -> str | None:
+    """What a file that begins with `head` looks like; None if it may well be a trace."""
+    for magic, meaning in _MAGICS:
+        if head.startswith(magic):
+            return f"begins like {meaning}"
+    if head[257:262] == b"ustar":
+        return "begins like a tar archive"
+    if head and not head.strip(b"\0"):
+        return "begins with zeros, as a file that was never written"
+    text = head.decode("utf-8", errors="ignore")
+    printable = sum(c.isprintable() or c in "\t\r\n" for c in text)
+    if text and len(text) >= 0.9 * len(head) and printable == len(text):
+        opening = text.lstrip()[:_SHOWN_TEXT].split("\n")[0]
+        kind = "JSON text" if opening[:1] in ("{", "[") else "text"
+        return f'begins like {kind}: "{opening}"'
+    first = next((i for i, byte in enumerate(head[:5]) if byte < 0x80), None)
+    if first is not None and head[first + 1 : first + 2] and head[first + 1] in _FIRST_TAGS:
+        return None
+    return f"begins with the bytes {head[:8].hex(' ')}"

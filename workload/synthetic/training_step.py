@@ -287,7 +287,8 @@ class _RankStep:
             at = self._exchange(f"{here}.dispatch.backward", at, (layer, micro_batch), is_return=True)
             at = self._compute(f"{here}.attention.backward", at, 2 * sizes.attention_flop)
             if micro_batch == self.spec.micro_batches - 1:
-                reduced.append(self._reduce_gradients(f"layer{layer}.gradients", at))
+                kind, size_bytes = CollectiveKind.REDUCE_SCATTER, sizes.gradient_bytes
+                reduced.append(self._in_group("data", f"layer{layer}.gradients", at, kind, size_bytes))
             at = self._tensor_sum(f"{here}.attention.backward.sum", at)
             forward = None
         assert at is not None
@@ -300,28 +301,21 @@ class _RankStep:
         for layer, gradients in zip(reversed(self._layers()), reduced, strict=True):
             name = f"layer{layer}"
             updated = self._timed(f"{name}.optimizer", (gradients,), self.sizes.optimizer_us, shard_bytes, ())
-            group = self.groups.key("data", self.rank)
-            if group is not None and not self.spec.sharded_parameters:
+            if not self.spec.sharded_parameters:
                 kind = CollectiveKind.ALL_GATHER
-                updated = self._collective(f"{name}.parameters", (updated,), kind, shard_bytes, group)
+                updated = self._in_group("data", f"{name}.parameters", updated, kind, shard_bytes)
             gathered.append(updated)
         kind = CollectiveKind.ALL_REDUCE
         statistics = self._collective("statistics", tuple(gathered), kind, _STATISTICS_BYTES, _WORLD_KEY)
         self._collective("barrier", (statistics, *self._last_sends), CollectiveKind.BARRIER, 0, _WORLD_KEY)
 
-    def _reduce_gradients(self, name: str, after: int) -> int:
-        group = self.groups.key("data", self.rank)
-        if group is None:
-            return after
-        return self._collective(
-            name, (after,), CollectiveKind.REDUCE_SCATTER, self.sizes.gradient_bytes, group
-        )
+    def _in_group(self, purpose: str, name: str, after: int, kind: CollectiveKind, size_bytes: int) -> int:
+        """A collective of the rank's group for that purpose; nothing where it has none."""
+        group = self.groups.key(purpose, self.rank)
+        return after if group is None else self._collective(name, (after,), kind, size_bytes, group)
 
     def _tensor_sum(self, name: str, after: int) -> int:
-        group = self.groups.key("tensor", self.rank)
-        if group is None:
-            return after
-        return self._collective(name, (after,), CollectiveKind.ALL_REDUCE, self.sizes.activation_bytes, group)
+        return self._in_group("tensor", name, after, CollectiveKind.ALL_REDUCE, self.sizes.activation_bytes)
 
     def _gather_parameters(self, name: str) -> int | None:
         """Gathers a layer's parameters while half of the layer before it computes; None where a rank holds all of them."""

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.workload.trace.shared_columns import offsets_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -241,15 +242,13 @@ class _Graph:
         kept = [node for node, predecessors in enumerate(self.predecessors) if predecessors is not None]
         number = {node: position for position, node in enumerate(kept)}
         rows = [sorted(number[one] for one in self.predecessors[node] or ()) for node in kept]
-        offsets = np.zeros(len(kept) + 1, dtype=np.int64)
-        np.cumsum([len(row) for row in rows], out=offsets[1:])
         deps = np.array([one for row in rows for one in row], dtype=np.int64)
         return Contraction(
             np.array(kept, dtype=np.int64),
             Dag(
                 np.array([self.is_op[node] for node in kept], dtype=np.bool_),
                 np.array([self.delay_ns[node] for node in kept], dtype=np.int64),
-                offsets,
+                offsets_of([len(row) for row in rows]),
                 deps,
             ),
         )

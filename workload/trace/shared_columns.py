@@ -6,7 +6,7 @@ then grows with the distinct columns of a job, not with ranks times nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -70,3 +70,10 @@ class ColumnStore:
             known.flags.writeable = False
             self._arrays[key] = known
         return known
+
+
+def offsets_of(counts: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
+    """Where rows of so many values each begin, and the end of the last."""
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets

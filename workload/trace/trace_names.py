@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.units import number_spans
 
 MAX_RANKS: Final = 1 << 20
 
@@ -97,11 +98,5 @@ def listed(names: Iterable[str]) -> str:
 
 def _spans(ranks: list[int]) -> str:
     """Ascending numbers in short: 0-2,4-7."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and spans[-1][1] == rank - 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    texts = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
+    texts = number_spans(ranks)
     return ",".join(texts[:_SHOWN_NAMES]) + (",…" if len(texts) > _SHOWN_NAMES else "")

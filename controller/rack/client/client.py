@@ -16,6 +16,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
@@ -39,9 +40,8 @@ from etloop.controller.rack.mqtt.messages import (
     SubmitResponse,
 )
 from etloop.controller.rack.mqtt.topics import Topics
-from etloop.runtime.broker_connection import broker_connection, properties_of
+from etloop.runtime.broker_connection import MqttVersion, broker_connection, properties_of
 from etloop.runtime.broker_settings import BrokerSettings
-from etloop.runtime.mqtt_version import MqttVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
 T = TypeVar("T")
@@ -123,28 +123,23 @@ class RackClient:
             # Without a key of the caller's, one of ours: a request that the broker delivers twice stays one job.
             "client_key": wishes.get("client_key") or f"{self._name}-{secrets.token_hex(8)}",
         }
-        request = SubmitRequest(
-            scenario, response_topic=self._replies, correlation=secrets.token_hex(8), **fields
-        )
-        answer = await self._request(self._topics.submit, request, SubmitResponse)
+        answer = await self._request(self._topics.submit, SubmitRequest(scenario, **fields), SubmitResponse)
         if answer.job is None:
             raise RequestRefused(*(Problem(each.where, each.what, each.remedy) for each in answer.problems))
         return answer.job
 
     async def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
         """Asks for the end of a job; None if there is none of that id."""
-        request = CancelRequest(submitter, self._replies, secrets.token_hex(8))
+        request = CancelRequest(submitter)
         return (await self._request(self._topics.cancel(job_id), request, CancelResponse)).job
 
     async def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first."""
-        request = ListRequest(limit=limit, response_topic=self._replies, correlation=secrets.token_hex(8))
-        return (await self._request(self._topics.list, request, ListResponse)).jobs
+        return (await self._request(self._topics.list, ListRequest(limit=limit), ListResponse)).jobs
 
     async def inventory(self) -> InventoryResponse:
         """Agents and ports."""
-        request = InventoryRequest(self._replies, secrets.token_hex(8))
-        return await self._request(self._topics.inventory, request, InventoryResponse)
+        return await self._request(self._topics.inventory, InventoryRequest(), InventoryResponse)
 
     async def controller(self) -> ControllerStatus:
         """How the controller stands, as the broker retains it."""
@@ -203,17 +198,18 @@ class RackClient:
         return self._client
 
     async def _request(self, topic: str, request: Any, answer: type[ResponseT]) -> ResponseT:
-        client = self._connected()
+        client, correlation = self._connected(), secrets.token_hex(8)
+        request = replace(request, response_topic=self._replies, correlation=correlation)
         body = encode(request, ContentType.JSON)
         properties = properties_of(
-            self._protocol, ResponseTopic=self._replies, CorrelationData=request.correlation.encode()
+            self._protocol, ResponseTopic=self._replies, CorrelationData=correlation.encode()
         )
         again_s, put_off = _RETRY_S, False
         try:
             async with asyncio.timeout(self._response_timeout_s):
                 while True:
                     await client.publish(topic, body, qos=_QOS, properties=properties)
-                    response = await self._reply(request.correlation, answer, again_s)
+                    response = await self._reply(correlation, answer, again_s)
                     if response is None:
                         again_s *= 2
                     elif not response.retry_after_ms:

@@ -93,8 +93,9 @@ def etloop_rack(request: pytest.FixtureRequest) -> Iterator[BlockingRack]:
             pytest.fail(_NO_BROKER, pytrace=False)
         pytest.skip(_NO_BROKER)
     # Here, because most test runs on a machine where ETLoop is installed are not about racks.
-    from etloop.controller.rack.client.address import broker_settings, rack_name
+    from etloop.contract.base.units import parse_at, parse_name
     from etloop.controller.rack.client.blocking import BlockingRack
+    from etloop.runtime.broker_connection import broker_settings
 
     stack = contextlib.ExitStack()
     try:
@@ -105,7 +106,7 @@ def etloop_rack(request: pytest.FixtureRequest) -> Iterator[BlockingRack]:
             ca=config.getoption("--etloop-ca"),
         )
         name = config.getoption("--etloop-rack") or os.environ.get("ETLOOP_RACK", "rack")
-        rack = stack.enter_context(BlockingRack(settings, rack_name(name)))
+        rack = stack.enter_context(BlockingRack(settings, parse_at("rack", parse_name, name)))
     except EtloopError as error:
         pytest.fail(str(error), pytrace=False)
     with stack:

@@ -22,6 +22,7 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.api import Accepted, Known, Rack, Rejected
+from etloop.controller.rack.config import GatewaySettings
 from etloop.controller.rack.events import (
     AgentChanged,
     JobChanged,
@@ -35,7 +36,6 @@ from etloop.controller.rack.events import (
 from etloop.controller.rack.job import ENDED, Job, JobRequest, JobState, PortDemand
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode_request, encode
-from etloop.controller.rack.mqtt.gateway_settings import GatewaySettings
 from etloop.controller.rack.mqtt.messages import (
     FORMAT,
     CancelRequest,
@@ -58,9 +58,8 @@ from etloop.controller.rack.mqtt.messages import (
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.controller.rack.store.job_store import StoreFailed
-from etloop.runtime.broker_connection import broker_connection, properties_of
+from etloop.runtime.broker_connection import MqttVersion, broker_connection, properties_of
 from etloop.runtime.clock import monotonic_ns
-from etloop.runtime.mqtt_version import MqttVersion
 from etloop.runtime.task_shutdown import end, is_ending
 from etloop.runtime.version import installed_version
 from paho.mqtt.properties import Properties
@@ -79,20 +78,6 @@ _REPUBLISHED_JOBS: Final = 200
 _REPUBLISHED_LINES: Final = 2000
 """Of the audit trail: what a controller before this one may not have come to tell."""
 _MOST_SUMMARY_BYTES: Final = 4 << 20
-
-
-class _Overflow(logging.Handler):
-    """Hears what aiomqtt logs: a line for every message that its full queue had no room for. They are counted, not written,
-    as a flood must not become one of the log; what else goes wrong there is raised."""
-
-    def __init__(self, tallies: Tallies) -> None:
-        super().__init__(logging.WARNING)
-        self._tallies = tallies
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """One more was dropped."""
-        if "queue is full" in record.getMessage():
-            self._tallies.dropped_requests += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +118,7 @@ class MqttGateway:
         self._tallies = tallies
         # Of this gateway alone: one of the process's loggers would keep the handlers of gateways that are gone.
         self._library_log = logging.Logger(f"mqtt of {settings.rack}", logging.WARNING)  # noqa: LOG001
-        self._library_log.addHandler(_Overflow(tallies))
+        self._library_log.addFilter(self._hear_library)
 
     async def live(self) -> None:
         """Connects, serves, and connects again, for ever."""
@@ -180,6 +165,12 @@ class MqttGateway:
             max_queued_incoming_messages=_MOST_INCOMING,
             logger=self._library_log,
         )
+
+    def _hear_library(self, record: logging.LogRecord) -> bool:
+        """aiomqtt logs a line for every message that its full queue had no room for. They are counted, not written, as a flood
+        must not become one of the log; what else goes wrong there is raised."""
+        self._tallies.dropped_requests += "queue is full" in record.getMessage()
+        return False
 
     # ---- what is asked
 
@@ -242,16 +233,13 @@ class MqttGateway:
         await client.publish(where, encode(answer, form), qos=_QOS, properties=back)
 
     def _question(self, topic: str) -> _Question | None:
-        if topic == self._topics.submit:
-            return _Question(SubmitRequest, SubmitResponse, self._submitted)
-        if topic == self._topics.list:
-            return _Question(ListRequest, ListResponse, self._listed)
-        if topic == self._topics.inventory:
-            return _Question(InventoryRequest, InventoryResponse, self._inventory)
-        job_id = self._topics.job_of_cancel(topic)
-        if job_id is None:
-            return None
-        return _Question(CancelRequest, CancelResponse, functools.partial(self._cancelled, job_id))
+        if job_id := self._topics.job_of_cancel(topic):
+            return _Question(CancelRequest, CancelResponse, functools.partial(self._cancelled, job_id))
+        return {
+            self._topics.submit: _Question(SubmitRequest, SubmitResponse, self._submitted),
+            self._topics.list: _Question(ListRequest, ListResponse, self._listed),
+            self._topics.inventory: _Question(InventoryRequest, InventoryResponse, self._inventory),
+        }.get(topic)
 
     def _too_large(self, body: bytes) -> Problem:
         remedy = f"keep it below {self._settings.request_bytes} bytes"
@@ -406,11 +394,11 @@ class MqttGateway:
         progress = ProgressStatus(
             FORMAT,
             moved.job_id,
-            moved.state,
-            moved.ops_done,
-            moved.ops_total,
-            moved.wire_tx_bytes,
-            moved.wire_rx_bytes,
+            moved.progress.state.name,
+            moved.progress.ops_done,
+            moved.progress.ops_total,
+            moved.progress.wire_tx_bytes,
+            moved.progress.wire_rx_bytes,
         )
         await self._publish(client, self._topics.progress(moved.job_id), progress)
 

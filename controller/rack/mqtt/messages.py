@@ -299,11 +299,12 @@ def refusal(
     kind: type[ResponseT], problems: tuple[Problem, ...], correlation: str = "", retry_after_ms: int = 0
 ) -> ResponseT:
     """The answer to a request that was not carried out."""
-    reported = request_problems(problems)
     return kind(
         format=FORMAT,
         **_NOTHING[kind],
-        problems=reported,
+        problems=tuple(
+            RequestProblem(each.where[:4096], each.what[:4096], each.remedy[:4096]) for each in problems
+        ),
         correlation=correlation,
         retry_after_ms=retry_after_ms,
     )
@@ -382,8 +383,3 @@ def _host_status(host: Capabilities) -> HostStatus:
         host.receive_buffer_bytes,
         host.open_files,
     )
-
-
-def request_problems(problems: tuple[Problem, ...]) -> tuple[RequestProblem, ...]:
-    """Mistakes."""
-    return tuple(RequestProblem(each.where[:4096], each.what[:4096], each.remedy[:4096]) for each in problems)

@@ -29,15 +29,13 @@ from etloop.controller.rack.runs.protocol import (
     DaemonFrame,
     Ended,
     FromAgent,
-    LogLine,
-    Moved,
     Prepared,
     RunFrame,
     Stop,
     ToAgent,
     TrafficEnded,
 )
-from etloop.controller.rack.runs.submitted_code import AllowedCode, compiling_reader, refuse_python
+from etloop.controller.rack.runs.submitted_code import compiling_reader, refuse_python
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import (
     InputFile,
@@ -49,7 +47,7 @@ from etloop.controller.run.pipeline import (
     prepare,
     run_plan,
 )
-from etloop.controller.session.actions import RunProgress
+from etloop.controller.session.actions import LogLine, RunProgress
 from etloop.controller.session.settings import SessionSettings
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.typed_json import to_json
@@ -106,11 +104,6 @@ class DaemonLink:
         if not self._gone:
             self._writer.write(frame_of(FROM_RUN, frame))
 
-    async def flush(self) -> None:
-        """Waits until most of what was said has left: there is room for more."""
-        with contextlib.suppress(OSError):
-            await self._writer.drain()
-
     async def close(self) -> None:
         """Returns when the daemon's socket has taken all that was said, the last word included; or the daemon is gone."""
         self._writer.close()
@@ -134,9 +127,10 @@ class DaemonLink:
         return frame.identity, frame.body
 
     async def send(self, identity: bytes, body: bytes) -> None:
-        """See `Link`."""
+        """See `Link`. Returns when most of what was said has left: there is room for more."""
         self.send_frame(ToAgent(identity, body))
-        await self.flush()
+        with contextlib.suppress(OSError):
+            await self._writer.drain()
 
 
 class DaemonCarrier:
@@ -205,15 +199,7 @@ class DaemonWatcher:
         if now_ns < self._next_ns and progress.state is self._state:
             return
         self._next_ns, self._state = now_ns + _MOVED_NS, progress.state
-        self._send(
-            Moved(
-                progress.state.name,
-                progress.ops_done,
-                progress.ops_total,
-                progress.wire_tx_bytes,
-                progress.wire_rx_bytes,
-            )
-        )
+        self._send(progress)
 
 
 def main() -> None:
@@ -265,11 +251,10 @@ def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summar
 def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
     """Return what a run is made of, and what it may not do."""
     root = Path(begin.scenario_root)
-    allowed = AllowedCode(**dict.fromkeys(begin.allowed_code, True))
 
     def admit(scenario: Scenario) -> None:
         confine(scenario, root)
-        refuse_python(scenario, allowed)
+        refuse_python(scenario, begin.allowed_code)
 
     inputs = RunInputs(
         scenario=InputFile(root / "scenario", begin.scenario_text.encode(), "scenario"),
@@ -278,7 +263,7 @@ def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
     )
     return inputs, PrepareOptions(
         strict=begin.strict,
-        read_plugin=compiling_reader(allowed, root),
+        read_plugin=compiling_reader(begin.allowed_code, root),
         admit=admit,
         confine=partial(confined, root),
         ports=begin.ports,

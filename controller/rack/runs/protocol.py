@@ -1,7 +1,7 @@
 """What the daemon and the process of one run say to each other over a socket pair, as values and as bytes.
 
-Daemon to run: `Begin`, then `FromAgent` and `Stop`. Run to daemon: `Prepared` or `Unprepared`, `ToAgent`, `LogLine`,
-`Moved`, and at last `Ended`. Bodies of agents' messages pass unread: only the run decodes them. Both ends are ours, and still
+Daemon to run: `Begin`, then `FromAgent` and `Stop`. Run to daemon: `Prepared`, `ToAgent`, `LogLine`, `RunProgress`,
+and at last `Ended`. Bodies of agents' messages pass unread: only the run decodes them. Both ends are ours, and still
 everything is bounded and typed, so that a broken run cannot hurt the daemon.
 """
 
@@ -13,6 +13,8 @@ from typing import Final
 from etloop.contract.protocol.message_set import MessageSet, Protocol
 from etloop.contract.protocol.messages import MAX_TO_AGENT_BYTES
 from etloop.contract.protocol.typed_form import Rules
+from etloop.controller.rack.runs.submitted_code import AllowedCode
+from etloop.controller.session.actions import LogLine, RunProgress
 
 MAX_FRAME_BYTES: Final = MAX_TO_AGENT_BYTES + (1 << 16)
 _MAX_VALUES: Final = 1 << 20
@@ -34,8 +36,7 @@ class Begin:
     ports: tuple[str, ...]
     """"agent/port" of every port that is leased to the run; the rest of the rig does not exist for it."""
     out_dir: str
-    allowed_code: tuple[str, ...]
-    """Of `AllowedCode`: the names of what is true."""
+    allowed_code: AllowedCode
     host_threads: dict[str, int]
     """Engine threads of other runs by host: this run's take the cores after them."""
     strict: bool
@@ -76,25 +77,6 @@ class ToAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
-    """A line for people."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """How far the run is; a few times a second."""
-
-    state: str
-    """Name of a `RunState`."""
-    ops_done: int
-    ops_total: int
-    wire_tx_bytes: int
-    wire_rx_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class TrafficEnded:
     """The agents are dismissed; results are being written."""
 
@@ -111,7 +93,7 @@ class Ended:
 
 
 DaemonFrame = Begin | FromAgent | Stop
-RunFrame = Prepared | ToAgent | LogLine | Moved | TrafficEnded | Ended
+RunFrame = Prepared | ToAgent | LogLine | RunProgress | TrafficEnded | Ended
 
 _PROTOCOL: Final = Protocol(
     1,

@@ -17,6 +17,7 @@ from etloop.controller.rack.runs.protocol import Ended
 
 if TYPE_CHECKING:
     import asyncio
+    from collections import Counter
 
     from etloop.controller.rack.runs.supervisor import RunChild
 
@@ -71,7 +72,7 @@ class RackRun:
     """A job on its ports."""
 
     job_id: str
-    threads: dict[str, int]
+    threads: Counter[str]
     """Engine threads by host."""
     began_ns: int
     time_limit_ns: int

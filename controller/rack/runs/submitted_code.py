@@ -8,6 +8,7 @@ started with --allow-plugins (docs/security.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,26 +36,22 @@ class PluginNamed(Exception):
 
 def looking_reader(allowed: AllowedCode) -> PluginReader:
     """For reading a scenario at submission: refuses plugins, or raises `PluginNamed` where they are allowed."""
-
-    def read(path: Path) -> Plugin:
-        if allowed.cc_plugins:
-            raise PluginNamed
-        raise _refused(path, "allow: {cc_plugins: true}", "an algorithm that is built in")
-
-    return read
+    return partial(_read_plugin, allowed, None)
 
 
 def compiling_reader(allowed: AllowedCode, root: Path) -> PluginReader:
     """For preparing the job: refuses plugins, or compiles those below `root`."""
+    return partial(_read_plugin, allowed, root)
 
-    def read(path: Path) -> Plugin:
-        if not allowed.cc_plugins:
-            raise _refused(path, "allow: {cc_plugins: true}", "an algorithm that is built in")
-        if not within(path, root):
-            raise QuantityError(f"{path.name} {OUTSIDE}", REMEDY)
-        return read_cc_plugin(path)
 
-    return read
+def _read_plugin(allowed: AllowedCode, root: Path | None, path: Path) -> Plugin:
+    if not allowed.cc_plugins:
+        raise _refused(path, "allow: {cc_plugins: true}", "an algorithm that is built in")
+    if root is None:
+        raise PluginNamed
+    if not within(path, root):
+        raise QuantityError(f"{path.name} {OUTSIDE}", REMEDY)
+    return read_cc_plugin(path)
 
 
 def refuse_python(scenario: Scenario, allowed: AllowedCode) -> None:

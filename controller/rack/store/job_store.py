@@ -88,6 +88,7 @@ class JobStore:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._connection.row_factory = sqlite3.Row
         self._lines_since_trim = _TRIM_LINES
 
     @classmethod
@@ -303,7 +304,7 @@ class JobStore:
     def _jobs(self, query: str, *values: object) -> tuple[Job, ...]:
         return tuple(_job(row) for row in self._rows(query, *values))
 
-    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str, *values: object) -> list[sqlite3.Row]:
         try:
             return self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
@@ -344,19 +345,15 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         raise ConfigError(Problem(str(path), what, "run the etloop that made it, or name a new file"))
 
 
-def _job(row: tuple[Any, ...]) -> Job:
-    job_id, number, request, state, submitted, started, ended, leased, code, reason, directory, size = row
+def _job(row: sqlite3.Row) -> Job:
+    found = dict(row)
+    code = found["exit_code"]
     return Job(
-        job_id=job_id,
-        number=number,
-        request=_REQUEST.read(json.loads(request)),
-        state=JobState(state),
-        submitted_at=submitted,
-        started_at=started,
-        ended_at=ended,
-        leased=tuple(json.loads(leased)),
-        exit_code=ExitCode(code) if code is not None else None,
-        reason=reason,
-        run_directory=directory,
-        artifact_bytes=size,
+        **found
+        | {
+            "request": _REQUEST.read(json.loads(found["request"])),
+            "state": JobState(found["state"]),
+            "leased": tuple(json.loads(found["leased"])),
+            "exit_code": ExitCode(code) if code is not None else None,
+        }
     )

@@ -59,7 +59,7 @@ class Retaining:
 
     async def _remove(self, job_ids: list[str]) -> None:
         for job_id in job_ids:
-            job = self._rack.job(job_id)
+            job = self._rack.store.find(job_id)
             if job is not None and await asyncio.to_thread(artifacts.remove, self._directory / job_id):
                 self._rack.forget(job)
                 self._log.job(job_id, "artifacts removed", bytes=job.artifact_bytes)

@@ -39,21 +39,6 @@ _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ET
 """
 
 
-class _Trouble(logging.Handler):
-    """What aiohttp has to say of itself becomes a line of the rack's log, but for requests that are none: those are answered
-    (400) and not told, as a flood of them must not become one of the log."""
-
-    def __init__(self, log: RackLog) -> None:
-        super().__init__(logging.ERROR)
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """One line, however much there is to say."""
-        error = record.exc_info[1] if record.exc_info else None
-        if not isinstance(error, HttpProcessingError):
-            self._log.rack("http trouble", what=f"{record.getMessage()}: {error!r}"[:_LONGEST_TROUBLE])
-
-
 class HttpGateway:
     """Serves a rack over HTTP until it is cancelled."""
 
@@ -72,7 +57,7 @@ class HttpGateway:
         self._bind = bind
         self._log = log
         self._library_log = logging.Logger("http", logging.ERROR)  # noqa: LOG001 - of this gateway alone
-        self._library_log.addHandler(_Trouble(log))
+        self._library_log.addFilter(self._hear_library)
         self._obstacles = obstacles
 
     async def live(self) -> None:
@@ -99,6 +84,14 @@ class HttpGateway:
 
     async def farewell(self) -> None:
         """See `Gateway`; who reads learns it from /healthz while the rack drains."""
+
+    def _hear_library(self, record: logging.LogRecord) -> bool:
+        """What aiohttp has to say of itself becomes a line of the rack's log, but for requests that are none: those are answered
+        (400) and not told, as a flood of them must not become one of the log."""
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            self._log.rack("http trouble", what=f"{record.getMessage()}: {error!r}"[:_LONGEST_TROUBLE])
+        return False
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(
@@ -146,7 +139,7 @@ class HttpGateway:
         return web.FileResponse(path, headers=headers)
 
     def _directory(self, job_id: str) -> Path:
-        job = self._rack.job(job_id)
+        job = self._rack.store.find(job_id)
         if job is None or not job.run_directory:
             raise web.HTTPNotFound(text="there is no such run\n")
         directory = self._artifacts / job.run_directory

@@ -6,8 +6,10 @@ ports of the rig, never job ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from etloop.contract.base.clock import NS_PER_S
@@ -94,108 +96,59 @@ class RackCollector:
 
     def collect(self) -> Iterator[Any]:
         """Called by the registry."""
-        yield from self._jobs()
-        yield from self._agents()
-        yield from self._runs()
-        yield GaugeMetricFamily(
-            "etloop_rack_ready",
-            "1 if the controller takes jobs, 0 while it drains.",
-            value=int(self._rack.state is RackState.READY),
-        )
-        yield GaugeMetricFamily(
-            "etloop_rack_disk_free_bytes",
-            "Free bytes where jobs and results are kept.",
-            value=self._free_disk_bytes(),
-        )
-        yield GaugeMetricFamily(
-            "etloop_rack_broker_connected",
-            "1 while the MQTT broker is reached.",
-            value=int(self._broker_connected()),
-        )
-        yield GaugeMetricFamily(
-            "etloop_rack_loop_lag_seconds",
-            "Longest turn of the controller's loop since the last reading.",
-            value=self._lag.read(),
-        )
-        yield CounterMetricFamily(
-            "etloop_rack_requests_dropped",
-            "Requests dropped for their size or rate.",
-            value=self._tallies.dropped_requests,
-        )
-        yield CounterMetricFamily(
-            "etloop_rack_connections_refused",
-            "Connections of agents refused.",
-            value=self._tallies.refused_connections,
-        )
+        rack, tallies, agents, leases = self._rack, self._tallies, self._presence(), self._rack.leases()
+        gauge, counter = partial(_family, GaugeMetricFamily), partial(_family, CounterMetricFamily)
+        waiting = {(str(state),): rack.store.count(state) for state in JobState if state not in ENDED}
+        yield gauge("etloop_rack_jobs", "Jobs that have not ended, by state.", waiting, "state")
+        ended = {(state, str(code)): count for (state, code), count in sorted(tallies.ended.items())}
+        meaning = "Jobs that ended since the controller started."
+        yield counter("etloop_rack_jobs_ended", meaning, ended, "state", "exit_code")
+        yield self._durations()
+        present = {(one.name,): int(one.idle_slots + one.leased_slots > 0) for one in agents}
+        yield gauge("etloop_rack_agent_present", "1 while an agent is connected.", present, "agent")
+        runs = {(one.name,): one.leased_slots for one in agents}
+        yield gauge("etloop_rack_agent_runs", "Runs that an agent takes part in.", runs, "agent")
+        errors = {(one.name,): one.clock.error_ns / NS_PER_S for one in agents if one.clock is not None}
+        meaning = "Bound on what an agent's clock is known by."
+        yield gauge("etloop_rack_agent_clock_error_seconds", meaning, errors, "agent")
+        leased = {(port.label,): int(port.label in leases) for port in rack.ports}
+        yield gauge("etloop_rack_port_leased", "1 while a job holds a port.", leased, "port")
+        meaning = "Payload bytes that finished runs sent through the device under test."
+        yield counter("etloop_rack_wire_sent_bytes", meaning, tallies.wire_tx_bytes)
+        meaning = "Packets that finished runs sent again."
+        yield counter("etloop_rack_retransmitted_packets", meaning, tallies.retransmitted_packets)
+        meaning = "The emulator's own greatest lateness in the last finished run."
+        yield gauge("etloop_rack_slip_max_seconds", meaning, tallies.slip_max_s)
+        is_ready = int(rack.state is RackState.READY)
+        yield gauge("etloop_rack_ready", "1 if the controller takes jobs, 0 while it drains.", is_ready)
+        meaning = "Free bytes where jobs and results are kept."
+        yield gauge("etloop_rack_disk_free_bytes", meaning, self._free_disk_bytes())
+        is_connected = int(self._broker_connected())
+        yield gauge("etloop_rack_broker_connected", "1 while the MQTT broker is reached.", is_connected)
+        meaning = "Longest turn of the controller's loop since the last reading."
+        yield gauge("etloop_rack_loop_lag_seconds", meaning, self._lag.read())
+        meaning = "Requests dropped for their size or rate."
+        yield counter("etloop_rack_requests_dropped", meaning, tallies.dropped_requests)
+        meaning = "Connections of agents refused."
+        yield counter("etloop_rack_connections_refused", meaning, tallies.refused_connections)
 
-    def _jobs(self) -> Iterator[Any]:
-        jobs = GaugeMetricFamily("etloop_rack_jobs", "Jobs that have not ended, by state.", labels=["state"])
-        for state in JobState:
-            if state not in ENDED:
-                jobs.add_metric([str(state)], self._rack.store.count(state))
-        yield jobs
-        ended = CounterMetricFamily(
-            "etloop_rack_jobs_ended",
-            "Jobs that ended since the controller started.",
-            labels=["state", "exit_code"],
-        )
-        for (ending, code), count in sorted(self._tallies.ended.items()):
-            ended.add_metric([ending, str(code)], count)
-        yield ended
-        durations = HistogramMetricFamily(
-            "etloop_rack_job_duration_seconds", "From a job's start to its end, its results stored."
-        )
-        total = 0
-        buckets = []
-        for bound, count in zip(
-            [*map(str, _DURATION_BOUNDS_S), "+Inf"], self._tallies.durations, strict=True
-        ):
-            total += count
-            buckets.append((bound, total))
+    def _durations(self) -> HistogramMetricFamily:
+        meaning = "From a job's start to its end, its results stored."
+        durations = HistogramMetricFamily("etloop_rack_job_duration_seconds", meaning)
+        bounds = (*map(str, _DURATION_BOUNDS_S), "+Inf")
+        buckets = list(zip(bounds, accumulate(self._tallies.durations), strict=True))
         durations.add_metric([], buckets, self._tallies.duration_sum_s)
-        yield durations
+        return durations
 
-    def _agents(self) -> Iterator[Any]:
-        present = GaugeMetricFamily(
-            "etloop_rack_agent_present", "1 while an agent is connected.", labels=["agent"]
-        )
-        runs = GaugeMetricFamily(
-            "etloop_rack_agent_runs", "Runs that an agent takes part in.", labels=["agent"]
-        )
-        clock = GaugeMetricFamily(
-            "etloop_rack_agent_clock_error_seconds",
-            "Bound on what an agent's clock is known by.",
-            labels=["agent"],
-        )
-        for each in self._presence():
-            present.add_metric([each.name], int(each.idle_slots + each.leased_slots > 0))
-            runs.add_metric([each.name], each.leased_slots)
-            if each.clock is not None:
-                clock.add_metric([each.name], each.clock.error_ns / NS_PER_S)
-        yield from (present, runs, clock)
-        leases = self._rack.leases()
-        leased = GaugeMetricFamily("etloop_rack_port_leased", "1 while a job holds a port.", labels=["port"])
-        for port in self._rack.ports:
-            leased.add_metric([port.label], int(port.label in leases))
-        yield leased
 
-    def _runs(self) -> Iterator[Any]:
-        tallies = self._tallies
-        yield CounterMetricFamily(
-            "etloop_rack_wire_sent_bytes",
-            "Payload bytes that finished runs sent through the device under test.",
-            value=tallies.wire_tx_bytes,
-        )
-        yield CounterMetricFamily(
-            "etloop_rack_retransmitted_packets",
-            "Packets that finished runs sent again.",
-            value=tallies.retransmitted_packets,
-        )
-        yield GaugeMetricFamily(
-            "etloop_rack_slip_max_seconds",
-            "The emulator's own greatest lateness in the last finished run.",
-            value=tallies.slip_max_s,
-        )
+def _family(
+    kind: type[Any], name: str, meaning: str, found: float | Mapping[Any, float], *labels: str
+) -> Any:
+    """A family of one figure, or of one for each tuple of values that its `labels` have."""
+    family = kind(name, meaning, labels=labels)
+    for values, figure in (found if isinstance(found, Mapping) else {(): found}).items():
+        family.add_metric(values, figure)
+    return family
 
 
 def exposition(collector: RackCollector) -> bytes:

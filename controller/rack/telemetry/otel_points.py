@@ -87,22 +87,19 @@ def metrics_data(
 
 def _of_family(family: Any, began_ns: int, now_ns: int) -> Metric:
     name, unit = NAMES[family.name]
+    return Metric(name, family.documentation, unit, _data(family, began_ns, now_ns))
+
+
+def _data(family: Any, began_ns: int, now_ns: int) -> Gauge | Sum | Histogram:
     if family.type == "histogram":
-        return Metric(name, family.documentation, unit, _histogram(family, began_ns, now_ns))
+        return _histogram(family, began_ns, now_ns)
     counts = family.type == "counter"
     points = [
         NumberDataPoint(_attributes(sample.labels), began_ns if counts else 0, now_ns, sample.value)
         for sample in family.samples
         if not sample.name.endswith("_created")
     ]
-    if counts:
-        return Metric(
-            name,
-            family.documentation,
-            unit,
-            Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True),
-        )
-    return Metric(name, family.documentation, unit, Gauge(points))
+    return Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True) if counts else Gauge(points)
 
 
 def _histogram(family: Any, began_ns: int, now_ns: int) -> Histogram:
@@ -136,56 +133,54 @@ def _attributes(labels: Mapping[str, str]) -> dict[str, str]:
 
 def _of_jobs(ended: tuple[EndedJob, ...]) -> Iterator[Metric]:
     """One point a job, of those figures that there are."""
-    for name, unit, meaning in _JOB_FIGURES:
+    for name, unit, place, meaning in _JOB_FIGURES:
         points = [
             NumberDataPoint(_job_attributes(each.job), 0, each.ended_ns, value)
             for each in ended
-            if (value := _figure(name, each)) is not None
+            if (value := _figure(place, each)) is not None
         ]
         if points:
             yield Metric(name, meaning, unit, Gauge(points))
 
 
+_EXIT_CODES: Final = "Exit code of a job: 0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not prepared."
+_JCT: Final = "Job completion time: from the first op's start to the last one's end."
+_SENT: Final = "Payload bytes sent through the device under test."
 _JOB_FIGURES: Final = (
+    ("etloop.job.exit_code", "1", "", _EXIT_CODES),
+    ("etloop.job.completion_time", "s", "job.jct_ns", _JCT),
+    ("etloop.job.iteration.time.avg", "s", "job.iteration_jct_avg_ns", "Time of an iteration, on average."),
+    ("etloop.job.wire.sent", "By", "bytes.wire_tx_bytes", _SENT),
     (
-        "etloop.job.exit_code",
-        "1",
-        "Exit code of a job: 0 pass, 20 inconclusive, 30 failed, 50 broke, 65 not prepared.",
+        "etloop.job.packets.sent",
+        "{packet}",
+        "transport.tx_packets",
+        "Packets sent, those sent again included.",
     ),
     (
-        "etloop.job.completion_time",
-        "s",
-        "Job completion time: from the first op's start to the last one's end.",
+        "etloop.job.packets.retransmitted",
+        "{packet}",
+        "transport.retransmitted_packets",
+        "Packets sent again.",
     ),
-    ("etloop.job.iteration.time.avg", "s", "Time of an iteration, on average."),
-    ("etloop.job.wire.sent", "By", "Payload bytes sent through the device under test."),
-    ("etloop.job.packets.sent", "{packet}", "Packets sent, those sent again included."),
-    ("etloop.job.packets.retransmitted", "{packet}", "Packets sent again."),
-    ("etloop.job.packets.ecn_marked", "{packet}", "Packets received with an ECN mark."),
-    ("etloop.job.slip.max", "s", "The emulator's own greatest lateness."),
+    (
+        "etloop.job.packets.ecn_marked",
+        "{packet}",
+        "transport.np_ecn_marked_roce_packets",
+        "Packets received with an ECN mark.",
+    ),
+    ("etloop.job.slip.max", "s", "slip.max_ns", "The emulator's own greatest lateness."),
 )
+"""Name, unit, section and key of summary.json (but for what the job itself says), meaning."""
 
 
-_SUMMARY_KEYS: Final = {
-    "etloop.job.completion_time": ("job", "jct_ns"),
-    "etloop.job.iteration.time.avg": ("job", "iteration_jct_avg_ns"),
-    "etloop.job.wire.sent": ("bytes", "wire_tx_bytes"),
-    "etloop.job.packets.sent": ("transport", "tx_packets"),
-    "etloop.job.packets.retransmitted": ("transport", "retransmitted_packets"),
-    "etloop.job.packets.ecn_marked": ("transport", "np_ecn_marked_roce_packets"),
-    "etloop.job.slip.max": ("slip", "max_ns"),
-}
-"""Figure -> section and key of summary.json."""
-
-
-def _figure(name: str, ended: EndedJob) -> float | int | None:
-    if name == "etloop.job.exit_code":
+def _figure(place: str, ended: EndedJob) -> float | int | None:
+    if not place:
         return None if ended.job.exit_code is None else int(ended.job.exit_code)
-    summary = ended.summary
-    if summary is None:
+    if ended.summary is None:
         return None
-    section, key = _SUMMARY_KEYS[name]
-    value = (summary[section] or {}).get(key)
+    section, _, key = place.partition(".")
+    value = (ended.summary[section] or {}).get(key)
     if value is None:
         return None
     return value / NS_PER_S if key.endswith("_ns") else int(value)

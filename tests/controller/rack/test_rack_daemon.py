@@ -73,7 +73,7 @@ class Serving:
 
     def job(self, job_id: str) -> Job:
         """The job as it stands."""
-        job = self.rack.job(job_id)
+        job = self.rack.store.find(job_id)
         assert job is not None
         return job
 
@@ -111,7 +111,7 @@ async def test_two_jobs_on_disjoint_ports_run_side_by_side_and_leave_their_resul
         async with serving(place) as rack:
             first = rack.submit(SCENARIO, "a/p0", "b/p0")
             second = rack.submit(SCENARIO, "a/p1", "b/p1")
-            await rack.until(lambda: len(rack.rack.running()) == 2)
+            await rack.until(lambda: len(set(rack.rack.leases().values())) == 2)
             for job_id in (first, second):
                 job = await rack.reaches(job_id, JobState.FINISHED)
                 assert (job.exit_code, job.reason) == (ExitCode.PASS, "")

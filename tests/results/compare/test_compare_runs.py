@@ -9,8 +9,7 @@ import pytest
 from etloop.bench.compare import CASES, main, rates, too_often
 from etloop.contract.base.errors import ConfigError
 from etloop.results.compare.compare import compare_runs
-from etloop.results.compare.runs import Side
-from etloop.results.compare.samples import Part, RunSamples
+from etloop.results.compare.samples import Part, RunSamples, Side
 from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from etloop.results.schema.kpis import BY_NAME

@@ -16,8 +16,7 @@ from etloop.controller.run.verdict import counting_checks
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 from etloop.results.artifacts import counted_run, kpi_input, run_with_verdict
 from etloop.results.device.class_queues import ExpectedClass, ReceivedClasses, class_queues
-from etloop.results.device.increase import increases_of
-from etloop.results.device.index import device_ports, indexed
+from etloop.results.device.index import device_ports, increases_of, indexed
 from etloop.results.device.reconcile import AgentPort, DevicePort, PlainDatagrams, reconcile
 from etloop.results.device.summary import DeviceBasis, RigPortFacts
 from etloop.results.kpis.all import key_figures, vocabulary

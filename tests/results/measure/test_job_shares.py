@@ -11,7 +11,7 @@ import pytest
 from etloop.contract.model.run import PlannedJob, PlannedJobs, PlanTables
 from etloop.results.artifacts import kpi_input
 from etloop.results.kpis.all import key_figures
-from etloop.results.kpis.job_frames import of_jobs
+from etloop.results.kpis.input import of_jobs
 from etloop.results.measure.summary import measure
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.summary import Summary

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 
 import numpy as np
 from etloop.agent.cli import main
 from etloop.contract.base.errors import ExitCode, Problem, RigError
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.model.records import (
     CC_RECORD,
     FLOW_RECORD,
@@ -30,16 +30,6 @@ OP_NS = 20_000_000
 """Time one op takes."""
 
 
-class EngineState(Enum):
-    OPEN = auto()
-    PROBING = auto()
-    READY = auto()
-    RUNNING = auto()
-    DONE = auto()
-    FAILED = auto()
-    STOPPED = auto()
-
-
 class Behaviour(Enum):
     GOOD = "good"
     STALL = "stall"
@@ -50,27 +40,6 @@ class Behaviour(Enum):
     NO_OPEN = "no-open"
     CRASH = "crash"
     """Raises what native code would when it is asked to start."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    state: EngineState
-    ops_done: int
-    ops_total: int
-    wire_tx_bytes: int
-    wire_rx_bytes: int
-    last_progress_ns: int
-    failure: str
-    failed_connection: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeOutcome:
-    connection: int
-    queue_pair: int
-    ok: bool
-    round_trip_ns: int
-    problem: str
 
 
 class FakeEngine:
@@ -86,7 +55,7 @@ class FakeEngine:
             )
         self._assignment = assignment
         self._behaviour = behaviour
-        self._state = EngineState.OPEN
+        self._state = EnginePhase.OPEN
         self._start_ns = 0
         self._taken = 0
         self._per_iteration = len(assignment.programs[0].kind)
@@ -96,10 +65,10 @@ class FakeEngine:
         raise AssertionError(f"a fake has no ends on cards: {peers}")
 
     def start_probe(self) -> None:
-        self._state = EngineState.PROBING
+        self._state = EnginePhase.PROBING
 
     def probe_outcomes(self) -> tuple[ProbeOutcome, ...] | None:
-        self._state = EngineState.READY
+        self._state = EnginePhase.READY
         good = self._behaviour is not Behaviour.NO_PROBE
         problem = "" if good else "no reply to 5 probes of 4096 bytes"
         return (ProbeOutcome(0, 0, good, 12_000, problem), ProbeOutcome(1, 1, True, 9_000, ""))
@@ -107,7 +76,7 @@ class FakeEngine:
     def start(self, start_ns: int) -> None:
         if self._behaviour is Behaviour.CRASH:
             raise RuntimeError("bad_alloc")
-        self._state = EngineState.RUNNING
+        self._state = EnginePhase.RUNNING
         self._start_ns = start_ns
 
     def _done(self) -> int:
@@ -117,18 +86,16 @@ class FakeEngine:
 
     def status(self) -> EngineStatus:
         done = self._done() if self._start_ns else 0
-        if self._state is EngineState.RUNNING and done == self._total:
-            self._state = EngineState.DONE
+        if self._state is EnginePhase.RUNNING and done == self._total:
+            self._state = EnginePhase.DONE
         failing = self._behaviour is Behaviour.FAIL and done == self._total // 2
-        if self._state is EngineState.RUNNING and failing:
-            self._state = EngineState.FAILED
+        if self._state is EnginePhase.RUNNING and failing:
+            self._state = EnginePhase.FAILED
         failure = ""
-        if self._state is EngineState.FAILED:
+        if self._state is EnginePhase.FAILED:
             failure = "queue pair 0x100 of rank 0 -> rank 1: no acknowledgement after 7 retries"
         progress_ns = self._start_ns + done * OP_NS
-        return EngineStatus(
-            self._state, done, self._total, done * 4096, done * 4096, progress_ns, failure, -1
-        )
+        return EngineStatus(self._state, done, self._total, done * 4096, done * 4096, progress_ns, failure)
 
     def take_records(self) -> NDArray[np.void]:
         done = self._done()
@@ -174,8 +141,8 @@ class FakeEngine:
         return np.empty(0, CC_RECORD)
 
     def stop(self) -> None:
-        if self._state is not EngineState.FAILED:
-            self._state = EngineState.STOPPED
+        if self._state is not EnginePhase.FAILED:
+            self._state = EnginePhase.STOPPED
 
     def close(self) -> None:
         self.stop()

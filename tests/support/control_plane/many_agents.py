@@ -14,11 +14,12 @@ import time
 import numpy as np
 from etloop.agent.service import AgentSettings, serve
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.engine import EnginePhase, EngineStatus
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD
 from etloop.workload.trace.program import OpKind
 from numpy.typing import NDArray
 
-from tests.support.control_plane.fake_engine import Behaviour, EngineState, EngineStatus, FakeEngine
+from tests.support.control_plane.fake_engine import Behaviour, FakeEngine
 
 RUN_NS = 2_000_000_000
 """Time in which an engine completes all of its ops, evenly."""
@@ -46,9 +47,9 @@ class WholeEngine(FakeEngine):
 
     def status(self) -> EngineStatus:
         done = self._done() if self._start_ns else 0
-        if self._state is EngineState.RUNNING and done == self._total:
-            self._state = EngineState.DONE
-        return EngineStatus(self._state, done, self._total, 0, 0, time.monotonic_ns(), "", -1)
+        if self._state is EnginePhase.RUNNING and done == self._total:
+            self._state = EnginePhase.DONE
+        return EngineStatus(self._state, done, self._total, 0, 0, time.monotonic_ns(), "")
 
     def take_records(self) -> NDArray[np.void]:
         done = self._done() if self._start_ns else 0

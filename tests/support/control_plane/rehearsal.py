@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from etloop.agent.engine_protocol import EnginePhase
 from etloop.agent.lifecycle import AgentLife
 from etloop.agent.lifecycle_actions import Action as LifeAction
 from etloop.agent.lifecycle_actions import (
@@ -31,6 +30,7 @@ from etloop.agent.lifecycle_actions import (
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ExitCode, Problem
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD, WaitKind
 from etloop.contract.protocol.messages import EngineEnd, Hello
 from etloop.contract.protocol.wire import decode_from_agent, decode_from_controller, encode
@@ -43,30 +43,6 @@ from tests.support.control_plane.control_plane_by_hand import ring_assignments, 
 STEP_NS = 10 * NS_PER_MS
 OP_NS = 50 * NS_PER_MS
 OPS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What an engine would say of itself."""
-
-    state: EnginePhase
-    ops_done: int
-    ops_total: int
-    wire_tx_bytes: int
-    wire_rx_bytes: int
-    last_progress_ns: int
-    failure: str
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One probed queue pair."""
-
-    connection: int
-    queue_pair: int
-    ok: bool
-    round_trip_ns: int
-    problem: str
 
 
 @dataclass(slots=True)
@@ -82,7 +58,7 @@ class PlayedEngine:
     def done(self, now_ns: int) -> int:
         return 0 if self.start_ns is None else min(self.stops_at, max(0, now_ns - self.start_ns) // OP_NS)
 
-    def status(self, now_ns: int) -> Status:
+    def status(self, now_ns: int) -> EngineStatus:
         done = self.done(now_ns)
         phase = EnginePhase.RUNNING if self.start_ns is not None else EnginePhase.READY
         if done == OPS:
@@ -90,7 +66,7 @@ class PlayedEngine:
         elif self.fails and done == self.stops_at:
             phase = EnginePhase.FAILED
         failure = "queue pair 0x1: no acknowledgement" if phase is EnginePhase.FAILED else ""
-        return Status(phase, done, OPS, done, done, (self.start_ns or 0) + done * OP_NS, failure)
+        return EngineStatus(phase, done, OPS, done, done, (self.start_ns or 0) + done * OP_NS, failure)
 
     def take(self, now_ns: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         done = self.done(now_ns)
@@ -253,7 +229,9 @@ class Rehearsal:
                         self._do(key, agent, life.on_opened(("slow clock",)))
                 case StartProbe():
                     good = not agent.cannot_probe
-                    self._do(key, agent, life.on_probed([Outcome(0, 0, good, 9, "" if good else "no reply")]))
+                    self._do(
+                        key, agent, life.on_probed([ProbeOutcome(0, 0, good, 9, "" if good else "no reply")])
+                    )
                 case StartEngine(start_ns):
                     assert agent.engine is not None
                     agent.engine.start_ns = start_ns
@@ -277,5 +255,5 @@ class Rehearsal:
             end = EngineEnd.NEVER_STARTED
             return HandedOver(end, "", np.zeros(0, OP_RECORD), none, np.zeros(0, PORT_RECORD))
         ends = {EnginePhase.DONE: EngineEnd.DONE, EnginePhase.FAILED: EngineEnd.FAILED}
-        end = ends.get(engine.status(now_ns).state, EngineEnd.STOPPED)
+        end = ends.get(engine.status(now_ns).phase, EngineEnd.STOPPED)
         return HandedOver(end, "", engine.take(now_ns), np.zeros(2, FLOW_RECORD), np.zeros(1, PORT_RECORD))

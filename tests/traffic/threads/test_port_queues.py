@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.assignment import Path, PortBackend
+from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.records import PORT_RECORD
 from etloop.controller.inputs.rig import parse_rig
 from etloop.traffic import _native
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.collectives.selection import CollectiveName
-from etloop.traffic.engine import Engine, EngineState
+from etloop.traffic.engine import Engine
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.threads.port_queues import gather_counters, spread_queues
 from hypothesis import given
@@ -130,7 +131,7 @@ def test_traffic_is_that_of_one_queue(queues: int, path: Path, network: str) -> 
     engine = Engine.open(job)
     try:
         engine.start(time.monotonic_ns())
-        _wait_for(engine, EngineState.DONE)
+        _wait_for(engine, EnginePhase.DONE)
         done = np.sort(engine.take_records(), order=("rank", "op"))
         ports, flows = engine.ports(), engine.flows()
     finally:
@@ -190,10 +191,10 @@ def test_a_rig_with_queues_that_cannot_be(port: str, mistake: str, tmp_path: Fil
     assert mistake in str(caught.value)
 
 
-def _wait_for(engine: Engine, state: EngineState) -> None:
+def _wait_for(engine: Engine, state: EnginePhase) -> None:
     deadline = time.monotonic() + LIMIT_S
     pause = threading.Event()  # never set: the engine has nothing to wait on
-    while engine.status().state is not state:
+    while engine.status().phase is not state:
         assert engine.status().failure == ""
         assert time.monotonic() < deadline, f"not {state.name} within {LIMIT_S} s"
         pause.wait(0.002)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from etloop.workload.graph.cycles import cycle_sets
+from etloop.workload.graph.dependencies import cycle_sets
 from hypothesis import given
 from hypothesis import strategies as st
 

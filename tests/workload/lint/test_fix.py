@@ -11,7 +11,7 @@ import pytest
 from etloop.contract.base.errors import Severity
 from etloop.workload.chakra.encoder import encode_trace
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE, et_nodes
-from etloop.workload.graph.cycles import cycle_sets
+from etloop.workload.graph.dependencies import cycle_sets
 from etloop.workload.lint.fix import SENTENCES, FixedTrace, Rule, fix
 from etloop.workload.lint.report import lint
 from etloop.workload.readers.et_writer import write_trace

@@ -83,7 +83,6 @@ class CommOp:
     """Name, integer of an older schema, `UNKNOWN_GROUP`, or None where the node names none."""
     group_ranks: tuple[int, ...]
     """Ranks of the group where the node itself tells them."""
-    group_size: int | None
     peer: int | None
     """Rank of the other end inside the group."""
     tag: int
@@ -127,7 +126,7 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
     made = list(tensors(node.comm.outputs))
     size_bytes = total_bytes(given or made, node.place)
     made_bytes = total_bytes(made, node.place)
-    group, ranks, size = _group(node, values[at - 2], values[at + 3 :])
+    group, ranks = _group(values[at - 2], values[at + 3 :])
     return CommOp(
         role=meaning.role,
         collective=meaning.collective,
@@ -140,7 +139,6 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
         else (),
         group=group,
         group_ranks=ranks,
-        group_size=size,
         peer=as_int(values[at - 1], f"{node.place}.inputs") if isinstance(values[at - 1], int) else None,
         tag=ABSENT,
         sequence=_sequence(values[at - 3]),
@@ -149,19 +147,17 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
     )
 
 
-def _group(
-    node: HostNode, value: object, rest: list[Any]
-) -> tuple[str | int | None, tuple[int, ...], int | None]:
+def _group(value: object, rest: list[Any]) -> tuple[str | int | None, tuple[int, ...]]:
     """Group of a record: its name, and its ranks where they are given as start, stride and size."""
     name: object = value[0] if isinstance(value, list) and value else value
     if isinstance(name, bool) or not isinstance(name, str | int) or name in ("", 0):
-        return None, (), None
+        return None, ()
     start, stride, size = rest if len(rest) == 3 else [-1, -1, *rest[:1], -1][:3]
     if not all(type(one) is int for one in (start, stride, size)) or not 0 < size <= 1 << 20:
-        return name, (), None
+        return name, ()
     if start < 0 or start > 1 << 20 or not (0 < stride <= 1 << 20 or size == 1):
-        return name, (), size
-    return name, tuple(start + index * stride for index in range(size)), size
+        return name, ()
+    return name, tuple(start + index * stride for index in range(size))
 
 
 def _sequence(value: object) -> int | None:
@@ -197,7 +193,6 @@ def _c10d(node: HostNode, values: list[Any]) -> CommOp | None:
         expected_splits=_splits(expected, made_bytes, made, meaning, node.place),
         group=UNKNOWN_GROUP,
         group_ranks=(),
-        group_size=None,
         peer=peer,
         tag=tag,
         sequence=None,

@@ -33,8 +33,8 @@ from etloop.controller.rack.mqtt.messages import (
     ResultStatus,
 )
 from etloop.controller.rack.mqtt.publish_schemas import file_name, schema_files
+from etloop.runtime.broker_connection import MqttVersion
 from etloop.runtime.broker_settings import BrokerSettings
-from etloop.runtime.mqtt_version import MqttVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 

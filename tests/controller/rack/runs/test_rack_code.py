@@ -55,7 +55,16 @@ def rack(root: Path, allowed: AllowedCode) -> Rack:
 def begin(root: Path, scenario: str, *allowed: str) -> Begin:
     """What the daemon tells the process of a run."""
     return Begin(
-        "j1", scenario, str(root), RIG, str(root), ("a/p0", "b/p0"), "", tuple(allowed), {}, strict=False
+        "j1",
+        scenario,
+        str(root),
+        RIG,
+        str(root),
+        ("a/p0", "b/p0"),
+        "",
+        AllowedCode(**dict.fromkeys(allowed, True)),
+        {},
+        strict=False,
     )
 
 

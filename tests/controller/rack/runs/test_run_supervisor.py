@@ -9,6 +9,7 @@ from pathlib import Path
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.runs.protocol import Begin
+from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.runs.supervisor import RunChild
 from etloop.controller.rack.store import locks
 
@@ -19,7 +20,16 @@ MESSAGE = bytes(4 << 20)
 
 def child_in(directory: Path) -> RunChild:
     begin = Begin(
-        "r1", "", str(directory), "", str(directory), (), str(directory / "out"), (), {}, strict=False
+        "r1",
+        "",
+        str(directory),
+        "",
+        str(directory),
+        (),
+        str(directory / "out"),
+        AllowedCode(),
+        {},
+        strict=False,
     )
     return RunChild(begin, directory / "r1.lock", 16 << 30, lambda _: None)
 

@@ -1,0 +1,44 @@
+"""How an engine stands and what its probes found, as the agent that decides about it and the engine itself say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class EnginePhase(Enum):
+    """How far the slowest port of an engine has come; FAILED and STOPPED of any port win."""
+
+    OPEN = 0
+    PROBING = 1
+    READY = 2
+    RUNNING = 3
+    DONE = 4
+    FAILED = 5
+    STOPPED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """A moment of a run, summed over the ports. Bytes are payload bytes through the device under test."""
+
+    phase: EnginePhase
+    ops_done: int
+    ops_total: int
+    wire_tx_bytes: int
+    wire_rx_bytes: int
+    last_progress_ns: int
+    """Monotonic clock of this machine when an op, message or packet last made progress; 0 before the run."""
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOutcome:
+    """Whether one queue pair reached its peer before any load."""
+
+    connection: int
+    queue_pair: int
+    """Row of the queue pair columns."""
+    ok: bool
+    round_trip_ns: int
+    problem: str
