@@ -22,6 +22,7 @@ from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.plan.crossing import refuse_idle_device
 from etloop.controller.plan.job_set import JobSet
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
+from etloop.controller.plan.patience import patient
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.topology_check import DescribedDevice, check_device
@@ -156,6 +157,8 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
         device = read_device(rig.topology, options.device)
     with options.confine():
         scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
+        slowest_bps = min(port.link_bps for port in rig.ports.values())
+        scenario = patient(scenario, slowest_bps, None if device is None else device.topology)
         plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id)
     refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
     if device is not None:

@@ -53,6 +53,7 @@ def read_verdict(section: Section) -> VerdictSettings:
         emulator.optional("slip", share, round(default.slip_share * 1e6)) / 1e6,
         emulator.optional("busy", share, round(default.busy_share * 1e6)) / 1e6,
         emulator.optional("lost_packets", integer(0, 10**12), default.own_lost_packets),
+        emulator.optional("needless", share, round(default.needless_share * 1e6)) / 1e6,
     )
     emulator.close()
     section.close()
