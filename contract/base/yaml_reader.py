@@ -227,6 +227,13 @@ class Section:
             self._file.mistake(self._node, self._at(key), "is missing or empty", remedy)
         return tuple(self._section(node, f"{self._at(key)}[{index}]") for index, node in enumerate(nodes))
 
+    def up_to(self, most: int, key: str, things: str, remedy: str) -> tuple[Section, ...]:
+        """The first `most` mappings under `key`, none without the key; that more of these `things` stand there is a mistake."""
+        sections = self.sections(key, remedy) if self.has(key) else ()
+        if len(sections) > most:
+            self.mistake(key, f"there are {len(sections)} {things}", f"write at most {most}")
+        return sections[:most]
+
     def texts(self, key: str, parse: Callable[[str], T], stand_in: T) -> tuple[T, ...]:
         """The list under `key`, each item as `parse` reads it; one value alone is a list of one."""
         if self.has(key) and isinstance(self._entries[key][1], yaml.ScalarNode):

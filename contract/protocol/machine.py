@@ -1,8 +1,8 @@
 """The life of a run and the life of an agent: every state, every event, and one transition table each.
 
 All rules about what may follow what stand in this file; the controller and the agent only report events to it. An
-event that a state does not accept raises `IllegalTransition` and changes nothing. The diagrams of docs/control-plane.md
-are drawn from these tables by `mermaid`.
+event that a state does not accept raises `IllegalTransition` and changes nothing. docs/control-plane.md
+shows these tables as diagrams, which a test compares.
 """
 
 from __future__ import annotations
@@ -189,14 +189,3 @@ def advance(who: str, table: Mapping[State, Mapping[Event, State]], state: State
         raise IllegalTransition(
             f"{who} got {event.name} while {state.name}; it accepts {accepted} there"
         ) from None
-
-
-def mermaid(table: Mapping[State, Mapping[Event, State]]) -> str:
-    """The table as a mermaid state diagram; the first state is where a life begins, states without exits end it."""
-    states = list(table)
-    lines = ["stateDiagram-v2", f"    [*] --> {states[0].name}"]
-    for state, exits in table.items():
-        lines += [f"    {state.name} --> {target.name}: {event.name}" for event, target in exits.items()]
-        if not exits:
-            lines.append(f"    {state.name} --> [*]")
-    return "\n".join(lines)

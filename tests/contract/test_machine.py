@@ -13,10 +13,10 @@ from etloop.contract.protocol.machine import (
     RunState,
     advance_agent,
     advance_run,
-    mermaid,
 )
 
 from tests.support.places import ROOT
+from tests.support.state_diagram import mermaid
 
 PAGE = ROOT / "docs" / "control-plane.md"
 

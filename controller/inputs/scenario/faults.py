@@ -65,15 +65,12 @@ class Faults:
 
 def read_faults(transport: Section, seed: int) -> Faults:
     """The rules under `faults:` of a `transport:` section; `seed` is the scenario's. Mistakes go to its file."""
-    if not transport.has("faults"):
-        return Faults()
-    sections = transport.sections("faults", "write rules such as - {do: drop, which: 3}")
-    if len(sections) > MOST_RULES:
-        transport.mistake("faults", f"there are {len(sections)} rules", f"write at most {MOST_RULES}")
     rules: list[FaultRule] = []
     communicators: list[str] = []
     pauses: list[PortPause] = []
-    for section in sections[:MOST_RULES]:
+    for section in transport.up_to(
+        MOST_RULES, "faults", "rules", "write rules such as - {do: drop, which: 3}"
+    ):
         remedy = f"write one of {', '.join(_WORDS)}"
         word = section.required("do", one_of(_WORDS), "drop", remedy)
         if word == PAUSE:

@@ -126,12 +126,11 @@ def read_jobs(
         return Several()
     if top.has("workload"):
         top.mistake("workload", "jobs have a workload each", "move it into one of the jobs")
-    sections = top.sections("jobs", "write jobs such as - {name: a, workload: {trace: traces/}}")
-    if len(sections) > MOST_JOBS:
-        top.mistake("jobs", f"there are {len(sections)} jobs", f"write at most {MOST_JOBS}")
+    remedy = "write jobs such as - {name: a, workload: {trace: traces/}}"
+    sections = top.up_to(MOST_JOBS, "jobs", "jobs", remedy)
     entries: list[JobEntry] = []
     notes: list[str] = []
-    for section in sections[:MOST_JOBS]:
+    for section in sections:
         own_mapping = read_mapping(section.section("mapping")) if section.has("mapping") else mapping
         own_shape = collectives
         if section.has("collectives"):
@@ -162,15 +161,11 @@ def read_jobs(
 
 def read_background(top: Section, jobs: tuple[JobEntry, ...], seed: int) -> Background:
     """The entries of `background:`. Mistakes go to the file of `top`."""
-    if not top.has("background"):
-        return Background()
-    sections = top.sections("background", "write loads such as - {name: b, incast: {...}}")
-    if len(sections) > MOST_BACKGROUNDS:
-        top.mistake("background", f"there are {len(sections)} loads", f"write at most {MOST_BACKGROUNDS}")
+    remedy = "write loads such as - {name: b, incast: {...}}"
     taken = [job.name for job in jobs]
     loads: list[BackgroundEntry] = []
     streams: list[StreamEntry] = []
-    for section in sections[:MOST_BACKGROUNDS]:
+    for section in top.up_to(MOST_BACKGROUNDS, "background", "loads", remedy):
         name = section.required("name", parse_name, "", "give the load a name")
         _refuse_twice(section, name, taken)
         taken.append(name)

@@ -37,14 +37,10 @@ class TimelineEvent:
 
 def read_timeline(top: Section) -> tuple[TimelineEvent, ...]:
     """The events in the order of their times. Mistakes go to the file of `top`."""
-    if not top.has("timeline"):
-        return ()
-    sections = top.sections("timeline", "write events such as - {at: 2s, link: leaf0/3, state: down}")
-    if len(sections) > MOST_EVENTS:
-        top.mistake("timeline", f"there are {len(sections)} events", f"write at most {MOST_EVENTS}")
+    remedy = "write events such as - {at: 2s, link: leaf0/3, state: down}"
     time = bounded(parse_duration_ns, 0, LATEST_NS, format_duration)
     read: list[tuple[TimelineEvent, Section]] = []
-    for section in sections[:MOST_EVENTS]:
+    for section in top.up_to(MOST_EVENTS, "timeline", "events", remedy):
         event = TimelineEvent(
             at_ns=section.required("at", time, 0, "write when, such as 2s after the start"),
             link=section.required("link", _port, "s/0", "name a port of a switch, such as leaf0/3"),
