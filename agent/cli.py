@@ -125,11 +125,17 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
         )
     parse_at("--name", parse_name, options.name)
     curve = CurveClient(options.controller_key, options.key) if options.key is not None else None
-    settings = AgentSettings(
-        options.controller, options.name, options.once, curve, options.insecure, options.allow_plugins
-    )
     capture = _capture_target(options)
     with _threads(options) as threads:
+        settings = AgentSettings(
+            options.controller,
+            options.name,
+            options.once,
+            curve,
+            options.insecure,
+            options.allow_plugins,
+            threads.cores,
+        )
         if capture is not None or threads != ORDINARY:
             open_engine = partial(open_native_engine, capture=capture, threads=threads)
         freeze_startup_objects()

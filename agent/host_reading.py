@@ -66,6 +66,9 @@ def read_capabilities(root: Path = Path("/")) -> Capabilities:
     devices = tuple(_roce_devices(root / "sys/class/infiniband"))
     return Capabilities(
         cores=len(os.sched_getaffinity(0)),
+        core_ids=tuple(sorted(os.sched_getaffinity(0))),
+        quota_millicores=_quota_millicores(root),
+        machine=_text_of(root / "proc/sys/kernel/random/boot_id"),
         interfaces=interfaces[:MOST_INTERFACES] if complete else (),
         local_networks=networks,
         complete=complete and known_everywhere,
@@ -94,6 +97,22 @@ def _number_of(path: Path) -> int:
     """The number in a file; 0 if there is none."""
     text = _text_of(path)
     return int(text) if text.removeprefix("-").isdecimal() else 0
+
+
+def _quota_millicores(root: Path) -> int:
+    """The tightest CPU quota of the control groups (version 2) that this process is in; 0 if there is none."""
+    unified = [
+        line for line in _text_of(root / "proc/self/cgroup", None).splitlines() if line.startswith("0::/")
+    ]
+    group = Path(unified[0].removeprefix("0::/")) if unified else Path()
+    quotas = []
+    for folder in (group, *group.parents):
+        match = re.fullmatch(
+            r"([0-9]{1,12}) ([1-9][0-9]{0,11})", _text_of(root / "sys/fs/cgroup" / folder / "cpu.max")
+        )
+        if match is not None:
+            quotas.append(int(match[1]) * 1000 // int(match[2]))
+    return min(quotas, default=0)
 
 
 # ---- interfaces

@@ -98,6 +98,8 @@ class AgentSettings:
     """Follow a controller on another machine without knowing who it is."""
     allow_plugins: bool = False
     """Compile and run congestion control that the controller sends."""
+    cores: tuple[int, ...] = ()
+    """Named for its engine's threads alone; (): none were."""
 
 
 def open_native_engine(
@@ -127,6 +129,9 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
 
     Raises `ConfigError` for an endpoint or keys that cannot be used.
     """
+    if "://" not in settings.controller:
+        remedy = "write the controller's address as tcp://HOST:PORT"
+        raise ConfigError(Problem(settings.controller, "is not an endpoint: it says no transport", remedy))
     if not is_loopback(settings.controller) and settings.curve is None and not settings.insecure:
         remedy = "give --controller-key and --key, or --insecure if everybody on this network may command this host"
         what = "is on another machine, and neither keys are given nor is the connection declared insecure"
@@ -142,13 +147,21 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
             await asyncio.to_thread(context.term)
 
 
+def _capabilities(settings: AgentSettings) -> Capabilities:
+    """What this host can do, and which of its cores this agent keeps for itself."""
+    found = read_capabilities()
+    return replace(found, core_ids=settings.cores, cores_named=True) if settings.cores else found
+
+
 class _Agent:
     """One slot: a connection to the controller, and the run it carries if there is one."""
 
     def __init__(
         self, settings: AgentSettings, open_engine: OpenEngineCall, context: zmq.asyncio.Context, slot: int
     ) -> None:
-        hello = Hello(settings.name, socket.gethostname(), os.getpid(), versions(), slot, read_capabilities())
+        hello = Hello(
+            settings.name, socket.gethostname(), os.getpid(), versions(), slot, _capabilities(settings)
+        )
         self._hello = hello
         self._settings = settings
         self._open_engine = open_engine
@@ -312,7 +325,7 @@ class _Agent:
         """Addresses and links come and go while an agent waits for work; in a run its thread has better to do."""
         now_ns = monotonic_ns()
         if self._look is None and now_ns >= self._next_look_ns and not self.in_run:
-            self._look = self._work.run(read_capabilities)
+            self._look = self._work.run(partial(_capabilities, self._settings))
         if self._look is None or not self._look.done():
             return
         self._next_look_ns = now_ns + _LOOK_AT_HOST_NS

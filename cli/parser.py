@@ -85,7 +85,13 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the installed version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     named = next((word for word in words if not word.startswith("-")), None)
-    if named is None or named not in COMMANDS:
+    if named is not None and named not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(named, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        parser.error(f"{named[:64]!r} is not a command; {hint}(choose from {', '.join(COMMANDS)})")
+    if named is None:
         for name, summary in COMMANDS.items():
             commands.add_parser(name, help=summary)
         return parser

@@ -133,12 +133,12 @@ def run_twin(
     """
     from pathlib import Path
 
+    from etloop.controller.run.out_directory import refuse_used_directory
     from etloop.controller.run.pipeline import (
         RunInputs,
         RunOptions,
         SilentWatcher,
         prepare,
-        refuse_used_directory,
         run_plan,
     )
     from etloop.controller.run.twin import TWIN_ID, TwinExecution

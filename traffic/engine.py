@@ -78,13 +78,14 @@ class Engine:
         spread = spread_queues(assignment)
         assignment = spread.assignment
         kept = plan_capture(assignment, capture)
-        processors = threads.cores or tuple(_native.usable_processors())
+        processors = threads.cores or assignment.host_cores or tuple(_native.usable_processors())
         planned = plan_threads(
             threads,
             len(assignment.ports),
             assignment.host_engine_threads,
             assignment.first_host_thread,
             processors,
+            assignment.core_sharers,
         )
         try:
             library = library_for(assignment.transport.congestion)

@@ -15,12 +15,12 @@ from etloop.contract.base.errors import ExitCode
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.plan.report import report_plan
 from etloop.controller.run.execute import SessionExecution
+from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
     PrepareOptions,
     RunInputs,
     RunOptions,
     prepare,
-    refuse_used_directory,
     run_plan,
 )
 from etloop.results.schema.typed_json import to_json as summary_json

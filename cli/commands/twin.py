@@ -22,17 +22,17 @@ from etloop.contract.base.units import approximate_duration
 from etloop.contract.model.topology import SettingsOrigin, Topology
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.run.expectation import expect_by_flows
+from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
     FinishedRun,
     PrepareOptions,
     RunInputs,
     RunOptions,
     prepare,
-    refuse_used_directory,
     run_plan,
 )
 from etloop.controller.run.prepare import Prepared
-from etloop.controller.run.twin import TWIN_ID, TwinExecution, described_device, twin_notes
+from etloop.controller.run.twin import TWIN_ID, TwinExecution, TwinHosts, described_device, twin_notes
 from etloop.results.expected.expected_vs_measured import expected_figures
 from etloop.results.tables.switch_tables import totals
 from etloop.results.text.expected import expected_lines
@@ -71,8 +71,13 @@ def twin_command(parsed: argparse.Namespace) -> CommandResult:
         sample_interval_ns=interval_ns if parsed.out is not None else 0,
     )
     kept = RunOptions(parsed.out, expects=False, keeps_topology=True)
-    finished = run_plan(prepared, TwinExecution(settings), kept, StatusWatcher())
-    text = _as_json(prepared, finished) if parsed.json else _as_text(prepared, finished, parsed.out)
+    hosts = TwinHosts(parsed.hosts)
+    finished = run_plan(prepared, TwinExecution(settings, hosts), kept, StatusWatcher())
+    text = (
+        _as_json(prepared, finished, hosts)
+        if parsed.json
+        else _as_text(prepared, finished, hosts, parsed.out)
+    )
     return CommandResult(text, finished.summary.result.exit_code)
 
 
@@ -89,13 +94,13 @@ def _by_flows(prepared: Prepared, seed: int | None, limit_ns: int, *, as_json: b
     return CommandResult("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)
 
 
-def _as_text(prepared: Prepared, finished: FinishedRun, out_dir: Path | None) -> str:
+def _as_text(prepared: Prepared, finished: FinishedRun, hosts: TwinHosts, out_dir: Path | None) -> str:
     outcome = finished.executed.twin
     assert outcome is not None
     topology = described_device(prepared).topology
     where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
     spent = approximate_duration(outcome.end_ns - outcome.start_ns)
-    notes = "".join(f"note            {note}\n" for note in twin_notes(prepared, outcome))
+    notes = "".join(f"note            {note}\n" for note in twin_notes(prepared, outcome, hosts))
     return (
         render(finished.summary, where)
         + "\n"
@@ -106,7 +111,7 @@ def _as_text(prepared: Prepared, finished: FinishedRun, out_dir: Path | None) ->
     )
 
 
-def _as_json(prepared: Prepared, finished: FinishedRun) -> str:
+def _as_json(prepared: Prepared, finished: FinishedRun, hosts: TwinHosts) -> str:
     outcome = finished.executed.twin
     assert outcome is not None
     return to_json(
@@ -120,7 +125,7 @@ def _as_json(prepared: Prepared, finished: FinishedRun) -> str:
                 "bad_packets": outcome.bad_packets,
                 "switches": totals(outcome.switch_ports),
                 "devices": device_values(described_device(prepared).topology),
-                "notes": twin_notes(prepared, outcome),
+                "notes": twin_notes(prepared, outcome, hosts),
             },
         }
     )

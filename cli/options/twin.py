@@ -33,6 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="packet",
         help="flow: without packets, for jobs too large for them: times only, marks and drops unknown (docs/flow_level.md)",
     )
+    parser.add_argument(
+        "--hosts",
+        choices=("cards", "software"),
+        default="cards",
+        help="what sends: network cards (default), or agents over udp, packet and xdp ports, which keep less under way",
+    )
     parser.add_argument("--out", type=Path, metavar="RUN_DIR", help="keep the results in this new directory")
     parser.add_argument(
         "--seed", type=whole, metavar="N", help="seed of the switches instead of those in the topology"

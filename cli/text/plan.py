@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
 from etloop.contract.model.edges import edge_words
+from etloop.results.text.crossing import local_traffic_warning
 from etloop.results.text.layout import aligned
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def render_plan(report: PlanReport) -> str:
             ("port", "link", "ranks", "QP ends", "tx", "rx", "at link speed", "hairpin"), _port_rows(report)
         ),
     )
-    lines = [_headline(report), f"edges: {edge_words(report.edges)}", ""]
+    warning = local_traffic_warning(report.fabric_bytes, report.payload_bytes)
+    lines = [f"warning: {warning}"] if warning else []
+    lines += [_headline(report), f"edges: {edge_words(report.edges)}", ""]
     for table in tables:
         lines += [*table, ""]
     lines += [f"connections: {paths}", *_bounds(report)]

@@ -260,6 +260,8 @@ class Assignment:
 
     run_id: str
     agent: str
+    host: str
+    """Of the agent, as the rig names it."""
     iterations: int
     ports: tuple[PortSettings, ...]
     transport: TransportSettings
@@ -279,3 +281,8 @@ class Assignment:
     connections: ConnectionColumns
     capture: CaptureSettings = CaptureSettings()
     streams: tuple[UdpStream, ...] = ()
+    host_cores: tuple[int, ...] = ()
+    """What all agents that share cores with this one may use, in the order in which their threads are numbered; (): all that
+    this agent may use."""
+    core_sharers: tuple[str, ...] = ()
+    """Agents of the run that may use the same cores."""

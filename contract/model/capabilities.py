@@ -50,6 +50,14 @@ class Capabilities:
 
     cores: int = 0
     """That the agent may use."""
+    core_ids: tuple[int, ...] = ()
+    """Their numbers; those that the agent was given for its threads, if it was given some."""
+    cores_named: bool = False
+    """Whether it was."""
+    quota_millicores: int = 0
+    """How much of them its control group may use, in thousandths of a core; 0: all."""
+    machine: str = ""
+    """The boot of the kernel: the same in all namespaces and containers of a machine, and nowhere else."""
     interfaces: tuple[Interface, ...] = ()
     local_networks: tuple[str, ...] = ()
     """Blocks whose every address is local without being on an interface, such as "127.0.0.0/8"."""

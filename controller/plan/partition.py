@@ -126,6 +126,7 @@ def partition(
         assignments[agent.name] = Assignment(
             run_id=parts.run_id,
             agent=agent.name,
+            host=agent.host,
             iterations=scenario.plan_iterations,
             ports=tuple(_port_settings(placement, connections, index, pauses) for index in ports),
             transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
@@ -157,6 +158,7 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
     return Assignment(
         run_id=parts.run_id,
         agent="",
+        host="",
         iterations=scenario.plan_iterations,
         ports=tuple(
             # Virtual time has no threads: what a port's queues share out among them is the port's.

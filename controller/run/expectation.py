@@ -15,6 +15,7 @@ from etloop.contract.model.assignment import Assignment, Path, PlannedStream
 from etloop.contract.model.run import ExpectedRun, RunOutcome
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.timeline import TimelineEvent, ends_of
+from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.results.tables.switch_tables import totals
 from etloop.traffic.flow_level import (
     FlowLevelSettings,
@@ -25,8 +26,7 @@ from etloop.traffic.flow_level import (
     less_streams,
 )
 from etloop.traffic.flow_network import left_out, network_of
-from etloop.traffic.topology.routes import routes
-from etloop.traffic.twin import LinkChange, TwinSettings, attachments_of, stream_paths, twin
+from etloop.traffic.twin import LinkChange, TwinSettings, twin
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -41,16 +41,6 @@ MOST_MESSAGES: Final = 10_000_000
 NO_TOPOLOGY: Final = (
     "twin: no topology is known; name one as `twin` in the scenario or as `topology` in the rig"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedDevice:
-    """A topology and the file it came from."""
-
-    topology: Topology
-    source: str
-    content: bytes = b""
-    """Of that file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +107,6 @@ def _ideal(assignment: Assignment, affordable: Affordable, plan: Plan) -> Expect
     streams = plan.parts.streams
     network = less_streams(ideal_network(assignment), streams)
     return _by_flows(IDEAL, assignment, network, "", _without_streams(streams), affordable)
-
-
-def check_device(plan: Plan, device: DescribedDevice) -> None:
-    """Raises `PlanError` if ports that the plan uses are not attached to the device, or cannot reach each other."""
-    assignment = plan.whole()
-    table = routes(device.topology)
-    attachments_of(assignment, _names(assignment), device.topology, table)
-    stream_paths(plan.parts.streams, device.topology, table)
-    ends_of(plan.parts.scenario.timeline, device.topology)
 
 
 def at_device_rates(assignment: Assignment, topology: Topology) -> Assignment:

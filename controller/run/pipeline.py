@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
-from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunEnd, RunOutcome
 from etloop.controller.run.device_counters import device_basis
 from etloop.controller.run.expectation import Expectation, expect, iterations_reached
+from etloop.controller.run.out_directory import claimed_directory
 from etloop.controller.run.prepare import InputFile, Prepared, PrepareOptions, RunInputs, new_run_id, prepare
 from etloop.controller.run.verdict import basis_of, conditions_of_run
 from etloop.controller.session.actions import RunProgress
@@ -143,12 +143,13 @@ def run_plan(
     A run that breaks off is kept like any other, with its reason; so is one that is stopped, which is held against nothing.
 
     Raises:
-        InputError: rig, device or lab cannot be used; nothing was sent.
+        InputError: rig, device, lab or directory cannot be used; nothing was sent.
         RunNotWritten: the results cannot be kept.
     """
     conditions = conditions_of_run(prepared.scenario, prepared.rig, watcher.report, in_twin=execution.is_twin)
-    watcher.enter(Step.EXECUTE)
-    executed = execution.execute(prepared, options.lab or prepared.rig.lab, watcher)
+    with claimed_directory(options.out_dir, prepared.plan.tables):
+        watcher.enter(Step.EXECUTE)
+        executed = execution.execute(prepared, options.lab or prepared.rig.lab, watcher)
     outcome, plan = executed.outcome, prepared.plan
     measurement = measure(outcome, plan.tables, executed.connection_rows)
     stopped_in = Step.EXECUTE if outcome.state is RunEnd.STOPPED else None
@@ -196,17 +197,3 @@ def _expectation(prepared: Prepared, executed: Executed, watcher: RunWatcher) ->
     watcher.report(f"held against an ideal network{' and the twin' if device else ''}, in virtual time")
     found = expect(prepared.plan, device, iterations=iterations_reached(executed.outcome))
     return found if executed.twin is None else replace(found, absent=(IS_THE_TWIN,))
-
-
-def refuse_used_directory(out_dir: Path) -> None:
-    """Raise `ConfigError` unless `out_dir` is absent or an empty directory."""
-    try:
-        used = out_dir.exists() and (not out_dir.is_dir() or next(out_dir.iterdir(), None) is not None)
-    except OSError as error:
-        what = f"cannot be looked into: {error.strerror or error}"
-        raise ConfigError(Problem(str(out_dir), what, "choose a directory that can be written")) from None
-    if used:
-        what = "is not an empty directory, and results are never mixed or overwritten"
-        raise ConfigError(
-            Problem(str(out_dir), what, "name a new directory with --out, or move the old one away")
-        )

@@ -19,11 +19,14 @@ from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
+from etloop.controller.plan.crossing import refuse_idle_device
 from etloop.controller.plan.job_set import JobSet
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
+from etloop.controller.plan.patience import patient
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.run.device_check import contradictions_of
-from etloop.controller.run.expectation import DescribedDevice, check_device
+from etloop.controller.run.topology_check import DescribedDevice, check_device
+from etloop.controller.run.verdict import refuse_mistaken_conditions
 from etloop.dut_profiles.device_topology import parse_modelled_topology, with_device
 from etloop.results.store.run_dir import INPUT_FILES
 from etloop.runtime.clock import wall_time_text
@@ -144,6 +147,7 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     assert scenario_read is not None
     assert rig_read is not None
     (scenario, scenario_text), (rig, rig_text) = scenario_read, rig_read
+    refuse_mistaken_conditions(scenario, rig)
     if options.strict and (problems := contradictions_of(scenario, rig)):
         raise ConfigError(*problems)
     with options.confine():
@@ -153,7 +157,10 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
         device = read_device(rig.topology, options.device)
     with options.confine():
         scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
+        slowest_bps = min(port.link_bps for port in rig.ports.values())
+        scenario = patient(scenario, slowest_bps, None if device is None else device.topology)
         plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id)
+    refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
     if device is not None:
         check_device(plan, device)
     texts = dict(zip(INPUT_FILES, (scenario_text, rig_text), strict=True))

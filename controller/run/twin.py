@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_duration, format_bytes, format_rate
+from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
+from etloop.controller.inputs.scenario.recovery import WINDOW_OF_SELECTIVE_REPEAT
 from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
 from etloop.controller.plan.plan import Plan
 from etloop.controller.run.expectation import (
     MOST_PACKETS,
-    DescribedDevice,
     at_device_rates,
     link_changes,
     packets_of_iteration,
 )
 from etloop.controller.run.pipeline import Executed, RunWatcher
 from etloop.controller.run.prepare import Prepared
+from etloop.controller.run.topology_check import DescribedDevice
 from etloop.controller.run.twin_counters import twin_counters_table
 from etloop.controller.run.twin_records import connection_rows, run_outcome
 from etloop.results.tables.switch_tables import lanes_table, samples_table
@@ -28,6 +31,8 @@ from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import TwinOutcome, TwinSettings, attachments_of, twin
 
 TWIN_ID: Final = "twin"
+CARD_WINDOW_PACKETS: Final = 65_536
+"""More than a path holds: nothing waits for it."""
 PACKET_COST_NS: Final = 1_500
 """Of a data packet with what answers it over two or three switches, about, on a processor of today."""
 CONNECTION_BYTES: Final = 8_192
@@ -35,11 +40,21 @@ CONNECTION_BYTES: Final = 8_192
 _T = TypeVar("_T")
 
 
+class TwinHosts(StrEnum):
+    """What sends and receives in a twin."""
+
+    CARDS = "cards"
+    """Queue pairs of network cards: as many packets under way as the transport lets them."""
+    SOFTWARE = "software"
+    """Agents over udp, packet and xdp ports, whose receivers bound what is under way to them."""
+
+
 @dataclass(frozen=True, slots=True)
 class TwinExecution:
     """See `pipeline.Execution`."""
 
     settings: TwinSettings
+    hosts: TwinHosts = TwinHosts.CARDS
     is_twin = True
 
     def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher) -> Executed:
@@ -47,7 +62,7 @@ class TwinExecution:
         plan, topology = prepared.plan, described_device(prepared).topology
         if note := _size_note(plan):
             watcher.report(note)
-        assignment = at_device_rates(plan.whole(), topology)
+        assignment = _sent_by(self.hosts, at_device_rates(plan.whole(), topology))
         rig_ports = tuple(port.name for port in assignment.ports)
         events = prepared.scenario.timeline
         changes = link_changes(events, topology)
@@ -66,6 +81,30 @@ class TwinExecution:
     def unless_stopped(self, work: Callable[[], _T]) -> _T:
         """See `pipeline.Execution`."""
         return work()
+
+
+def _sent_by(hosts: TwinHosts, assignment: Assignment) -> Assignment:
+    transport = assignment.transport
+    if hosts is TwinHosts.SOFTWARE or transport.window_packets:
+        return assignment
+    # A card has no window between queue pairs; what bounds a queue pair is its congestion control, and what a NAK can speak of.
+    most = WINDOW_OF_SELECTIVE_REPEAT if transport.recovery.selective_repeat else CARD_WINDOW_PACKETS
+    return replace(assignment, transport=replace(transport, window_packets=most))
+
+
+def hosts_note(hosts: TwinHosts, prepared: Prepared) -> str:
+    """Return which hosts were taken, and what follows from it."""
+    if window_packets := prepared.scenario.transport.window_packets:
+        return f"hosts: window_packets of the scenario, {window_packets} packets a queue pair, of {hosts} and of others alike"
+    if hosts is TwinHosts.CARDS:
+        return (
+            "hosts: network cards, without a window over queue pairs; --hosts software: agents over udp, packet and xdp ports, "
+            "which keep at most 8 MiB under way to a port and so queue and pause less"
+        )
+    return (
+        "hosts: agents over udp, packet and xdp ports, which keep at most 8 MiB under way to a port: a fabric of cards queues "
+        "and pauses more (--hosts cards)"
+    )
 
 
 def described_device(prepared: Prepared) -> DescribedDevice:
@@ -104,13 +143,14 @@ def _link_events(events: Sequence[TimelineEvent], lasted_ns: int) -> tuple[LinkE
     )
 
 
-def twin_notes(prepared: Prepared, outcome: TwinOutcome) -> tuple[str, ...]:
+def twin_notes(prepared: Prepared, outcome: TwinOutcome, hosts: TwinHosts) -> tuple[str, ...]:
     """Return what a reader should know before he compares a twin with a run of agents."""
     topology = described_device(prepared).topology
     rates = {
         attachment.rig_port: topology.port_of(attachment.end).rate_bps for attachment in topology.attachments
     }
-    notes = [
+    notes = [hosts_note(hosts, prepared)]
+    notes += [
         f"{place.label} is a link of {format_rate(place.port.link_bps)} in the rig and of "
         f"{format_rate(rates[place.label])} in the topology, which holds here"
         for place in prepared.plan.placement.ports

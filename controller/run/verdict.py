@@ -56,6 +56,26 @@ def conditions_of_run(
     return replace(conditions, notes=notes)
 
 
+def refuse_mistaken_conditions(scenario: Scenario, rig: Rig) -> None:
+    """Raise `ConfigError` with every condition of scenario and profile that cannot be read, and a profile that cannot."""
+    profile = None if rig.dut is None else find_profile(rig.dut.profile)
+    stated = () if profile is None else profile.checks
+    checks = [
+        *scenario.verdict.checks,
+        *(RequestedCheck(one.expression, one.why, one.where) for one in stated),
+    ]
+    mistakes = check_mistakes(checks, vocabulary())
+    if mistakes:
+        raise ConfigError(
+            *(
+                Problem(
+                    check.where, f'"{check.expression}", column {error.at + 1}: {error.what}', error.remedy
+                )
+                for check, error in mistakes
+            )
+        )
+
+
 def _conditions(
     stated: VerdictSettings,
     device: str,

@@ -51,6 +51,7 @@ from etloop.controller.session.nic_endpoints import peers_of
 from etloop.controller.session.records import RecordSink
 from etloop.controller.session.roster import Roster
 from etloop.controller.session.settings import SessionSettings
+from etloop.controller.session.shared_cores import share_cores
 from etloop.controller.session.stall import explain
 from etloop.controller.session.wait_query import WaitQuery
 
@@ -324,6 +325,7 @@ class Session:
         match self.state:
             case RunState.GATHER:
                 self._enter(RunEvent.ALL_JOINED, now_ns, self._settings.load_timeout_ns)
+                self._assignments = share_cores(self._assignments, self._hellos)
                 self._unassigned = list(self._assignments)
                 self._assign_some()
             case RunState.ASSIGN:
@@ -451,9 +453,8 @@ class Session:
         names = {name for name, _ in self._roster.members()}
         deadline_ns = now_ns + self._settings.waits_timeout_ns
         self._wait_query = WaitQuery(self._queries, deadline_ns, names)
-        self._log(
-            f"no progress for {seconds_text(now_ns - self._moved_ns)}; asking what every rank waits for"
-        )
+        quiet = seconds_text(now_ns - self._moved_ns)
+        self._log(f"no progress for {quiet}; asking what every rank waits for")
         self._order(lambda _: QueryWaits(self._settings.run_id, self._queries))
 
     def _on_waits(self, name: str, waits: Waits, now_ns: int) -> None:

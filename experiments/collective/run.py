@@ -16,6 +16,7 @@ from etloop.controller.inputs.collective_spec import MOST_RANKS, BenchSpec, Vari
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.run.execute import SessionExecution
+from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
     FinishedRun,
     InputFile,
@@ -25,7 +26,6 @@ from etloop.controller.run.pipeline import (
     RunWatcher,
     new_run_id,
     prepare,
-    refuse_used_directory,
     run_plan,
 )
 from etloop.controller.run.prepare import Prepared, read_rig

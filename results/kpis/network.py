@@ -41,6 +41,8 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
         "retransmitted_share",
         of(counts["retransmitted_packets"], sent, "nothing was sent through the device"),
     )
+    needless = max(counts["duplicate_request"] - counts["injected_duplicates"], 0)
+    yield "needless_share", of(needless, sent, "nothing was sent through the device")
     yield "retransmissions_per_s", of(counts["retransmitted_packets"], seconds, "nothing completed")
     yield "timeouts", NO_COUNTERS if silent else float(counts["local_ack_timeout_err"])
     nothing = "nothing was received"

@@ -107,6 +107,7 @@ FIGURES: Final = (
         "slip_share", "ratio", _O, "lateness of the latest rank's ops of an iteration added up / JCT, median"
     ),
     Figure("own_lost_packets", "packets", _O, "lost by our own receive buffers"),
+    Figure("needless_share", "ratio", _O, "packets sent again that the receiver already had / sent"),
     Figure("busy_share", "ratio", _O, "turns of the engine's loop that had work, busiest port"),
 )
 BY_NAME: Final = {figure.name: figure for figure in FIGURES}

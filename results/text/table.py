@@ -13,6 +13,7 @@ from etloop.contract.model.edges import edge_words
 from etloop.contract.model.run import RunEnd
 from etloop.results.measure.timeline import event_words
 from etloop.results.schema.summary import BaselineSummary, CheckResult, KindSummary, Summary
+from etloop.results.text.crossing import local_traffic_warning
 from etloop.results.text.device import device_lines
 from etloop.results.text.expected import comparison_lines
 from etloop.results.text.jobs import job_lines
@@ -36,7 +37,10 @@ _ALGORITHM_LIMIT: Final = 10
 
 def render(summary: Summary, run_dir: str) -> str:
     """The table of a run whose files lie in `run_dir`; ends with a newline."""
-    lines = [*_header(summary), "", *job_lines(summary), *_kinds(summary), "", *_baselines(summary)]
+    carried = summary.bytes
+    warning = local_traffic_warning(carried.wire_tx_bytes, carried.wire_tx_bytes + carried.local_tx_bytes)
+    lines = [*wrapped("warning", warning)] if warning else []
+    lines += [*_header(summary), "", *job_lines(summary), *_kinds(summary), "", *_baselines(summary)]
     if summary.comparison is not None:
         lines += [*comparison_lines(summary.comparison), ""]
     lines += _figures(summary)
@@ -147,6 +151,12 @@ def _figures(summary: Summary) -> list[str]:
         ),
         *wrapped("retransmitted", _retransmissions(transport)),
     ]
+    if needless := max(transport["duplicate_request"] - transport["injected_duplicates"], 0):
+        text = (
+            f"{needless} of them: the receiver had these packets, and our timer ran out before the answer came, because "
+            "of a queue longer than transport.timeout_floor or an end of ours that was silent"
+        )
+        lines += wrapped("needless", text)
     if provoked := _provoked(transport):
         lines += wrapped("provoked", provoked)
     if dropped := transport["injected_drops"]:

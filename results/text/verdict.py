@@ -35,4 +35,4 @@ def _check_lines(one: CheckOutcome) -> list[str]:
     if one.broken and one.checked > 1:
         lines += wrapped("", f"{one.broken} of {one.checked} rows break it")
     lines += each_wrapped("", (f"- {row}" for row in one.rows))
-    return [*lines, *wrapped("", f"why: {one.why}")]
+    return [*lines, *(wrapped("", f"why: {one.why}") if one.why else ())]

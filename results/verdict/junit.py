@@ -68,7 +68,7 @@ def _case(suite: ET.Element, one: CheckOutcome) -> None:
     element = ET.SubElement(
         case, "failure" if failed else "skipped", attributes | ({"type": "verdict"} if failed else {})
     )
-    element.text = _clean("\n".join([one.why, one.where, *one.rows]))
+    element.text = _clean("\n".join([*filter(None, [one.why]), one.where, *one.rows]))
 
 
 def _seconds(time_ns: int | None) -> str:

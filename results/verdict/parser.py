@@ -107,9 +107,8 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ExpressionError(
-                at, f"{text[at]!r} means nothing here", "see docs/verdict.md for the language"
-            )
+            remedy = "write ==" if text[at] == "=" else "see docs/verdict.md for the language"
+            raise ExpressionError(at, f"{text[at]!r} means nothing here", remedy)
         at = match.end()
         span = Span(match.start(), at)
         if match["number"] is not None:

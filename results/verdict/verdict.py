@@ -50,6 +50,8 @@ class EmulatorLimits:
     """Turns of the engine's loop that had work."""
     own_lost_packets: int = 0
     """Dropped by our own receive buffers."""
+    needless_share: float = 0.001
+    """Packets sent again that the receiver already had, where nothing was lost, of those sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,13 @@ def _own_limits(results: Results, limits: EmulatorLimits) -> tuple[tuple[str, ..
         )
     if lost is not None and lost > limits.own_lost_packets:
         lossy.append(f"{lost:.0f} packets were lost in our own receive buffers (own_lost_packets)")
+    needless = figures.get("needless_share") or 0.0
+    missed = figures.get("lost_packets", 0.0) or figures.get("dut_dropped_packets", 0.0)
+    if needless > limits.needless_share and not missed:
+        late.append(
+            f"{needless:.2%} of the packets were sent again although the receiver had them and nothing was lost: our timer was "
+            "shorter than the way there and back, or an end of ours was silent; raise transport.timeout_floor (needless_share)"
+        )
     return tuple(late), tuple(lossy)
 
 

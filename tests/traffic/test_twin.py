@@ -333,6 +333,24 @@ def test_ports_that_are_not_attached_or_apart_are_refused_by_name() -> None:
         through(incast(1, 4096), apart)
 
 
+def test_what_the_device_counts_begins_with_the_job() -> None:
+    """The probe of all queue pairs at once is an incast that no job asked for."""
+    job, device = incast(16, 4096), unmarked(17)
+    probed, unprobed = (through(job, device, TwinSettings(probe_first=first)) for first in (True, False))
+    assert probed.start_ns > unprobed.start_ns == 0
+    assert (probed.packets, probed.hops) == (unprobed.packets, unprobed.hops)
+    assert probed.pool_watermark_bytes == unprobed.pool_watermark_bytes
+    assert np.array_equal(probed.switch_ports[0], unprobed.switch_ports[0])
+    assert np.array_equal(probed.cards, unprobed.cards)
+
+
+def test_outages_and_faults_count_from_the_start_of_the_job() -> None:
+    fault = SwitchFault(every=1, from_ns=0, until_ns=10_000)
+    outcome = through(incast(2, 4096), changed(unmarked(3), faults=(fault,)), TwinSettings(limit_ns=10**9))
+    assert outcome.start_ns < 100_000, "no probe was lost"
+    assert int(outcome.switch_ports[0]["fault_dropped_packets"].sum()) > 0
+
+
 def test_limits_end_a_run_with_their_reason() -> None:
     job = incast(2, MESSAGE_BYTES)
     late = through(job, star(3), TwinSettings(limit_ns=50_000))

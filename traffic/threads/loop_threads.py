@@ -19,6 +19,9 @@ REALTIME_PRIORITY: Final = 10
 """Of SCHED_FIFO: above every ordinary thread, below the interrupt threads of Linux (50)."""
 
 
+_NAMED_AGENTS: Final = 4
+
+
 @dataclass(frozen=True, slots=True)
 class LoopThreads:
     """What an agent was told of its threads."""
@@ -48,23 +51,35 @@ UNPLANNED: Final = ThreadPlan()
 
 
 def plan_threads(
-    wanted: LoopThreads, loops: int, host_loops: int, first_of_host: int, usable: Sequence[int]
+    wanted: LoopThreads,
+    loops: int,
+    host_loops: int,
+    first_of_host: int,
+    usable: Sequence[int],
+    sharers: Sequence[str] = (),
 ) -> ThreadPlan:
     """The plan for `loops` threads of an agent, of `host_loops` on its host, the first being number `first_of_host`, on
-    cores that are the wanted ones if any were named.
+    cores that are the wanted ones if any were named. `sharers`: other agents that may use these cores.
 
     Two polling loops on one core would each wait for the other's time slice, so every loop gets its own or none polls.
     """
     cores = tuple(usable)
     threads, first = (loops, 0) if wanted.cores else (max(host_loops, loops), first_of_host)
     priority = REALTIME_PRIORITY if wanted.realtime else 0
-    if threads <= len(cores):
+    also = f", with those of {named_agents(sharers)}" if sharers else ""
+    if threads <= len(cores) and not (wanted.cores and sharers):
         spin_ns = REALTIME_SPIN_NS if wanted.realtime else SPIN_NS
         return ThreadPlan(spin_ns, cores[first : first + loops], priority, ())
     # Cores that were named are kept to, in turn; of the others the scheduler knows best which is free.
     processors = tuple(cores[loop % len(cores)] for loop in range(loops)) if wanted.cores else ()
-    note = f"{threads} engine threads share {len(cores)} cores: idle loops sleep instead of polling"
+    note = f"{threads} engine threads{also} share {len(cores)} cores: idle loops sleep instead of polling"
     return ThreadPlan(0, processors, priority, (note,))
+
+
+def named_agents(names: Sequence[str]) -> str:
+    """Agents for a sentence; of many the first ones."""
+    more = f" and {len(names) - _NAMED_AGENTS} more" if len(names) > _NAMED_AGENTS else ""
+    return ", ".join(names[:_NAMED_AGENTS]) + more
 
 
 def parse_cores(text: str, usable: Sequence[int]) -> tuple[int, ...]:

@@ -20,7 +20,15 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.yaml_reader import ConfigFile, Section, bounded, integer, read_document, words
+from etloop.contract.base.yaml_reader import (
+    ConfigFile,
+    Section,
+    bounded,
+    integer,
+    read_document,
+    words,
+    yes_or_no,
+)
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile, read_collectives
 from etloop.controller.inputs.scenario.congestion import PluginReader, refuse_plugins
 from etloop.controller.inputs.scenario.jobs import (
@@ -76,6 +84,8 @@ class Scenario:
     streams: tuple[StreamEntry, ...] = ()
     """Background of plain UDP."""
     timeline: tuple[TimelineEvent, ...] = ()
+    allow_local: bool = False
+    """Whether it is meant if no byte of the job crosses the device under test."""
 
     @property
     def plan_iterations(self) -> int:
@@ -146,6 +156,7 @@ def parse_scenario(
         background=background.loads,
         streams=background.streams,
         timeline=read_timeline(top),
+        allow_local=top.optional("allow_local", yes_or_no, False),
     )
     for section in (scale, scale_up, faults, limits, top):
         section.close()

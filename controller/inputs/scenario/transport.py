@@ -62,6 +62,12 @@ class Transport:
     pauses: tuple[PortPause, ...] = ()
     source_ports: SourcePorts = SourcePorts()
     capture: Capture = Capture()
+    timeout_open: bool = False
+    """The file states no `timeout`: a plan may lengthen it."""
+    floor_open: bool = False
+    """Likewise of `timeout_floor`."""
+    order_meant: bool = False
+    """Whether the file itself says what becomes of packets out of order."""
     lossless: bool = True
     """Whether it is meant for a class without loss; what devices under test are held against, nothing else."""
 
@@ -109,6 +115,9 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         pauses=faults.pauses,
         source_ports=read_source_ports(section),
         capture=read_capture(section),
+        timeout_open=not section.has("timeout"),
+        floor_open=not section.has("timeout_floor"),
+        order_meant=section.has("out_of_order"),
         # Going back N for every loss is bearable only where there is next to none.
         lossless=section.optional("lossless", yes_or_no, not recovery.selective_repeat),
     )

@@ -1,7 +1,6 @@
 """`verdict:` of a scenario: the conditions by which its runs are judged, and from where on the emulator was the limit.
 
-Decides the keys and their limits. Whether a condition can be read is found out before the run and said, but never refuses it:
-what was measured is worth keeping, and the verdict is inconclusive there.
+Decides the keys and their limits. Whether a condition can be read is decided by `results`, before the run.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def read_verdict(section: Section) -> VerdictSettings:
         section.mistake("checks", f"{len(entries)} entries", f"give at most {MOST_CHECKS}")
     for entry in entries[:MOST_CHECKS]:
         text = entry.required("check", words, "?", "write a condition on the results, see docs/verdict.md")
-        why = entry.required("why", words, "?", "say why a device that breaks it is not good enough")
+        why = entry.optional("why", words, "")
         checks.append(RequestedCheck(text, why, entry.where("check")))
         entry.close()
     emulator = section.section("emulator")
@@ -54,6 +53,7 @@ def read_verdict(section: Section) -> VerdictSettings:
         emulator.optional("slip", share, round(default.slip_share * 1e6)) / 1e6,
         emulator.optional("busy", share, round(default.busy_share * 1e6)) / 1e6,
         emulator.optional("lost_packets", integer(0, 10**12), default.own_lost_packets),
+        emulator.optional("needless", share, round(default.needless_share * 1e6)) / 1e6,
     )
     emulator.close()
     section.close()

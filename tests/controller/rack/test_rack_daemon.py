@@ -146,15 +146,17 @@ async def test_a_job_that_cannot_be_prepared_says_why_and_sends_nothing(place: P
 
 
 async def test_a_job_that_does_not_pass_says_which_condition_it_owes(place: Place) -> None:
-    unheard = "verdict: {checks: [{check: unheard <= 1, why: nobody knows it}, {check: lost_share >= 0, why: of course}]}\n"
+    unknown = "verdict: {checks: [{check: dut_dropped_packets == 0}, {check: lost_share >= 0}]}\n"
+    unheard = "verdict: {checks: [{check: unheard <= 1}]}\n"
     with agents(place):
         async with serving(place) as rack:
-            job = await rack.reaches(rack.submit(SCENARIO + unheard), *ENDED)
+            job = await rack.reaches(rack.submit(SCENARIO + unknown), *ENDED)
             assert (job.state, job.exit_code) == (JobState.FINISHED, ExitCode.INCONCLUSIVE)
-            assert job.reason.startswith(
-                "unheard <= 1: cannot be read: column 1: no figure is called unheard"
-            )
+            assert job.reason.startswith("dut_dropped_packets == 0: ")
             assert "lost_share >= 0" not in job.reason
+            job = await rack.reaches(rack.submit(SCENARIO + unheard), *ENDED)
+            assert (job.state, job.exit_code) == (JobState.FINISHED, ExitCode.PREPARATION_FAILED)
+            assert '"unheard <= 1", column 1: no figure is called unheard' in job.reason
 
 
 async def test_a_path_that_leaves_the_scenario_root_is_refused(place: Place) -> None:

@@ -12,15 +12,9 @@ from etloop.contract.model.run import ExpectedRun
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.plan.plan import Plan, make_plan
-from etloop.controller.run.expectation import (
-    NO_TOPOLOGY,
-    Affordable,
-    DescribedDevice,
-    at_device_rates,
-    check_device,
-    expect,
-)
+from etloop.controller.run.expectation import NO_TOPOLOGY, Affordable, at_device_rates, expect
 from etloop.controller.run.prepare import RunInputs, prepare
+from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.results.expected.expected_vs_measured import expected_rows
 from etloop.results.measure.collectives import group_ops
 from etloop.results.measure.iterations import measure_iterations

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.contract.base.errors import ConfigError, ExitCode, PlanError, Problem
 from etloop.contract.model.run import RunEnd
+from etloop.controller.run import out_directory
 from etloop.controller.run.execute import session_settings
+from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
     Executed,
     FinishedRun,
@@ -23,13 +25,13 @@ from etloop.controller.run.pipeline import (
     RunStopped,
     Step,
     prepare,
-    refuse_used_directory,
     run_plan,
 )
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution
 from etloop.results.schema.verdict import RunResult, worst_result
 from etloop.results.store.run_dir import RunNotWritten, read_kpis, read_run
+from etloop.results.text.table import render
 from etloop.traffic.twin import TwinSettings
 
 if TYPE_CHECKING:
@@ -169,10 +171,32 @@ def test_a_run_stands_without_what_was_expected_of_it(
     assert finished.summary.result is RunResult.PASS
 
 
-def test_a_directory_that_cannot_be_written_is_an_error_after_the_run(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ConfigError, match="the results cannot be written there: Not a directory; choose a dir"
+    ):
+        ran(tmp_path / "file" / "run", execution=Execution(never))
+
+
+def test_a_full_disk_is_refused_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out_directory, "PAGES_BYTES", 1 << 62)
+    with pytest.raises(ConfigError, match="are free there, and the results may take 4612 PB; make room"):
+        ran(tmp_path / "run", execution=Execution(never))
+
+
+def never(_: Executed) -> Executed:
+    raise AssertionError("nothing is sent")
+
+
+def test_a_directory_that_goes_during_the_run_is_an_error_after_it(tmp_path: Path) -> None:
+    def gone(executed: Executed) -> Executed:
+        (tmp_path / "run").rmdir()
+        (tmp_path / "run").write_text("")
+        return executed
+
     with pytest.raises(RunNotWritten, match="cannot write the run"):
-        ran(tmp_path / "file" / "run")
+        ran(tmp_path / "run", execution=Execution(gone))
 
 
 def test_frames_that_the_soft_switch_lost_are_the_emulators_and_no_words_are_searched(tmp_path: Path) -> None:
@@ -209,6 +233,75 @@ def test_mistakes_of_all_files_come_together() -> None:
         "r.yaml",
         "t.yaml",
     }
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ("jct_avg <= 5ms", 's.yaml:3: verdict.checks[0].check: "jct_avg <= 5ms", column 1: '),
+        ("lost_share = 0", "column 12: '=' means nothing here; write =="),
+        ("jct_avg_ns <= 5", "5"),
+    ],
+)
+def test_a_condition_that_cannot_be_read_is_refused_before_the_run(condition: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        prepare(inputs(f"{SCENARIO}verdict: {{checks: [{{check: {condition}}}]}}\n"))
+    assert problem in str(refused.value)
+
+
+def test_a_condition_needs_no_reason(tmp_path: Path) -> None:
+    verdict = "verdict: {checks: [{check: lost_packets == 0}, {check: jct_avg_ns < 1ns}]}\n"
+    finished, _ = ran(tmp_path / "run", SCENARIO + verdict)
+    assert finished.summary.result is RunResult.FAIL
+    assert "why:" not in render(finished.summary, "run")
+
+
+def test_a_profile_that_cannot_be_found_is_refused_before_the_run() -> None:
+    with pytest.raises(ConfigError, match="no-such-device"):
+        prepare(inputs(rig=RIG + "dut: {profile: no-such-device}\n"))
+
+
+ONE_HOST = "workload: {collective: {kind: all_reduce, ranks: 2, size: 64KiB}}\nmapping: {ranks_per_host: 2}\n"
+
+
+def test_a_job_that_never_crosses_the_device_is_refused_unless_it_is_meant() -> None:
+    with pytest.raises(PlanError) as refused:
+        prepare(inputs(ONE_HOST))
+    assert str(refused.value) == (
+        "s.yaml: no byte of the job would cross the device under test: 2 ranks are on 1 host and 1 port; lower "
+        "mapping.ranks_per_host (1 if it is left out) or place the ranks on several ports, or write allow_local: true if "
+        "that is meant"
+    )
+    assert (
+        prepare(inputs(ONE_HOST + "allow_local: true\n")).plan.tables.notes[-1].startswith("nothing crosses")
+    )
+
+
+def test_a_job_that_hardly_crosses_the_device_says_so_first(tmp_path: Path) -> None:
+    scenario = SCENARIO.replace("ranks: 2", "ranks: 8").replace("mapping: {", "mapping: {ranks_per_host: 7, ")
+    finished, _ = ran(tmp_path / "run", scenario)
+    first, *_ = render(finished.summary, "run").splitlines()
+    assert first == (
+        "warning         only 14% of the job's payload crosses the device under test; the rest stays inside hosts or ports"
+    )
+
+
+SPRAYED = (
+    "leaf_spine: {leaves: [{ports: [a/p0]}, {ports: [b/p0]}, {ports: [c/p0]}], spines: 2, rate: 10Gbps, "
+    "leaf: {balancing: spray}}\n"
+)
+
+
+def test_switches_that_reorder_need_a_transport_that_bears_it() -> None:
+    with pytest.raises(PlanError) as refused:
+        prepare(inputs(topology=SPRAYED))
+    assert str(refused.value) == (
+        "switch leaf0 and 2 more: balancing: spray reorders packets, and a transport that takes a late packet for a lost one "
+        "repeats all that follow it; write transport: {out_of_order: accept} in the scenario, as cards for such networks do, "
+        "or out_of_order: nak if that is meant"
+    )
+    for meant in ("accept", "nak"):
+        assert prepare(inputs(f"{SCENARIO}transport: {{out_of_order: {meant}}}\n", topology=SPRAYED)).device
 
 
 def test_agents_without_ranks_stand_by() -> None:

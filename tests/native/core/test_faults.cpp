@@ -56,10 +56,10 @@ PacketRun middles(uint32_t psn, uint32_t count, FlowId flow = 0) {
 }
 
 struct Setup {
-  explicit Setup(std::vector<FaultRule> with) : rules(std::move(with)), faults(rules) {
-    faults.add_end({0, 1, 0, 0x11, 0x12, 0, 0x6A});
-    faults.add_end({0, 1, 1, 0x21, 0x22, 1, 0x6A});
-    faults.add_end({2, 1, 0, 0x31, 0x32, 2, 0x6A});
+  explicit Setup(std::vector<FaultRule> with) : rules(std::move(with)), faults(rules, 0xC0) {
+    faults.add_end({0, 1, 0, 0x11, 0, 0x6A});
+    faults.add_end({0, 1, 1, 0x21, 1, 0x6A});
+    faults.add_end({2, 1, 0, 0x31, 2, 0x6A});
     faults.attach(port, 0);
   }
   std::vector<FaultRule> rules;
@@ -208,7 +208,7 @@ void received_packets_are_lost_repeated_marked_and_held() {
     Datagram datagram;
     datagram.bytes = bytes;
     datagram.traffic_class = 0x6A;
-    passes = setup->faults.on_received(1, packet, 0, datagram, 100);
+    passes = setup->faults.on_received(1, packet, {}, datagram, 100);
     if (rule.action == FaultAction::mark_ce) CHECK_EQ(datagram.traffic_class, 0x6B);
     return setup;
   };
@@ -251,7 +251,7 @@ void what_nobody_asked_for_is_said() {
     packet.opcode = Opcode::write_middle;
     packet.psn = 77;
     Datagram datagram;
-    CHECK_EQ(setup.faults.on_received(2, packet, row.expected_psn, datagram, 0), 1u);
+    CHECK_EQ(setup.faults.on_received(2, packet, {0x32, row.expected_psn, 6}, datagram, 0), 1u);
     setup.faults.attach(setup.port, 1);
     CHECK_EQ(setup.port.sent.size(), 1u);
     const wire::Packet& said = setup.port.sent[0].head;
@@ -259,6 +259,8 @@ void what_nobody_asked_for_is_said() {
     CHECK_EQ(said.syndrome, row.syndrome);
     CHECK_EQ(said.psn, row.psn);
     CHECK_EQ(said.dest_qpn, 0x32u);
+    CHECK_EQ(said.msn, row.opcode == Opcode::cnp ? 0u : 6u);
+    CHECK_EQ(setup.port.sent[0].traffic_class, row.opcode == Opcode::cnp ? 0xC0 : kFlowClass);
     CHECK_EQ(setup.port.sent[0].flow, 2u);
     CHECK_EQ(setup.faults.counts()[static_cast<size_t>(row.action)], 1);
   }

@@ -113,6 +113,7 @@ BY_HAND: Final[dict[str, tuple[float, str]]] = {
     "slip_max_ns": (200, "the same"),
     "slip_share": ((300 / 40_000 + 300 / 100_000) / 2, "rank 2: 100 + 200, of 40 us and of 100"),
     "own_lost_packets": (0, "none"),
+    "needless_share": (0, "none"),
 }
 ABSENT: Final = {
     **dict.fromkeys(("jct_per_ideal", "jct_per_twin"), "beside this run"),

@@ -32,6 +32,7 @@ def in_trouble() -> RunOutcome:
         flows["np_ecn_marked_roce_packets"][0] = 6
         flows["rp_cnp_handled"][0], flows["rp_cnp_ignored"][1] = 4, 1
         flows["local_ack_timeout_err"][1] = 2
+        flows["duplicate_request"][1] = 6
         flows["rx_packets"][0] -= 9
         ports["receive_overflows"] = 3
         return replace(records, flows=flows, ports=ports)
@@ -46,6 +47,7 @@ IN_TROUBLE: Final = {
     "lost_packets": (9 - 3 - 2, "9 never came; 3 were lost by our buffer, 2 dropped on purpose"),
     "lost_share": (4 / 120, "33333 ppm"),
     "own_lost_packets": (3, "port a's"),
+    "needless_share": (6 / 120, "6 requests came that were there already"),
 }
 
 

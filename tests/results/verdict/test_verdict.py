@@ -228,6 +228,7 @@ def test_one_failure_outweighs_what_is_not_known() -> None:
 
 LATE: Final = {"slip_share": 0.2}
 LOSSY: Final = {"own_lost_packets": 3.0}
+NEEDLESS: Final = {"needless_share": 0.02, "lost_packets": 0.0, "dut_dropped_packets": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -245,6 +246,19 @@ LOSSY: Final = {"own_lost_packets": 3.0}
             {"busy_share": 0.999},
             "jct_avg_ns < 1ms",
             Result.INCONCLUSIVE,
+        ),
+        ("our timer may be why a job is slow", NEEDLESS, "jct_avg_ns < 1ms", Result.INCONCLUSIVE),
+        (
+            "but not where packets were lost",
+            NEEDLESS | {"lost_packets": 4.0},
+            "jct_avg_ns < 1ms",
+            Result.FAIL,
+        ),
+        (
+            "or the device dropped some",
+            NEEDLESS | {"lost_packets": 0.0, "dut_dropped_packets": 4.0},
+            "jct_avg_ns < 1ms",
+            Result.FAIL,
         ),
         ("one that rests is not", {"busy_share": 0.5, "slip_share": 0.01}, "jct_avg_ns < 1ms", Result.FAIL),
     ],

@@ -83,6 +83,7 @@ def ring_assignments(
         name: Assignment(
             run_id=run_id,
             agent=name,
+            host="host",
             iterations=iterations,
             ports=(PortSettings("p0", (f"127.0.0.{rank + 1}",), 4791, 100_000_000_000, 0x100, 512),),
             transport=TRANSPORT,

@@ -198,6 +198,7 @@ def assignment(
     return Assignment(
         run_id="by-hand",
         agent="a",
+        host="host",
         iterations=iterations,
         ports=ports,
         transport=transport,

@@ -64,12 +64,12 @@ Result<void> Core::load_ranks() {
 
 void Core::load_faults() {
   if (plan_.transport.faults.empty()) return;
-  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults);
+  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.cnp_traffic_class);
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
     const QpPlace& place = queue_pairs_.place(i);
     const PlannedConnection& c = connections_.planned(place.connection);
     const Qp& qp = queue_pairs_[i];
-    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(place.ordinal), qp.local_qpn(), qp.remote_qpn(), qp.flow(),
+    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(place.ordinal), qp.local_qpn(), qp.flow(),
                       place.traffic_class, c.communicator, c.channel});
   }
   transmission_.set_faults(faults_.get());

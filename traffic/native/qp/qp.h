@@ -69,6 +69,7 @@ class Qp {
   QpFault fault() const { return requester_.fault(); }
   uint32_t oldest_unacknowledged() const { return requester_.oldest_unacknowledged(); }
   uint32_t expected_psn() const { return responder_.expected_psn(); }
+  uint32_t msn() const { return responder_.msn(); }
   uint32_t retries() const { return requester_.retries(); }
   Nanos progress_ns() const { return requester_.progress_ns(); }
   uint32_t in_flight_packets() const { return requester_.in_flight_packets(); }

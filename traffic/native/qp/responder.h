@@ -42,6 +42,7 @@ class Responder {
   void answer_sent(const PacketRun& run);
 
   uint32_t expected_psn() const { return expected_psn_; }
+  uint32_t msn() const { return msn_; }
   QpFault fault() const { return fault_; }
   void fail(QpFault fault) { fault_ = fault; }
   void set_remote_qpn(uint32_t qpn) { remote_qpn_ = qpn; }

@@ -58,7 +58,7 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
       sink_(sink),
       events_(event_spacing_ns(config.switches)),
       cards_(config.attachments.size()),
-      now_ns_(begin_ns) {
+      now_ns_(begin_ns == kNever ? 0 : begin_ns) {
   for (size_t i = 0; i < config.switches.size(); ++i) {
     nodes_.push_back(std::make_unique<Node>(*this, i, config.switches[i], begin_ns));
     peers_.emplace_back(config.switches[i].ports.size());
@@ -84,10 +84,7 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
       cards_[i].priority_of[dscp] = own.group_to_priority[own.class_to_group[own.dscp_to_class[dscp]]];
     }
   }
-  for (const FabricOutage& outage : config.outages) {
-    set_link_later(outage.end, false, begin_ns + outage.from_ns);
-    if (outage.until_ns < kNever - begin_ns) set_link_later(outage.end, true, begin_ns + outage.until_ns);
-  }
+  if (begin_ns != kNever) begin(begin_ns);
 }
 
 SoftFabric::~SoftFabric() = default;
@@ -283,6 +280,19 @@ void SoftFabric::paused(size_t from_switch, size_t port, uint8_t priority, uint1
 }
 
 // ---- counters
+
+void SoftFabric::begin(Nanos now) {
+  for (const FabricOutage& outage : config_.outages) {
+    set_link_later(outage.end, false, now + outage.from_ns);
+    if (outage.until_ns < kNever - now) set_link_later(outage.end, true, now + outage.until_ns);
+  }
+  for (const std::unique_ptr<Node>& node : nodes_) node->model.begin(now);
+  for (Card& card : cards_) {
+    const int64_t waiting_bytes = card.counters.waiting_bytes;
+    card.counters = {.waiting_bytes = waiting_bytes, .waiting_watermark_bytes = waiting_bytes};
+    for (Nanos& since_ns : card.paused_since_ns) since_ns = std::max(since_ns, now);
+  }
+}
 
 CardCounters SoftFabric::card(size_t attachment, Nanos now) const {
   const Card& card = cards_[attachment];

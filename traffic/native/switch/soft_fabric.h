@@ -77,12 +77,14 @@ class FabricSink {
 
 class SoftFabric {
  public:
-  // `config` must have passed `validate` and outlive the fabric. `begin_ns`: what outages and times of faults count from.
+  // `config` must have passed `validate` and outlive the fabric. `begin_ns`: when it begins; kNever: when it is told to.
   SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin_ns);
   SoftFabric(const SoftFabric&) = delete;
   SoftFabric& operator=(const SoftFabric&) = delete;
   ~SoftFabric();
 
+  // Outages and faults count from here, and so does what switches and cards count; frames pass before it too. Once.
+  void begin(Nanos now);
   // A host hands a frame to its card. Times before the last one seen count as that. False: the card is full.
   bool from_host(size_t attachment, const SwitchFrame& frame, Nanos at_ns);
   // A host sends its switch a pause.

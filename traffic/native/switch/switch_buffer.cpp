@@ -11,4 +11,17 @@ SwitchBuffer::SwitchBuffer(const SwitchConfig& config)
       headroom_left_bytes_(config.headroom_pool_bytes >= 0 ? config.headroom_pool_bytes
                                                            : std::numeric_limits<int64_t>::max()) {}
 
+void SwitchBuffer::begin_counting() {
+  for (size_t port = 0; port * kPriorities < lanes_.size(); ++port) {
+    for (size_t number = 0; number < kPriorities; ++number) {
+      LaneUse& use = lane(port, number);
+      use.sent_packets = use.sent_bytes = 0;
+      use.queue_watermark_bytes = use.queue_bytes;
+      use.shared_watermark_bytes = group_shared(port, number);
+      use.headroom_watermark_bytes = use.headroom_bytes;
+    }
+  }
+  watermark_bytes_ = used_bytes_;
+}
+
 }  // namespace etloop

@@ -48,6 +48,8 @@ class SwitchBuffer {
   int64_t free_shared_bytes() const { return shared_bytes_ - shared_used_bytes_; }
   int64_t used_bytes() const { return used_bytes_; }
   int64_t watermark_bytes() const { return watermark_bytes_; }
+  // What was counted is forgotten; watermarks begin at what is held.
+  void begin_counting();
   LaneUse& lane(size_t port, size_t number) { return lanes_[port * kPriorities + number]; }
   const LaneUse& lane(size_t port, size_t number) const { return lanes_[port * kPriorities + number]; }
 

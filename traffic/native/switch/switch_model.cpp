@@ -435,9 +435,17 @@ void SwitchModel::on_link(size_t port, bool up, Nanos now) {
 
 // ---- counters
 
+void SwitchModel::begin(Nanos now) {
+  std::fill(counters_.begin(), counters_.end(), SwitchPortCounters{});
+  buffer_.begin_counting();
+  std::fill(fault_seen_.begin(), fault_seen_.end(), 0);
+  begin_ns_ = now;
+}
+
 Nanos SwitchModel::paused_ns(size_t port, size_t queue, Nanos now) const {
   const Nanos since_ns = ports_[port].queues[queue].paused_since_ns;
-  return counters_[port].queues[queue].paused_ns + (since_ns == kNever ? 0 : std::max<Nanos>(0, now - since_ns));
+  const Nanos still_ns = since_ns == kNever ? 0 : std::max<Nanos>(0, now - std::max(since_ns, counted_from_ns()));
+  return counters_[port].queues[queue].paused_ns + still_ns;
 }
 
 SwitchPortCounters SwitchModel::counted(size_t port) const {

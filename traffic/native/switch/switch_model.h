@@ -77,7 +77,8 @@ size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
 
 class SwitchModel {
  public:
-  // `config` must have passed `validate` and outlive the switch. `begin_ns`: what the times of its faults count from. `events`
+  // `config` must have passed `validate` and outlive the switch. `begin_ns`: when it
+  // begins; kNever: when it is told to. `events`
   // is of one or several switches: whoever takes events out there hands this one its own, those of `owner`.
   SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner);
 
@@ -91,6 +92,8 @@ class SwitchModel {
   // It is soon to take it: asks for the memory that it looks at.
   void expect(const FabricEvent& event) const;
 
+  // Times of faults count from here, and so do all counters; frames pass before it too.
+  void begin(Nanos now);
   // Pause times up to `now` included.
   SwitchCounters counters(Nanos now) const;
   // The same of one port, without pauses that are still on.
@@ -167,6 +170,7 @@ class SwitchModel {
   void set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now);
   void look_for_storm(size_t port, size_t queue, Nanos now);
   void check_conservation() const;
+  Nanos counted_from_ns() const { return begin_ns_ == kNever ? 0 : begin_ns_; }
   uint64_t random();
   uint32_t keep(const SwitchFrame& frame, size_t in_port);
 

@@ -41,6 +41,9 @@ class TwinSeries {
   // To be asked before anything happens at or after `due_ns`.
   void sample();
 
+  // Rows until now go.
+  void begin_again() { rows_.clear(); }
+
   Nanos interval_ns() const { return interval_ns_; }
   const std::vector<LaneSample>& rows() const { return rows_; }
 

@@ -220,17 +220,22 @@ TxResult FaultInjector::send(const PacketRun& run) {
   return flush() == TxResult::failed ? TxResult::failed : TxResult::sent;
 }
 
-void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, uint32_t psn) {
-  const End& answering = ends_[end].end;
+void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wire::Packet& packet,
+                                   const Answering& answering) {
   PacketRun run;
-  run.flow = answering.flow;
+  run.flow = ends_[end].end.flow;
   run.head.dest_qpn = answering.remote_qpn;
   if (rule.action == FaultAction::send_cnp) {
+    run.traffic_class = notification_class_;
     run.head.opcode = Opcode::cnp;
     run.head.becn = true;
   } else {
     run.head.opcode = Opcode::acknowledge;
-    run.head.psn = psn;
+    // A NAK of any kind acknowledges what is before it: beyond a gap, it would take for arrived what never did, and nobody
+    // would send that again.
+    const bool beyond_gap = wire::psn_distance(packet.psn, answering.expected_psn) > 0;
+    run.head.psn = beyond_gap ? answering.expected_psn : packet.psn;
+    run.head.msn = answering.msn;
     run.head.syndrome = rule.action == FaultAction::send_nak
                             ? wire::kSyndromeNakSequence
                             : static_cast<uint8_t>(wire::kSyndromeRnr | kUnaskedRnrTimer);
@@ -238,7 +243,7 @@ void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, uint32_t
   enqueue(run);
 }
 
-uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, uint32_t expected_psn, Datagram& datagram,
+uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, const Answering& answering, Datagram& datagram,
                                     Nanos now) {
   std::vector<Watch>& watches = ends_[end].received;
   if (watches.empty() && held_received_.empty()) return 1;
@@ -258,9 +263,7 @@ uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, ui
     case FaultAction::send_rnr:
     case FaultAction::send_cnp:
       if (backlog_.size() >= kMostHeld) return 1;
-      // A NAK of any kind acknowledges what is before it: beyond a gap, it would take for arrived what never did, and nobody
-      // would send that again.
-      answer_unasked(*rule, end, wire::psn_distance(packet.psn, expected_psn) > 0 ? expected_psn : packet.psn);
+      answer_unasked(*rule, end, packet, answering);
       note(end, rule->action);
       return 1;
     case FaultAction::corrupt_icrc: return 1;  // rules of it are for what is sent

@@ -26,14 +26,22 @@ class FaultInjector final : public TxPort {
     int32_t dst_rank = -1;
     int32_t queue_pair = 0;
     uint32_t local_qpn = 0;
-    uint32_t remote_qpn = 0;
     FlowId flow = 0;
     uint8_t traffic_class = 0;
     int32_t communicator = -1;
     int32_t channel = 0;
   };
 
-  explicit FaultInjector(const std::vector<FaultRule>& rules) : rules_(rules) {}
+  // What an answer of this end would say of itself at the moment: a card told its number only after the rules were loaded.
+  struct Answering {
+    uint32_t remote_qpn = 0;
+    uint32_t expected_psn = 0;  // everything before it came
+    uint32_t msn = 0;           // requests completed
+  };
+
+  // `notification_class`: what congestion notifications are sent with.
+  FaultInjector(const std::vector<FaultRule>& rules, uint8_t notification_class)
+      : rules_(rules), notification_class_(notification_class) {}
 
   // Ends are numbered in the order they are added; every flow belongs to one.
   void add_end(const End& end);
@@ -47,9 +55,8 @@ class FaultInjector final : public TxPort {
   std::string last_error() const override { return port_->last_error(); }
   uint32_t max_run(uint32_t payload_bytes) const override { return port_->max_run(payload_bytes); }
 
-  // A packet came for an end that has everything before `expected_psn`: how often it is to be handed on now, with `datagram`
-  // as changed.
-  uint32_t on_received(uint32_t end, const wire::Packet& packet, uint32_t expected_psn, Datagram& datagram, Nanos now);
+  // A packet came for an end: how often it is to be handed on now, with `datagram` as changed.
+  uint32_t on_received(uint32_t end, const wire::Packet& packet, const Answering& answering, Datagram& datagram, Nanos now);
   // A received packet whose time has come. False: there is none.
   bool take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content);
 
@@ -92,9 +99,10 @@ class FaultInjector final : public TxPort {
   void pass_on(const PacketRun& run, uint32_t end, uint32_t from, uint32_t to);
   void release_due();
   TxResult flush();
-  void answer_unasked(const FaultRule& rule, uint32_t end, uint32_t psn);
+  void answer_unasked(const FaultRule& rule, uint32_t end, const wire::Packet& packet, const Answering& answering);
 
   const std::vector<FaultRule>& rules_;
+  uint8_t notification_class_;
   std::vector<EndState> ends_;
   std::vector<uint32_t> end_of_flow_;
   TxPort* port_ = nullptr;

@@ -44,8 +44,9 @@ void PacketArrivals::accept(const Datagram& datagram, bool faultless, Nanos now)
     return;
   }
   Datagram changed = datagram;
-  const uint32_t expected_psn = queue_pairs_[index].expected_psn();
-  for (uint32_t times = faults_->on_received(index, packet, expected_psn, changed, now); times > 0; --times) {
+  const Qp& qp = queue_pairs_[index];
+  const FaultInjector::Answering answering{qp.remote_qpn(), qp.expected_psn(), qp.msn()};
+  for (uint32_t times = faults_->on_received(index, packet, answering, changed, now); times > 0; --times) {
     dispatch(index, packet, changed, now);
   }
 }

@@ -1,0 +1,36 @@
+"""Which part of a job crosses the device under test: a run that sends it nothing would say nothing about it."""
+
+from __future__ import annotations
+
+import numpy as np
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.model.assignment import Path
+from etloop.contract.model.run import PlanTables
+from etloop.controller.inputs.scenario.scenario import Scenario
+
+
+def refuse_idle_device(scenario: Scenario, tables: PlanTables, source: str) -> None:
+    """Raise `PlanError` where no byte of the job crosses the device, unless the scenario says that it is meant.
+
+    `source` names the scenario in the message.
+    """
+    connections = tables.connections
+    if scenario.allow_local or bool((connections.payload_bytes[connections.path == Path.WIRE] > 0).any()):
+        return
+    what = "no byte of the job would cross the device under test"
+    if not np.any(connections.payload_bytes):
+        raise PlanError(Problem(source, f"{what}: its ranks send each other nothing", _REMEDY_NO_TRAFFIC))
+    hosts, ports = len(set(tables.rank_host)), len(set(zip(tables.rank_agent, tables.rank_port, strict=True)))
+    where = f"{len(tables.rank_host)} ranks are on {_counted(hosts, 'host')} and {_counted(ports, 'port')}"
+    raise PlanError(Problem(source, f"{what}: {where}", _REMEDY_ONE_PLACE))
+
+
+_REMEDY_NO_TRAFFIC = "name a trace with communication, or write allow_local: true if that is meant"
+_REMEDY_ONE_PLACE = (
+    "lower mapping.ranks_per_host (1 if it is left out) or place the ranks on several ports, "
+    "or write allow_local: true if that is meant"
+)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

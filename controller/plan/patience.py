@@ -1,0 +1,55 @@
+"""How long a queue pair waits for an answer before it sends again, where the scenario leaves that open. Pure.
+
+A timer that is shorter than the longest queue sends again what was only late, and the time that this takes would look like the
+device's. Decides the timeout and its floor from the slowest link and from what can stand in a queue before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from etloop.contract.base.clock import NS_PER_MS
+from etloop.contract.base.units import NS_PER_S, format_bytes, format_duration, format_rate
+from etloop.contract.model.topology import Topology
+from etloop.controller.inputs.scenario.scenario import Scenario
+
+MOST_UNDER_WAY_BYTES: Final = 8 << 20
+"""What the receivers behind one port let come to it at a time (`kMostInFlightBytes` of traffic/native)."""
+MOST_SWITCHES: Final = 3
+"""Between two ports of a fabric of two tiers."""
+LONGEST_TIMEOUT_NS: Final = 60 * NS_PER_S
+
+
+def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> Scenario:
+    """Return the scenario with timers that outlast a queue before a link of `slowest_bps`, if it states none itself."""
+    transport = scenario.transport
+    if not (transport.timeout_open or transport.floor_open):
+        return scenario
+    queued_bytes = _most_queued_bytes(topology)
+    # There behind data, and back behind the data of the other direction; a quarter more for headers and hosts.
+    round_trip_ns = 2 * queued_bytes * 8 * NS_PER_S * 5 // (4 * slowest_bps)
+    floor_ns = min(-(-round_trip_ns // NS_PER_MS) * NS_PER_MS, LONGEST_TIMEOUT_NS // 2)
+    if floor_ns <= transport.recovery.timeout_floor_ns:
+        return scenario
+    recovery, timeout_ns = transport.recovery, transport.timeout_ns
+    if transport.floor_open:
+        recovery = replace(recovery, timeout_floor_ns=floor_ns)
+    if transport.timeout_open:
+        timeout_ns = max(timeout_ns, 2 * floor_ns)
+    note = (
+        f"transport.timeout_floor {format_duration(recovery.timeout_floor_ns)} and timeout {format_duration(timeout_ns)}: "
+        f"{format_bytes(queued_bytes)} before a link of {format_rate(slowest_bps)} take that long, there and back"
+    )
+    changed = replace(transport, recovery=recovery, timeout_ns=timeout_ns, notes=(*transport.notes, note))
+    return replace(scenario, transport=changed)
+
+
+def _most_queued_bytes(topology: Topology | None) -> int:
+    """What can stand before a packet: where nobody is paused, no more than the buffers on its way hold."""
+    if topology is None or any(
+        switch.pfc and any(group.lossless for group in switch.groups) for switch in topology.switches
+    ):
+        return MOST_UNDER_WAY_BYTES
+    buffers = sorted((switch.buffer_bytes for switch in topology.switches), reverse=True)
+    return min(sum(buffers[:MOST_SWITCHES]), MOST_UNDER_WAY_BYTES)

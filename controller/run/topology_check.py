@@ -1,0 +1,56 @@
+"""Whether a plan and the device that a topology describes fit together: ports, paths, links of a timeline, order of packets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.model.topology import LoadBalancing, Topology
+from etloop.controller.inputs.scenario.timeline import ends_of
+from etloop.controller.inputs.scenario.transport import Transport
+from etloop.controller.plan.plan import Plan
+from etloop.traffic.topology.routes import Routes, routes
+from etloop.traffic.twin import attachments_of, stream_paths
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedDevice:
+    """A topology and the file it came from."""
+
+    topology: Topology
+    source: str
+    content: bytes = b""
+    """Of that file."""
+
+
+def check_device(plan: Plan, device: DescribedDevice) -> None:
+    """Raises `PlanError` if ports that the plan uses are not attached to the device, or cannot reach each other."""
+    assignment = plan.whole()
+    table = routes(device.topology)
+    attachments_of(assignment, tuple(port.name for port in assignment.ports), device.topology, table)
+    stream_paths(plan.parts.streams, device.topology, table)
+    ends_of(plan.parts.scenario.timeline, device.topology)
+    _refuse_reordering(plan.parts.scenario.transport, device.topology, table)
+
+
+def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) -> None:
+    """Raise `PlanError` where switches reorder and the transport takes what is late for lost, unless it is meant."""
+    if transport.recovery.accept_out_of_order or transport.order_meant:
+        return
+    choosing = [
+        switch
+        for switch, ways in zip(topology.switches, table, strict=True)
+        if switch.balancing in (LoadBalancing.SPRAY, LoadBalancing.FLOWLET)
+        and any(len(way) > 1 for way in ways)
+    ]
+    if choosing:
+        first, more = choosing[0], f" and {len(choosing) - 1} more" if len(choosing) > 1 else ""
+        what = (
+            f"balancing: {first.balancing.name.lower()} reorders packets, and a transport that takes a late packet for "
+            "a lost one repeats all that follow it"
+        )
+        remedy = (
+            "write transport: {out_of_order: accept} in the scenario, as cards for such networks do, "
+            "or out_of_order: nak if that is meant"
+        )
+        raise PlanError(Problem(f"switch {first.name}{more}", what, remedy))

@@ -1,0 +1,94 @@
+"""Which cores the engine threads of agents of one machine get, whatever the rig calls their hosts. Pure.
+
+Machines are told apart by the boot of their kernel, so that namespaces and containers of one count as one; agents share cores if
+the sets that they may use overlap. Two polling threads never get one core: agents that share cores count through one list of
+them, those that were given cores by name keep these, and where threads are more than cores nobody polls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.capabilities import Capabilities
+from etloop.contract.protocol.messages import Hello
+
+
+def share_cores(assignments: Mapping[str, Assignment], hellos: Mapping[str, Hello]) -> dict[str, Assignment]:
+    """Return the assignments with their places among all threads of their machine; as they are where it is not known."""
+    hosts = {name: hello.capabilities for name, hello in hellos.items()}
+    shared = dict(assignments)
+    machines: dict[str, list[str]] = {}
+    for name in assignments:
+        known = hosts.get(name)
+        if known is not None and known.machine and known.core_ids:
+            machines.setdefault(known.machine, []).append(name)
+    for names in machines.values():
+        shared |= _on_one_machine({name: assignments[name] for name in names}, hosts)
+    return shared
+
+
+def _on_one_machine(
+    assignments: Mapping[str, Assignment], hosts: Mapping[str, Capabilities]
+) -> dict[str, Assignment]:
+    named = [name for name in assignments if hosts[name].cores_named]
+    taken = {core for name in named for core in hosts[name].core_ids}
+    shared = {}
+    for name in named:
+        mine = set(hosts[name].core_ids)
+        beside = tuple(other for other in named if other != name and mine & set(hosts[other].core_ids))
+        shared[name] = replace(assignments[name], core_sharers=beside)
+    free = {name: set(hosts[name].core_ids) - taken for name in assignments if name not in named}
+    for group in _overlapping(free):
+        shared |= _in_one_list({name: assignments[name] for name in group}, free, hosts)
+    return shared
+
+
+def _in_one_list(
+    assignments: Mapping[str, Assignment], free: Mapping[str, set[int]], hosts: Mapping[str, Capabilities]
+) -> dict[str, Assignment]:
+    cores = sorted(set.intersection(*(free[name] for name in assignments)))
+    quotas = [quota for name in assignments if (quota := hosts[name].quota_millicores)]
+    if quotas:
+        # A thread that polls uses a whole core: beyond the quota the kernel would stop all of them in turn.
+        cores = cores[: max(min(quotas) // 1000, 1)]
+    # Each rig host counted those of other runs there before its own.
+    before: dict[str, int] = {}
+    for assignment in assignments.values():
+        before.setdefault(assignment.host, assignment.first_host_thread)
+    first = sum(before.values())
+    total = first + sum(_threads(assignment) for assignment in assignments.values())
+    shared = {}
+    for name, assignment in assignments.items():
+        beside = tuple(other for other in assignments if other != name)
+        shared[name] = replace(
+            assignment,
+            first_host_thread=first,
+            host_engine_threads=total,
+            host_cores=tuple(cores),
+            core_sharers=beside,
+        )
+        first += _threads(assignment)
+    return shared
+
+
+def _threads(assignment: Assignment) -> int:
+    return sum(port.engine_threads for port in assignment.ports)
+
+
+def _overlapping(free: Mapping[str, set[int]]) -> Sequence[Sequence[str]]:
+    """Agents in groups that have cores in common, directly or through others."""
+    groups: list[tuple[set[int], list[str]]] = []
+    for name, cores in free.items():
+        joined, names = set(cores), [name]
+        apart = []
+        for known, members in groups:
+            if known & joined:
+                joined |= known
+                names = members + names
+            else:
+                apart.append((known, members))
+        groups = [*apart, (joined, names)]
+    order = list(free)
+    return [sorted(members, key=order.index) for _, members in groups]

@@ -1,0 +1,112 @@
+"""Agents of one machine share its cores without two polling threads on one, whatever the rig calls their hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.capabilities import Capabilities
+from etloop.contract.protocol.messages import Hello
+from etloop.controller.session.shared_cores import share_cores
+from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads, ThreadPlan, plan_threads
+
+from tests.support.control_plane.control_plane_by_hand import ring_assignments
+
+
+@dataclass(frozen=True)
+class On:
+    """Where an agent is."""
+
+    cores: str
+    machine: str = "m"
+    named: bool = False
+    quota: int = 0
+
+    @property
+    def capabilities(self) -> Capabilities:
+        ids = tuple(map(int, self.cores.split()))
+        return Capabilities(
+            cores=len(ids),
+            core_ids=ids,
+            cores_named=self.named,
+            quota_millicores=self.quota,
+            machine=self.machine,
+        )
+
+
+def planned(places: dict[str, On], hosts: str = "", others: int = 0) -> dict[str, ThreadPlan]:
+    """How the threads of agents run that each have one; `hosts`: a letter an agent, of the host that the rig names."""
+    before = {name: replace(one, host=name) for name, one in ring_assignments(*places).items()}
+    if hosts:
+        seen: dict[str, int] = {}
+        for name, host in zip(places, hosts, strict=True):
+            first = seen.get(host, others)
+            seen[host] = first + 1
+            before[name] = replace(before[name], host=host, first_host_thread=first)
+        before = {name: replace(one, host_engine_threads=seen[one.host]) for name, one in before.items()}
+    hellos = {name: Hello(name, "vm", 1, {}, 0, place.capabilities) for name, place in places.items()}
+    shared = share_cores(before, hellos)
+    return {name: threads_of(shared[name], places[name]) for name in places}
+
+
+def threads_of(assignment: Assignment, place: On) -> ThreadPlan:
+    usable = place.capabilities.core_ids
+    wanted = LoopThreads(usable) if place.named else ORDINARY
+    return plan_threads(
+        wanted,
+        1,
+        assignment.host_engine_threads,
+        assignment.first_host_thread,
+        wanted.cores or assignment.host_cores or usable,
+        assignment.core_sharers,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "places", "cores"),
+    [
+        ("two agents on two cores", {"a": On("0 1"), "b": On("0 1")}, [(0,), (1,)]),
+        ("on two machines each has the first", {"a": On("0 1"), "b": On("0 1", "n")}, [(0,), (0,)]),
+        (
+            "of a machine that is not known, as the rig says",
+            {"a": On("0 1", ""), "b": On("0 1", "")},
+            [(0,), (0,)],
+        ),
+        ("three on two cores: nobody polls", {"a": On("0 1"), "b": On("0 1"), "c": On("0 1")}, [(), (), ()]),
+        ("sets that do not overlap are nobody's business", {"a": On("0 1"), "b": On("2 3")}, [(0,), (2,)]),
+        (
+            "sets that overlap count through what they have in common",
+            {"a": On("1 2"), "b": On("0 1 2 3")},
+            [(1,), (2,)],
+        ),
+        (
+            "cores that were named are left to who named them",
+            {"a": On("0", named=True), "b": On("0 1")},
+            [(0,), (1,)],
+        ),
+        ("a quota is as good as fewer cores", {"a": On("0 1 2"), "b": On("0 1 2", quota=1500)}, [(), ()]),
+    ],
+)
+def test_no_core_is_polled_by_two(sentence: str, places: dict[str, On], cores: list[tuple[int, ...]]) -> None:
+    plans = planned(places)
+    assert [plan.processors for plan in plans.values()] == cores, sentence
+    assert all((plan.spin_ns > 0) == bool(plan.processors) for plan in plans.values()), sentence
+
+
+def test_who_cannot_poll_says_with_whom_it_shares() -> None:
+    plans = planned({"a": On("0 1"), "b": On("0 1"), "c": On("0 1")})
+    assert plans["a"].degraded == (
+        "3 engine threads, with those of b, c share 2 cores: idle loops sleep instead of polling",
+    )
+    plans = planned({"a": On("0", named=True), "b": On("0 1", named=True)})
+    assert [plan.spin_ns for plan in plans.values()] == [0, 0], "both were given core 0"
+    assert "with those of b share" in plans["a"].degraded[0]
+
+
+def test_threads_of_other_runs_stay_before_ours() -> None:
+    plans = planned({"a": On("0 1 2"), "b": On("0 1 2")}, hosts="xx", others=1)
+    assert [plan.processors for plan in plans.values()] == [(1,), (2,)]
+    # The rig calls one machine by two names, and each has another run on it.
+    plans = planned({"a": On("0 1 2 3"), "b": On("0 1 2 3")}, hosts="xy", others=1)
+    assert [plan.processors for plan in plans.values()] == [(2,), (3,)]
