@@ -150,7 +150,7 @@ def run_twin(
     switches = None if topology is None else Path(topology)
     prepared = prepare(RunInputs.of(Path(scenario), Path(rig), switches, TWIN_ID))
     execution = TwinExecution(TwinSettings(seed=seed, sample_interval_ns=SAMPLE_INTERVAL_NS))
-    options = RunOptions(directory, expects=False, keeps_topology=True)
+    options = RunOptions(directory, expects=False)
     run_plan(prepared, execution, options, SilentWatcher())
     return read_run(directory)
 

@@ -10,7 +10,7 @@ from etloop.cli.options.compare import settings_of
 from etloop.cli.result import CommandResult, write_answer
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.results.compare.compare import compare_runs, refuse_figures
-from etloop.results.compare.samples import are_points_of_one_sweep, read_side
+from etloop.results.compare.samples import Side, are_points_of_one_sweep, read_side
 from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import Comparison, Outcome
 from etloop.results.schema.typed_json import to_json
@@ -19,16 +19,33 @@ from etloop.results.text.compare import render_comparison
 
 def compare_command(parsed: argparse.Namespace) -> CommandResult:
     """Compare two sides, and leave a page if one is named. Raises `RunDirError` or `ConfigError` where they cannot be."""
-    a_dir, b_dir, settings = parsed.a, parsed.b, settings_of(parsed)
+    a_dir, b_dir, settings = (
+        parsed.a,
+        parsed.b,
+        replace(settings_of(parsed), counts_ignored=parsed.counts_ignored),
+    )
     refuse_figures(settings.figures)
     _refuse_the_same(a_dir, b_dir)
     a, b = read_side(a_dir, settings.warm_up), read_side(b_dir, settings.warm_up)
+    _refuse_unlike_jobs(a, b)
     if are_points_of_one_sweep(a_dir, b_dir):
         settings = replace(settings, paired=True)
     found = compare_runs(a, b, settings)
     if parsed.html is not None:
         write_answer(parsed.html, comparison_html(found, a, b), "name another file with --html")
     return CommandResult(to_json(found) if parsed.json else render_comparison(found), exit_code(found))
+
+
+def _refuse_unlike_jobs(a: Side, b: Side) -> None:
+    """Raise `ConfigError` where the sides are of jobs that have nothing in common, so that their times say nothing."""
+    ours, theirs = a.runs[0], b.runs[0]
+    if set(ours.jobs) & set(theirs.jobs):
+        return  # the same job beside others
+    for key, what in (("ranks", "ranks"), ("content", "traffic")):
+        x, y = ours.things["trace"][key], theirs.things["trace"][key]
+        if x != y and (key == "ranks" or not set(ours.kinds) & set(theirs.kinds)):
+            reason = f"is a run of another job than {a.path}: {what} {y}, and there {x}"
+            raise ConfigError(Problem(b.path, reason, "compare two runs of one job"))
 
 
 def exit_code(found: Comparison) -> ExitCode:

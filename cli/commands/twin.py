@@ -70,7 +70,7 @@ def twin_command(parsed: argparse.Namespace) -> CommandResult:
         limit_ns=limit_ns,
         sample_interval_ns=interval_ns if parsed.out is not None else 0,
     )
-    kept = RunOptions(parsed.out, expects=False, keeps_topology=True)
+    kept = RunOptions(parsed.out, expects=False)
     hosts = TwinHosts(parsed.hosts)
     finished = run_plan(prepared, TwinExecution(settings, hosts), kept, StatusWatcher())
     text = (

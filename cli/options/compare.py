@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", type=Path, metavar="B", help=what)
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page, for a browser")
     add_settings(parser)
+    add_counts_ignored(parser)
     parser.epilog = f"{parser.epilog}\n\nexit codes: {EXIT_CODES}"
 
 
@@ -63,6 +64,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="key figures tested beside the times, such as jct_p99_ns,lost_share (docs/metrics.md, section 9)",
     )
+
+
+def add_counts_ignored(parser: argparse.ArgumentParser) -> None:
+    """Add what lets counters that arose in B pass."""
+    what = "drops, losses, NAKs and pauses that A had none of are told, and are no regression by themselves"
+    parser.add_argument("--counts-ignored", action="store_true", help=what)
 
 
 def settings_of(parsed: argparse.Namespace) -> ComparisonSettings:

@@ -25,7 +25,7 @@ from etloop.controller.session.actions import RunProgress
 from etloop.results.artifacts import RunRecords, compared_run, counted_run, measured_run, run_with_verdict
 from etloop.results.measure.summary import Measurement, measure
 from etloop.results.schema.summary import Summary
-from etloop.results.store.run_dir import TOPOLOGY_FILE, RunArtifacts, RunNotWritten, write_run
+from etloop.results.store.run_dir import RunArtifacts, RunNotWritten, write_run
 from etloop.traffic.twin import TwinOutcome
 from numpy.typing import NDArray
 
@@ -89,8 +89,6 @@ class RunOptions:
     """Whether the run is held against an ideal network and the twin."""
     pages: bool = True
     """Whether the report and the trace for a viewer are made, which `etloop report --verdict` can do later."""
-    keeps_topology: bool = False
-    """Whether the results hold the description of the device."""
     lab: str = ""
     """What stands for the device, if it is not the lab that the rig names."""
 
@@ -156,7 +154,7 @@ def run_plan(
     if options.out_dir is None and not conditions:
         return FinishedRun(measurement.summary, measurement, executed, stopped_in)
     watcher.enter(Step.WRITE)
-    run = _keep(options, measured_run(_records(prepared, executed, options), measurement))
+    run = _keep(options, measured_run(_records(prepared, executed), measurement))
     if options.expects and stopped_in is None:
         watcher.enter(Step.EXPECT)
         try:
@@ -176,10 +174,8 @@ def run_plan(
     return FinishedRun(run.summary, measurement, executed, stopped_in)
 
 
-def _records(prepared: Prepared, executed: Executed, options: RunOptions) -> RunRecords:
+def _records(prepared: Prepared, executed: Executed) -> RunRecords:
     plan, texts = prepared.plan, dict[str, str | bytes](prepared.texts)
-    if options.keeps_topology and prepared.device is not None:
-        texts[TOPOLOGY_FILE] = prepared.device.content
     return RunRecords(
         executed.outcome, plan.tables, executed.connection_rows, plan.port_names, texts, executed.tables
     )

@@ -28,7 +28,8 @@ from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.controller.run.verdict import refuse_mistaken_conditions
 from etloop.dut_profiles.device_topology import parse_modelled_topology, with_device
-from etloop.results.store.run_dir import INPUT_FILES
+from etloop.dut_profiles.reading.catalogue import profile_content
+from etloop.results.store.run_dir import INPUT_FILES, PROFILE_FILE, TOPOLOGY_FILE
 from etloop.runtime.clock import wall_time_text
 from etloop.traffic.cc_library import library_of, read_plugin
 from etloop.traffic.congestion import of_library
@@ -120,8 +121,8 @@ class Prepared:
     scenario: Scenario
     rig: Rig
     plan: Plan
-    texts: Mapping[str, str]
-    """Scenario and rig, by the names that they have in a run directory."""
+    texts: Mapping[str, str | bytes]
+    """Scenario, rig, and topology and profile of the device if it has them, by their names in a run directory."""
     device: DescribedDevice | None = None
     """What scenario or rig say that the ports are attached to."""
 
@@ -163,7 +164,11 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
     if device is not None:
         check_device(plan, device)
-    texts = dict(zip(INPUT_FILES, (scenario_text, rig_text), strict=True))
+    texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, (scenario_text, rig_text), strict=True))
+    if device is not None:
+        texts[TOPOLOGY_FILE] = device.content
+    if rig.dut is not None:
+        texts[PROFILE_FILE] = profile_content(rig.dut.profile)
     return Prepared(scenario, rig, _after_others(plan, rig, options.busy_threads), texts, device)
 
 

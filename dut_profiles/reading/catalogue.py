@@ -37,13 +37,25 @@ def find_profile(name_or_path: str) -> DutProfile:
     if is_path(name_or_path):
         path = Path(name_or_path)
         return parse_profile(_read(path), str(path))
+    _refuse_unknown(name_or_path)
+    return _shipped(name_or_path)
+
+
+def profile_content(name_or_path: str) -> bytes:
+    """The text of the same file. Raises as `find_profile`, but for mistakes in it."""
+    if is_path(name_or_path):
+        return _read(Path(name_or_path))
+    _refuse_unknown(name_or_path)
+    return _read(_SHIPPED / f"{name_or_path}{_SUFFIX}")
+
+
+def _refuse_unknown(name_or_path: str) -> None:
     names = profile_names()
     if name_or_path not in names:
         near = difflib.get_close_matches(name_or_path, names, n=1)
         hint = f"write {near[0]} if you mean that" if near else f"there are {', '.join(names)}"
         what = f'"{name_or_path[:64]}" is not a shipped profile'
         raise ConfigError(Problem("profile", what, f"{hint}, or name a file that ends in {_SUFFIX}"))
-    return _shipped(name_or_path)
 
 
 @functools.cache

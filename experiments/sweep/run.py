@@ -174,7 +174,7 @@ class Runs:
     def _options(self) -> RunOptions:
         options = self._study.options
         lab = self._lab.name if options.mode is Mode.LAB else ""
-        return RunOptions(None, expects=options.expects, pages=False, keeps_topology=True, lab=lab)
+        return RunOptions(None, expects=options.expects, pages=False, lab=lab)
 
     def _prepared(self, point: Point, files: PointFiles, number: int) -> tuple[Prepared, Execution]:
         if self._study.options.mode is not Mode.TWIN:

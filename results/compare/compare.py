@@ -14,6 +14,8 @@ from typing import Final
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.results.compare.contributions import (
+    arisen,
+    condition_pairs,
     differing_things,
     mean_figures,
     plain_figures,
@@ -33,6 +35,7 @@ from etloop.results.compare.statistics import (
 )
 from etloop.results.schema.comparison import (
     COMPARISON_SCHEMA,
+    Arisen,
     Basis,
     Comparison,
     ComparisonSettings,
@@ -70,7 +73,8 @@ def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
     a, b = pairs or (a, b)
     settings = replace(settings, paired=pairs is not None)
     lines = _lines(a, b, settings)
-    verdict, reasons = _verdict(a, b, lines)
+    risen = arisen(a, b)
+    verdict, reasons = _verdict(a, b, lines, () if settings.counts_ignored else risen)
     parts, only_a, only_b = shifts(a, b, lambda run: run.parts)
     ranks, _, _ = shifts(a, b, lambda run: run.transfers, lambda rank: f"rank {rank}")
     better = verdict is Outcome.IMPROVEMENT
@@ -86,6 +90,8 @@ def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
         carriers=_most(parts, better=better),
         ranks=_most(ranks, better=better),
         troubles=troubles(a, b)[:MOST_LISTED],
+        arisen=risen,
+        conditions=condition_pairs(a, b),
         interference=_interference(a, b, lines),
         only_a=only_a,
         only_b=only_b,
@@ -315,10 +321,13 @@ def _doubt(a: Side, b: Side) -> str:
     return ""
 
 
-def _verdict(a: Side, b: Side, lines: tuple[MetricResult, ...]) -> tuple[Outcome, tuple[str, ...]]:
-    worse = [line for line in lines if line.outcome is Outcome.REGRESSION]
+def _verdict(
+    a: Side, b: Side, lines: tuple[MetricResult, ...], risen: tuple[Arisen, ...]
+) -> tuple[Outcome, tuple[str, ...]]:
+    worse = [f"{one.name}: 0 in A, {one.b:.6g} {one.unit} a run in B" for one in risen]
+    worse += [f"{line.name}: {_changed(line)}" for line in lines if line.outcome is Outcome.REGRESSION]
     if worse:
-        return Outcome.REGRESSION, tuple(f"{line.name}: {_changed(line)}" for line in worse)
+        return Outcome.REGRESSION, tuple(worse)
     reasons = [f"{line.name}: {_changed(line)}, but {line.doubt}" for line in lines if line.doubt]
     first = lines[0]
     if not first.surely_no_regression and not first.doubt:
@@ -334,7 +343,7 @@ def _verdict(a: Side, b: Side, lines: tuple[MetricResult, ...]) -> tuple[Outcome
             f"{line.name}: {_changed(line)}" for line in lines if line.outcome is Outcome.IMPROVEMENT
         )
         return Outcome.IMPROVEMENT, better
-    return Outcome.ALIKE, (f"{first.name}: {_changed(first)}",)
+    return first.outcome, (f"{first.name}: {_changed(first)}",)
 
 
 def _changed(line: MetricResult) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from etloop.results.schema.comparison import Differing, Plain, Shift, Trouble
-from etloop.results.schema.kpis import FIGURES
+from etloop.results.compare.samples import NAKS
+from etloop.results.schema.comparison import Arisen, ConditionPair, Differing, Plain, Shift, Trouble
+from etloop.results.schema.kpis import BY_NAME, FIGURES
+from etloop.results.schema.verdict import CheckOutcome, Result
 
 if TYPE_CHECKING:
     from etloop.results.compare.samples import RunSamples, Side
@@ -18,6 +20,23 @@ K = TypeVar("K", bound="Hashable")
 
 IGNORED: Final = frozenset({("scenario", "seed")})
 """Values that repeats of one thing may differ in."""
+WATCHED: Final = {
+    **{
+        name: (BY_NAME[name].unit, BY_NAME[name].words)
+        for name in (
+            "lost_packets",
+            "dut_dropped_packets",
+            "dut_pfc_tx_frames",
+            "dut_pfc_rx_frames",
+            "pause_frames",
+        )
+    },
+    NAKS: ("packets", "negative acknowledgements received"),
+}
+"""Counters of trouble: figures, and what the ends counted."""
+LEAST_ARISEN: Final = 20
+"""Fewer in all runs of B may be one unlucky burst."""
+_RESULTS: Final = (Result.PASS, Result.INCONCLUSIVE, Result.FAIL)
 _SEVERITY: Final = ("timeouts", "retransmissions", "out of order", "CNPs", "ECN marks")
 
 
@@ -65,6 +84,50 @@ def troubles(a: Side, b: Side) -> tuple[Trouble, ...]:
     )
 
 
+def arisen(a: Side, b: Side) -> tuple[Arisen, ...]:
+    """Counters of trouble that are 0 in every run of A and in none of B, and that are no matter of chance."""
+    found = []
+    for name, (unit, words) in WATCHED.items():
+        ours, theirs = ([run.figures.get(name) for run in side.runs] for side in (a, b))
+        if any(ours) or None in ours or not all(theirs):
+            continue
+        counts = [count for count in theirs if count]
+        if sum(counts) >= LEAST_ARISEN:
+            found.append(Arisen(name, unit, words, sum(counts) / len(counts)))
+    return tuple(found)
+
+
+def condition_pairs(a: Side, b: Side) -> tuple[ConditionPair, ...]:
+    """Conditions of both sides' verdicts, those first in which they differ."""
+    worst = [_worst_outcomes(side) for side in (a, b)]
+    pairs = [
+        ConditionPair(
+            expression,
+            *(
+                word
+                for side in worst
+                for word in (
+                    (side[expression].result.value, side[expression].value)
+                    if expression in side
+                    else ("", "")
+                )
+            ),
+        )
+        for expression in dict.fromkeys((*worst[0], *worst[1]))
+    ]
+    return tuple(sorted(pairs, key=lambda one: one.a == one.b))
+
+
+def _worst_outcomes(side: Side) -> dict[str, CheckOutcome]:
+    worst: dict[str, CheckOutcome] = {}
+    for run in side.runs:
+        for check in run.conditions:
+            known = worst.get(check.expression)
+            if known is None or _RESULTS.index(check.result) > _RESULTS.index(known.result):
+                worst[check.expression] = check
+    return worst
+
+
 def mean_figures(side: Side) -> dict[str, float]:
     """Key figures, as means over the runs that have them."""
     return _means(side, lambda run: run.figures)
@@ -99,7 +162,7 @@ def differing_things(a: Side, b: Side) -> tuple[tuple[Differing, ...], list[str]
     scaled = [
         one
         for one in found
-        if _section(one) in {"scenario scale", "trace source", "trace ranks", "measured in"}
+        if _section(one) in {"scenario scale", "trace content", "trace ranks", "measured in"}
     ]
     warnings += [
         f"{one.thing} {one.path}: {one.a} in A, {one.b} in B; their times are of different things"
@@ -112,7 +175,7 @@ def _differing(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> tu
     found = []
     for thing in (*a, *(name for name in b if name not in a)):
         ours, theirs = a.get(thing, {}), b.get(thing, {})
-        if thing == "topology" and not (ours and theirs):
+        if thing in {"topology", "profile"} and not (ours and theirs):
             continue  # kept by some runs only
         for path in sorted(ours.keys() | theirs.keys()):
             x, y = ours.get(path, "-"), theirs.get(path, "-")

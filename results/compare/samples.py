@@ -23,7 +23,17 @@ from etloop.results.schema.kinds import kind_label
 from etloop.results.schema.kpis import KPI_FILE
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.typed_json import RunDirError
-from etloop.results.store.run_dir import SUMMARY_FILE, Run, read_inputs, read_kpis, read_run, read_topology
+from etloop.results.schema.verdict import CheckOutcome
+from etloop.results.store.run_dir import (
+    PROFILE_FILE,
+    SUMMARY_FILE,
+    TOPOLOGY_FILE,
+    Run,
+    read_input,
+    read_inputs,
+    read_kpis,
+    read_run,
+)
 from numpy.typing import NDArray
 
 _TROUBLES: Final = (
@@ -34,6 +44,8 @@ _TROUBLES: Final = (
     ("out_of_sequence", "receiver", "out of order"),
 )
 """Column of flows.parquet, the end that counts it, and what people call it."""
+NAKS: Final = "naks"
+"""Beside the key figures."""
 MOST_RUNS: Final = 1000
 SWEEP_FILE: Final = "sweep.json"
 
@@ -84,6 +96,8 @@ class RunSamples:
     """By job of a run of several, `JOB`, or `JOB, alone` in its phase alone: per round, first issue to last completion."""
     things: dict[str, dict[str, str]]
     """What it was a run of: by thing (scenario, rig, ...), value by path."""
+    conditions: tuple[CheckOutcome, ...] = ()
+    """Of its verdict."""
 
 
 def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
@@ -96,7 +110,7 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
     iterations = counted_iterations(summary.job.per_iteration, warm_up)
     counted = tuple(one.iteration for one in iterations)
     collectives = _counted_rows(run.collectives, counted, complete=True)
-    kpis = _figures(run_dir)
+    kpis = _figures(run_dir) | {NAKS: float(summary.transport["naks_rx"])}
     return RunSamples(
         path=str(run_dir),
         virtual=summary.started_at == VIRTUAL_TIME,
@@ -111,6 +125,7 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
         figures=kpis,
         jobs=_jobs(_counted_rows(run.ops, counted)),
         things=_things(run),
+        conditions=summary.verdict.checks if summary.verdict else (),
     )
 
 
@@ -221,7 +236,7 @@ def _things(run: Run) -> dict[str, dict[str, str]]:
     found = {
         "scenario": _values(scenario),
         "rig": _values(rig),
-        "trace": {"source": summary.workload.source, "ranks": str(summary.workload.ranks)},
+        "trace": {"content": summary.workload.digest, "ranks": str(summary.workload.ranks)},
         "measured": {"in": VIRTUAL_TIME if summary.started_at == VIRTUAL_TIME else "real time"},
         "hosts": {one.name: one.host for one in summary.agents},
         "versions": {
@@ -230,8 +245,9 @@ def _things(run: Run) -> dict[str, dict[str, str]]:
             for name, version in agent.versions.items()
         },
     }
-    if (topology := read_topology(run.path)) is not None:
-        found["topology"] = _values(topology)
+    for thing, name in (("topology", TOPOLOGY_FILE), ("profile", PROFILE_FILE)):
+        if (text := read_input(run.path, name)) is not None:
+            found[thing] = _values(text)
     return found
 
 

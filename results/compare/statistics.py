@@ -148,13 +148,20 @@ def _interval(gap: float, variance: float, freedom: float, confidence: float, re
 def outcome(found: Difference, least_effect: float, *, less_is_better: bool) -> Outcome:
     """What may be said of it. `least_effect` is the smallest change that matters, in the unit of `found.change`.
 
-    A regression or an improvement is certain of its sign and at least that large; no difference is certain to be smaller.
+    A regression or an improvement is certain of its sign and at least that large; no difference is certain to be smaller; not
+    worse is certain to be no regression of that size.
     """
     certain = found.low > 0 or found.high < 0
     if certain and abs(found.change) >= least_effect:
         return Outcome.REGRESSION if (found.change > 0) == less_is_better else Outcome.IMPROVEMENT
     small = -least_effect < found.low and found.high < least_effect
-    return Outcome.ALIKE if small or found.low == found.high == 0 else Outcome.OPEN
+    if small or found.low == found.high == 0:
+        return Outcome.ALIKE
+    return (
+        Outcome.NOT_WORSE
+        if surely_no_regression(found, least_effect, less_is_better=less_is_better)
+        else Outcome.OPEN
+    )
 
 
 def surely_no_regression(found: Difference, least_effect: float, *, less_is_better: bool) -> bool:

@@ -26,6 +26,7 @@ BADGES: Final = {
     Outcome.REGRESSION: "fail",
     Outcome.IMPROVEMENT: "pass",
     Outcome.ALIKE: "pass",
+    Outcome.NOT_WORSE: "pass",
     Outcome.OPEN: "inconclusive",
 }
 BASES: Final = {
@@ -53,6 +54,8 @@ def comparison_html(found: Comparison, a: Side, b: Side) -> str:
         _sides(found),
         "<h2>Change, B against A</h2>" + piece(change_figure(found.metrics), "changes"),
         tested_table(found),
+        _arisen(found),
+        _conditions(found),
         _interference(found),
         "<h2>Iterations</h2>" + piece(iterations_figure(sides), "iterations"),
         "<h2>Completion</h2>" + piece(completion_figure(sides), "completion"),
@@ -62,6 +65,23 @@ def comparison_html(found: Comparison, a: Side, b: Side) -> str:
         differing_part(found),
     ]
     return page(f"ETLoop compare: {found.b.name} against {found.a.name}", parts)
+
+
+def _arisen(found: Comparison) -> str:
+    if not found.arisen:
+        return ""
+    rows = [(escape(one.words), "0", f"{one.b:.6g} {one.unit}") for one in found.arisen]
+    return "<h2>Not in A, and in B</h2>" + table(("counter", "A", "B, per run"), rows, numbers=range(1, 3))
+
+
+def _conditions(found: Comparison) -> str:
+    if not found.conditions:
+        return ""
+    rows = [
+        (escape(one.expression), one.a or "-", escape(one.a_value), one.b or "-", escape(one.b_value))
+        for one in found.conditions
+    ]
+    return "<h2>Conditions</h2>" + table(("condition", "A", "value", "B", "value"), rows)
 
 
 def verdict_part(found: Comparison) -> str:

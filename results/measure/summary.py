@@ -5,6 +5,7 @@ Decides every formula of summary.json (docs/metrics.md derives them). Conservati
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -112,7 +113,24 @@ def _workload(tables: PlanTables) -> WorkloadSummary:
         time_scale=tables.time_scale,
         shaping=tables.shaping,
         choices=tables.choices,
+        digest=_digest(tables),
     )
+
+
+def _digest(tables: PlanTables) -> str:
+    ops = tables.ops
+    hashed = hashlib.sha256(repr(tables.communicators).encode())
+    for column in (
+        ops.rank,
+        ops.node_id,
+        ops.kind,
+        ops.collective,
+        ops.communicator,
+        ops.peer,
+        ops.trace_bytes,
+    ):
+        hashed.update(np.ascontiguousarray(column).tobytes())
+    return hashed.hexdigest()[:16]
 
 
 def nearest_rank(ordered: NDArray[np.int64], percent: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-COMPARISON_SCHEMA: Final = "etloop-compare/1"
+COMPARISON_SCHEMA: Final = "etloop-compare/2"
 
 
 class Basis(StrEnum):
@@ -31,6 +31,8 @@ class Outcome(StrEnum):
     REGRESSION = "regression"
     IMPROVEMENT = "improvement"
     ALIKE = "no difference"
+    NOT_WORSE = "not worse"
+    """Certainly not worse by what matters; whether it is better or alike is open."""
     OPEN = "too few to say"
 
 
@@ -48,6 +50,8 @@ class ComparisonSettings:
     """Iterations left out at the begin of every run."""
     figures: tuple[str, ...] = ()
     """Of kpis.json, tested beside the times."""
+    counts_ignored: bool = False
+    """Whether counters that were 0 in A and are not in B are told only, and no regression by themselves."""
     paired: bool = False
     """Whether runs of the same name belong together: they are held against each other, so that what both share (a seed, the
     state of the machine at that time) drops out."""
@@ -126,6 +130,27 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class Arisen:
+    """A counter of trouble that was 0 in every run of A and in no run of B; per run."""
+
+    name: str
+    unit: str
+    words: str
+    b: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionPair:
+    """A condition of the verdicts of both sides: the worst result of the runs of each, with its value; "" without one."""
+
+    expression: str
+    a: str
+    a_value: str
+    b: str
+    b_value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plain:
     """A key figure of both sides, told and not tested."""
 
@@ -164,6 +189,8 @@ class Comparison:
     ranks: tuple[Shift, ...]
     """Ranks whose transfers did."""
     troubles: tuple[Trouble, ...]
+    arisen: tuple[Arisen, ...]
+    conditions: tuple[ConditionPair, ...]
     interference: tuple[Interference, ...]
     """Jobs that both sides have, where the sides are not of the same jobs."""
     only_a: int

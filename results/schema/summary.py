@@ -79,6 +79,8 @@ class WorkloadSummary:
     """Whose traffic it was, such as "nccl 2.30.7"."""
     choices: tuple[PlannedChoice, ...]
     """How the collectives were carried out, and why."""
+    digest: str
+    """Of what the traces ask for, before scaling: alike for the same communication, whatever the files are called."""
 
 
 @dataclass(frozen=True, slots=True)

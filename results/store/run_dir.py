@@ -28,6 +28,7 @@ from etloop.results.verdict.evaluation import Frame
 SUMMARY_FILE: Final = "summary.json"
 PLAN_FILE: Final = "plan.json"
 TOPOLOGY_FILE: Final = "topology.yaml"
+PROFILE_FILE: Final = "profile.yaml"
 INPUT_FILES: Final = ("scenario.yaml", "rig.yaml")
 OPTIONAL_TABLES: Final = (
     *("cc", "comparison", "switches", "queues", "jobs"),
@@ -238,9 +239,9 @@ def read_inputs(run_dir: Path) -> tuple[str, str]:
     return scenario, rig
 
 
-def read_topology(run_dir: Path) -> str | None:
-    """The topology that a run directory keeps; None if the run had none. Raises `RunDirError` where it is damaged."""
-    path = run_dir / TOPOLOGY_FILE
+def read_input(run_dir: Path, name: str) -> str | None:
+    """A file that the run was made of, `TOPOLOGY_FILE` or `PROFILE_FILE`; None if it had none. Raises `RunDirError`."""
+    path = run_dir / name
     return _read_text(path, SUMMARY_LIMIT_BYTES) if path.exists() else None
 
 

@@ -12,6 +12,7 @@ WORDS: Final = {
     Outcome.REGRESSION: "REGRESSION",
     Outcome.IMPROVEMENT: "IMPROVEMENT",
     Outcome.ALIKE: "NO DIFFERENCE",
+    Outcome.NOT_WORSE: "NOT WORSE",
     Outcome.OPEN: "TOO FEW TO SAY",
 }
 MOST_DIFFERING: Final = 12
@@ -27,6 +28,10 @@ def render_comparison(found: Comparison) -> str:
     lines += _side("A", found.a) + _side("B", found.b)
     lines += [*each_wrapped("warning", found.warnings), "", *_tested(found)]
     lines += _interference(found)
+    if found.arisen:
+        lines += ["", "not in A, and in B, per run"]
+        lines += [f"  {one.name} {one.b:.6g} {one.unit}: {one.words}" for one in found.arisen]
+    lines += _conditions(found)
     if found.verdict is not Outcome.ALIKE:
         title = "shorter in B" if found.verdict is Outcome.IMPROVEMENT else "longer in B"
         lines += _shifts(f"{title}: collectives, per iteration", found.carriers)
@@ -103,6 +108,16 @@ def _interference(found: Comparison) -> list[str]:
         bounds = "" if one.low is None or one.high is None else f"  ({one.low:.3f} .. {one.high:.3f})"
         lines.append(f"  {one.job}: {one.factor:.3f}{bounds}")
     return lines
+
+
+def _conditions(found: Comparison) -> list[str]:
+    if not found.conditions:
+        return []
+    rows = [("condition", "A", "", "B", "")]
+    rows += [
+        (one.expression, one.a or "-", one.a_value, one.b or "-", one.b_value) for one in found.conditions
+    ]
+    return ["", *aligned(rows, range(5))]
 
 
 def _shifts(title: str, shifts: tuple[Shift, ...]) -> list[str]:

@@ -140,3 +140,23 @@ def test_a_run_that_broke_off_is_left_out_and_keeps_the_answer_open(
     code, out, _ = answered(capsys, "compare", point(files, 1), point(files, 0))
     assert code == ExitCode.INCONCLUSIVE
     assert "r001: it broke off: agent 'b' was lost" in out
+
+
+def test_runs_of_different_jobs_are_refused(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "other.yaml"
+    scenario.write_text("workload: {collective: {kind: all_to_all, ranks: 2, size: 4KiB}}\n")
+    (tmp_path / "rig.yaml").write_text(
+        "agents:\n"
+        "  - {name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 10Gbps}]}\n"
+        "  - {name: b, ports: [{name: p0, addresses: 10.0.0.2, link: 10Gbps}]}\n"
+    )
+    (tmp_path / "t.yaml").write_text("single: {ports: [a/p0, b/p0], rate: 10Gbps}\n")
+    rig, topology = str(tmp_path / "rig.yaml"), str(tmp_path / "t.yaml")
+    twin = ["twin", str(scenario), "--rig", rig, "--topology", topology, "--out", str(tmp_path / "other")]
+    assert main(twin) == 0
+    capsys.readouterr()
+    code, _, err = answered(capsys, "compare", point(study, 0), str(tmp_path / "other"))
+    assert code == ExitCode.PREPARATION_FAILED
+    assert "is a run of another job than" in err

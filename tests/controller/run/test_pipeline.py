@@ -121,11 +121,11 @@ def test_a_run_goes_through_every_step_and_keeps_what_each_leaves(tmp_path: Path
     assert (kept.result, kept.result.exit_code, finished.stopped_in) == (RunResult.PASS, ExitCode.PASS, None)
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"report.html", "junit.xml", "kpis.json", "comparison.parquet", "scenario.yaml"} <= left
-    assert "topology.yaml" not in left
+    assert (tmp_path / "run" / "topology.yaml").read_text() == TOPOLOGY
 
 
 def test_options_leave_steps_and_files_out(tmp_path: Path) -> None:
-    _, seen = ran(tmp_path / "run", options=RunOptions(None, expects=False, pages=False, keeps_topology=True))
+    _, seen = ran(tmp_path / "run", options=RunOptions(None, expects=False, pages=False))
     assert seen.steps == [Step.EXECUTE, Step.WRITE, Step.VERDICT]
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert not left & {"report.html", "trace.perfetto.json", "comparison.parquet"}

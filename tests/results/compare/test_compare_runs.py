@@ -13,6 +13,7 @@ from etloop.results.compare.samples import Part, RunSamples, Side
 from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from etloop.results.schema.kpis import BY_NAME
+from etloop.results.schema.verdict import CheckOutcome, Result
 from etloop.results.text.compare import render_comparison
 
 MS = 1_000_000
@@ -206,6 +207,60 @@ def test_figures_are_tested_where_they_are_asked_for() -> None:
     line = found.metrics[-1]
     assert (line.name, line.relative, line.outcome) == ("lost_share", False, Outcome.REGRESSION)
     assert "jct_per_twin was to be tested, and a run does not have it" in found.warnings
+
+
+def counting(old: Side, *counts: float, name: str = "dut_dropped_packets") -> Side:
+    """The same runs, which counted so much each."""
+    runs = zip(old.runs, counts, strict=True)
+    return replace(old, runs=tuple(replace(one, figures=one.figures | {name: count}) for one, count in runs))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "a", "b", "risen"),
+    [
+        ("drops in every run where there were none", (0, 0, 0, 0), (1452, 900, 1100, 40), True),
+        ("few in all may be one burst", (0, 0, 0, 0), (3, 2, 4, 1), False),
+        ("none in one of the runs: it comes and goes", (0, 0, 0, 0), (100, 0, 90, 80), False),
+        ("some before, more now: not new", (1, 0, 0, 0), (1452, 900, 1100, 40), False),
+    ],
+)
+def test_counters_that_were_zero_are_a_finding_of_their_own(
+    sentence: str, a: tuple[float, ...], b: tuple[float, ...], risen: bool
+) -> None:
+    before, after = counting(A, *a), counting(A, *b)
+    found = compare_runs(before, after, SETTINGS)
+    assert found.verdict is (Outcome.REGRESSION if risen else Outcome.ALIKE), sentence
+    assert [one.name for one in found.arisen] == ["dut_dropped_packets"] * risen
+    if risen:
+        assert found.reasons[0] == "dut_dropped_packets: 0 in A, 873 packets a run in B"
+        assert (
+            "not in A, and in B, per run\n  dut_dropped_packets 873 packets: dropped by"
+            in render_comparison(found)
+        )
+        ignored = compare_runs(before, after, replace(SETTINGS, counts_ignored=True))
+        assert ignored.verdict is Outcome.ALIKE
+        assert ignored.arisen == found.arisen, "told all the same"
+
+
+def judged(old: Side, **results: Result) -> Side:
+    """The same runs, whose verdicts had these conditions."""
+    checks = tuple(
+        CheckOutcome(f"{name} == 0", "", "", result, f"{name} = {number}", "", 1, 0, (), reason="")
+        for number, (name, result) in enumerate(results.items())
+    )
+    return replace(old, runs=tuple(replace(one, conditions=checks) for one in old.runs))
+
+
+def test_conditions_of_both_stand_next_to_each_other_those_that_differ_first() -> None:
+    before = judged(A, lost=Result.PASS, pauses=Result.PASS)
+    after = judged(A, lost=Result.PASS, pauses=Result.FAIL, marks=Result.PASS)
+    found = compare_runs(before, after, SETTINGS)
+    assert [(one.expression, one.a, one.b) for one in found.conditions] == [
+        ("pauses == 0", "pass", "fail"),
+        ("marks == 0", "", "pass"),
+        ("lost == 0", "pass", "pass"),
+    ]
+    assert "pauses == 0  pass  pauses = 1  fail  pauses = 1" in render_comparison(found)
 
 
 def test_figures_that_cannot_be_tested_are_refused_together() -> None:
