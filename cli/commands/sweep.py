@@ -62,19 +62,24 @@ def sweep_command(parsed: argparse.Namespace) -> CommandResult:
     directory = SweepDirectory(parsed.out)
     study = Study(sweep, options, found, directory)
     files = {point.name: one for point, one in found}
-    if sweep.search is not None:
-        if not parsed.resume:
-            directory.begin(None, text, files)
-        return _search(parsed, study, text, record)
-    if parsed.resume:
-        before = directory.earlier()
-        refuse_another(
-            before, record, str(parsed.out), lambda name: directory.changed_values(name, files[name])
-        )
-        record = replace(record, runs=before.runs)
-    else:
-        directory.begin(record, text, files)
-    return _run(parsed, study, plan_of_runs, record, settings)
+    if not parsed.resume:
+        directory.make()
+    elif not directory.path.is_dir():
+        directory.earlier()  # refuses it
+    with directory.locked():
+        if sweep.search is not None:
+            if not parsed.resume:
+                directory.begin(None, text, files)
+            return _search(parsed, study, text, record)
+        if parsed.resume:
+            before = directory.earlier()
+            refuse_another(
+                before, record, str(parsed.out), lambda name: directory.changed_values(name, files[name])
+            )
+            record = replace(record, runs=before.runs)
+        else:
+            directory.begin(record, text, files)
+        return _run(parsed, study, plan_of_runs, record, settings)
 
 
 def _asked_for(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:

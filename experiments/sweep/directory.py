@@ -6,9 +6,11 @@ round. A run is made under another name and gets its own when it is whole.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,10 +32,34 @@ class SweepDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def begin(self, record: SweepRecord | None, sweep_text: bytes, files: Mapping[str, PointFiles]) -> None:
-        """Makes it; a search has no index of a sweep. Raises `ConfigError` where it is in use or cannot be written."""
+    def make(self) -> None:
+        """Make it if it is not there. Raises `ConfigError` where it cannot be."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            what = f"cannot be written: {error.strerror or error}"
+            raise ConfigError(Problem(str(self.path), what, "name another directory with --out")) from None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other sweeps out of it while it is open; the lock ends with this process, however it dies.
+
+        Raises `ConfigError` where another sweep is at work in it, or it cannot be opened.
+        """
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            what = f"cannot be opened: {error.strerror or error}"
+            raise ConfigError(Problem(str(self.path), what, "name another directory with --out")) from None
+        try:
+            _lock(descriptor, self.path)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def begin(self, record: SweepRecord | None, sweep_text: bytes, files: Mapping[str, PointFiles]) -> None:
+        """Begins in it; a search has no index of a sweep. Raises `ConfigError` where it is in use or cannot be written."""
+        try:
             if any(self.path.iterdir()):
                 what = "is not an empty directory"
                 remedy = "name a new one with --out, or go on in it with --resume"
@@ -116,3 +142,11 @@ class SweepDirectory:
     def has(self, point: str, number: int) -> bool:
         """Whether a run is there."""
         return (self.run(point, number) / SUMMARY_FILE).is_file()
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        what, remedy = "another sweep is at work in it", "wait for its end, or name another with --out"
+        raise ConfigError(Problem(str(path), what, remedy)) from None

@@ -85,6 +85,17 @@ def test_a_directory_in_use_is_not_begun_in(files: Path, capsys: pytest.CaptureF
     assert "is not an empty directory; name a new one with --out, or go on in it with --resume" in err
 
 
+def test_two_sweeps_keep_out_of_each_others_directory(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with SweepDirectory(files / "out").locked():
+        code, _, err = sweep(files, capsys, "--resume")
+    assert code == ExitCode.PREPARATION_FAILED
+    assert "another sweep is at work in it; wait for its end, or name another with --out" in err
+    code, _, _ = sweep(files, capsys, "--resume")
+    assert code == ExitCode.PASS, "the lock ends with its holder"
+
+
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The runs that take place, as (point, round)."""
