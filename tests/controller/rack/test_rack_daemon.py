@@ -26,7 +26,8 @@ from etloop.controller.rack.store.orphaned_runs import lock_of
 
 from tests.support.first_light.commands import GLANCE_S, PATIENCE_S, Place, agents, free_place
 
-SCENARIO = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n"
+SCENARIO = "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\nallow_local: true\n"
+"""Some of these jobs have one port."""
 CALM = "scale: {bytes: 1/16, time: 20}\n"
 """Mostly waiting for its compute, 50 ms an iteration: what a test does beside it has the cores."""
 LONG = SCENARIO.replace("iterations: 3", "iterations: 1000000") + CALM

@@ -200,7 +200,7 @@ def test_results_are_never_mixed(place: Place) -> None:
         ((), "the following arguments are required: COMMAND"),
         (("run",), "the following arguments are required: SCENARIO, --rig, --out"),
         (("run", "s.yaml", "--rig", "r.yaml", "--out", "out", "--fast"), "unrecognized arguments: --fast"),
-        (("dance",), "invalid choice: 'dance'"),
+        (("dance",), "'dance' is not a command"),
     ],
 )
 def test_a_wrong_command_line_is_a_matter_of_usage(

@@ -198,8 +198,13 @@ def test_disk_full_while_storing(broken: Broken) -> None:
         agents(broken.place),
         broken.controller() as controller,
     ):
+        job = broken.reaches(controller, broken.submit(SECONDS), JobState.FINISHED)
+        assert job.exit_code is ExitCode.PREPARATION_FAILED, "known before anything is sent"
+        assert "are free there, and the results may take" in job.reason
+        resize("64m")
         job_id = broken.submit(SECONDS)
-        broken.strikes(lambda: None)
+        broken.reaches(controller, job_id, JobState.RUNNING)
+        broken.strikes(lambda: resize("32k"))
         job = broken.reaches(controller, job_id, JobState.FINISHED)
         assert job.exit_code is ExitCode.RUN_ERROR
         assert "cannot write the run" in job.reason

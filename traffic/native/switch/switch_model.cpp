@@ -444,7 +444,7 @@ void SwitchModel::begin(Nanos now) {
 
 Nanos SwitchModel::paused_ns(size_t port, size_t queue, Nanos now) const {
   const Nanos since_ns = ports_[port].queues[queue].paused_since_ns;
-  const Nanos still_ns = since_ns == kNever ? 0 : std::max<Nanos>(0, now - std::max(since_ns, counted_from_ns()));
+  const Nanos still_ns = since_ns == kNever ? 0 : std::max<Nanos>(0, now - std::max(since_ns, counted_from_ns(begin_ns_)));
   return counters_[port].queues[queue].paused_ns + still_ns;
 }
 

@@ -75,6 +75,9 @@ uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t s
 // Which of `ways` equal routes a switch with that seed takes for a flow.
 size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
 
+// From when on pauses count in a switch that begins at `begin_ns`; kNever: it has not begun.
+inline Nanos counted_from_ns(Nanos begin_ns) { return begin_ns == kNever ? 0 : begin_ns; }
+
 class SwitchModel {
  public:
   // `config` must have passed `validate` and outlive the switch. `begin_ns`: when it
@@ -100,7 +103,6 @@ class SwitchModel {
   SwitchPortCounters counted(size_t port) const;
   Nanos paused_ns(size_t port, size_t queue, Nanos now) const;
   int64_t queued_packets() const { return queued_packets_; }
-  int64_t queue_bytes(size_t port, size_t queue) const { return buffer_.lane(port, queue).queue_bytes; }
   bool is_up(size_t port) const { return ports_[port].up; }
   const SwitchConfig& config() const { return config_; }
 
@@ -170,7 +172,6 @@ class SwitchModel {
   void set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now);
   void look_for_storm(size_t port, size_t queue, Nanos now);
   void check_conservation() const;
-  Nanos counted_from_ns() const { return begin_ns_ == kNever ? 0 : begin_ns_; }
   uint64_t random();
   uint32_t keep(const SwitchFrame& frame, size_t in_port);
 

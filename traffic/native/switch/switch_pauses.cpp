@@ -102,7 +102,7 @@ void SwitchModel::set_paused(size_t port, size_t queue, Nanos until_ns, Nanos no
   const bool paused = until_ns > now;
   if (paused && q.paused_since_ns == kNever) q.paused_since_ns = now;
   if (!paused && q.paused_since_ns != kNever) {
-    counters_[port].queues[queue].paused_ns += now - std::max(q.paused_since_ns, counted_from_ns());
+    counters_[port].queues[queue].paused_ns += now - std::max(q.paused_since_ns, counted_from_ns(begin_ns_));
     q.paused_since_ns = kNever;
   }
   q.paused_until_ns = until_ns;
