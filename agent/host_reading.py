@@ -43,6 +43,7 @@ _IFREQ: Final = struct.Struct("16s2x2x4s16x")
 """struct ifreq with a sockaddr_in: name, family and port, address."""
 _NO_CARRIER: Final = 1 << 31
 """Speeds that drivers tell while they have no link are -1, at times read as 32 bits without sign."""
+_NO_GID: Final = "0000:0000:0000:0000:0000:0000:0000:0000"
 _MBPS: Final = 1_000_000
 _PRIVILEGES: Final[Mapping[int, str]] = {
     12: "CAP_NET_ADMIN",
@@ -221,7 +222,8 @@ def _roce_devices(directory: Path) -> Iterator[RoceDevice]:
     """RDMA devices with an address of RoCE version 2; those whose RoCE is switched off have none."""
     for device in _entries(directory):
         for port in _entries(device / "ports"):
-            if not any(_text_of(path) == "RoCE v2" for path in _files(port / "gid_attrs/types")):
+            own = [path.name for path in _files(port / "gid_attrs/types") if _text_of(path) == "RoCE v2"]
+            if not own:
                 continue
             netdevs = (_text_of(path) for path in _files(port / "gid_attrs/ndevs"))
             bus = ""
@@ -229,7 +231,13 @@ def _roce_devices(directory: Path) -> Iterator[RoceDevice]:
                 bus = (device / "device").resolve(strict=True).name
             driver = _driver(device / "device")
             yield RoceDevice(
-                device.name, next((name for name in netdevs if name), ""), driver, bus if driver else ""
+                device.name,
+                next((name for name in netdevs if name), ""),
+                driver,
+                bus if driver else "",
+                state=_text_of(port / "state").partition(": ")[2],
+                addresses=sum(_text_of(port / "gids" / index) not in {"", _NO_GID} for index in own),
+                firmware=_text_of(device / "fw_ver"),
             )
 
 
@@ -262,7 +270,12 @@ def _backends(root: Path, privileges: tuple[str, ...], devices: tuple[RoceDevice
     has_sockets = re.search(r"^XDP ", _text_of(root / "proc/net/protocols", None), re.MULTILINE) is not None
     xdp = frames and programs and joins_chunks and has_sockets
     has_library = any(next(root.glob(pattern), None) for pattern in _VERBS_LIBRARIES)
-    found = {"udp": True, "packet": frames, "xdp": xdp, "verbs": bool(devices) and has_library}
+    found = {
+        "udp": True,
+        "packet": frames,
+        "xdp": xdp,
+        "verbs": has_library and not all(device.lack for device in devices),
+    }
     return tuple(name for name, can in found.items() if can)
 
 

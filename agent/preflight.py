@@ -99,7 +99,8 @@ def check_host(facts: HostFacts) -> tuple[Check, ...]:
             "cpupower frequency-set -g performance; a core that slows down while it waits is late when packets come",
         ),
         *(_mtu_check(each) for each in host.interfaces if each.up and each.addresses and each.name != "lo"),
-        *map(_steering_check, host.roce_devices),
+        *(_steering_check(device, host) for device in host.roce_devices),
+        *map(_device_check, host.roce_devices),
         *_offers(facts),
     )
 
@@ -149,9 +150,21 @@ def _mtu_check(interface: Interface) -> Check:
     )
 
 
-def _steering_check(device: RoceDevice) -> Check:
+def _steering_check(device: RoceDevice, host: Capabilities) -> Check:
     found = f"{device.name} takes UDP {ROCE_UDP_PORT} of {device.interface or 'its interface'} for itself"
-    return Check("RoCE in hardware", found, Severity.ERROR, steering_remedy(device))
+    if device.lack or "verbs" not in host.backends:
+        return Check("RoCE in hardware", found, Severity.ERROR, steering_remedy(device))
+    remedy = f"name it with backend: verbs in the rig; for ports of other kinds: {steering_remedy(device)}"
+    return Check("RoCE in hardware", found, Severity.WARNING, remedy)
+
+
+def _device_check(device: RoceDevice) -> Check:
+    """Whether ports of `backend: verbs` can use it."""
+    firmware = f", firmware {device.firmware}" if device.firmware else ""
+    found = f"port {device.state or 'of unknown state'}, {device.addresses} RoCEv2 addresses{firmware}"
+    up = f"ip link set dev {device.interface or 'INTERFACE'} up"
+    remedy = f"{up}, and give it an address: {device.lack}"
+    return _check(f"RDMA device {device.name}", found, not device.lack, remedy)
 
 
 def steering_remedy(device: RoceDevice) -> str:

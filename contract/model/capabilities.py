@@ -42,6 +42,18 @@ class RoceDevice:
     driver: str
     bus_address: str
     """Such as "0000:3b:00.0"; "" for devices made of software."""
+    state: str = ""
+    """Of its port, such as "ACTIVE" or "DOWN"."""
+    addresses: int = 0
+    """RoCEv2 entries of its GID table."""
+    firmware: str = ""
+
+    @property
+    def lack(self) -> str:
+        """What it lacks to carry traffic, as far as is known; "" for nothing."""
+        if self.state not in {"", "ACTIVE"}:
+            return f"its port is {self.state}"
+        return "" if self.addresses else "its interface has no address, so that it has no RoCEv2 GID"
 
 
 @dataclass(frozen=True, slots=True)

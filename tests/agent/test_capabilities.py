@@ -53,6 +53,9 @@ def test_a_host_is_read_from_its_files(tmp_path: Path) -> None:
         sys__class__infiniband__mlx5_0__ports__1__gid_attrs__types__0="IB/RoCE v1\n",
         sys__class__infiniband__mlx5_0__ports__1__gid_attrs__types__1="RoCE v2\n",
         sys__class__infiniband__mlx5_0__ports__1__gid_attrs__ndevs__0="eth1\n",
+        sys__class__infiniband__mlx5_0__ports__1__gids__1="0000:0000:0000:0000:0000:ffff:0a09:0807\n",
+        sys__class__infiniband__mlx5_0__ports__1__state="4: ACTIVE\n",
+        sys__class__infiniband__mlx5_0__fw_ver="28.41.1000\n",
         sys__class__infiniband__mlx5_1__ports__1__gid_attrs__ndevs__0="eth2\n",
         sys__class__ptp__ptp0__clock_name="mlx5_ptp\n",
         sys__devices__system__clocksource__clocksource0__current_clocksource="tsc\n",
@@ -71,7 +74,9 @@ def test_a_host_is_read_from_its_files(tmp_path: Path) -> None:
         Interface("eth2", (), 0, 1500, "mlx5_core", up=False),
     )
     # The second card has its RoCE switched off, and so no RoCE address.
-    assert found.roce_devices == (RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0"),)
+    assert found.roce_devices == (
+        RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0", "ACTIVE", 1, "28.41.1000"),
+    )
     assert found.ptp_clocks == ("ptp0 mlx5_ptp",)
     assert (found.clock_source, found.governor) == ("tsc", "powersave")
     assert found.privileges == ("CAP_NET_RAW", "CAP_SYS_NICE")
@@ -110,6 +115,11 @@ def test_a_host_says_which_ports_it_can_have(
 CARD = {
     "sys__class__infiniband__mlx5_0__ports__1__gid_attrs__types__1": "RoCE v2\n",
     "sys__class__infiniband__mlx5_0__ports__1__gid_attrs__ndevs__1": "eth1\n",
+    "sys__class__infiniband__mlx5_0__ports__1__gids__1": "0000:0000:0000:0000:0000:ffff:0a09:0807\n",
+}
+DOWN = {"sys__class__infiniband__mlx5_0__ports__1__state": "1: DOWN\n"}
+NO_ADDRESS = {
+    "sys__class__infiniband__mlx5_0__ports__1__gids__1": "0000:0000:0000:0000:0000:0000:0000:0000\n",
 }
 
 
@@ -117,6 +127,8 @@ CARD = {
     ("sentence", "files", "expected"),
     [
         ("Debian's place", CARD | {"usr__lib__x86_64-linux-gnu__libibverbsDOTsoDOT1": ""}, True),
+        ("its port is down", CARD | DOWN | {"usr__lib64__libibverbsDOTsoDOT1": ""}, False),
+        ("it has no address", CARD | NO_ADDRESS | {"usr__lib64__libibverbsDOTsoDOT1": ""}, False),
         ("Fedora's place", CARD | {"usr__lib64__libibverbsDOTsoDOT1": ""}, True),
         ("a card and no library", CARD, False),
         ("a library and no card", {"usr__lib64__libibverbsDOTsoDOT1": ""}, False),

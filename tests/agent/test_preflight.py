@@ -64,14 +64,14 @@ POOR = {
         "transport: {path_mtu: 256}",
     ),
     "a card that takes RoCE": (
-        good_but(roce_devices=(RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0"),)),
+        good_but(roce_devices=(RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0", "ACTIVE", 2),)),
         "RoCE in hardware",
         "devlink dev param set pci/0000:3b:00.0 name enable_roce value false cmode driverinit",
     ),
     "software that takes RoCE": (
-        good_but(roce_devices=(RoceDevice("rxe0", "eth1", "", ""),)),
+        good_but(roce_devices=(RoceDevice("rxe0", "eth1", "", "", "ACTIVE", 1),)),
         "RoCE in hardware",
-        "rdma link delete rxe0",
+        "name it with backend: verbs in the rig; for ports of other kinds: rdma link delete rxe0",
     ),
     "no clock that PTP steers": (good_but(ptp_clocks=()), "PTP clocks", "not needed"),
     "no privileges": (good_but(privileges=()), "privileges", "not needed for UDP ports"),
@@ -102,6 +102,28 @@ def test_a_poor_host_is_told_how_to_fix_it(facts: HostFacts, what: str, remedy: 
     assert poor.what == what
     assert remedy in poor.remedy
     assert f"-> {poor.remedy}" in text(check_host(facts))
+
+
+@pytest.mark.parametrize(
+    ("device", "found", "remedy"),
+    [
+        (RoceDevice("rxe0", "eth0", "", "", "DOWN", 1), "port DOWN, 1 RoCEv2 addresses", "its port is DOWN"),
+        (
+            RoceDevice("rxe0", "eth0", "", "", "ACTIVE", 0),
+            "port ACTIVE, 0 RoCEv2 addresses",
+            "has no address",
+        ),
+    ],
+)
+def test_a_card_that_cannot_be_used_is_told_what_it_lacks(
+    device: RoceDevice, found: str, remedy: str
+) -> None:
+    facts = good_but(roce_devices=(device,), backends=("udp", "packet", "xdp"))
+    poor = {check.what: check for check in check_host(facts) if check.severity is not Severity.OK}
+    assert poor["RoCE in hardware"].severity is Severity.ERROR
+    assert poor["RDMA device rxe0"].found == found
+    assert poor["RDMA device rxe0"].remedy.startswith("ip link set dev eth0 up, and give it an address: ")
+    assert remedy in poor["RDMA device rxe0"].remedy
 
 
 def test_memory_is_for_those_to_lock_who_have_a_card_or_the_right() -> None:
