@@ -42,7 +42,11 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
         f"{format_bytes(queued_bytes)} before a link of {format_rate(slowest_bps)} take that long, there and back"
     )
     changed = replace(transport, recovery=recovery, timeout_ns=timeout_ns, notes=(*transport.notes, note))
-    return replace(scenario, transport=changed)
+    stall_ns = scenario.stall_timeout_ns
+    if scenario.stall_open:
+        # A queue pair that gives up names its connection, which a run that is given up before it does not.
+        stall_ns = max(stall_ns, timeout_ns * (transport.retry_limit + 1))
+    return replace(scenario, transport=changed, stall_timeout_ns=stall_ns)
 
 
 def _most_queued_bytes(topology: Topology | None) -> int:

@@ -104,6 +104,7 @@ def session_settings(prepared: Prepared) -> SessionSettings:
         bind=rig.bind,
         curve=CurveServer.of(rig.security),
         standing_by=tuple(one.name for one in rig.agents if one.name not in prepared.plan.assignments),
+        lab=rig.lab,
         insecure=rig.security.insecure,
         gather_timeout_ns=scenario.gather_timeout_ns,
         stall_timeout_ns=scenario.stall_timeout_ns,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -29,10 +30,16 @@ def breach(name: str, error: ProtocolError) -> Problem:
 def absent(name: str, settings: SessionSettings) -> Problem:
     """An agent of the rig that nobody started, or that cannot reach the controller."""
     address = settings.bind.replace("//*:", "//CONTROLLER_HOST:")
+    start = f"start it on its host: etloop-agent run --controller {address} --name {name}"
+    lab = (
+        f"bring the lab up with its agents: etloop lab up TOPOLOGY --agents --name {settings.lab}; or "
+        if settings.lab
+        else ""
+    )
     return Problem(
         f"agent '{name}'",
         f"did not join at {settings.bind} within {seconds_text(settings.gather_timeout_ns)}",
-        f"start it on its host: etloop-agent run --controller {address} --name {name}",
+        f"{lab}{start}",
     )
 
 
@@ -89,13 +96,18 @@ def out_of_time(state: RunState, pending: Iterable[str]) -> tuple[Problem, ...]:
 
 def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:
     """Connections of one agent that did not get through the device under test."""
-    problems = [
-        Problem(
+    # Every channel and queue pair of two ranks fails alike: once is enough, with how many.
+    alike = Counter(
+        (
             f"rank {failure.src_rank} ({failure.src_address}) -> rank {failure.dst_rank} ({failure.dst_address})",
             failure.problem,
-            "check link, addresses, path MTU and traffic class between the two ports",
         )
         for failure in probed.failures
+    )
+    remedy = "check link, addresses, path MTU and traffic class between the two ports"
+    problems = [
+        Problem(where, what if count == 1 else f"{what} ({count} queue pairs)", remedy)
+        for (where, what), count in alike.items()
     ]
     unnamed = probed.failed - len(probed.failures)
     if unnamed > 0:

@@ -43,6 +43,8 @@ class SessionSettings:
     bind: str
     """ZeroMQ endpoint, such as "tcp://127.0.0.1:5555"."""
     curve: CurveServer | None = None
+    lab: str = ""
+    """The lab that the rig names, if its agents may be missing because it is down."""
     insecure: bool = False
     """Listen beyond loopback without encryption and without knowing who connects."""
     heartbeat_ns: int = 500 * NS_PER_MS

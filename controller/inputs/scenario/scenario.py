@@ -84,6 +84,8 @@ class Scenario:
     streams: tuple[StreamEntry, ...] = ()
     """Background of plain UDP."""
     timeline: tuple[TimelineEvent, ...] = ()
+    stall_open: bool = False
+    """The file states no `stall_timeout`: a plan may lengthen it."""
     allow_local: bool = False
     """Whether it is meant if no byte of the job crosses the device under test."""
 
@@ -156,6 +158,7 @@ def parse_scenario(
         background=background.loads,
         streams=background.streams,
         timeline=read_timeline(top),
+        stall_open=not limits.has("stall_timeout"),
         allow_local=top.optional("allow_local", yes_or_no, False),
     )
     for section in (scale, scale_up, faults, limits, top):

@@ -54,3 +54,9 @@ def test_timers(
     assert any("8MiB before a link of 200Mbps" in note for note in found.notes) == (
         timeout_ns == 1678 * MS
     ), sentence
+
+
+def test_a_run_is_given_up_after_a_queue_pair_would_be() -> None:
+    found = patient(scenario(), 200 * 10**6, device(LOSSLESS))
+    assert found.stall_timeout_ns == 8 * 1678 * MS
+    assert patient(scenario(), 100 * 10**9, device(LOSSLESS)).stall_timeout_ns == 5000 * MS
