@@ -34,7 +34,8 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
         return scenario
     recovery, timeout_ns = transport.recovery, transport.timeout_ns
     if transport.floor_open:
-        recovery = replace(recovery, timeout_floor_ns=floor_ns)
+        most_ns = floor_ns if transport.timeout_open else timeout_ns
+        recovery = replace(recovery, timeout_floor_ns=min(floor_ns, most_ns))
     if transport.timeout_open:
         timeout_ns = max(timeout_ns, 2 * floor_ns)
     note = (
