@@ -153,8 +153,8 @@ def _figures(summary: Summary) -> list[str]:
     ]
     if needless := max(transport["duplicate_request"] - transport["injected_duplicates"], 0):
         text = (
-            f"{needless} of them: the receiver had these packets, and our timer ran out before the answer came, because "
-            "of a queue longer than transport.timeout_floor or an end of ours that was silent"
+            f"{needless} of them: the receiver had these packets, and our timer ran out before the answer came: it was lost, "
+            "a queue takes longer than transport.timeout_floor, or an end of ours was silent"
         )
         lines += wrapped("needless", text)
     if provoked := _provoked(transport):
