@@ -1,0 +1,38 @@
+"""What was not ready, in words: where to look, told once, with a remedy that fits the rig."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from etloop.contract.protocol.messages import Probed, ProbeFailure
+from etloop.controller.session.run_problems import absent, unreachable
+from etloop.controller.session.settings import SessionSettings
+
+SETTINGS = SessionSettings("r1", "tcp://127.0.0.1:7420")
+
+
+def test_an_absent_agent_is_to_be_started_or_its_lab_brought_up() -> None:
+    start = "start it on its host: etloop-agent run --controller tcp://127.0.0.1:7420 --name a"
+    assert absent("a", SETTINGS).remedy == start
+    assert absent("a", replace(SETTINGS, lab="lab")).remedy == (
+        f"bring the lab up with its agents: etloop lab up TOPOLOGY --agents --name lab; or {start}"
+    )
+
+
+def test_queue_pairs_that_fail_alike_are_told_once() -> None:
+    failures = tuple(
+        ProbeFailure(
+            src_rank=0,
+            dst_rank=dst,
+            src_address="10.0.0.1",
+            dst_address=f"10.0.0.{dst + 1}",
+            problem="no answer",
+        )
+        for dst in (1, 1, 1, 2)
+    )
+    probed = Probed("r1", 20, failed=9, failures=failures, round_trip_ns_max=0)
+    assert [str(problem).partition(";")[0] for problem in unreachable("a", probed)] == [
+        "rank 0 (10.0.0.1) -> rank 1 (10.0.0.2): no answer (3 queue pairs)",
+        "rank 0 (10.0.0.1) -> rank 2 (10.0.0.3): no answer",
+        "agent 'a': 5 more queue pairs failed their probe",
+    ]
