@@ -78,15 +78,8 @@ class Engine:
         spread = spread_queues(assignment)
         assignment = spread.assignment
         kept = plan_capture(assignment, capture)
-        processors = threads.cores or assignment.host_cores or tuple(_native.usable_processors())
-        planned = plan_threads(
-            threads,
-            len(assignment.ports),
-            assignment.host_engine_threads,
-            assignment.first_host_thread,
-            processors,
-            assignment.core_sharers,
-        )
+        processors = threads.cores or assignment.threads.cores or tuple(_native.usable_processors())
+        planned = plan_threads(threads, assignment.threads, len(assignment.ports), processors)
         try:
             library = library_for(assignment.transport.congestion)
             loops = _native.PortLoops(assignment, planned, kept, library)

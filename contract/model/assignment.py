@@ -254,24 +254,36 @@ class PlannedStream:
     to_port: str
 
 
+@dataclass(frozen=True, slots=True)
+class HostThreads:
+    """Where the engine threads of an agent stand among all of its machine, so that each has a core of its own, or none polls."""
+
+    first: int
+    """Number of this agent's first one."""
+    total: int
+    """One more than the greatest number in use by this run."""
+    busy: int = 0
+    """The first `busy` numbers are left to other runs; `first` and `total` count them."""
+    cores: tuple[int, ...] = ()
+    """The core of each number: what all agents may use that share cores with this one; (): what this one may use."""
+    sharers: tuple[str, ...] = ()
+    """Agents of the run that may use the same cores."""
+    contended: bool = False
+    """Somebody else holds some of its cores by name, or there is no one list of those it shares: it does not poll."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
     """All that one agent needs for one run."""
 
     run_id: str
     agent: str
-    host: str
-    """Of the agent, as the rig names it."""
     iterations: int
     ports: tuple[PortSettings, ...]
     transport: TransportSettings
     scale_up_bps: int
     scale_up_latency_ns: int
-    first_host_thread: int
-    """Number of this agent's first engine thread among all engine threads of its host; each has a core of its own where
-    there are enough."""
-    host_engine_threads: int
-    """Engine threads of all agents on this agent's host, so that each can tell whether spinning starves another."""
+    threads: HostThreads
     schedules: ScheduleTables
     programs: tuple[ProgramColumns, ...]
     ranks: tuple[RankAssignment, ...]
@@ -281,8 +293,3 @@ class Assignment:
     connections: ConnectionColumns
     capture: CaptureSettings = CaptureSettings()
     streams: tuple[UdpStream, ...] = ()
-    host_cores: tuple[int, ...] = ()
-    """What all agents that share cores with this one may use, in the order in which their threads are numbered; (): all that
-    this agent may use."""
-    core_sharers: tuple[str, ...] = ()
-    """Agents of the run that may use the same cores."""

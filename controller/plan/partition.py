@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from etloop.contract.model.assignment import (
     Assignment,
+    HostThreads,
     PlannedStream,
     PortSettings,
     ProgramColumns,
@@ -126,14 +127,12 @@ def partition(
         assignments[agent.name] = Assignment(
             run_id=parts.run_id,
             agent=agent.name,
-            host=agent.host,
             iterations=scenario.plan_iterations,
             ports=tuple(_port_settings(placement, connections, index, pauses) for index in ports),
             transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
             scale_up_bps=scenario.scale_up_bps,
             scale_up_latency_ns=scenario.scale_up_latency_ns,
-            first_host_thread=first_thread[agent.name],
-            host_engine_threads=host_ports[agent.host],
+            threads=HostThreads(first_thread[agent.name], host_ports[agent.host]),
             schedules=_tables_of(demand, [rank.rank for rank in ranks]),
             programs=programs,
             ranks=ranks,
@@ -158,7 +157,6 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
     return Assignment(
         run_id=parts.run_id,
         agent="",
-        host="",
         iterations=scenario.plan_iterations,
         ports=tuple(
             # Virtual time has no threads: what a port's queues share out among them is the port's.
@@ -168,8 +166,7 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
         transport=_transport(scenario, segmentation_offload=True),
         scale_up_bps=scenario.scale_up_bps,
         scale_up_latency_ns=scenario.scale_up_latency_ns,
-        first_host_thread=0,
-        host_engine_threads=len(ports),
+        threads=HostThreads(0, len(ports)),
         schedules=_tables_of(demand, [rank.rank for rank in ranks]),
         programs=programs,
         ranks=ranks,

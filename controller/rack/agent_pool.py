@@ -84,6 +84,13 @@ class Hub:
         """Agents with an idle slot."""
         return frozenset(name for name in self._slots if self._idle_slot(name) is not None)
 
+    def machine_of(self, name: str, host: str) -> str:
+        """What shares cores with an agent: its machine, nobody if its cores were named, its `host` if it never said."""
+        hello = self._hellos.get(name)
+        if hello is None or not hello.capabilities.machine:
+            return f"host {host}"
+        return f"cores of {name}" if hello.capabilities.cores_named else hello.capabilities.machine
+
     def gone(self, now_ns: int) -> frozenset[str]:
         """Agents that have had no connection for `GONE_AFTER_NS`, as far as this was asked often enough to know."""
         leased = self._leased_slots()

@@ -43,6 +43,7 @@ from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.store.orphaned_runs import InheritedRuns, lock_of
 from etloop.controller.rack.store.retention import Retaining
 from etloop.controller.rack.telemetry.metrics import Tallies
+from etloop.controller.rack.thread_numbers import number_threads
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
 from etloop.controller.session.service import RouterLink, open_router, perform
 from etloop.controller.session.settings import CurveServer
@@ -257,10 +258,9 @@ class Daemon:
         ports, hosts = self.rig.ports, {agent.name: agent.host for agent in self.rig.agents}
         threads: Counter[str] = Counter()
         for label in start.ports:
-            threads[hosts[label.partition("/")[0]]] += ports[label].most_threads
-        busy: Counter[str] = Counter()
-        for other in self._runs.values():
-            busy.update(other.threads)
+            threads[label.partition("/")[0]] += ports[label].most_threads
+        machines = {name: self.hub.machine_of(name, hosts[name]) for name in threads}
+        busy, taken = number_threads(threads, machines, (other.threads for other in self._runs.values()))
         begin = Begin(
             run_id=job.job_id,
             scenario_text=job.request.scenario_text,
@@ -270,7 +270,7 @@ class Daemon:
             ports=start.ports,
             out_dir=str(self._directory(job.job_id)),
             allowed_code=self.config.allowed_code,
-            host_threads=dict(busy),
+            busy_threads=busy,
             strict=job.request.strict,
         )
 
@@ -280,7 +280,7 @@ class Daemon:
         lock_path = lock_of(self.config.state_dir, job.job_id)
         child = RunChild(begin, lock_path, self.config.run_memory_bytes, on_frame)
         limit_ns = job.request.time_limit_ns or self.config.limits.job_time_ns
-        run = RackRun(job.job_id, threads, monotonic_ns(), limit_ns, child, asyncio.create_task(child.live()))
+        run = RackRun(job.job_id, taken, monotonic_ns(), limit_ns, child, asyncio.create_task(child.live()))
         self._runs[job.job_id] = run
         self.log.job(job.job_id, "starting", ports=list(start.ports), priority=job.request.priority)
 

@@ -111,7 +111,7 @@ class PrepareOptions:
     ports: tuple[str, ...] | None = None
     """"agent/port" of those that the run may use; None: every port of the rig."""
     busy_threads: Mapping[str, int] = field(default_factory=dict)
-    """Engine threads of other runs by host: this run's take the cores after them."""
+    """By agent: its engine threads are numbered from here on, for other runs have some of those before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +169,7 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
         texts[TOPOLOGY_FILE] = device.content
     if rig.dut is not None:
         texts[PROFILE_FILE] = profile_content(rig.dut.profile)
-    return Prepared(scenario, rig, _after_others(plan, rig, options.busy_threads), texts, device)
+    return Prepared(scenario, rig, _after_others(plan, options.busy_threads), texts, device)
 
 
 def _read_scenario(file: InputFile, options: PrepareOptions) -> tuple[Scenario, str]:
@@ -220,15 +220,11 @@ def _described(content: bytes, source: str, directory: Path, device: str) -> Des
     return DescribedDevice(topology, source, with_device(content, source, device) if device else content)
 
 
-def _after_others(plan: Plan, rig: Rig, busy_threads: Mapping[str, int]) -> Plan:
-    """Return the plan with its engine threads on the cores after those of other runs."""
-    hosts = {agent.name: agent.host for agent in rig.agents}
+def _after_others(plan: Plan, busy_threads: Mapping[str, int]) -> Plan:
+    """Return the plan with its engine threads numbered after those of other runs."""
     assignments = {}
     for name, assignment in plan.assignments.items():
-        others = busy_threads.get(hosts[name], 0)
-        assignments[name] = replace(
-            assignment,
-            first_host_thread=assignment.first_host_thread + others,
-            host_engine_threads=assignment.host_engine_threads + others,
-        )
+        own, others = assignment.threads, busy_threads.get(name, 0)
+        threads = replace(own, first=own.first + others, total=own.total + others, busy=others)
+        assignments[name] = replace(assignment, threads=threads)
     return replace(plan, assignments=assignments)

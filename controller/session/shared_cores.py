@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import Capabilities
@@ -32,45 +33,47 @@ def share_cores(assignments: Mapping[str, Assignment], hellos: Mapping[str, Hell
 def _on_one_machine(
     assignments: Mapping[str, Assignment], hosts: Mapping[str, Capabilities]
 ) -> dict[str, Assignment]:
-    named = [name for name in assignments if hosts[name].cores_named]
-    taken = {core for name in named for core in hosts[name].core_ids}
+    owners = {name: set(hosts[name].core_ids) for name in assignments if hosts[name].cores_named}
+    taken = set().union(*owners.values())
     shared = {}
-    for name in named:
-        mine = set(hosts[name].core_ids)
-        beside = tuple(other for other in named if other != name and mine & set(hosts[other].core_ids))
-        shared[name] = replace(assignments[name], core_sharers=beside)
-    free = {name: set(hosts[name].core_ids) - taken for name in assignments if name not in named}
-    for group in _overlapping(free):
-        shared |= _in_one_list({name: assignments[name] for name in group}, free, hosts)
+    for name, mine in owners.items():
+        sharers = tuple(other for other, theirs in owners.items() if other != name and mine & theirs)
+        shared[name] = _placed(assignments[name], sharers=sharers, contended=bool(sharers))
+    usable = {name: set(hosts[name].core_ids) for name in assignments if name not in owners}
+    for group in _overlapping(usable):
+        common = set.intersection(*(usable[name] for name in group)) - taken
+        cores = sorted(common or set.union(*(usable[name] for name in group)))
+        quotas = [quota for name in group if (quota := hosts[name].quota_millicores)]
+        if quotas:
+            # A thread that polls uses a whole core: beyond the quota the kernel would stop all of them in turn.
+            cores = cores[: max(min(quotas) // 1000, 1)]
+        shared |= _in_one_list({name: assignments[name] for name in group}, cores, contended=not common)
     return shared
 
 
 def _in_one_list(
-    assignments: Mapping[str, Assignment], free: Mapping[str, set[int]], hosts: Mapping[str, Capabilities]
+    assignments: Mapping[str, Assignment], cores: Sequence[int], *, contended: bool
 ) -> dict[str, Assignment]:
-    cores = sorted(set.intersection(*(free[name] for name in assignments)))
-    quotas = [quota for name in assignments if (quota := hosts[name].quota_millicores)]
-    if quotas:
-        # A thread that polls uses a whole core: beyond the quota the kernel would stop all of them in turn.
-        cores = cores[: max(min(quotas) // 1000, 1)]
-    # Each rig host counted those of other runs there before its own.
-    before: dict[str, int] = {}
-    for assignment in assignments.values():
-        before.setdefault(assignment.host, assignment.first_host_thread)
-    first = sum(before.values())
-    total = first + sum(_threads(assignment) for assignment in assignments.values())
+    busy = max(assignment.threads.busy for assignment in assignments.values())
+    first, total = busy, busy + sum(_threads(assignment) for assignment in assignments.values())
     shared = {}
     for name, assignment in assignments.items():
-        beside = tuple(other for other in assignments if other != name)
-        shared[name] = replace(
+        sharers = tuple(other for other in assignments if other != name)
+        shared[name] = _placed(
             assignment,
-            first_host_thread=first,
-            host_engine_threads=total,
-            host_cores=tuple(cores),
-            core_sharers=beside,
+            first=first,
+            total=total,
+            busy=busy,
+            cores=tuple(cores),
+            sharers=sharers,
+            contended=contended,
         )
         first += _threads(assignment)
     return shared
+
+
+def _placed(assignment: Assignment, **changes: Any) -> Assignment:
+    return replace(assignment, threads=replace(assignment.threads, **changes))
 
 
 def _threads(assignment: Assignment) -> int:

@@ -180,7 +180,7 @@ def test_every_hop_of_a_load_crosses_the_sockets(
         assert assignment.iterations == 7
         assert assignment.connections.path.tolist() == [Path.WIRE] * connections, sentence
         assert len(assignment.ranks) == ranks // 2
-        assert assignment.host_engine_threads == 2, "both engines share this machine's cores"
+        assert assignment.threads.total == 2, "both engines share this machine's cores"
 
 
 def test_a_message_is_answered_before_the_next_is_thrown() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.model.assignment import HostThreads
 
 SPIN_NS: Final = 50_000
 """How long an idle loop polls before it sleeps, where every loop of the host has a core: longer than a round trip
@@ -50,28 +51,22 @@ class ThreadPlan:
 UNPLANNED: Final = ThreadPlan()
 
 
-def plan_threads(
-    wanted: LoopThreads,
-    loops: int,
-    host_loops: int,
-    first_of_host: int,
-    usable: Sequence[int],
-    sharers: Sequence[str] = (),
-) -> ThreadPlan:
-    """The plan for `loops` threads of an agent, of `host_loops` on its host, the first being number `first_of_host`, on
-    cores that are the wanted ones if any were named. `sharers`: other agents that may use these cores.
+def plan_threads(wanted: LoopThreads, place: HostThreads, loops: int, usable: Sequence[int]) -> ThreadPlan:
+    """The plan for `loops` threads of an agent on the `usable` cores, which are the wanted ones if any were named.
 
     Two polling loops on one core would each wait for the other's time slice, so every loop gets its own or none polls.
     """
     cores = tuple(usable)
-    threads, first = (loops, 0) if wanted.cores else (max(host_loops, loops), first_of_host)
     priority = REALTIME_PRIORITY if wanted.realtime else 0
-    also = f", with those of {named_agents(sharers)}" if sharers else ""
-    if threads <= len(cores) and not (wanted.cores and sharers):
+    # Cores that were named have no other agents, but other runs of this one.
+    first = place.busy if wanted.cores else place.first
+    threads = place.busy + loops if wanted.cores else max(place.total, first + loops)
+    if threads <= len(cores) and not place.contended:
         spin_ns = REALTIME_SPIN_NS if wanted.realtime else SPIN_NS
         return ThreadPlan(spin_ns, cores[first : first + loops], priority, ())
     # Cores that were named are kept to, in turn; of the others the scheduler knows best which is free.
-    processors = tuple(cores[loop % len(cores)] for loop in range(loops)) if wanted.cores else ()
+    processors = tuple(cores[(first + loop) % len(cores)] for loop in range(loops)) if wanted.cores else ()
+    also = f", with those of {named_agents(place.sharers)}" if place.sharers else ""
     note = f"{threads} engine threads{also} share {len(cores)} cores: idle loops sleep instead of polling"
     return ThreadPlan(0, processors, priority, (note,))
 

@@ -267,7 +267,7 @@ def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
         admit=admit,
         confine=partial(confined, root),
         ports=begin.ports,
-        busy_threads=begin.host_threads,
+        busy_threads=begin.busy_threads,
     )
 
 

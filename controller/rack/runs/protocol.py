@@ -37,8 +37,8 @@ class Begin:
     """"agent/port" of every port that is leased to the run; the rest of the rig does not exist for it."""
     out_dir: str
     allowed_code: AllowedCode
-    host_threads: dict[str, int]
-    """Engine threads of other runs by host: this run's take the cores after them."""
+    busy_threads: dict[str, int]
+    """By agent: its engine threads are numbered from here on, for other runs have some of those before."""
     strict: bool
     """Whether what the device's profile contradicts is an error."""
 

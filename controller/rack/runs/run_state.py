@@ -17,7 +17,6 @@ from etloop.controller.rack.runs.protocol import Ended
 
 if TYPE_CHECKING:
     import asyncio
-    from collections import Counter
 
     from etloop.controller.rack.runs.supervisor import RunChild
 
@@ -72,8 +71,8 @@ class RackRun:
     """A job on its ports."""
 
     job_id: str
-    threads: Counter[str]
-    """Engine threads by host."""
+    threads: Mapping[str, range]
+    """By machine: the numbers of its engine threads there (`thread_numbers`)."""
     began_ns: int
     time_limit_ns: int
     child: RunChild

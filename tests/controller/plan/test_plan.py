@@ -93,14 +93,14 @@ def test_agents_receive_what_concerns_them() -> None:
         assert port.addresses == tuple(f"10.{'ab'.index(agent)}.0.{host}" for host in (1, 2)), (
             "only those in use"
         )
-    assert a.host_engine_threads == 1
+    assert a.threads.total == 1
 
 
 def test_engine_threads_of_one_host_are_counted_over_its_agents() -> None:
     rig = rig_of({"a": 1, "b": 2}, host="same")
     plan = make_plan(scenario_of(), rig, job_of(3, Coll(AR, (0, 1, 2), 64)))
-    assert [assignment.host_engine_threads for assignment in plan.assignments.values()] == [3, 3]
-    assert [assignment.first_host_thread for assignment in plan.assignments.values()] == [0, 1]
+    assert [assignment.threads.total for assignment in plan.assignments.values()] == [3, 3]
+    assert [assignment.threads.first for assignment in plan.assignments.values()] == [0, 1]
 
 
 def test_agents_without_ranks_take_no_part() -> None:

@@ -312,12 +312,12 @@ def test_agents_without_ranks_stand_by() -> None:
 
 def test_a_run_gets_the_ports_that_it_leases_and_the_cores_that_others_leave() -> None:
     ports = ("b/p0", "c/p0")
-    prepared = prepare(inputs(), PrepareOptions(ports=ports, busy_threads={"h1": 3}))
+    prepared = prepare(inputs(), PrepareOptions(ports=ports, busy_threads={"c": 3}))
     assert set(prepared.plan.assignments) == {"b", "c"}
     assert prepared.texts["rig.yaml"] == f"# Ports leased to this run: b/p0, c/p0\n{RIG}"
     whole = prepare(inputs(), PrepareOptions(ports=ports))
     moved = [
-        prepared.plan.assignments[name].first_host_thread - whole.plan.assignments[name].first_host_thread
+        prepared.plan.assignments[name].threads.first - whole.plan.assignments[name].threads.first
         for name in "bc"
     ]
     assert moved == [0, 3], "b is on another host than the other runs"

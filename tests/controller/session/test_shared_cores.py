@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.assignment import Assignment, HostThreads
 from etloop.contract.model.capabilities import Capabilities
 from etloop.contract.protocol.messages import Hello
 from etloop.controller.session.shared_cores import share_cores
@@ -35,16 +35,13 @@ class On:
         )
 
 
-def planned(places: dict[str, On], hosts: str = "", others: int = 0) -> dict[str, ThreadPlan]:
-    """How the threads of agents run that each have one; `hosts`: a letter an agent, of the host that the rig names."""
-    before = {name: replace(one, host=name) for name, one in ring_assignments(*places).items()}
-    if hosts:
-        seen: dict[str, int] = {}
-        for name, host in zip(places, hosts, strict=True):
-            first = seen.get(host, others)
-            seen[host] = first + 1
-            before[name] = replace(before[name], host=host, first_host_thread=first)
-        before = {name: replace(one, host_engine_threads=seen[one.host]) for name, one in before.items()}
+def planned(places: dict[str, On], busy: dict[str, int] | None = None) -> dict[str, ThreadPlan]:
+    """How the threads of agents run that have one each, on hosts that the rig tells apart; `busy`: of other runs, by agent."""
+    before = {
+        name: replace(one, threads=HostThreads(others, others + 1, others))
+        for name, one in ring_assignments(*places).items()
+        for others in [(busy or {}).get(name, 0)]
+    }
     hellos = {name: Hello(name, "vm", 1, {}, 0, place.capabilities) for name, place in places.items()}
     shared = share_cores(before, hellos)
     return {name: threads_of(shared[name], places[name]) for name in places}
@@ -53,14 +50,7 @@ def planned(places: dict[str, On], hosts: str = "", others: int = 0) -> dict[str
 def threads_of(assignment: Assignment, place: On) -> ThreadPlan:
     usable = place.capabilities.core_ids
     wanted = LoopThreads(usable) if place.named else ORDINARY
-    return plan_threads(
-        wanted,
-        1,
-        assignment.host_engine_threads,
-        assignment.first_host_thread,
-        wanted.cores or assignment.host_cores or usable,
-        assignment.core_sharers,
-    )
+    return plan_threads(wanted, assignment.threads, 1, wanted.cores or assignment.threads.cores or usable)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +94,10 @@ def test_who_cannot_poll_says_with_whom_it_shares() -> None:
     assert "with those of b share" in plans["a"].degraded[0]
 
 
-def test_threads_of_other_runs_stay_before_ours() -> None:
-    plans = planned({"a": On("0 1 2"), "b": On("0 1 2")}, hosts="xx", others=1)
+def test_numbers_of_other_runs_are_left_to_them() -> None:
+    plans = planned({"a": On("0 1 2"), "b": On("0 1 2")}, {"a": 1, "b": 1})
     assert [plan.processors for plan in plans.values()] == [(1,), (2,)]
-    # The rig calls one machine by two names, and each has another run on it.
-    plans = planned({"a": On("0 1 2 3"), "b": On("0 1 2 3")}, hosts="xy", others=1)
-    assert [plan.processors for plan in plans.values()] == [(2,), (3,)]
+    plans = planned({"a": On("4 7", named=True)}, {"a": 1})
+    assert [plan.processors for plan in plans.values()] == [(7,)], "another run of the agent has the first"
+    plans = planned({"a": On("4", named=True)}, {"a": 1})
+    assert [plan.spin_ns for plan in plans.values()] == [0]

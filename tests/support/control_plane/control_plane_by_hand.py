@@ -10,6 +10,7 @@ from etloop.contract.base.ip_address import ip_bytes, ip_column
 from etloop.contract.model.assignment import (
     Assignment,
     ConnectionColumns,
+    HostThreads,
     Path,
     PortSettings,
     ProgramColumns,
@@ -83,14 +84,12 @@ def ring_assignments(
         name: Assignment(
             run_id=run_id,
             agent=name,
-            host="host",
             iterations=iterations,
             ports=(PortSettings("p0", (f"127.0.0.{rank + 1}",), 4791, 100_000_000_000, 0x100, 512),),
             transport=TRANSPORT,
             scale_up_bps=1_000_000_000_000,
             scale_up_latency_ns=1000,
-            first_host_thread=0,
-            host_engine_threads=1,
+            threads=HostThreads(0, 1),
             schedules=no_schedules(),
             programs=(chain_program(ops),),
             ranks=(RankAssignment(rank, 0, 0, 0, (0,), ()),),

@@ -9,6 +9,7 @@ from etloop.contract.base.ip_address import ip_bytes, ip_column
 from etloop.contract.model.assignment import (
     Assignment,
     ConnectionColumns,
+    HostThreads,
     Path,
     PortSettings,
     ProgramColumns,
@@ -198,14 +199,12 @@ def assignment(
     return Assignment(
         run_id="by-hand",
         agent="a",
-        host="host",
         iterations=iterations,
         ports=ports,
         transport=transport,
         scale_up_bps=400_000_000_000,
         scale_up_latency_ns=1_000,
-        first_host_thread=0,
-        host_engine_threads=len(ports),
+        threads=HostThreads(0, len(ports)),
         schedules=to_columns([_schedule(key, size, instead) for key in schedules] + [SEND_RECV]),
         programs=tuple(_columns(ops, schedules, peers[rank]) for rank, ops in enumerate(programs)),
         ranks=tuple(

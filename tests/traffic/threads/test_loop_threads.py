@@ -11,6 +11,7 @@ import pytest
 from etloop.agent.cli import main
 from etloop.agent.host_facts import host_facts
 from etloop.contract.base.errors import ConfigError
+from etloop.contract.model.assignment import HostThreads
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
 from etloop.traffic.threads.loop_threads import (
@@ -30,9 +31,9 @@ REALTIME: Final = LoopThreads(realtime=True)
 
 
 def test_every_loop_has_a_core_and_polls_or_none_does() -> None:
-    plan = plan_threads(ORDINARY, loops=2, host_loops=3, first_of_host=1, usable=(4, 5, 6))
+    plan = plan_threads(ORDINARY, HostThreads(1, 3), loops=2, usable=(4, 5, 6))
     assert (plan.spin_ns, plan.processors, plan.realtime_priority, plan.degraded) == (SPIN_NS, (5, 6), 0, ())
-    plan = plan_threads(ORDINARY, loops=2, host_loops=4, first_of_host=1, usable=(4, 5, 6))
+    plan = plan_threads(ORDINARY, HostThreads(1, 4), loops=2, usable=(4, 5, 6))
     assert (plan.spin_ns, plan.processors) == (0, ()), "the scheduler knows best which is free"
     assert plan.degraded == ("4 engine threads share 3 cores: idle loops sleep instead of polling",)
 
@@ -40,13 +41,13 @@ def test_every_loop_has_a_core_and_polls_or_none_does() -> None:
 def test_cores_that_were_named_are_for_this_agent_alone() -> None:
     """What other agents of the host do on their cores does not matter to it."""
     named = LoopThreads((7, 2), realtime=True)
-    plan = plan_threads(named, loops=2, host_loops=40, first_of_host=9, usable=named.cores)
+    plan = plan_threads(named, HostThreads(9, 40), loops=2, usable=named.cores)
     assert (plan.spin_ns, plan.processors, plan.realtime_priority) == (
         REALTIME_SPIN_NS,
         (7, 2),
         REALTIME_PRIORITY,
     )
-    plan = plan_threads(named, loops=3, host_loops=3, first_of_host=0, usable=named.cores)
+    plan = plan_threads(named, HostThreads(0, 3), loops=3, usable=named.cores)
     assert (plan.spin_ns, plan.processors) == (0, (7, 2, 7)), "kept to in turn"
     assert plan.degraded == ("3 engine threads share 2 cores: idle loops sleep instead of polling",)
 

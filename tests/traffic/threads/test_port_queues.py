@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pytest
 from etloop.contract.base.errors import ConfigError
-from etloop.contract.model.assignment import Path, PortBackend
+from etloop.contract.model.assignment import HostThreads, Path, PortBackend
 from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.records import PORT_RECORD
 from etloop.controller.inputs.rig import parse_rig
@@ -74,7 +74,7 @@ def on_ports(per_port: tuple[int, ...], *ops: HandOp, network: str, queues: int,
         ports=ports,
         ranks=ranks,
         connections=replace(columns, path=paths),
-        host_engine_threads=len(ports),
+        threads=HostThreads(0, len(ports)),
     )
 
 
