@@ -30,7 +30,7 @@ _STEADY_CLOCKS: Final = ("tsc", "arch_sys_counter", "kvm-clock")
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What preflight judges: what controllers are told of the host, and what concerns nobody but its owner."""
+    """What preflight judges: what is reported to controllers, and what concerns nobody but its owner."""
 
     host: Capabilities
     open_files: int

@@ -42,7 +42,7 @@ _END_AGAIN_S: Final = _GOODBYE_S + 1
 
 @dataclass(frozen=True, slots=True)
 class PresenceSettings:
-    """Which broker is told, and of which rack."""
+    """Which broker the agent publishes to, and under which rack."""
 
     broker: BrokerSettings
     rack: str
@@ -77,7 +77,7 @@ def presence_settings(options: argparse.Namespace) -> PresenceSettings | None:
     found.of(lambda: parse_at("--rack", parse_name, options.rack))
     encrypted = options.mqtt_ca is not None
     if broker and not encrypted and not options.insecure and not is_loopback(f"tcp://{broker.host}:1"):
-        what = f"what is told to {broker.host} crosses the network unencrypted, the password included"
+        what = f"what is published to {broker.host} crosses the network unencrypted, the password included"
         remedy = "give --mqtt-ca FILE, or --insecure in a closed lab"
         found.problems.append(Problem("--mqtt", what, remedy))
     found.refuse(ConfigError)

@@ -19,7 +19,7 @@ from etloop.contract.base.errors import ExitCode, Problem, RigError
 from etloop.contract.protocol.lab import LabStatus
 from etloop.lab.client import lab_taken, release
 from etloop.lab.request import LabOrder
-from etloop.lab.server import Lab, measured, planned
+from etloop.lab.server import Lab, LabParts, measured, planned
 from etloop.lab.setup import disable_ipv6_autoconf, ethtool, index_of
 from etloop.lab.wiring import Wiring, cables, wire
 from etloop.traffic.soft_switch import SoftLimits, SoftSwitch
@@ -63,7 +63,7 @@ def serve_attached(
                 return switch.failure() or (f"{', '.join(gone)} went away" if gone else "")
 
             try:
-                lab = Lab(order, topology, wiring.plan, {}, switch, described, trouble)
+                lab = Lab(order, LabParts(topology, wiring.plan, {}, switch, trouble), described)
                 ended_by = asyncio.run(lab.serve(directory, report))
             finally:
                 switch.stop()

@@ -13,7 +13,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
@@ -77,7 +77,8 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
     with lab_place(plan) as place:
         switch = open_in(place, topology, plan)
         try:
-            lab = Lab(order, topology, plan, place.agents, switch, described, switch.failure)
+            made = LabParts(topology, plan, place.agents, switch, switch.failure)
+            lab = Lab(order, made, described)
             if ended_by := asyncio.run(lab.serve(directory, report)):
                 print(f"the soft switch ended: {ended_by}", file=sys.stderr, flush=True)
         finally:
@@ -103,30 +104,26 @@ def measured(order: LabOrder, plan: LabPlan) -> LabDescription:
     return description_of(plan, capacity)
 
 
+@dataclass(frozen=True, slots=True)
+class LabParts:
+    """What a lab is made of."""
+
+    topology: Topology
+    plan: LabPlan
+    namespaces: dict[str, int]
+    """Of its agents, by descriptors of this process: none where the switch stands between interfaces."""
+    switch: SoftSwitch
+    trouble: Callable[[], str]
+    """Says why it cannot go on; empty while it can."""
+
+
 class Lab:
-    """One lab that is up.
+    """One lab that is up."""
 
-    `namespaces` are those of its agents, by descriptors of this process: none where the switch stands between interfaces.
-    `trouble` says why it cannot go on, and is empty while it can.
-    """
-
-    def __init__(
-        self,
-        order: LabOrder,
-        topology: Topology,
-        plan: LabPlan,
-        namespaces: dict[str, int],
-        switch: SoftSwitch,
-        described: LabDescription,
-        trouble: Callable[[], str],
-    ) -> None:
+    def __init__(self, order: LabOrder, parts: LabParts, described: LabDescription) -> None:
         self._order = order
-        self._topology = topology
-        self._plan = plan
-        self._namespaces = namespaces
-        self._switch = switch
+        self._parts = parts
         self._described = described
-        self._trouble = trouble
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self._directory = Path()
         self._gnmi: asyncio.subprocess.Process | None = None
@@ -143,8 +140,8 @@ class Lab:
             stack.enter_context(event_set_by_stop(self._end))
             if self._order.owner:
                 self._end_with(self._order.owner, stack)
-            host, port = endpoint_of(self._plan.bind)
-            for namespace in self._namespaces.values():
+            host, port = endpoint_of(self._parts.plan.bind)
+            for namespace in self._parts.namespaces.values():
                 stack.push_async_callback(_close, await relay_from(namespace, host, port))
             socket_path = directory / SOCKET_FILE
             server = await asyncio.start_unix_server(
@@ -161,7 +158,7 @@ class Lab:
             while not self._end.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._end.wait(), GLANCE_S)
-                if trouble := self._trouble():
+                if trouble := self._parts.trouble():
                     return trouble
             return ""
 
@@ -220,19 +217,19 @@ class Lab:
                 await asyncio.wait_for(self._end.wait(), every_ms / 1000)
 
     def _set_link(self, request: LinkRequest) -> Done | LabRefused:
-        ends = {one.rig_port: one.end for one in self._topology.attachments} | {
+        ends = {one.rig_port: one.end for one in self._parts.topology.attachments} | {
             f"{settings.name}/{one.name}": SwitchEnd(number, port)
-            for number, settings in enumerate(self._topology.switches)
+            for number, settings in enumerate(self._parts.topology.switches)
             for port, one in enumerate(settings.ports)
         }
         if request.port not in ends:
             remedy = f"name a port of a switch or of the rig, such as {', '.join(list(ends)[-8:])}"
             return LabRefused(f'there is no port "{request.port[:64]}"', remedy)
-        self._switch.set_link(ends[request.port], up=request.up)
+        self._parts.switch.set_link(ends[request.port], up=request.up)
         return Done()
 
     def _counters(self) -> LabCounters:
-        return counters_of(self._topology, self._switch.snapshot())
+        return counters_of(self._parts.topology, self._parts.switch.snapshot())
 
     def status(self) -> LabStatus:
         """Return what the lab is, with its counters as of now; the last ones once its switch has stopped."""
@@ -241,7 +238,7 @@ class Lab:
             **described,
             name=self._order.name,
             pid=os.getpid(),
-            namespaces=self._namespaces,
+            namespaces=self._parts.namespaces,
             processes={name: _process_state(process) for name, process in self._agents.items()},
             directory=str(self._directory),
             gnmi=self._gnmi_status(),
@@ -292,7 +289,7 @@ class Lab:
     # ---- agents
 
     def _start_agents(self) -> None:
-        for name, namespace in self._namespaces.items():
+        for name, namespace in self._parts.namespaces.items():
             enter = (
                 "etloop.lab.exec",
                 "--net",
@@ -300,7 +297,7 @@ class Lab:
                 "--parent",
                 str(os.getpid()),
             )
-            agent = ("etloop.agent.cli", "run", "--controller", self._plan.bind, "--name", name)
+            agent = ("etloop.agent.cli", "run", "--controller", self._parts.plan.bind, "--name", name)
             with (self._directory / f"agent-{name}.log").open("wb") as log:
                 self._agents[name] = subprocess.Popen(
                     own_module(*enter, "--", *own_module(*agent)),

@@ -68,7 +68,7 @@ class InputError(EtloopError):
 
 
 class Mistakes:
-    """The mistakes of several inputs, which are told together."""
+    """The mistakes of several inputs, reported together."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []

@@ -55,7 +55,7 @@ class CounterNature(StrEnum):
 
 
 class CounterUse(Flag):
-    """Where a counter stands beside the tables that hold all of its object."""
+    """Where a counter is reported, besides the tables that hold all of its object."""
 
     SUMMED = auto()
     """Its sum over a run is in summary.json: of agents in `transport`, of devices in `dut.counters`."""

@@ -176,7 +176,7 @@ class SwitchSettings:
     """Of the hash, of marking, of spraying and of random faults."""
     faults: tuple[SwitchFault, ...] = ()
     headroom_pool_bytes: int | None = None
-    """What all groups of all ports take their headroom from; None: each has its own, set aside."""
+    """What all groups of all ports take their headroom from; None: each has its own reserve."""
     origin: SettingsOrigin | None = None
     """None: a preset."""
 

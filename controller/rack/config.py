@@ -66,7 +66,7 @@ class GatewaySettings:
     progress_interval_ns: int = NS_PER_S
     """Least time between two progress messages of one job."""
     requests_per_s: int = 100
-    """Of more, as many again are told to come again, and the others are not answered; both are counted."""
+    """Beyond it as many again are answered "come back later", and the others not at all; both are counted."""
     request_bytes: int = 16 << 20
     retained_jobs: int = 1000
     """Ended jobs whose state and result the broker retains, those that ended last."""

@@ -113,7 +113,7 @@ def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) ->
 def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) -> Gateway:
     try:
         # Here, because only racks that push figures need OpenTelemetry.
-        from etloop.controller.rack.telemetry.otel import OtelGateway
+        from etloop.controller.rack.telemetry.otel import OtelGateway, OtelTarget
     except ImportError as error:
         what = f"OpenTelemetry is not installed ({error.name})"
         raise ConfigError(Problem("otel", what, "pip install 'etloop[otel]'")) from None
@@ -121,9 +121,8 @@ def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) ->
         remedy = "name the authority of the collector's certificate"
         raise ConfigError(Problem("otel.ca", f"{otel.ca_file} is no file", remedy))
     secret = "" if otel.authorization_file is None else _secret(otel.authorization_file)
-    return OtelGateway(
-        daemon.rack, _collector(daemon, mqtt), daemon.summary_of, daemon.config.rack, otel, secret, daemon.log
-    )
+    target = OtelTarget(otel, secret, daemon.config.rack)
+    return OtelGateway(daemon.rack, _collector(daemon, mqtt), daemon.summary_of, target, daemon.log)
 
 
 def _collector(daemon: Daemon, mqtt: MqttGateway | None) -> RackCollector:

@@ -1,6 +1,6 @@
 """Which cores the engine threads of agents of one machine get, whatever the rig calls their hosts. Pure.
 
-Machines are told apart by the boot of their kernel, so that namespaces and containers of one count as one; agents share cores if
+A machine is identified by the boot of its kernel, so that namespaces and containers of one count as one; agents share cores if
 the sets that they may use overlap. Two polling threads never get one core: agents that share cores count through one list of
 them, those that were given cores by name keep these, and where threads are more than cores nobody polls.
 """

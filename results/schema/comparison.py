@@ -51,7 +51,7 @@ class ComparisonSettings:
     figures: tuple[str, ...] = ()
     """Of kpis.json, tested beside the times."""
     counts_ignored: bool = False
-    """Whether counters that were 0 in A and are not in B are told only, and no regression by themselves."""
+    """Whether counters that were 0 in A and are not in B are reported only, and are no regression by themselves."""
     paired: bool = False
     """Whether runs of the same name belong together: they are held against each other, so that what both share (a seed, the
     state of the machine at that time) drops out."""

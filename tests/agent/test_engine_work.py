@@ -25,7 +25,7 @@ PATIENCE_S = 10
 
 
 class Recorded:
-    """An engine that notes what is asked of it, and fails where it is told to."""
+    """An engine that records its calls, and fails at the one named."""
 
     def __init__(self, failing: str = "") -> None:
         self.calls: list[str] = []

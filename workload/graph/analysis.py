@@ -21,7 +21,15 @@ from etloop.workload.graph.matching import Matching, match
 from etloop.workload.graph.network_ops import RankOps, network_ops
 from etloop.workload.graph.recorded import recorded_start_ns
 from etloop.workload.graph.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
-from etloop.workload.trace.findings import Check, Finding, FindingLog, job_example, node_example, rank_example
+from etloop.workload.trace.findings import (
+    Check,
+    Finding,
+    FindingLog,
+    RankFindings,
+    job_example,
+    node_example,
+    rank_example,
+)
 from etloop.workload.trace.program import Communicator, OpKind
 from etloop.workload.trace.settings import (
     DEFAULT_ELEMENT_BYTES,
@@ -173,7 +181,7 @@ def _report_repeated_ids(rank: RankTrace, log: FindingLog) -> bool:
     by_id = np.argsort(rank.node_id, kind="stable")
     repeated = np.sort(by_id[1:][rank.node_id[by_id][1:] == rank.node_id[by_id][:-1]])
     expected, remedy = "an id that no other node of the rank has", "give every node of a rank its own id"
-    log.add_nodes(Check.DUPLICATE_NODE_ID, remedy, rank, repeated, expected, "one used before")
+    RankFindings(rank, log).add(Check.DUPLICATE_NODE_ID, remedy, repeated, expected, "one used before")
     return bool(len(repeated))
 
 

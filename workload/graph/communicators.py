@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.workload.graph.network_ops import RankOps
-from etloop.workload.trace.findings import Check, FindingLog, job_example
+from etloop.workload.trace.findings import Check, FindingLog, RankFindings, job_example
 from etloop.workload.trace.program import Communicator, OpKind
 from etloop.workload.trace.trace import RankTrace, Trace
 from etloop.workload.trace.trace_names import shown
@@ -98,11 +98,13 @@ def _candidates(
             column[nodes] = world
             remedy, named = "all ranks are taken", f'"{shown(key)}"' if key else "none"
             here = ops.node[nodes]
-            log.add_nodes(Check.COMMUNICATOR_WORLD, remedy, rank, here, "a communicator's name", named)
+            RankFindings(rank, log).add(
+                Check.COMMUNICATOR_WORLD, remedy, here, "a communicator's name", named
+            )
         else:
             remedy = 'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]})'
             expected, here = _known_keys(candidate_of), ops.node[nodes]
-            log.add_nodes(Check.COMMUNICATOR_UNKNOWN, remedy, rank, here, expected, f'"{shown(key)}"')
+            RankFindings(rank, log).add(Check.COMMUNICATOR_UNKNOWN, remedy, here, expected, f'"{shown(key)}"')
     return column
 
 
@@ -148,7 +150,9 @@ def _check_membership(
             members = ", ".join(map(str, communicator.members[:8])) + more
             expected = f"a communicator that rank {rank.rank} is a member of"
             found, remedy = f"{name} of ranks {members}", "correct the group file or the node's pg_name"
-            log.add_nodes(Check.COMMUNICATOR_NOT_MEMBER, remedy, rank, ops.node[nodes], expected, found)
+            RankFindings(rank, log).add(
+                Check.COMMUNICATOR_NOT_MEMBER, remedy, ops.node[nodes], expected, found
+            )
             ops.sound[nodes] = False
             column[nodes] = -1
         elif not sound[index]:
@@ -156,4 +160,4 @@ def _check_membership(
         elif len(communicator.members) == 1:
             expected, remedy = "two or more members", "it moves nothing and takes no time"
             found = f"{name} of one rank"
-            log.add_nodes(Check.COMMUNICATOR_OF_ONE, remedy, rank, ops.node[nodes], expected, found)
+            RankFindings(rank, log).add(Check.COMMUNICATOR_OF_ONE, remedy, ops.node[nodes], expected, found)

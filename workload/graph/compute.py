@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.trace.findings import Check, FindingLog, node_example
+from etloop.workload.trace.findings import Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace
 
@@ -85,7 +85,7 @@ def report_delays(
 
     wrong = np.flatnonzero(delay_ns < 0)
     remedy = "correct duration_micros, num_ops or tensor_size, or the compute speed and scale.time"
-    log.add_nodes(Check.COMPUTE_RANGE, remedy, rank, wrong, "a delay of at most one day", stated)
+    RankFindings(rank, log).add(Check.COMPUTE_RANGE, remedy, wrong, "a delay of at most one day", stated)
     if not len(wrong) and sum(delay_ns.tolist()) > MAX_RANK_DELAY_NS:
         remedy = "correct the durations, or make scale.time smaller"
         example = node_example(rank, 0, "delays that add up to less than 146 years", "more")
@@ -96,4 +96,4 @@ def report_delays(
     if settings.flops is not None or settings.memory_bandwidth_bytes_per_s is not None:
         expected = "duration_micros, or num_ops or tensor_size that the compute speed turns into one"
         remedy = "it takes no time"
-    log.add_nodes(Check.COMPUTE_WITHOUT_DURATION, remedy, rank, unknown, expected, "neither")
+    RankFindings(rank, log).add(Check.COMPUTE_WITHOUT_DURATION, remedy, unknown, expected, "neither")

@@ -20,7 +20,7 @@ from etloop.workload.graph.recorded import (
     report_times,
     waits_between_streams,
 )
-from etloop.workload.trace.findings import Check, FindingLog, node_example, node_words
+from etloop.workload.trace.findings import Check, FindingLog, RankFindings, node_example, node_words
 from etloop.workload.trace.settings import DependencyPolicy
 from etloop.workload.trace.streams import has_streams, stream_neighbours
 from etloop.workload.trace.trace import RankTrace, Rows
@@ -287,10 +287,9 @@ def report_graph(rank: RankTrace, graph: RankGraph, policy: DependencyPolicy, lo
         _report_edges(rank, graph.ctrl, "ctrl_deps", log)
     expected, repair = "dependencies without a cycle", graph.repair
     remedy = "the ctrl_deps between nodes that wait for each other are dropped"
-    log.add_nodes(
+    RankFindings(rank, log).add(
         Check.CTRL_CYCLE,
         remedy,
-        rank,
         repair.dropped,
         expected,
         lambda _: _cycle_words(rank, repair.cycle, repair.never_ready),
@@ -315,13 +314,15 @@ def _cycle_words(rank: RankTrace, cycle: tuple[int, ...], never_ready: int) -> s
 
 def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog) -> None:
     remedy, others = "the edge is dropped", f"{sort} on other nodes"
-    log.add_nodes(Check.DEPENDENCY_SELF, remedy, rank, edges.on_self, others, "a dependency on itself")
+    RankFindings(rank, log).add(
+        Check.DEPENDENCY_SELF, remedy, edges.on_self, others, "a dependency on itself"
+    )
 
     def unknown(_: int) -> str:
         return f"node {edges.dangling_ids[0]}, which the rank does not have"
 
     inside = f"{sort} on nodes of the rank"
-    log.add_nodes(Check.DEPENDENCY_DANGLING, remedy, rank, edges.dangling, inside, unknown)
+    RankFindings(rank, log).add(Check.DEPENDENCY_DANGLING, remedy, edges.dangling, inside, unknown)
     if edges.duplicates:
         example = node_example(rank, 0, f"each of the {sort} once", "dependencies named more than once")
         log.add(Check.DEPENDENCY_DUPLICATE, "the edge counts once", example, count=edges.duplicates)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, FindingLog, node_example
+from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace, Rows
 
@@ -95,9 +95,13 @@ def _report_nodes(
     rank: RankTrace, on_cpu: NDArray[np.int64], unknown: NDArray[np.int64], log: FindingLog
 ) -> None:
     remedy = "it launches an operation that has its own node, and is not replayed"
-    log.add_nodes(Check.CPU_COMM_NODE, remedy, rank, on_cpu, "communication on the device", "is_cpu_op true")
+    RankFindings(rank, log).add(
+        Check.CPU_COMM_NODE, remedy, on_cpu, "communication on the device", "is_cpu_op true"
+    )
     remedy, expected = "it is taken as a node that costs no time", "a node type of the schema (0 to 9)"
-    log.add_nodes(Check.NODE_KIND, remedy, rank, unknown, expected, lambda node: f"type {rank.kind[node]}")
+    RankFindings(rank, log).add(
+        Check.NODE_KIND, remedy, unknown, expected, lambda node: f"type {rank.kind[node]}"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +123,7 @@ class _Mistakes:
     ) -> None:
         """Note the operations marked `wrong`; `found` may depend on the index of the node."""
         nodes = self.node[wrong]
-        self.log.add_nodes(check, remedy, self.rank, nodes, expected, found, examples=EXAMPLES_KEPT)
+        RankFindings(self.rank, self.log).add(check, remedy, nodes, expected, found, examples=EXAMPLES_KEPT)
         self.sound[wrong] = False
 
 
@@ -146,7 +150,7 @@ def _collectives(mistakes: _Mistakes, is_collective: NDArray[np.bool_]) -> NDArr
     collective[collective == CollectiveKind.REDUCE_SCATTER_BLOCK] = CollectiveKind.REDUCE_SCATTER
     rooted, found = np.isin(collective, _ROOTED), "none: the schema has no attribute for it"
     remedy = "position 0 of the communicator is taken"
-    mistakes.log.add_nodes(Check.ROOT_UNKNOWN, remedy, rank, node[rooted], "a root", found)
+    RankFindings(rank, mistakes.log).add(Check.ROOT_UNKNOWN, remedy, node[rooted], "a root", found)
     return collective
 
 

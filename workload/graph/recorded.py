@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.workload.trace.contraction import Dag
-from etloop.workload.trace.findings import Check, FindingLog, node_example
+from etloop.workload.trace.findings import Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.trace import ABSENT, RankTrace
 
@@ -98,10 +98,9 @@ def report_times(rank: RankTrace, log: FindingLog) -> None:
             )
         return
     first_ns, duration_ns = int(start_ns[start_ns != ABSENT].min()), recorded_duration_ns(rank)
-    log.add_nodes(
+    RankFindings(rank, log).add(
         Check.RECORDED_RANGE,
         "correct the times, or leave recorded gaps out of the dependencies",
-        rank,
         np.flatnonzero(_unbelievable(rank, start_ns)),
         "start times and durations within one week",
         lambda node: (

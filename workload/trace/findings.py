@@ -160,24 +160,6 @@ class FindingLog:
         kept = self._examples.setdefault(key, [])
         kept.extend(examples[: EXAMPLES_KEPT - len(kept)])
 
-    def add_nodes(
-        self,
-        check: Check,
-        remedy: str,
-        rank: RankTrace,
-        nodes: NDArray[np.int64],
-        expected: str,
-        found: str | Callable[[int], str],
-        *,
-        examples: int = 1,
-    ) -> None:
-        """Note nodes of a rank, if there are any, the first ones as examples; `found` may depend on the node."""
-        shown_nodes = nodes[:examples].tolist()
-        if shown_nodes:
-            say = (lambda _: found) if isinstance(found, str) else found
-            places = (node_example(rank, node, expected, say(node)) for node in shown_nodes)
-            self.add(check, remedy, *places, count=len(nodes))
-
     def has_errors(self) -> bool:
         return any(severity is Severity.ERROR for _, severity, _ in self._counts)
 
@@ -188,6 +170,31 @@ class FindingLog:
         return tuple(
             Finding(key[0], key[1], self._counts[key], key[2], tuple(self._examples[key])) for key in keys
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankFindings:
+    """Notes nodes of one rank in a log."""
+
+    rank: RankTrace
+    log: FindingLog
+
+    def add(
+        self,
+        check: Check,
+        remedy: str,
+        nodes: NDArray[np.int64],
+        expected: str,
+        found: str | Callable[[int], str],
+        *,
+        examples: int = 1,
+    ) -> None:
+        """Note nodes, if there are any, the first ones as examples; `found` may depend on the node."""
+        shown_nodes = nodes[:examples].tolist()
+        if shown_nodes:
+            say = (lambda _: found) if isinstance(found, str) else found
+            places = (node_example(self.rank, node, expected, say(node)) for node in shown_nodes)
+            self.log.add(check, remedy, *places, count=len(nodes))
 
 
 def node_words(rank: RankTrace, index: int) -> str:

@@ -12,6 +12,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,16 @@ class _Exports(Enum):
     FAIL = "figures cannot be pushed"
 
 
+@dataclass(frozen=True, slots=True)
+class OtelTarget:
+    """Where a rack's figures go, and by which name."""
+
+    config: OtelConfig
+    authorization: str
+    """The value of the header `Authorization`; "": none is sent."""
+    rack_name: str
+
+
 class OtelGateway:
     """Pushes until it is cancelled, and once more on the way out."""
 
@@ -52,16 +63,14 @@ class OtelGateway:
         rack: Rack,
         collector: RackCollector,
         summary_of: Callable[[Job], str],
-        rack_name: str,
-        config: OtelConfig,
-        authorization: str,
+        target: OtelTarget,
         log: RackLog,
     ) -> None:
         self._collector = collector
         self._summary_of = summary_of
-        self._rack_name = rack_name
-        self._config = config
-        self._headers = {"Authorization": authorization} if authorization else {}
+        self._rack_name = target.rack_name
+        self._config = target.config
+        self._headers = {"Authorization": target.authorization} if target.authorization else {}
         self._log = log
         self._began_ns = wall_ns()
         self._ended: deque[EndedJob] = deque(maxlen=_MOST_ENDED)

@@ -77,7 +77,7 @@ class FabricSink {
 
 class SoftFabric {
  public:
-  // `config` must have passed `validate` and outlive the fabric. `begin_ns`: when it begins; kNever: when it is told to.
+  // `config` must have passed `validate` and outlive the fabric. `begin_ns`: when it begins; kNever: on `begin`.
   SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin_ns);
   SoftFabric(const SoftFabric&) = delete;
   SoftFabric& operator=(const SoftFabric&) = delete;

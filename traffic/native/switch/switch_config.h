@@ -58,7 +58,7 @@ struct SwitchConfig {
   std::string name;
   std::vector<SwitchPortConfig> ports;
   int64_t buffer_bytes = 0;  // all of it: reserves, headroom and what is shared
-  int64_t headroom_pool_bytes = -1;  // that all groups of all ports take theirs from; -1: each has its own, set aside
+  int64_t headroom_pool_bytes = -1;  // that all groups of all ports take theirs from; -1: each has its own
   std::array<uint8_t, 64> dscp_to_class{};
   std::array<uint8_t, kPriorities> class_to_queue{};
   std::array<uint8_t, kPriorities> class_to_group{};

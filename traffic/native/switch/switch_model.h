@@ -80,9 +80,8 @@ inline Nanos counted_from_ns(Nanos begin_ns) { return begin_ns == kNever ? 0 : b
 
 class SwitchModel {
  public:
-  // `config` must have passed `validate` and outlive the switch. `begin_ns`: when it
-  // begins; kNever: when it is told to. `events`
-  // is of one or several switches: whoever takes events out there hands this one its own, those of `owner`.
+  // `config` must have passed `validate` and outlive the switch. `begin_ns`: when it begins; kNever: on `begin`.
+  // `events` is of one or several switches: whoever takes events out there hands this one its own, those of `owner`.
   SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner);
 
   void on_frame(size_t port, const SwitchFrame& frame, Nanos now);
