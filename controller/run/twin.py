@@ -69,7 +69,7 @@ class TwinExecution:
         settings = replace(self.settings, link_changes=changes, streams=plan.parts.streams)
         found = twin(assignment, rig_ports, topology, settings)
         attachments = attachments_of(assignment, rig_ports, topology, routes(topology))
-        outcome = run_outcome(plan, found, TWIN_ID, attachments)
+        outcome = run_outcome(plan, found, TWIN_ID, topology, attachments)
         outcome = replace(outcome, events=_link_events(events, found.end_ns - found.start_ns))
         tables = {
             "switches": lanes_table(topology, found.switch_ports),

@@ -13,6 +13,7 @@ from etloop.results.schema.summary import VIRTUAL_TIME
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from etloop.contract.model.topology import Topology
     from etloop.controller.plan.plan import Plan
     from etloop.traffic.twin import TwinOutcome
 
@@ -30,8 +31,12 @@ _INJECTED: Final = {
 }
 
 
-def run_outcome(plan: Plan, twin: TwinOutcome, run_id: str, attachments: list[int]) -> RunOutcome:
-    """The records of the twin by the agents that the plan names. `attachments` are those of `plan.placement.ports`.
+def run_outcome(
+    plan: Plan, twin: TwinOutcome, run_id: str, topology: Topology, attachments: list[int]
+) -> RunOutcome:
+    """The records of the twin by the agents that the plan names.
+
+    `attachments` are those of `plan.placement.ports` in the topology.
 
     Connections are numbered as in the whole plan: `connection_rows` has the table for `results`.
     """
@@ -42,7 +47,7 @@ def run_outcome(plan: Plan, twin: TwinOutcome, run_id: str, attachments: list[in
     of_receiver = rank_agent[connections.dst_rank[twin.flows["connection"]]]
     flow_agent = np.where(twin.flows["sends_data"] != 0, of_sender, of_receiver)
     op_agent = rank_agent[twin.ops["rank"]]
-    ports = _ports(twin, attachments)
+    ports = _ports(twin, topology, attachments)
     port_agent = np.array([agents.index(place.agent) for place in plan.placement.ports])
     streams: dict[str, tuple[StreamCount, ...]] = {}
     for planned, counts in zip(plan.parts.streams, twin.streams, strict=True):
@@ -89,7 +94,7 @@ def _rate_agents(twin: TwinOutcome, flow_agent: NDArray[np.integer]) -> NDArray[
     return np.array([of_connection[row] for row in twin.rates["connection"].tolist()], np.int64)
 
 
-def _ports(twin: TwinOutcome, attachments: list[int]) -> NDArray[np.void]:
+def _ports(twin: TwinOutcome, topology: Topology, attachments: list[int]) -> NDArray[np.void]:
     """Totals of the ports as their network cards counted them, and what faults did; `bytes` are those of whole frames."""
     records = np.zeros(len(attachments), PORT_RECORD)
     cards = twin.cards[attachments]
@@ -97,6 +102,10 @@ def _ports(twin: TwinOutcome, attachments: list[int]) -> NDArray[np.void]:
     records["tx_bytes"] = cards["bytes"]
     records["rx_datagrams"] = cards["delivered_frames"]
     records["rx_bytes"] = cards["delivered_bytes"]
+    records["rx_pause_frames"] = [
+        int(twin.switch_ports[end.switch]["pfc_tx"][end.port].sum())
+        for end in (topology.attachments[number].end for number in attachments)
+    ]
     records["paused_ns"] = cards["paused_ns"]
     for action, name in _INJECTED.items():
         records[name] = twin.faults[:, action]

@@ -129,20 +129,31 @@ _OF_DEVICE: Final = {
 """Keys of `dut.counters` that are added up, or others where there is none of them."""
 
 
+_OF_SWITCHES: Final = {
+    "dut_dropped_packets": ("queue_dropped_packets", "group_dropped_packets"),
+    "dut_ecn_marked_packets": ("queue_ecn_marked_packets",),
+    "dut_pfc_tx_frames": ("pfc_tx",),
+    "dut_pfc_rx_frames": ("pfc_rx",),
+    "dut_paused_ns": ("queue_paused_ns",),
+}
+"""Columns of switches.parquet that are added up: the device of a run in virtual time."""
+
+
 def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     """What the device itself counted over the whole run, and how far it is from what the agents did."""
     device = given.summary.dut
+    switches = given.frames.get("switches")
     for name, ways in _OF_DEVICE.items():
-        if device is None:
+        if device is not None:
+            known = next(
+                (found for keys in ways if (found := [key for key in keys if key in device.counters])), []
+            )
+            counted = sum(device.counters[key] for key in known)
+            yield name, float(counted) if known else "not counted over the whole run"
+        elif switches is not None:
+            yield name, float(sum(int(switches.columns[column].sum()) for column in _OF_SWITCHES[name]))
+        else:
             yield name, "the rig names no source of the device's counters"
-            continue
-        known = next(
-            (found for keys in ways if (found := [key for key in keys if key in device.counters])), []
-        )
-        yield (
-            name,
-            float(sum(device.counters[key] for key in known)) if known else "not counted over the whole run",
-        )
     shares = (
         [row.difference_share for row in device.reconciliation if row.difference_share is not None]
         if device

@@ -329,9 +329,15 @@ def test_cards_are_paused_where_our_software_holds_back(
     pauses = {}
     for sort, words in (("cards", "hosts: network cards"), ("software", "hosts: agents over udp")):
         capsys.readouterr()
-        assert main(command(tmp_path, "--topology", str(tmp_path / "t.yaml"), "--json", "--hosts", sort)) == 0
+        words_of_run = ("--topology", str(tmp_path / "t.yaml"), "--json", "--hosts", sort)
+        assert main(command(tmp_path, *words_of_run, "--out", str(tmp_path / sort))) == 0
         twin = json.loads(capsys.readouterr().out)["twin"]
         pauses[sort] = twin["switches"]["pfc_tx_frames"]
+        figures = json.loads((tmp_path / sort / "kpis.json").read_text())["figures"]
+        known = {figure["name"]: figure["value"] for figure in figures}
+        assert known["dut_pfc_tx_frames"] == known["pause_frames"] == pauses[sort], "all pauses go to cards"
+        assert (known["paused_ns"] > 0) == (pauses[sort] > 0)
+        assert known["dut_dropped_packets"] == 0
         assert twin["notes"][0].startswith(words)
     assert pauses["cards"] > 1000
     assert pauses["software"] == 0

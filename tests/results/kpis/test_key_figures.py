@@ -20,6 +20,8 @@ from etloop.results.measure.job_shares import interference_factor
 from etloop.results.schema.kpis import FIGURES, KindKpis, KpiBasis, KpiSet
 from etloop.results.schema.summary import JobComparison, JobFigures
 from etloop.results.store.run_dir import read_artifacts, write_run
+from etloop.results.tables.frames import frame_by_hand
+from etloop.results.tables.switch_tables import LANE_UNITS
 from hypothesis import given as with_given
 from hypothesis import strategies as st
 
@@ -244,21 +246,12 @@ def test_beside_ideal_and_twin(tmp_path: Path) -> None:
 
 def test_links_between_switches(tmp_path: Path) -> None:
     given = input_of(tmp_path)
-    from etloop.results.tables.frames import frame_by_hand
-
-    text = {
-        "switch": ["leaf", "leaf", "leaf"],
-        "port": ["1", "2", "3"],
-        "peer": ["spine/0", "spine/1", "a/p0"],
-    }
-    columns: dict[str, np.ndarray[Any, Any]] = {
-        name: np.array(values, object) for name, values in text.items()
-    }
+    columns: dict[str, np.ndarray[Any, Any]] = {name: np.zeros(3) for name in LANE_UNITS}
     columns["switch"] = np.array(["leaf", "leaf", "spine"], object)
+    columns["port"] = np.array(["1", "2", "3"], object)
     columns["peer"] = np.array(["spine/0", "spine/1", "leaf/1"], object)
     columns["queue_bytes"] = np.array([300.0, 100.0, 200.0])
-    units = {"switch": "name", "port": "name", "peer": "name", "queue_bytes": "bytes"}
-    frames = {**given.frames, "switches": frame_by_hand("switches", columns, units)}
+    frames = {**given.frames, "switches": frame_by_hand("switches", columns, LANE_UNITS)}
     kpis = key_figures(replace(given, frames=frames), BASIS)
     assert kpis.value("uplinks_jain") == pytest.approx(600**2 / (3 * (300**2 + 100**2 + 200**2)))
     assert kpis.value("uplinks_max_to_mean") == pytest.approx(1.5)

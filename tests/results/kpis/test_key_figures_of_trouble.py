@@ -14,6 +14,7 @@ from etloop.contract.model.run import AgentRecords
 from etloop.results.kpis.all import key_figures
 from etloop.results.schema.kpis import FIGURES
 from etloop.results.schema.summary import JobComparison, JobFigures
+from etloop.results.tables.frames import frame_by_hand
 
 from tests.results.kpis.test_key_figures import ABSENT, BASIS, BY_HAND, input_of, kpis_of
 from tests.support.runs.records_by_hand import outcome_by_hand, with_agent
@@ -95,6 +96,32 @@ def test_ports_stand_in_where_no_queue_is_counted(tmp_path: Path) -> None:
     counters = {"port_rx_dropped_packets": 4, "port_tx_dropped_packets": 6, "port_ecn_marked_packets": 8}
     kpis = key_figures(replace(given, summary=replace(given.summary, dut=device(counters))), BASIS)
     assert (kpis.value("dut_dropped_packets"), kpis.value("dut_ecn_marked_packets")) == (10, 8)
+
+
+def test_what_switches_in_virtual_time_counted(tmp_path: Path) -> None:
+    """Without a source of counters the sums over switches.parquet are the device's."""
+    counted = {
+        "queue_dropped_packets": (3, 4),
+        "group_dropped_packets": (1, 0),
+        "queue_ecn_marked_packets": (0, 40),
+        "pfc_tx": (2, 1),
+        "pfc_rx": (0, 5),
+        "queue_paused_ns": (4_000, 5_000),
+    }
+    columns = {name: np.array(values, np.int64) for name, values in counted.items()}
+    columns |= {name: np.array(["s0", "s0"]) for name in ("switch", "port", "peer")}
+    columns["queue_bytes"] = np.zeros(2, np.int64)
+    given = input_of(tmp_path)
+    frames = {**given.frames, "switches": frame_by_hand("switches", columns, dict.fromkeys(columns, "count"))}
+    kpis = key_figures(replace(given, frames=frames), BASIS)
+    of_switches = {name: kpis.value(name) for name in OF_DEVICE if name != "dut_difference_share"}
+    assert of_switches == {
+        "dut_dropped_packets": 8,
+        "dut_ecn_marked_packets": 40,
+        "dut_pfc_tx_frames": 3,
+        "dut_pfc_rx_frames": 5,
+        "dut_paused_ns": 9_000,
+    }
 
 
 def test_beside_the_twin(tmp_path: Path) -> None:

@@ -1,0 +1,276 @@
+"""Whether `etloop compare` calls a switch with a planted defect worse, and one without a defect not, in virtual time.
+
+    python -m etloop.bench.planted [--seeds 20] [--pairs 40] [--jobs N] [--check]
+
+A side is five runs of `etloop twin`, each with hashes, marks and random faults of a seed of its own. The fabric is a fat tree
+of 20 switches with 16 ports. --check ends with 30 where a defect is found in fewer than 19 of 20 seeds, or where a pair of
+sides without a defect is called worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from etloop.bench.processes import BAR_MISSED
+from etloop.cli.main import main as etloop
+from etloop.contract.base.errors import EtloopError, ExitCode
+
+RUNS: Final = 5
+"""A side has."""
+FOUND_SHARE: Final = 0.95
+PODS: Final = 4
+RANKS: Final = 16
+_SWITCHES: Final = (
+    *(f"edge{pod}{number}" for pod in range(PODS) for number in range(2)),
+    *(f"agg{pod}{number}" for pod in range(PODS) for number in range(2)),
+    *(f"core{number}" for number in range(PODS)),
+)
+_ALL_WITH_ALL: Final = "{trace: ../../trace}"
+_INCAST: Final = "{incast: {senders: 4, size: 8MiB, bursts: 1}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a switch is put under."""
+
+    workload: str
+    iterations: int
+    buffer: str
+    """Of every switch without a defect."""
+
+
+SPREAD: Final = Load(_ALL_WITH_ALL, 10, "8MiB")
+INCAST: Final = Load(_INCAST, 5, "20MiB")
+"""Its queues stay below the threshold of PFC."""
+OVERLOAD: Final = Load(_INCAST, 5, "8MiB")
+"""Its queues are paused."""
+LOADS: Final = (SPREAD, INCAST, OVERLOAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """How the switches are set."""
+
+    buffer: str
+    settings: str = ""
+    """More keys of every switch."""
+    fault: str = ""
+    """A random fault of the first switch of the second pod."""
+    slow_rate: str = ""
+    """Of the link of the sixth port, where it is not 100 Gb/s."""
+    one_hash: bool = False
+    """All switches hash alike, so that those above see only flows that the ones below sent the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One planted defect."""
+
+    name: str
+    load: Load
+    fabric: Fabric
+
+
+DEFECTS: Final = (
+    Defect(
+        "drops 1 of 1000 frames of a port",
+        SPREAD,
+        Fabric(SPREAD.buffer, fault="{in: h5/p0, chance: 0.1%}"),
+    ),
+    Defect("a port at half its rate", SPREAD, Fabric(SPREAD.buffer, slow_rate="50Gbps")),
+    Defect("all switches hash alike", SPREAD, Fabric(SPREAD.buffer, one_hash=True)),
+    Defect(
+        "marks too early (16 to 64 KiB)",
+        INCAST,
+        Fabric(INCAST.buffer, "queues: {3: {ecn: {kmin: 16KiB, kmax: 64KiB}}}"),
+    ),
+    Defect(
+        "marks too late (4 to 16 MB)",
+        INCAST,
+        Fabric(INCAST.buffer, "queues: {3: {ecn: {kmin: 4000KB, kmax: 16000KB}}}"),
+    ),
+    Defect("half the buffer", INCAST, Fabric("10MiB")),
+    Defect("a lossy class", OVERLOAD, Fabric(OVERLOAD.buffer, "preset: lossy")),
+)
+EQUAL: Final = (("all with all", SPREAD), ("incast", INCAST), ("incast that pauses", OVERLOAD))
+
+
+def topology_text(fabric: Fabric, seed: int) -> str:
+    """The topology file of a fabric: four pods of two switches below and two above, and four on top."""
+    rows = ["switches:"]
+    for number, name in enumerate(_SWITCHES):
+        keys = [f"name: {name}", f"buffer: {fabric.buffer}"]
+        keys.append(f"seed: {seed * len(_SWITCHES) + (0 if fabric.one_hash else number)}")
+        keys += [fabric.settings] if fabric.settings else []
+        keys += [f"faults: [{fabric.fault}]"] if fabric.fault and name == "edge10" else []
+        rows.append(f"  - {{{', '.join(keys)}}}")
+    rows.append("links:")
+    for pod in range(PODS):
+        for above in range(2):
+            ends = [(f"edge{pod}{below}", f"agg{pod}{above}") for below in range(2)]
+            ends += [(f"agg{pod}{above}", f"core{2 * above + core}") for core in range(2)]
+            rows += [f"  - {{from: {one}, to: {other}, rate: 100Gbps, delay: 500ns}}" for one, other in ends]
+    rows.append("attach:")
+    for rank in range(RANKS):
+        rate = fabric.slow_rate if fabric.slow_rate and rank == 5 else "100Gbps"
+        edge = f"edge{rank // 4}{rank // 2 % 2}"
+        rows.append(f"  - {{port: h{rank}/p0, to: {edge}, rate: {rate}, delay: 500ns}}")
+    return "\n".join(rows) + "\n"
+
+
+def rig_text() -> str:
+    """Sixteen agents of one port."""
+    agents = "".join(
+        f"  - {{name: h{rank}, ports: [{{name: p0, link: 100Gbps, addresses: 10.0.{rank}.1}}]}}\n"
+        for rank in range(RANKS)
+    )
+    return "controller: {bind: 'tcp://127.0.0.1:7420'}\nagents:\n" + agents
+
+
+def scenario_text(load: Load) -> str:
+    """The scenario of a load, with DCQCN."""
+    return (
+        f"workload: {load.workload}\nmapping: {{ranks_per_host: 1, placement: round_robin}}\n"
+        f"transport: {{cc: {{algorithm: dcqcn}}}}\niterations: {load.iterations}\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Five runs: which directory they go to, and which seeds are theirs."""
+
+    path: Path
+    load: Load
+    fabric: Fabric
+    first_seed: int
+
+
+def run_side(side: Side) -> Path:
+    """Make the runs of a side. Raises `EtloopError` where the twin refuses them."""
+    side.path.mkdir(parents=True)
+    files = side.path.with_name(f"{side.path.name}-files")
+    files.mkdir()
+    (files / "scenario.yaml").write_text(scenario_text(side.load))
+    (files / "rig.yaml").write_text(rig_text())
+    for number in range(RUNS):
+        (files / "topology.yaml").write_text(topology_text(side.fabric, side.first_seed + number))
+        names = (str(files / "scenario.yaml"), "--rig", str(files / "rig.yaml"))
+        out = ("--out", str(side.path / f"r{number:03}"))
+        _etloop("twin", *names, "--topology", str(files / "topology.yaml"), *out)
+    return side.path
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Pairs of a switch without a defect and one as `fabric` says."""
+
+    name: str
+    load: Load
+    fabric: Fabric
+    pairs: int
+    planted: bool
+    """Whether `fabric` has a defect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What `etloop compare` said of a series."""
+
+    series: Series
+    worse: int
+    unsure: int
+    """Pairs of which too little is known to say that B is not worse."""
+
+    def holds(self) -> bool:
+        """Whether the bar is met."""
+        if self.series.planted:
+            return self.worse >= math.ceil(FOUND_SHARE * self.series.pairs)
+        return self.worse == 0
+
+
+def answers(seeds: int, pairs: int, processes: int, place: Path) -> list[Answer]:
+    """Make all sides below `place` in so many processes, and compare them.
+
+    No two sides have a seed in common.
+    """
+    trace = ("--sweep", "all_to_all", "--sizes", "4MiB-4MiB", "--ranks", str(RANKS))
+    _etloop("synth", str(place / "trace"), *trace)
+    series = [Series(one.name, one.load, one.fabric, seeds, planted=True) for one in DEFECTS]
+    for number, (name, load) in enumerate(EQUAL):
+        share = len(range(number, pairs, len(EQUAL)))
+        series.append(Series(f"no defect, {name}", load, Fabric(load.buffer), share, planted=False))
+    seed = itertools.count(1, RUNS)
+    sides = itertools.count()
+
+    def side(load: Load, fabric: Fabric) -> Side:
+        return Side(place / "sides" / f"{next(sides)}", load, fabric, next(seed))
+
+    # Defects of one load are compared with the same sides without one.
+    good = {load: [side(load, Fabric(load.buffer)) for _ in range(seeds)] for load in LOADS}
+    planned: list[list[tuple[Side, Side]]] = []
+    for one in series:
+        firsts = good[one.load] if one.planted else [side(one.load, one.fabric) for _ in range(one.pairs)]
+        planned.append([(first, side(one.load, one.fabric)) for first in firsts])
+    every = {side.path: side for row in planned for pair in row for side in pair}
+    with ProcessPoolExecutor(processes) as workers:
+        for _ in workers.map(run_side, every.values()):
+            pass
+    return [_answer(one, row) for one, row in zip(series, planned, strict=True)]
+
+
+def _answer(series: Series, planned: Sequence[tuple[Side, Side]]) -> Answer:
+    codes = [_code("compare", str(a.path), str(b.path)) for a, b in planned]
+    unknown = set(codes) - {ExitCode.PASS, ExitCode.VERDICT_FAILED, ExitCode.INCONCLUSIVE}
+    if unknown:
+        raise EtloopError(f"etloop compare of {series.name} ended with {sorted(unknown)}")
+    return Answer(series, codes.count(ExitCode.VERDICT_FAILED), codes.count(ExitCode.INCONCLUSIVE))
+
+
+def _code(*words: str) -> int:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        return etloop(words)
+
+
+def _etloop(*words: str) -> None:
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        code = etloop(words)
+    if code != ExitCode.PASS:
+        raise EtloopError(f"etloop {' '.join(words)}: {err.getvalue().strip()[-500:]}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=20, help="pairs of every defect")
+    parser.add_argument("--pairs", type=int, default=40, help="pairs without a defect, over all loads")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--check", action="store_true", help="end with 30 where a bar is missed")
+    asked = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as place:
+        found = answers(asked.seeds, asked.pairs, asked.jobs, Path(place))
+    print(f"{RUNS} runs a side, in virtual time")
+    print(f"{'':<36}{'pairs':>7}{'worse':>7}{'too few to say':>16}")
+    for one in found:
+        bar = "" if one.holds() else "  NOT MET"
+        row = one.series
+        print(f"{row.name:<36}{row.pairs:>7}{one.worse:>7}{one.unsure:>16}{bar}")
+    return BAR_MISSED if asked.check and not all(one.holds() for one in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
