@@ -13,6 +13,7 @@
 
 #include "base/prefetch.h"
 #include "switch/fabric_event.h"
+#include "switch/fabric_routes.h"
 #include "switch/switch_buffer.h"
 #include "switch/switch_config.h"
 #include "switch/switch_counters.h"
@@ -89,7 +90,12 @@ class SwitchModel {
   // The same, known before the last bit is there at `at_ns`.
   void expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns);
   void expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns);
+  // The link at a port goes down or comes up, and the switch knows at once.
   void on_link(size_t port, bool up, Nanos now);
+  // The same, and the switch knows nothing of it: it goes on to send, and all that is sent either way is lost.
+  void on_unnoticed_link(size_t port, bool up) { ports_[port].connected = up; }
+  // Routes as they are from now on, in place of those of the configuration: of as many destinations.
+  void set_ways(WayTable ways);
   void take(const FabricEvent& event);
   // It is soon to take it: asks for the memory that it looks at.
   void expect(const FabricEvent& event) const;
@@ -102,8 +108,7 @@ class SwitchModel {
   SwitchPortCounters counted(size_t port) const;
   Nanos paused_ns(size_t port, size_t queue, Nanos now) const;
   int64_t queued_packets() const { return queued_packets_; }
-  bool is_up(size_t port) const { return ports_[port].up; }
-  const SwitchConfig& config() const { return config_; }
+  bool is_up(size_t port) const { return ports_[port].connected; }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -130,7 +135,8 @@ class SwitchModel {
   struct alignas(kLineBytes) Port {
     Nanos free_ns = 0;
     LineTime line;
-    bool up = true;
+    bool connected = true;  // whether the link is up
+    bool up = true;         // whether it is, as far as the switch has noticed
     bool line_event = false;
     bool turn_begun = false;
     uint8_t filled = 0;  // queues with packets, as bits
@@ -152,7 +158,6 @@ class SwitchModel {
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
   int32_t route(const SwitchFrame& frame, Nanos now);
-  std::span<const uint16_t> open_ways(std::span<const uint16_t> ways);
   void enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos now);
   bool trim(uint32_t packet, size_t out_port, Nanos now);
   void discard(uint32_t packet, SwitchDrop why, Nanos now);
@@ -185,9 +190,7 @@ class SwitchModel {
   FabricEvents& events_;
   uint64_t owner_;  // of its own events among those of others
   std::vector<Flowlet> flowlets_;
-  // SwitchConfig::routes in one piece: the ways to a destination are [first_way_[d], first_way_[d + 1]).
-  std::vector<uint32_t> first_way_;
-  std::vector<uint16_t> ways_;
+  WayTable ways_;
   std::vector<uint16_t> open_ways_;  // of the frame that is routed, while links are down
   size_t ports_down_ = 0;
   uint64_t mixed_seed_;
