@@ -219,12 +219,12 @@ void what_is_over_is_not_acted_on() {
       // Shorter than detection: nobody hears of it.
       {{{false, 0}, {true, kDetection - 1}}, {{LinkNews::down, 0}, {LinkNews::up, kDetection - 1}}},
       // Down again before the first time would have been noticed: it counts from the second.
-      {{{false, 0}, {true, 10}, {false, 20}, {true, kDetection + 20}},
+      {{{false, 0}, {true, 10}, {false, 20}, {true, kDetection + 21}},
        {{LinkNews::down, 0},
         {LinkNews::up, 10},
         {LinkNews::down, 20},
         {LinkNews::noticed, kDetection + 20},
-        {LinkNews::up, kDetection + 20}}},
+        {LinkNews::up, kDetection + 21}}},
       // Shorter than convergence: only its own switches act.
       {{{false, 0}, {true, kConvergence - 1}},
        {{LinkNews::down, 0}, {LinkNews::noticed, kDetection}, {LinkNews::up, kConvergence - 1}}},
