@@ -341,7 +341,7 @@ int SwitchModel::choose_weighted(Port& port, Nanos now) {
     } else if (q.head == kNone) {
       q.deficit_bytes = 0;  // an idle queue saves nothing up
     }
-    port.turn = static_cast<uint32_t>((queue + 1) % kPriorities);
+    port.turn = static_cast<uint8_t>((queue + 1) % kPriorities);
     port.turn_begun = false;
   }
 }

@@ -6,6 +6,7 @@
 // first bit leaves. Time must not go backwards. What it has to do later is an event, which it takes when that is due.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -140,12 +141,13 @@ class SwitchModel {
     bool line_event = false;
     bool turn_begun = false;
     uint8_t filled = 0;  // queues with packets, as bits
-    uint32_t turn = 0;   // of deficit round robin
+    uint8_t turn = 0;    // of deficit round robin
     bool xoff_sent[kPriorities] = {};
     Queue queues[kPriorities];
     bool refresh_event[kPriorities] = {};
     Nanos xoff_ns[kPriorities] = {};  // when it was said last
   };
+  static_assert(offsetof(Port, queues) == kLineBytes);
   struct Flowlet {
     uint64_t flow_key = 0;
     Nanos last_ns = 0;
