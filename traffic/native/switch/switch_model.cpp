@@ -56,7 +56,7 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
       events_(events),
       owner_(owner),
       mixed_seed_(seed_of_hash(config.seed)),
-      random_state_(config.seed) {
+      random_{config.seed} {
   ports_.resize(config.ports.size());
   for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = LineTime(config.ports[port].rate_bps);
   for (const std::vector<uint16_t>& ways : config.routes) {
@@ -71,7 +71,7 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
   }
 }
 
-uint64_t SwitchModel::random() { return mixed(random_state_ += 0x9E3779B97F4A7C15); }
+uint64_t SwitchModel::Random::operator()() { return mixed(state += 0x9E3779B97F4A7C15); }
 
 void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number) {
   events_.push({at_ns, owner_, number, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), static_cast<uint8_t>(kind)});
@@ -188,7 +188,7 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
     if (fault.out_port >= 0 && static_cast<size_t>(fault.out_port) != out_port) continue;
     ++fault_seen_[i];
     const bool turn = fault.every != 0 && fault_seen_[i] % fault.every == 0;
-    const bool chance = fault.per_million != 0 && random() % 1'000'000 < fault.per_million;
+    const bool chance = fault.per_million != 0 && random_() % 1'000'000 < fault.per_million;
     if (!turn && !chance) continue;
     if (fault.corrupt) {
       if (!p.frame.corrupted) ++counters_[p.in_port].fault_corrupted_packets;
@@ -217,14 +217,14 @@ int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
   if (ways.size() == 1) return ways[0];
   switch (config_.balancing) {
     case LoadBalancing::ecmp: return ways[remainder(mixed(frame.flow_key + mixed_seed_), ways.size())];
-    case LoadBalancing::spray: return ways[remainder(random(), ways.size())];
+    case LoadBalancing::spray: return ways[remainder(random_(), ways.size())];
     case LoadBalancing::flowlet: {
       Flowlet& flowlet = flowlets_[mixed(frame.flow_key + config_.seed) % kFlowlets];
       const bool goes_on = flowlet.used && flowlet.flow_key == frame.flow_key &&
                            flowlet.destination == frame.destination &&
                            now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
       if (!goes_on) {
-        flowlet = {frame.flow_key, now, frame.destination, ways[remainder(random(), ways.size())], true};
+        flowlet = {frame.flow_key, now, frame.destination, ways[remainder(random_(), ways.size())], true};
       }
       flowlet.last_ns = now;
       return flowlet.port;
@@ -391,7 +391,7 @@ void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_
     const auto span = static_cast<uint64_t>(rule.kmax_bytes - rule.kmin_bytes);
     const auto above = static_cast<uint64_t>(queue_bytes - rule.kmin_bytes);
     const uint64_t per_billion = uint64_t{rule.pmax_per_million} * 1000 * above / span;
-    if (random() % 1'000'000'000 >= per_billion) return;
+    if (random_() % 1'000'000'000 >= per_billion) return;
   }
   packet.frame.ecn = kCongestionExperienced;
   QueueCounters& count = counters_[port].queues[queue];

@@ -156,6 +156,12 @@ class SwitchModel {
     bool used = false;
   };
 
+  // SplitMix64 (Steele, Lea, Flood 2014).
+  struct Random {
+    uint64_t state = 0;
+    uint64_t operator()();
+  };
+
   void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number = kNone);
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
@@ -178,7 +184,6 @@ class SwitchModel {
   void set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now);
   void look_for_storm(size_t port, size_t queue, Nanos now);
   void check_conservation() const;
-  uint64_t random();
   uint32_t keep(const SwitchFrame& frame, size_t in_port);
 
   const SwitchConfig& config_;
@@ -198,7 +203,7 @@ class SwitchModel {
   uint64_t mixed_seed_;
   std::vector<int64_t> fault_seen_;
   uint8_t strict_ = 0;  // queues, as bits
-  uint64_t random_state_;
+  Random random_;
   int64_t queued_packets_ = 0;
   int64_t received_ = 0;
   int64_t sent_ = 0;
