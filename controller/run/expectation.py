@@ -16,7 +16,6 @@ from etloop.contract.model.assignment import Assignment, Path, PlannedStream
 from etloop.contract.model.run import ExpectedRun, RunOutcome
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.timeline import TimelineEvent, ends_of
-from etloop.controller.run.link_notes import link_notes
 from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.results.tables.switch_tables import totals
 from etloop.traffic.flow_level import (
@@ -164,7 +163,6 @@ def _twin(
         start_ns=outcome.start_ns,
         failure=outcome.failure,
         counters=totals(outcome.switch_ports),
-        notes=link_notes(topology, outcome),
     )
     if not outcome.too_many_packets:
         return run

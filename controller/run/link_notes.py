@@ -53,15 +53,14 @@ def _history(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) -> s
 
 
 def _unsettled(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) -> str:
-    """What nobody did about a link that was still down in the end."""
+    """What was still to be done about a link in the end."""
     news = [step.news for step in steps]
-    if news[-1] not in {LinkNews.DOWN, LinkNews.NOTICED}:
+    settled = [one for one in news if one in {LinkNews.ROUTED_AROUND, LinkNews.USED_AGAIN}]
+    around = settled[-1:] == [LinkNews.ROUTED_AROUND]
+    if news[-1] is LinkNews.UP and around:
+        return "; the job ended before it was used again"
+    if news[-1] not in {LinkNews.DOWN, LinkNews.NOTICED} or around:
         return ""
-    if (
-        LinkNews.ROUTED_AROUND in news
-        and LinkNews.USED_AGAIN not in news[news.index(LinkNews.ROUTED_AROUND) :]
-    ):
-        return ""  # it came up for too short a time to be used again
     if all(end not in (link.a, link.b) for link in topology.links):
         return "; a port of the rig has no other way"
     if topology.routing.convergence_ns == FOREVER_NS:

@@ -59,6 +59,17 @@ HISTORIES = (
         ("link leaf0/up0: down at 0ns, routed around at 50ms, up at 60ms, down at 61ms",),
     ),
     (
+        "up again, and the job over before all know",
+        LEAVES,
+        steps(UP0, (D, 0), (N, 1_000_000), (R, 50_000_000), (U, 60_000_000)),
+        (
+            (
+                "link leaf0/up0: down at 0ns, noticed at 1ms, routed around at 50ms, up at 60ms; "
+                "the job ended before it was used again"
+            ),
+        ),
+    ),
+    (
         "nobody hears of it",
         NEVER,
         steps(UP0, (D, 0), (N, 1_000_000)),
