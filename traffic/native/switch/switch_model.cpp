@@ -206,7 +206,7 @@ int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
   if (frame.destination >= config_.routes.size()) return -1;
   const uint32_t first = ways_.first[frame.destination];
   std::span<const uint16_t> ways(ways_.ports.data() + first, ways_.first[frame.destination + 1] - first);
-  if (ports_down_ > 0) {
+  if (ports_down_ > 0) [[unlikely]] {
     open_ways_.clear();  // those whose link is up, in their order
     for (const uint16_t port : ways) {
       if (ports_[port].up) open_ways_.push_back(port);
@@ -363,10 +363,9 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   buffer_.release(p.in_port, p.group, port, queue, bytes);
   --queued_packets_;
   ports_[port].free_ns = now + ports_[port].line.of(bytes);
-  const SwitchFrame frame = p.frame;
   const size_t in_port = p.in_port;
   const size_t group = p.group;
-  if (!ports_[port].connected) {  // and nobody has noticed yet
+  if (!ports_[port].connected) [[unlikely]] {  // and nobody has noticed yet
     ++counters_[port].link_dropped_packets;
     discard(packet, SwitchDrop::link_down, now);
     control_pause(in_port, group, now);
@@ -377,6 +376,7 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   ++counters_[port].tx_packets;
   counters_[port].tx_bytes += bytes;
   ++sent_;
+  const SwitchFrame frame = p.frame;
   free_.push_back(packet);
   sink_.transmit(port, frame, now, ports_[port].free_ns);
   control_pause(in_port, group, now);
