@@ -32,8 +32,6 @@ def left_out(topology: Topology) -> tuple[str, ...]:
     omitted.append("queues and drops")
     if any(switch.faults for switch in topology.switches):
         omitted.append("the faults of its switches")
-    if topology.outages:
-        omitted.append("its outages")
     return tuple(omitted)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,30 @@ class LinkChange:
 
     end: SwitchEnd
     up: bool
+    at_ns: int
+    """After the ranks began."""
+
+
+class LinkNews(IntEnum):
+    """What became of a link. Numbers as in traffic/native/switch/soft_fabric.h."""
+
+    DOWN = 0
+    NOTICED = 1
+    """Its ends know that it is down."""
+    ROUTED_AROUND = 2
+    """All switches know."""
+    UP = 3
+    USED_AGAIN = 4
+    """All switches know; only of a link that they had routed around."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStep:
+    """What became of a link, and when."""
+
+    end: SwitchEnd
+    """One of its two."""
+    news: LinkNews
     at_ns: int
     """After the ranks began."""
 
@@ -109,6 +134,8 @@ class TwinOutcome:
     """LANE_SAMPLE rows in order of time; only lanes that had been used."""
     streams: tuple[tuple[StreamCount, StreamCount], ...]
     """By stream, what its sender and its receiver counted; what was under way at the end has arrived."""
+    link_steps: tuple[LinkStep, ...]
+    """What became of links, in order of time; outages of the topology and changes of the settings alike."""
 
 
 def twin(
@@ -127,10 +154,15 @@ def twin(
     library = settings.cc_library or library_for(assignment.transport.congestion)
     settings = replace(settings, cc_library=library)
     found = _native.twin(assignment, topology, table, attachments, paths, settings)
+    switch_ports = tuple(rows(raw, SWITCH_PORT_COUNTERS) for raw in found["switch_ports"])
+    failure = found["failure"]
+    if failure and (dropped := dropped_without_route(topology, switch_ports)):
+        failure = f"{failure}; {dropped}"
     return outcome_of(
         TwinOutcome,
         found,
-        switch_ports=tuple(rows(raw, SWITCH_PORT_COUNTERS) for raw in found["switch_ports"]),
+        failure=failure,
+        switch_ports=switch_ports,
         pool_watermark_bytes=tuple(found["pool_watermark_bytes"]),
         cards=rows(found["cards"], CARD_COUNTERS),
         faults=np.frombuffer(found["faults"], np.int64).reshape(-1, len(FaultAction)),
@@ -139,7 +171,25 @@ def twin(
             _stream_counts(path.stream, *counted)
             for path, counted in zip(paths, found["streams"], strict=True)
         ),
+        link_steps=tuple(
+            LinkStep(SwitchEnd(switch, port), LinkNews(news), at_ns - found["start_ns"])
+            for switch, port, news, at_ns in found["link_steps"]
+        ),
     )
+
+
+def dropped_without_route(
+    topology: Topology, switch_ports: Sequence[NDArray[np.void]], most_switches: int = 4
+) -> str:
+    """Return how many packets were dropped because a switch knew no way for them, and where; "" for none."""
+    counts = [int(ports["no_route_packets"].sum()) for ports in switch_ports]
+    total = sum(counts)
+    if not total:
+        return ""
+    largest = sorted((-count, number) for number, count in enumerate(counts) if count)
+    named = [f"{-count} at {topology.switches[number].name}" for count, number in largest[:most_switches]]
+    more = f" and at {len(largest) - most_switches} more switches" if len(largest) > most_switches else ""
+    return f"no route: {total} packets were dropped where no way was known ({', '.join(named)}{more})"
 
 
 def _stream_counts(stream: UdpStream, sent: int, left_out: int, lost: int) -> tuple[StreamCount, StreamCount]:

@@ -68,7 +68,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 def add_counts_ignored(parser: argparse.ArgumentParser) -> None:
     """Add what lets counters that arose in B pass."""
-    what = "drops, losses, NAKs and pauses that A had none of are reported, and are no regression by themselves"
+    what = (
+        "drops, losses, NAKs and pauses that A had none of are reported, and are no regression by themselves"
+    )
     parser.add_argument("--counts-ignored", action="store_true", help=what)
 
 

@@ -1,7 +1,8 @@
 """Which port and address every rank gets. Pure and deterministic: the same inputs give the same placement everywhere.
 
 Consecutive ranks share a host, `ranks_per_host` at a time, and the ranks of a host stay on one port, or with rails on one
-port a NIC: local rank i uses NIC i * nics // ranks_per_host. Hosts go to ports, or to sets of one port a rail (`rails`), by
+port a NIC: local rank i uses NIC i * nics // ranks_per_host. Hosts go to ports, or to sets of one port a rail (`rails`), in the
+order of `ports` of the mapping, or without that in the order of the rig, by
 
 * blocked: hosts in order, cut into as many consecutive blocks as there are ports. A host belongs to the port in whose
   share of the summed link speed the middle of the host's traffic falls, when all hosts' traffic (bytes that leave or
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
-from etloop.controller.plan.rails import port_sets
+from etloop.controller.plan.rails import PortSet, port_sets
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig, RigPort
@@ -77,7 +78,7 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
     if mapping.rule is PlacementRule.EXPLICIT:
         of_rank = _explicit(ranks, mapping, labels)
     else:
-        sets = port_sets(rig, mapping)
+        sets = _in_order(port_sets(rig, mapping), labels, mapping.ports)
         if mapping.rule is PlacementRule.BLOCKED:
             of_host = _blocked(host_bytes, [sum(rig_ports[port][1].link_bps for port in one) for one in sets])
         else:
@@ -189,6 +190,12 @@ def _with_ports(rig: Rig, wanted: Sequence[str]) -> Rig:
     if problems:
         raise PlanError(*problems)
     return rig.only(wanted)
+
+
+def _in_order(sets: Sequence[PortSet], labels: Sequence[str], wanted: Sequence[str]) -> list[PortSet]:
+    """The sets as a mapping's `ports` lists them, each where the first of its ports stands; without such, as they are."""
+    place = {label: position for position, label in reversed(list(enumerate(wanted)))}
+    return sorted(sets, key=lambda one: min(place.get(labels[port], 0) for port in one))
 
 
 def unused_ports(idle: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream
 from etloop.contract.model.run import ExpectedRun, RunOutcome
 from etloop.contract.model.topology import Topology
@@ -88,9 +89,14 @@ def expect(
 def expect_by_flows(plan: Plan, device: DescribedDevice, limit_ns: int) -> Expectation:
     """Ideal and twin without packets, whatever the size of the job: who asks for it by itself waits for all of it, or not.
 
-    `limit_ns`: virtual time after which a job is given up. Raises `PlanError` as `check_device`.
+    `limit_ns`: virtual time after which a job is given up. Raises `PlanError` as `check_device`, and where links go down.
     """
     check_device(plan, device)
+    if changing := _changing_links(plan, device.topology):
+        remedy = "leave out --level flow, or remove them"
+        raise PlanError(
+            Problem("--level flow", f"{changing}, of which nothing is known without packets", remedy)
+        )
     assignment = at_device_rates(plan.whole(), device.topology)
     affordable = Affordable(messages=0, limit_ns=limit_ns)
     ideal = _ideal(assignment, affordable, plan)
@@ -173,13 +179,21 @@ def _twin_by_flows(
     plan: Plan,
     because: str = "",
 ) -> ExpectedRun | str:
+    if changing := _changing_links(plan, device.topology):
+        beside = f"; {because}" if because else ""
+        return f"twin: {changing}, of which nothing is known without packets{beside}"
     streams = plan.parts.streams
     network = less_streams(network_of(assignment, _names(assignment), device.topology), streams)
     notes: tuple[str, ...] = (because,) if because else ()
     notes += (*left_out(device.topology), *_without_streams(streams))
-    if plan.parts.scenario.timeline:
-        notes += ("without the timeline",)
     return _by_flows(TWIN, assignment, network, device.source, notes, affordable)
+
+
+def _changing_links(plan: Plan, topology: Topology) -> str:
+    """What takes links down; "" if nothing does."""
+    found = ["outages of the topology"] if topology.outages else []
+    found += ["a timeline"] if plan.parts.scenario.timeline else []
+    return " and ".join(found) + (" take" if topology.outages else " takes") + " links down" if found else ""
 
 
 def _without_streams(streams: Sequence[PlannedStream]) -> tuple[str, ...]:

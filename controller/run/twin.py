@@ -21,6 +21,7 @@ from etloop.controller.run.expectation import (
     link_changes,
     packets_of_iteration,
 )
+from etloop.controller.run.link_notes import link_notes
 from etloop.controller.run.pipeline import Executed, RunWatcher
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.topology_check import DescribedDevice
@@ -168,6 +169,7 @@ def twin_notes(prepared: Prepared, outcome: TwinOutcome, hosts: TwinHosts) -> tu
         notes.append("pauses among transport.faults are of real ports; the twin's hosts send no pause frames")
     if transport.congestion.algorithm == "hpcc":
         notes.append("hpcc: the twin's switches give no telemetry")
+    notes += link_notes(topology, outcome)
     if outcome.bad_packets:
         notes.append(f"{outcome.bad_packets} packets arrived corrupted or cut and were not taken")
     return tuple(notes)

@@ -23,8 +23,10 @@ from etloop.contract.base.errors import RigError
 from etloop.contract.base.ip_address import ip_bytes
 from etloop.contract.model.switch_presets import CNP_DSCP, ROCE_CLASS, ROCE_DSCP, preset
 from etloop.contract.model.topology import (
+    FOREVER_NS,
     Attachment,
     Marking,
+    Routing,
     SwitchEnd,
     SwitchFault,
     SwitchLink,
@@ -445,15 +447,17 @@ def test_flows_go_as_the_hash_predicts_and_the_same_seed_chooses_the_same() -> N
     assert splits[0] == splits[1]
 
 
-def test_a_link_that_goes_down_leaves_the_other_way() -> None:
-    with bench(two_spines()) as lab, lab.sink(2) as sink:
+@pytest.mark.parametrize("convergence_ns", [FOREVER_NS, 0])
+def test_a_link_that_goes_down_leaves_the_other_way(convergence_ns: int) -> None:
+    topology = replace(two_spines(), routing=Routing(0, convergence_ns))
+    with bench(topology) as lab, lab.sink(2) as sink:
         lab.switch.set_link(SwitchEnd(2, 1), up=False)
         lab.switch.snapshot()
         for flow in range(12):
             lab.burst(0, 2, 2, from_port=50_000 + flow)
         after = lab.settled(24)
         lost = int(after.switch_ports[2]["no_route_packets"].sum())
-        assert lost > 0, "the leaf does not know that the spine's other link is down"
+        assert (lost > 0) == (convergence_ns > 0), "whether the leaf hears of the spine's other link"
         assert len(received(sink)) == 24 - lost
         lab.switch.set_link(SwitchEnd(2, 0), up=False)
         lab.switch.snapshot()

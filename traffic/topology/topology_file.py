@@ -34,6 +34,7 @@ from etloop.contract.model.topology import (
     MOST_SWITCHES,
     Attachment,
     Outage,
+    Routing,
     SwitchEnd,
     SwitchLink,
     SwitchPort,
@@ -125,10 +126,11 @@ def parse_topology(
     switches = _read_switches(draft, file, file_wide, devices)
     _refuse_unused(devices.everywhere, switches, file)
     outages = _read_outages(top, draft)
+    routing = _read_routing(top.section("routing"))
     top.close()
     _refuse_odd_shapes(top, draft)
     file.refuse_mistakes()
-    topology = Topology(switches, tuple(draft.links), tuple(draft.attachments), outages)
+    topology = Topology(switches, tuple(draft.links), tuple(draft.attachments), outages, routing)
     _refuse_islands(topology, file)
     return topology
 
@@ -329,6 +331,31 @@ def _refuse_overlaps(read: list[tuple[Section, Outage]], draft: _Draft) -> None:
             what = f"the link is down since {format_duration(before.from_ns)} by another outage"
             one.mistake("from", what, "write one outage instead of both")
         last[link] = outage if before is None or outage.until_ns > before.until_ns else before
+
+
+def _read_routing(section: Section) -> Routing:
+    default = Routing()
+    detection_ns = section.optional("detection", _MOMENT, default.detection_ns)
+    convergence_ns = section.optional(
+        "convergence", _moment_or_never, max(default.convergence_ns, detection_ns)
+    )
+    if convergence_ns < detection_ns:
+        what = (
+            f"{format_duration(convergence_ns)} is less than the detection of {format_duration(detection_ns)}"
+        )
+        remedy = "switches cannot route around a link before its ends have noticed; write as much or more, or never"
+        section.mistake("convergence", what, remedy)
+    section.close()
+    return Routing(detection_ns, convergence_ns)
+
+
+def _moment_or_never(text: str) -> int:
+    if text == "never":
+        return FOREVER_NS
+    try:
+        return _MOMENT(text)
+    except QuantityError as error:
+        raise QuantityError(error.what, f"{error.remedy}, or never") from None
 
 
 def _refuse_odd_shapes(top: Section, draft: _Draft) -> None:

@@ -40,7 +40,8 @@ class Mapping:
     nics_per_host: int | None = None
     """None: as many as the rig has rails."""
     ports: tuple[str, ...] = ()
-    """"agent/port" of those that hosts may be put on; empty: all of the rig. Not with an explicit placement."""
+    """"agent/port" of those that hosts are put on, in that order; empty: all, as the rig lists them. Not with an explicit
+    placement."""
 
 
 def read_mapping(section: Section) -> Mapping:
@@ -68,6 +69,8 @@ def read_mapping(section: Section) -> Mapping:
     ports = section.texts("ports", parse_port_label, "")
     if ports and rule is PlacementRule.EXPLICIT:
         section.mistake("ports", "an explicit placement names the ports itself", "remove ports")
+    if twice := sorted({port for port in ports if port and ports.count(port) > 1}):
+        section.mistake("ports", f"{twice[0]} stands twice", "name every port once")
     mapping = Mapping(ranks_per_host, rule, explicit, explicit_where, rails, nics_per_host, ports)
     section.close()
     return mapping

@@ -130,6 +130,40 @@ def test_what_a_large_job_costs_is_said_before(
     )
 
 
+def test_it_tells_when_a_link_was_down_and_routed_around(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spines = LEAF_SPINE.replace("rate:", "spines: 2, rate:")
+    broken = "routing: {detection: 1us, convergence: 1ms}\noutages: [{port: spine0/1, from: 0s}]\n"
+    (files / "t.yaml").write_text(spines + broken)
+    words = command(files, "--topology", str(files / "t.yaml"))
+    capsys.readouterr()
+    assert main(words) == ExitCode.PASS
+    answer = capsys.readouterr().out
+    assert "note            link leaf1/1: down at 0ns, noticed at 1us, routed around at 1ms\n" in answer
+    assert main([*words, "--json"]) == ExitCode.PASS
+    notes = json.loads(capsys.readouterr().out)["twin"]["notes"]
+    assert "link leaf1/1: down at 0ns, noticed at 1us, routed around at 1ms" in notes
+    assert main([*words, "--level", "flow"]) == ExitCode.PREPARATION_FAILED
+    assert capsys.readouterr().err == (
+        "etloop: --level flow: outages of the topology take links down, of which nothing is known without packets; "
+        "leave out --level flow, or remove them\n"
+    )
+
+
+def test_with_no_way_left_it_says_so(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "t.yaml").write_text(LEAF_SPINE + "outages: [{port: leaf0/1, from: 0s}]\n")
+    capsys.readouterr()
+    assert main(command(files, "--topology", str(files / "t.yaml"))) == ExitCode.RUN_ERROR
+    answer = " ".join(capsys.readouterr().out.split())  # lines are wrapped
+    assert re.search(
+        r"no acknowledgement after the last retry \([^)]*\); no route: [0-9]+ packets were dropped", answer
+    )
+    assert re.search(
+        r"note no route: over the links that were up in the end nothing leads to [ab]/p0$", answer
+    )
+
+
 def test_without_packets_the_times_come_close_to_those_with_them(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,8 +8,10 @@ import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.switch_presets import preset
 from etloop.contract.model.topology import (
+    FOREVER_NS,
     LoadBalancing,
     Marking,
+    Routing,
     SwitchEnd,
     SwitchPort,
     Topology,
@@ -164,6 +166,25 @@ MISTAKES = (
         ],
     ),
     (
+        "routing that is sooner than detection, and times that are none",
+        SINGLE + "    routing: {detection: 10ms, convergence: 5ms}\n",
+        [
+            (
+                "t.yaml:5: routing.convergence: 5ms is less than the detection of 10ms; switches cannot route around a link "
+                "before its ends have noticed; write as much or more, or never"
+            ),
+        ],
+    ),
+    (
+        "routing in words that are no times",
+        SINGLE + "    routing: {detection: never, convergence: ever, recovery: 1ms}\n",
+        [
+            't.yaml:5: routing.detection: "never" is not a duration',
+            't.yaml:5: routing.convergence: "ever" is not a duration; write a duration with its unit, such as "10us", or never',
+            "t.yaml:5: routing.recovery",
+        ],
+    ),
+    (
         "nothing is described",
         "seed: 1",
         ["t.yaml: describes no network; write exactly one of single, leaf_spine, rail, switches"],
@@ -251,6 +272,20 @@ def test_mistakes_are_told_together(text: str, expected: list[str]) -> None:
     for one in expected:
         assert any(one in problem for problem in reported), reported
     assert len(reported) == len(expected), reported
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "sentence"),
+    [
+        ("", Routing(1_000_000, 100_000_000), "what holds where nothing is said"),
+        ("routing: {detection: 50us, convergence: 20ms}", Routing(50_000, 20_000_000), "both"),
+        ("routing: {convergence: never}", Routing(1_000_000, FOREVER_NS), "nobody hears of others' links"),
+        ("routing: {detection: 0s, convergence: 0s}", Routing(0, 0), "all at once"),
+        ("routing: {detection: 2s}", Routing(2_000_000_000, 2_000_000_000), "not before anybody has noticed"),
+    ],
+)
+def test_how_soon_switches_act_on_links(text: str, expected: Routing, sentence: str) -> None:
+    assert parsed(f"{SINGLE}    {text}\n").routing == expected, sentence
 
 
 def test_a_topology_beyond_all_bounds_is_refused_at_once() -> None:

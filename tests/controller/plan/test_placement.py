@@ -35,6 +35,14 @@ def test_rules(
     assert placement.port == expected, sentence
 
 
+@pytest.mark.parametrize("rule", [BLOCKED, ROUND_ROBIN])
+def test_ports_of_a_mapping_are_filled_in_the_order_in_which_they_stand(rule: PlacementRule) -> None:
+    wanted = ("b/p1", "a/p0", "b/p0")
+    placement = place(3, [1000] * 3, Mapping(1, rule, (), ports=wanted), rig_of({"a": 2, "b": 2}))
+    assert tuple(placement.ports[port].label for port in placement.port) == wanted
+    assert [place.label for place in placement.ports] == ["a/p0", "b/p0", "b/p1"], "ports stay in the rig's"
+
+
 def test_blocked_gives_a_faster_link_more_traffic() -> None:
     text = rig_of({"a": 1, "b": 1}, link="100Gbps")
     fast = rig_of({"b": 1}, link="300Gbps").agents[0]

@@ -70,6 +70,12 @@ def test_ports_may_say_their_rails_in_any_order() -> None:
     )
 
 
+def test_sets_of_rails_are_filled_where_the_first_of_their_ports_stands() -> None:
+    ports = "ports: [b/p1, a/p0, a/p1, b/p0]"
+    plan = plan_of(f"ranks_per_host: 2, nics_per_host: 2, {ports}", rig_of({"a": 2, "b": 2}), ranks=4)
+    assert labels(plan) == ["b/p0", "b/p1", "a/p0", "a/p1"]
+
+
 def test_ranks_of_a_host_talk_inside_it_though_their_ports_differ() -> None:
     plan = plan_of("ranks_per_host: 4, nics_per_host: 4", rig_of({"a": 4, "b": 4}))
     connections = plan.tables.connections

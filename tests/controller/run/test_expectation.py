@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.run import ExpectedRun
+from etloop.contract.model.topology import FOREVER_NS, Outage, Routing, SwitchEnd
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.plan.plan import Plan, make_plan
-from etloop.controller.run.expectation import NO_TOPOLOGY, Affordable, at_device_rates, expect
+from etloop.controller.run.expectation import (
+    NO_TOPOLOGY,
+    Affordable,
+    at_device_rates,
+    expect,
+    expect_by_flows,
+)
 from etloop.controller.run.prepare import RunInputs, prepare
 from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.results.expected.expected_vs_measured import expected_rows
@@ -119,6 +127,27 @@ def test_a_slower_device_slows_ideal_too() -> None:
     assert {
         port.link_bps for port in at_device_rates(plan.whole(), single(plan, "25Gbps").topology).ports
     } == {25 * 10**9}
+
+
+def test_without_packets_nothing_is_said_of_links_that_go_down() -> None:
+    plan = planned(A2A, 4, 1 * MIB)
+    network = leaf_spine(plan, 2)
+    outages = (Outage(SwitchEnd(0, 2), 10_000, FOREVER_NS),)
+    broken = replace(network, topology=replace(network.topology, outages=outages, routing=Routing(0, 20_000)))
+    expectation = expect(plan, broken, Affordable(packets=10))
+    assert [run.network for run in expectation.runs] == ["ideal"]
+    assert expectation.absent == (
+        (
+            "twin: outages of the topology take links down, of which nothing is known without packets; "
+            "one iteration has more than 10 packets"
+        ),
+    )
+    with pytest.raises(
+        PlanError, match="--level flow: outages of the topology take links down, of which nothing is "
+    ):
+        expect_by_flows(plan, broken, 10**9)
+    (_, twin) = expect(plan, broken).runs
+    assert (twin.level, twin.notes, twin.failure) == ("packet", (), ""), "with packets it is all there"
 
 
 def test_as_many_iterations_are_worked_out_as_are_affordable() -> None:

@@ -139,6 +139,9 @@ FabricConfig fabric_from(nb::handle topology, nb::handle routes) {
     config.outages.push_back({end_from(nb::getattr(outage, "end")), read_value<int64_t>(outage, "from_ns"),
                               read_value<int64_t>(outage, "until_ns")});
   }
+  const nb::object routing = nb::getattr(topology, "routing");
+  config.detection_ns = read_value<int64_t>(routing, "detection_ns");
+  config.convergence_ns = read_value<int64_t>(routing, "convergence_ns");
   if (const std::string wrong = validate(config); !wrong.empty()) throw nb::value_error(wrong.c_str());
   return config;
 }

@@ -93,6 +93,11 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
   nb::list streamed;
   for (const TwinStreamCounters& one : outcome.streams) streamed.append(nb::make_tuple(one.sent, one.left_out, one.lost));
   out["streams"] = streamed;
+  nb::list steps;
+  for (const LinkStep& one : outcome.link_steps) {
+    steps.append(nb::make_tuple(one.end.switch_index, one.end.port, static_cast<int>(one.news), one.at_ns));
+  }
+  out["link_steps"] = steps;
   out["samples"] = as_bytes(outcome.samples.data(), outcome.samples.size());
   return out;
 }

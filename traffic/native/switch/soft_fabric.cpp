@@ -49,6 +49,14 @@ std::string validate(const FabricConfig& config) {
   for (const FabricOutage& outage : config.outages) {
     if (!is_there(outage.end) || outage.from_ns < 0 || outage.until_ns < outage.from_ns) return "an outage cannot be";
   }
+  if (config.detection_ns < 0 || config.convergence_ns < config.detection_ns) {
+    return "convergence_ns: must be at least detection_ns, which is at least 0";
+  }
+  if (config.convergence_ns != kNever) {
+    for (const SwitchConfig& one : config.switches) {
+      if (one.routes.size() != config.attachments.size()) return one.name + ": has not a route for each attachment";
+    }
+  }
   if (config.attachments.empty()) return "nothing is attached";
   return config.card_bytes <= 0 ? "card_bytes: must be above 0" : "";
 }
@@ -64,8 +72,10 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
     peers_.emplace_back(config.switches[i].ports.size());
   }
   for (const FabricLink& link : config.links) {
-    peers_[link.a.switch_index][link.a.port] = {Peer::Kind::switch_port, link.b, 0, nodes_[link.b.switch_index].get()};
-    peers_[link.b.switch_index][link.b.port] = {Peer::Kind::switch_port, link.a, 0, nodes_[link.a.switch_index].get()};
+    const auto cable = static_cast<uint32_t>(cables_.size());
+    cables_.push_back({.end = link.a});
+    peers_[link.a.switch_index][link.a.port] = {Peer::Kind::switch_port, link.b, 0, nodes_[link.b.switch_index].get(), cable};
+    peers_[link.b.switch_index][link.b.port] = {Peer::Kind::switch_port, link.a, 0, nodes_[link.a.switch_index].get(), cable};
   }
   for (size_t i = 0; i < config.attachments.size(); ++i) {
     const FabricEnd& end = config.attachments[i].end;
@@ -75,9 +85,16 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
     cards_[i].propagation_ns = port.propagation_ns;
     cards_[i].end = end;
   }
-  for (size_t s = 0; s < peers_.size(); ++s) {
-    for (size_t p = 0; p < peers_[s].size(); ++p) peers_[s][p].propagation_ns = config.switches[s].ports[p].propagation_ns;
+  for (uint32_t s = 0; s < peers_.size(); ++s) {
+    for (uint32_t p = 0; p < peers_[s].size(); ++p) {
+      Peer& peer = peers_[s][p];
+      peer.propagation_ns = config.switches[s].ports[p].propagation_ns;
+      if (peer.kind == Peer::Kind::switch_port) continue;
+      peer.cable = static_cast<uint32_t>(cables_.size());
+      cables_.push_back({.end = {s, p}});
+    }
   }
+  if (config.convergence_ns != kNever && !config.links.empty()) routes_.emplace(config);
   for (size_t i = 0; i < config.attachments.size(); ++i) {
     const SwitchConfig& own = config.switches[config.attachments[i].end.switch_index];
     for (size_t dscp = 0; dscp < own.dscp_to_class.size(); ++dscp) {
@@ -127,28 +144,80 @@ void SoftFabric::take(const FabricEvent& event) {
       return;
     }
     case Kind::card_pause: card_paused(event.number, event.lane, quanta_of(event), event.at_ns); return;
-    case Kind::link_up: link_changes(changing_[event.number], true, event.at_ns); return;
-    case Kind::link_down: link_changes(changing_[event.number], false, event.at_ns); return;
+    case Kind::link_up: link_changes(event.number, true, event.at_ns); return;
+    case Kind::link_down: link_changes(event.number, false, event.at_ns); return;
+    case Kind::link_noticed:
+      if (cables_[event.number].changed_ns + config_.detection_ns == event.at_ns) link_noticed(event.number, event.at_ns);
+      return;
+    case Kind::link_settled:
+      if (cables_[event.number].changed_ns + config_.convergence_ns == event.at_ns) link_settled(event.number, event.at_ns);
+      return;
   }
 }
 
 void SoftFabric::set_link(const FabricEnd& end, bool up, Nanos at_ns) {
   at_ns = std::max(at_ns, now_ns_);
   advance(at_ns);
-  link_changes(end, up, at_ns);
+  link_changes(cable_at(end), up, at_ns);
 }
 
 void SoftFabric::set_link_later(const FabricEnd& end, bool up, Nanos at_ns) {
-  changing_.push_back(end);
-  push(std::max(at_ns, now_ns_), up ? Kind::link_up : Kind::link_down, changing_.size() - 1);
+  push(std::max(at_ns, now_ns_), up ? Kind::link_up : Kind::link_down, cable_at(end));
 }
 
-void SoftFabric::link_changes(const FabricEnd& end, bool up, Nanos at_ns) {
-  nodes_[end.switch_index]->model.on_link(end.port, up, at_ns);
+// Both of a cable's ends, as far as they are switches.
+template <typename Tell>
+void SoftFabric::tell_switches(const FabricEnd& end, Tell tell) {
+  tell(nodes_[end.switch_index]->model, end.port);
   const Peer& peer = peers_[end.switch_index][end.port];
+  if (peer.kind == Peer::Kind::switch_port) tell(peer.node->model, peer.end.port);
+}
+
+void SoftFabric::link_changes(uint32_t number, bool up, Nanos at_ns) {
+  Cable& cable = cables_[number];
+  if (cable.up == up) return;
+  cable.up = up;
+  cable.changed_ns = at_ns;
+  sink_.link_news(cable.end, up ? LinkNews::up : LinkNews::down, at_ns);
+  tell_switches(cable.end, [up](SwitchModel& model, size_t port) { model.on_unnoticed_link(port, up); });
+  // That a link is up is known when it is: both of its ends have agreed on it.
+  if (up || config_.detection_ns == 0) {
+    if (cable.noticed_up != up) link_noticed(number, at_ns);
+  } else {
+    push(at_ns + config_.detection_ns, Kind::link_noticed, number);
+  }
+  if (routes_ && cable.routed_up != up && number < config_.links.size()) {
+    push(at_ns + config_.convergence_ns, Kind::link_settled, number);
+  }
+}
+
+void SoftFabric::link_noticed(uint32_t number, Nanos at_ns) {
+  Cable& cable = cables_[number];
+  if (cable.noticed_up == cable.up) return;
+  cable.noticed_up = cable.up;
+  if (!cable.up) sink_.link_news(cable.end, LinkNews::noticed, at_ns);
+  tell_switches(cable.end, [&](SwitchModel& model, size_t port) { model.on_link(port, cable.up, at_ns); });
+  const Peer& peer = peers_[cable.end.switch_index][cable.end.port];
   if (peer.kind == Peer::Kind::attachment) forget_pauses(peer.end.port, at_ns);
-  if (peer.kind != Peer::Kind::switch_port) return;
-  nodes_[peer.end.switch_index]->model.on_link(peer.end.port, up, at_ns);
+}
+
+void SoftFabric::link_settled(uint32_t number, Nanos at_ns) {
+  Cable& cable = cables_[number];
+  if (cable.routed_up == cable.up) return;
+  cable.routed_up = cable.up;
+  routes_->use(number, cable.up);
+  sink_.link_news(cable.end, cable.up ? LinkNews::used_again : LinkNews::routed_around, at_ns);
+  if (settles_another(at_ns)) return;  // of links that change at once all are heard first
+  routes_->recompute();
+  for (size_t i = 0; i < nodes_.size(); ++i) nodes_[i]->model.set_ways(routes_->of(i));
+}
+
+bool SoftFabric::settles_another(Nanos at_ns) const {
+  if (events_.empty() || events_.next_ns() != at_ns) return false;
+  const FabricEvent& next = events_.front();
+  if (FabricEvents::owner_of(next) != kOwner || static_cast<Kind>(next.kind) != Kind::link_settled) return false;
+  const Cable& cable = cables_[next.number];
+  return cable.routed_up != cable.up && cable.changed_ns + config_.convergence_ns == at_ns;
 }
 
 // ---- cards
@@ -268,6 +337,7 @@ void SoftFabric::transmitted(size_t from_switch, size_t port, const SwitchFrame&
 
 void SoftFabric::paused(size_t from_switch, size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) {
   const Peer& peer = peers_[from_switch][port];
+  if (!cables_[peer.cable].up) return;
   const Nanos at_ns = end_ns + peer.propagation_ns;
   if (peer.kind == Peer::Kind::switch_port) {
     peer.node->model.expect_pause(peer.end.port, priority, quanta, at_ns);

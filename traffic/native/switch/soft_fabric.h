@@ -9,11 +9,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "switch/card_queue.h"
 #include "switch/fabric_event.h"
+#include "switch/fabric_routes.h"
 #include "switch/switch_model.h"
 
 namespace etloop {
@@ -45,6 +47,8 @@ struct FabricConfig {
   std::vector<FabricLink> links;
   std::vector<FabricAttachment> attachments;
   std::vector<FabricOutage> outages;
+  Nanos detection_ns = 0;         // from a link's end to the moment when the switches and cards at it know
+  Nanos convergence_ns = kNever;  // from a change of a link between switches until all of them route as it is
   int64_t card_bytes = 64 << 20;  // the most that waits in a card
 };
 
@@ -62,6 +66,9 @@ struct CardCounters {
   int64_t delivered_bytes = 0;
 };
 
+// What becomes of a link.
+enum class LinkNews : uint8_t { down, noticed, routed_around, up, used_again };
+
 class FabricSink {
  public:
   virtual ~FabricSink() = default;
@@ -73,6 +80,8 @@ class FabricSink {
   virtual void release(const SwitchFrame& frame) = 0;
   // A card has begun to send its last frame but those that wait: there is room for one more.
   virtual void card_sends(size_t, Nanos) {}
+  // `end` is one of the link's. A link that nobody routed around is used again as soon as it is up.
+  virtual void link_news(const FabricEnd&, LinkNews, Nanos) {}
 };
 
 class SoftFabric {
@@ -89,7 +98,8 @@ class SoftFabric {
   bool from_host(size_t attachment, const SwitchFrame& frame, Nanos at_ns);
   // A host sends its switch a pause.
   void pause_from_host(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns);
-  // The link at a switch port, and at its other end, goes down or comes up.
+  // The link at a switch port, and at its other end, goes down or comes up. What follows from that is due as the configuration
+  // says: its switches notice, and all switches route around it.
   void set_link(const FabricEnd& end, bool up, Nanos at_ns);
   // The same in the future.
   void set_link_later(const FabricEnd& end, bool up, Nanos at_ns);
@@ -107,8 +117,8 @@ class SoftFabric {
   }
 
  private:
-  // Of the fabric's own events: `number` is an attachment, or of `changing_`; `lane` a priority.
-  enum class Kind : uint8_t { card, card_pause, link_up, link_down };
+  // Of the fabric's own events: `number` is an attachment, or of `cables_`; `lane` a priority.
+  enum class Kind : uint8_t { card, card_pause, link_up, link_down, link_noticed, link_settled };
   static constexpr uint16_t kOwner = 0;  // of those; switches follow
   struct alignas(kLineBytes) Card {
     Nanos free_ns = 0;          // of its link
@@ -130,6 +140,15 @@ class SoftFabric {
     FabricEnd end;  // of an attachment: `port` is its number
     Nanos propagation_ns = 0;
     Node* node = nullptr;  // of a switch port
+    uint32_t cable = 0;
+  };
+  // What is plugged into a switch port, and how it is known. Those between switches come first, in the order of the links.
+  struct Cable {
+    FabricEnd end;  // one of its two
+    bool up = true;
+    bool noticed_up = true;  // by the switches and cards at it
+    bool routed_up = true;   // by all switches
+    Nanos changed_ns = 0;    // when it went down or came up last
   };
 
   void push(Nanos at_ns, Kind kind, size_t number, uint8_t lane = 0, uint16_t quanta = 0);
@@ -137,7 +156,13 @@ class SoftFabric {
   void look_at_card(size_t attachment, Nanos at_ns);
   void take(const FabricEvent& event);
   void expect_next() const;
-  void link_changes(const FabricEnd& end, bool up, Nanos at_ns);
+  uint32_t cable_at(const FabricEnd& end) const { return peers_[end.switch_index][end.port].cable; }
+  void link_changes(uint32_t number, bool up, Nanos at_ns);
+  void link_noticed(uint32_t number, Nanos at_ns);
+  void link_settled(uint32_t number, Nanos at_ns);
+  bool settles_another(Nanos at_ns) const;
+  template <typename Tell>
+  void tell_switches(const FabricEnd& end, Tell tell);
   void card_send(size_t attachment, Nanos now);
   void card_paused(size_t attachment, uint8_t priority, uint16_t quanta, Nanos now);
   void forget_pauses(size_t attachment, Nanos now);
@@ -150,7 +175,8 @@ class SoftFabric {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::vector<Peer>> peers_;  // by switch, by port
   std::vector<Card> cards_;
-  std::vector<FabricEnd> changing_;  // links, by the numbers that events have
+  std::vector<Cable> cables_;
+  std::optional<FabricRoutes> routes_;  // where switches hear of links elsewhere
   Nanos now_ns_;
   int64_t inside_ = 0;
 };

@@ -56,14 +56,14 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
       events_(events),
       owner_(owner),
       mixed_seed_(seed_of_hash(config.seed)),
-      random_state_(config.seed) {
+      random_{config.seed} {
   ports_.resize(config.ports.size());
   for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = LineTime(config.ports[port].rate_bps);
   for (const std::vector<uint16_t>& ways : config.routes) {
-    first_way_.push_back(static_cast<uint32_t>(ways_.size()));
-    ways_.insert(ways_.end(), ways.begin(), ways.end());
+    ways_.first.push_back(static_cast<uint32_t>(ways_.ports.size()));
+    ways_.ports.insert(ways_.ports.end(), ways.begin(), ways.end());
   }
-  first_way_.push_back(static_cast<uint32_t>(ways_.size()));
+  ways_.first.push_back(static_cast<uint32_t>(ways_.ports.size()));
   fault_seen_.assign(config.faults.size(), 0);
   if (config.balancing == LoadBalancing::flowlet) flowlets_.resize(kFlowlets);
   for (size_t queue = 0; queue < kPriorities; ++queue) {
@@ -71,7 +71,7 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
   }
 }
 
-uint64_t SwitchModel::random() { return mixed(random_state_ += 0x9E3779B97F4A7C15); }
+uint64_t SwitchModel::Random::operator()() { return mixed(state += 0x9E3779B97F4A7C15); }
 
 void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number) {
   events_.push({at_ns, owner_, number, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), static_cast<uint8_t>(kind)});
@@ -139,7 +139,7 @@ void SwitchModel::arrived(uint32_t packet, Nanos now) {
   ++received_;
   ++counters_[p.in_port].rx_packets;
   counters_[p.in_port].rx_bytes += p.frame.frame_bytes;
-  if (!ports_[p.in_port].up) {
+  if (!ports_[p.in_port].connected) {
     ++counters_[p.in_port].link_dropped_packets;
     discard(packet, SwitchDrop::link_down, now);
     return;
@@ -188,7 +188,7 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
     if (fault.out_port >= 0 && static_cast<size_t>(fault.out_port) != out_port) continue;
     ++fault_seen_[i];
     const bool turn = fault.every != 0 && fault_seen_[i] % fault.every == 0;
-    const bool chance = fault.per_million != 0 && random() % 1'000'000 < fault.per_million;
+    const bool chance = fault.per_million != 0 && random_() % 1'000'000 < fault.per_million;
     if (!turn && !chance) continue;
     if (fault.corrupt) {
       if (!p.frame.corrupted) ++counters_[p.in_port].fault_corrupted_packets;
@@ -202,32 +202,29 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
   return false;
 }
 
-// Those whose link is up, in their order.
-std::span<const uint16_t> SwitchModel::open_ways(std::span<const uint16_t> ways) {
-  open_ways_.clear();
-  for (const uint16_t port : ways) {
-    if (ports_[port].up) open_ways_.push_back(port);
-  }
-  return open_ways_;
-}
-
 int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
   if (frame.destination >= config_.routes.size()) return -1;
-  const uint32_t first = first_way_[frame.destination];
-  std::span<const uint16_t> ways(ways_.data() + first, first_way_[frame.destination + 1] - first);
-  if (ports_down_ > 0) ways = open_ways(ways);
+  const uint32_t first = ways_.first[frame.destination];
+  std::span<const uint16_t> ways(ways_.ports.data() + first, ways_.first[frame.destination + 1] - first);
+  if (ports_down_ > 0) [[unlikely]] {
+    open_ways_.clear();  // those whose link is up, in their order
+    for (const uint16_t port : ways) {
+      if (ports_[port].up) open_ways_.push_back(port);
+    }
+    ways = open_ways_;
+  }
   if (ways.empty()) return -1;
   if (ways.size() == 1) return ways[0];
   switch (config_.balancing) {
     case LoadBalancing::ecmp: return ways[remainder(mixed(frame.flow_key + mixed_seed_), ways.size())];
-    case LoadBalancing::spray: return ways[remainder(random(), ways.size())];
+    case LoadBalancing::spray: return ways[remainder(random_(), ways.size())];
     case LoadBalancing::flowlet: {
       Flowlet& flowlet = flowlets_[mixed(frame.flow_key + config_.seed) % kFlowlets];
       const bool goes_on = flowlet.used && flowlet.flow_key == frame.flow_key &&
                            flowlet.destination == frame.destination &&
                            now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
       if (!goes_on) {
-        flowlet = {frame.flow_key, now, frame.destination, ways[remainder(random(), ways.size())], true};
+        flowlet = {frame.flow_key, now, frame.destination, ways[remainder(random_(), ways.size())], true};
       }
       flowlet.last_ns = now;
       return flowlet.port;
@@ -344,7 +341,7 @@ int SwitchModel::choose_weighted(Port& port, Nanos now) {
     } else if (q.head == kNone) {
       q.deficit_bytes = 0;  // an idle queue saves nothing up
     }
-    port.turn = static_cast<uint32_t>((queue + 1) % kPriorities);
+    port.turn = static_cast<uint8_t>((queue + 1) % kPriorities);
     port.turn_begun = false;
   }
 }
@@ -364,16 +361,22 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   if (config_.queues[queue].mark_at_dequeue) mark(p, port, queue, use.queue_bytes);
   const int64_t bytes = p.frame.frame_bytes;
   buffer_.release(p.in_port, p.group, port, queue, bytes);
+  --queued_packets_;
+  ports_[port].free_ns = now + ports_[port].line.of(bytes);
+  const size_t in_port = p.in_port;
+  const size_t group = p.group;
+  if (!ports_[port].connected) [[unlikely]] {  // and nobody has noticed yet
+    ++counters_[port].link_dropped_packets;
+    discard(packet, SwitchDrop::link_down, now);
+    control_pause(in_port, group, now);
+    return;
+  }
   ++use.sent_packets;
   use.sent_bytes += bytes;
   ++counters_[port].tx_packets;
   counters_[port].tx_bytes += bytes;
-  --queued_packets_;
   ++sent_;
-  ports_[port].free_ns = now + ports_[port].line.of(bytes);
   const SwitchFrame frame = p.frame;
-  const size_t in_port = p.in_port;
-  const size_t group = p.group;
   free_.push_back(packet);
   sink_.transmit(port, frame, now, ports_[port].free_ns);
   control_pause(in_port, group, now);
@@ -388,49 +391,12 @@ void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_
     const auto span = static_cast<uint64_t>(rule.kmax_bytes - rule.kmin_bytes);
     const auto above = static_cast<uint64_t>(queue_bytes - rule.kmin_bytes);
     const uint64_t per_billion = uint64_t{rule.pmax_per_million} * 1000 * above / span;
-    if (random() % 1'000'000'000 >= per_billion) return;
+    if (random_() % 1'000'000'000 >= per_billion) return;
   }
   packet.frame.ecn = kCongestionExperienced;
   QueueCounters& count = counters_[port].queues[queue];
   ++count.ecn_marked_packets;
   count.ecn_marked_bytes += packet.frame.frame_bytes;
-}
-
-void SwitchModel::flush(size_t port, size_t queue, SwitchDrop why, Nanos now) {
-  Queue& q = ports_[port].queues[queue];
-  while (q.head != kNone) {
-    const uint32_t packet = q.head;
-    const Packet& p = packets_[packet];
-    q.head = p.next;
-    const size_t in_port = p.in_port;
-    const size_t group = p.group;
-    buffer_.release(in_port, group, port, queue, p.frame.frame_bytes);
-    --queued_packets_;
-    discard(packet, why, now);
-    control_pause(in_port, group, now);
-  }
-  q.tail = kNone;
-  ports_[port].filled &= static_cast<uint8_t>(~(1U << queue));
-}
-
-void SwitchModel::on_link(size_t port, bool up, Nanos now) {
-  Port& p = ports_[port];
-  if (p.up != up) ports_down_ += up ? size_t{0} - 1 : 1;
-  p.up = up;
-  for (size_t queue = 0; queue < kPriorities; ++queue) {
-    if (!up) {
-      const int64_t before = queued_packets_;
-      flush(port, queue, SwitchDrop::link_down, now);
-      counters_[port].link_dropped_packets += before - queued_packets_;
-    }
-    set_paused(port, queue, 0, now);
-  }
-  for (bool& sent : p.xoff_sent) sent = false;
-  if (up) {
-    for (size_t group = 0; group < kPriorities; ++group) control_pause(port, group, now);
-    kick(port, now);
-  }
-  check_conservation();
 }
 
 // ---- counters

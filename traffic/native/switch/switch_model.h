@@ -6,6 +6,7 @@
 // first bit leaves. Time must not go backwards. What it has to do later is an event, which it takes when that is due.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "base/prefetch.h"
 #include "switch/fabric_event.h"
+#include "switch/fabric_routes.h"
 #include "switch/switch_buffer.h"
 #include "switch/switch_config.h"
 #include "switch/switch_counters.h"
@@ -89,7 +91,12 @@ class SwitchModel {
   // The same, known before the last bit is there at `at_ns`.
   void expect_frame(size_t port, const SwitchFrame& frame, Nanos at_ns);
   void expect_pause(size_t port, uint8_t priority, uint16_t quanta, Nanos at_ns);
+  // The link at a port goes down or comes up, and the switch knows at once.
   void on_link(size_t port, bool up, Nanos now);
+  // The same, and the switch knows nothing of it: it goes on to send, and all that is sent either way is lost.
+  void on_unnoticed_link(size_t port, bool up) { ports_[port].connected = up; }
+  // Routes as they are from now on, in place of those of the configuration: of as many destinations.
+  void set_ways(WayTable ways);
   void take(const FabricEvent& event);
   // It is soon to take it: asks for the memory that it looks at.
   void expect(const FabricEvent& event) const;
@@ -102,8 +109,7 @@ class SwitchModel {
   SwitchPortCounters counted(size_t port) const;
   Nanos paused_ns(size_t port, size_t queue, Nanos now) const;
   int64_t queued_packets() const { return queued_packets_; }
-  bool is_up(size_t port) const { return ports_[port].up; }
-  const SwitchConfig& config() const { return config_; }
+  bool is_up(size_t port) const { return ports_[port].connected; }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -130,16 +136,18 @@ class SwitchModel {
   struct alignas(kLineBytes) Port {
     Nanos free_ns = 0;
     LineTime line;
-    bool up = true;
+    bool connected = true;  // whether the link is up
+    bool up = true;         // whether it is, as far as the switch has noticed
     bool line_event = false;
     bool turn_begun = false;
     uint8_t filled = 0;  // queues with packets, as bits
-    uint32_t turn = 0;   // of deficit round robin
+    uint8_t turn = 0;    // of deficit round robin
     bool xoff_sent[kPriorities] = {};
     Queue queues[kPriorities];
     bool refresh_event[kPriorities] = {};
     Nanos xoff_ns[kPriorities] = {};  // when it was said last
   };
+  static_assert(offsetof(Port, queues) == kLineBytes);
   struct Flowlet {
     uint64_t flow_key = 0;
     Nanos last_ns = 0;
@@ -148,11 +156,16 @@ class SwitchModel {
     bool used = false;
   };
 
+  // SplitMix64 (Steele, Lea, Flood 2014).
+  struct Random {
+    uint64_t state = 0;
+    uint64_t operator()();
+  };
+
   void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number = kNone);
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
   int32_t route(const SwitchFrame& frame, Nanos now);
-  std::span<const uint16_t> open_ways(std::span<const uint16_t> ways);
   void enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos now);
   bool trim(uint32_t packet, size_t out_port, Nanos now);
   void discard(uint32_t packet, SwitchDrop why, Nanos now);
@@ -171,7 +184,6 @@ class SwitchModel {
   void set_paused(size_t port, size_t queue, Nanos until_ns, Nanos now);
   void look_for_storm(size_t port, size_t queue, Nanos now);
   void check_conservation() const;
-  uint64_t random();
   uint32_t keep(const SwitchFrame& frame, size_t in_port);
 
   const SwitchConfig& config_;
@@ -185,15 +197,13 @@ class SwitchModel {
   FabricEvents& events_;
   uint64_t owner_;  // of its own events among those of others
   std::vector<Flowlet> flowlets_;
-  // SwitchConfig::routes in one piece: the ways to a destination are [first_way_[d], first_way_[d + 1]).
-  std::vector<uint32_t> first_way_;
-  std::vector<uint16_t> ways_;
+  WayTable ways_;
   std::vector<uint16_t> open_ways_;  // of the frame that is routed, while links are down
   size_t ports_down_ = 0;
   uint64_t mixed_seed_;
   std::vector<int64_t> fault_seen_;
   uint8_t strict_ = 0;  // queues, as bits
-  uint64_t random_state_;
+  Random random_;
   int64_t queued_packets_ = 0;
   int64_t received_ = 0;
   int64_t sent_ = 0;

@@ -188,6 +188,9 @@ class Network final : public VirtualPorts, public FabricSink {
     else streams_.lost(static_cast<size_t>(frames_[handle].stream));
     free_frames_.push_back(handle);
   }
+  void link_news(const FabricEnd& end, LinkNews news, Nanos at_ns) override {
+    outcome_.link_steps.push_back({end, news, at_ns});
+  }
   void card_sends(size_t attachment, Nanos) override {
     const int32_t port = port_of_[attachment];
     if (port < 0 || !ports_[static_cast<size_t>(port)].waiting) return;

@@ -26,6 +26,13 @@ struct LinkChange {
   Nanos at_ns = 0;  // after the ranks began
 };
 
+// What became of a link, and when.
+struct LinkStep {
+  FabricEnd end;
+  LinkNews news = LinkNews::down;
+  Nanos at_ns = 0;  // of the clock that `start_ns` is of
+};
+
 struct TwinParams {
   std::vector<uint32_t> attachment_of_port;  // by port of the plan
   int64_t receive_buffer_bytes = 64 << 20;
@@ -52,6 +59,7 @@ struct TwinOutcome : VirtualRun {
   Nanos sample_interval_ns = 0;
   std::vector<LaneSample> samples;
   std::vector<TwinStreamCounters> streams;
+  std::vector<LinkStep> link_steps;  // as they came
 };
 
 // Empty if the ports of the plan are attached to the network as the parameters say; else what is not.
