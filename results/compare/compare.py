@@ -73,7 +73,7 @@ def compare_runs(a: Side, b: Side, settings: ComparisonSettings) -> Comparison:
     a, b = pairs or (a, b)
     settings = replace(settings, paired=pairs is not None)
     lines = _lines(a, b, settings)
-    risen = arisen(a, b)
+    risen = arisen(a, b, settings.confidence)
     verdict, reasons = _verdict(a, b, lines, () if settings.counts_ignored else risen)
     parts, only_a, only_b = shifts(a, b, lambda run: run.parts)
     ranks, _, _ = shifts(a, b, lambda run: run.transfers, lambda rank: f"rank {rank}")

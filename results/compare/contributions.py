@@ -1,11 +1,12 @@
 """What lies behind a comparison: collectives and ranks that shifted, flows in trouble, key figures, and what differs.
 
-Means over the runs of each side; nothing in here is tested. Pure.
+Means over the runs of each side; only counters that arose are tested in here. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from math import comb
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from etloop.results.compare.samples import NAKS
@@ -84,16 +85,21 @@ def troubles(a: Side, b: Side) -> tuple[Trouble, ...]:
     )
 
 
-def arisen(a: Side, b: Side) -> tuple[Arisen, ...]:
-    """Counters of trouble that are 0 in every run of A and in none of B, and that are no matter of chance."""
+def arisen(a: Side, b: Side, confidence: float) -> tuple[Arisen, ...]:
+    """Counters of trouble that are 0 in every run of A and not in B, and that are no matter of chance.
+
+    They are not where every run of B has them, or so many that runs of one kind would rarely all stand on one side:
+    less often than 1 - `confidence` (Fisher's exact test, one-sided).
+    """
     found = []
     for name, (unit, words) in WATCHED.items():
         ours, theirs = ([run.figures.get(name) for run in side.runs] for side in (a, b))
-        if any(ours) or None in ours or not all(theirs):
+        if any(ours) or None in ours or None in theirs:
             continue
         counts = [count for count in theirs if count]
-        if sum(counts) >= LEAST_ARISEN:
-            found.append(Arisen(name, unit, words, sum(counts) / len(counts)))
+        by_chance = comb(len(theirs), len(counts)) / comb(len(ours) + len(theirs), len(counts))
+        if sum(counts) >= LEAST_ARISEN and (len(counts) == len(theirs) or by_chance <= 1 - confidence):
+            found.append(Arisen(name, unit, words, sum(counts) / len(theirs)))
     return tuple(found)
 
 

@@ -131,7 +131,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Arisen:
-    """A counter of trouble that was 0 in every run of A and in no run of B; per run."""
+    """A counter of trouble that was 0 in every run of A, and not in B; `b` is the mean of its runs."""
 
     name: str
     unit: str

@@ -9,6 +9,7 @@ import pytest
 from etloop.bench.compare import CASES, main, rates, too_often
 from etloop.contract.base.errors import ConfigError
 from etloop.results.compare.compare import compare_runs
+from etloop.results.compare.contributions import arisen
 from etloop.results.compare.samples import Part, RunSamples, Side
 from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
@@ -240,6 +241,22 @@ def test_counters_that_were_zero_are_a_finding_of_their_own(
         ignored = compare_runs(before, after, replace(SETTINGS, counts_ignored=True))
         assert ignored.verdict is Outcome.ALIKE
         assert ignored.arisen == found.arisen, "told all the same"
+
+
+@pytest.mark.parametrize(
+    ("counts", "risen"),
+    [
+        ((400, 0, 380, 90, 200), True),  # 4 of 5 against 0 of 5: 5 of 210 ways to lay them out
+        ((400, 0, 380, 0, 200), False),  # 3 of 5: 10 of 120
+        ((9, 0, 4, 3, 2), False),  # fewer than 20 in all
+    ],
+)
+def test_a_counter_that_one_run_is_without_has_arisen_where_chance_is_unlikely(
+    counts: tuple[float, ...], *, risen: bool
+) -> None:
+    five = replace(A, runs=(*A.runs, A.runs[0]))
+    found = arisen(counting(five, *[0] * 5), counting(five, *counts), 0.95)
+    assert [(one.name, one.b) for one in found] == [("dut_dropped_packets", sum(counts) / 5)] * risen
 
 
 def judged(old: Side, **results: Result) -> Side:

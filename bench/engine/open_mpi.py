@@ -1,0 +1,112 @@
+"""All-reduces of Open MPI over TCP between a bench's two ends, as on two hosts of a cluster.
+
+Open MPI is not a dependency of ours; where its compiler and launcher are absent, the bench says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from etloop.bench.engine.network import BenchPlace
+from etloop.contract.base.errors import RunAborted
+
+COMPILER: Final = "mpicc"
+LAUNCHER: Final = "mpirun"
+SOURCE: Final = Path(__file__).with_name("open_mpi.c")
+COMPILE_TIMEOUT_S: Final = 120
+RUN_TIMEOUT_S: Final = 300
+MOST_OUTPUT_CHARACTERS: Final = 4000
+
+
+class OpenMpi:
+    """A program that is compiled, and where its ranks stand."""
+
+    def __init__(self, place: BenchPlace, directory: Path) -> None:
+        """Compile it. Raises `RunAborted` with the compiler's text where it cannot."""
+        self._place = place
+        self._program = directory / "all_reduce"
+        # As ssh is called, host first: the other end is one namespace away.
+        self._agent = directory / "into_namespace"
+        self._agent.write_text(
+            f'#!/bin/sh\nshift\nexec {place.ends[1].script} /bin/sh -c "$*"\n', encoding="utf-8"
+        )
+        self._agent.chmod(0o700)
+        _run((COMPILER, "-O2", "-o", str(self._program), str(SOURCE)), COMPILE_TIMEOUT_S)
+
+    def durations_ns(self, ranks: int, iterations: Mapping[int, int]) -> dict[int, int]:
+        """By bytes, how long so many all-reduces take over ranks that alternate between the ends.
+
+        Raises `RunAborted` where Open MPI does not end well.
+        """
+        here, there = self._place.ends
+        slots = -(-ranks // 2)
+        settings = {
+            "plm_rsh_agent": str(self._agent),
+            "pml": "ob1",
+            "btl": "tcp,self",
+            "btl_tcp_if_include": here.interface,
+            "oob_tcp_if_include": here.interface,
+            # Ranks that poll on a core of others would wait for their whole turns.
+            "mpi_yield_when_idle": str(int(ranks > len(os.sched_getaffinity(0)))),
+        }
+        words = [*here.prefix, LAUNCHER, "--allow-run-as-root", "-np", str(ranks)]
+        words += ["--host", ",".join(f"{end.addresses[0]}:{slots}" for end in (here, there))]
+        words += ["--map-by", "node", "--bind-to", "none"]
+        for name, value in settings.items():
+            words += ["--mca", name, value]
+        words.append(str(self._program))
+        for size_bytes, count in iterations.items():
+            words += [str(size_bytes), str(count)]
+        return durations(_run(words, RUN_TIMEOUT_S), iterations)
+
+
+def durations(output: str, sizes: Mapping[int, int]) -> dict[int, int]:
+    """Return what the program printed, by bytes. Raises `RunAborted` where a size is missing."""
+    rows = [line.split() for line in output.splitlines()]
+    found = {
+        int(row[0]): int(row[1]) for row in rows if len(row) == 2 and all(word.isdigit() for word in row)
+    }
+    if missing := [size for size in sizes if found.get(size, 0) <= 0]:
+        raise RunAborted(f"Open MPI said nothing of {missing} bytes: {output[-MOST_OUTPUT_CHARACTERS:]}")
+    return {size: found[size] for size in sizes}
+
+
+def absence(place: BenchPlace) -> str:
+    """Return why Open MPI cannot be compared with; "" where it can."""
+    if not place.has_frames:
+        return "not compared with Open MPI: both ends are on one loopback"
+    missing = [name for name in (COMPILER, LAUNCHER) if shutil.which(name) is None]
+    return f"{' and '.join(missing)} not installed: not compared with Open MPI" if missing else ""
+
+
+@contextlib.contextmanager
+def open_mpi(place: BenchPlace) -> Iterator[OpenMpi | None]:
+    """The program for as long as the block lasts; None where there is no Open MPI."""
+    if absence(place):
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="etloop-bench-") as directory:
+        yield OpenMpi(place, Path(directory))
+
+
+def _run(words: Sequence[str], timeout_s: int) -> str:
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # mpirun ends its ranks.
+            raise RunAborted(f"{words[0]} did not end within {timeout_s} s") from None
+    if process.returncode != 0:
+        said = errors[-MOST_OUTPUT_CHARACTERS:].strip()
+        raise RunAborted(f"{shlex.join(words)} ended with code {process.returncode}: {said}")
+    return output
