@@ -121,6 +121,8 @@ class TwinOutcome:
     """Links that packets were put on, by cards and by switches."""
     bad_packets: int
     """Arrived corrupted, cut or spoiled: an ICRC check fails."""
+    damaged_packets: NDArray[np.int64]
+    """The same by port of the assignment, since the ranks began."""
     switch_ports: tuple[NDArray[np.void], ...]
     """By switch: SWITCH_PORT_COUNTERS rows, one a port."""
     pool_watermark_bytes: tuple[int, ...]
@@ -165,6 +167,7 @@ def twin(
         switch_ports=switch_ports,
         pool_watermark_bytes=tuple(found["pool_watermark_bytes"]),
         cards=rows(found["cards"], CARD_COUNTERS),
+        damaged_packets=np.frombuffer(found["damaged_packets"], np.int64),
         faults=np.frombuffer(found["faults"], np.int64).reshape(-1, len(FaultAction)),
         samples=rows(found["samples"], LANE_SAMPLE),
         streams=tuple(
