@@ -52,7 +52,7 @@ def loss_words(losses: LossSummary) -> str:
         parts.append(f"{losses.dropped_packets} dropped by the device")
     if losses.unexplained_packets is not None and not losses.is_quiet:
         parts.append(f"{losses.unexplained_packets} not explained")
-    if losses.why:
+    if losses.why and not (losses.is_quiet and whole.packets == 0):
         parts.append(losses.why)
     return "; ".join(parts)
 
