@@ -374,7 +374,6 @@ class Network final : public VirtualPorts, public FabricSink {
     const Frame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
     if (frame.corrupted || arrival.damaged) {
-      ++outcome_.bad_packets;
       ++outcome_.damaged_packets[arrival.port];
       return;
     }
