@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
+from etloop.results.device.losses import loss_input, reconcile_losses
 from etloop.results.device.summary import DeviceBasis, device_results
 from etloop.results.expected.expected_vs_measured import compare, compared_rows, expected_rows
 from etloop.results.export.perfetto import perfetto_json
@@ -93,6 +94,12 @@ def counted_run(run: RunArtifacts, counted: CountedDevice, basis: DeviceBasis) -
     return replace(run, summary=summary, tables={**run.tables, **found.tables})
 
 
+def with_losses(run: RunArtifacts, basis: KpiBasis) -> RunArtifacts:
+    """Return a run with every figure of a loss, in the place of earlier ones."""
+    losses = reconcile_losses(loss_input(run.summary, run.frames(), basis.port_backends))
+    return replace(run, summary=replace(run.summary, losses=losses))
+
+
 def kpi_input(run: RunArtifacts, basis: KpiBasis) -> KpiInput:
     """Return a run with what the rig says of it, as key figures are worked out."""
     plan, frames = run.plan, run.frames()
@@ -118,6 +125,7 @@ def run_with_verdict(
     run = replace(
         run, summary=replace(run.summary, notes=run.summary.notes + notes, degraded=degraded, verdict=None)
     )
+    run = with_losses(run, basis)
     given = kpi_input(run, basis)
     kpis = key_figures(given, basis)
     verdict = None

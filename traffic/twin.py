@@ -119,8 +119,8 @@ class TwinOutcome:
     """That network cards sent."""
     hops: int
     """Links that packets were put on, by cards and by switches."""
-    bad_packets: int
-    """Arrived corrupted, cut or spoiled: an ICRC check fails."""
+    damaged_packets: NDArray[np.int64]
+    """By port of the assignment, since the ranks began: arrived corrupted, cut or spoiled, so that an ICRC check fails."""
     switch_ports: tuple[NDArray[np.void], ...]
     """By switch: SWITCH_PORT_COUNTERS rows, one a port."""
     pool_watermark_bytes: tuple[int, ...]
@@ -136,6 +136,11 @@ class TwinOutcome:
     """By stream, what its sender and its receiver counted; what was under way at the end has arrived."""
     link_steps: tuple[LinkStep, ...]
     """What became of links, in order of time; outages of the topology and changes of the settings alike."""
+
+    @property
+    def bad_packets(self) -> int:
+        """Return how many packets arrived damaged, at all ports together."""
+        return int(self.damaged_packets.sum())
 
 
 def twin(
@@ -165,6 +170,7 @@ def twin(
         switch_ports=switch_ports,
         pool_watermark_bytes=tuple(found["pool_watermark_bytes"]),
         cards=rows(found["cards"], CARD_COUNTERS),
+        damaged_packets=np.frombuffer(found["damaged_packets"], np.int64),
         faults=np.frombuffer(found["faults"], np.int64).reshape(-1, len(FaultAction)),
         samples=rows(found["samples"], LANE_SAMPLE),
         streams=tuple(

@@ -7,7 +7,8 @@ order of `ports` of the mapping, or without that in the order of the rig, by
 * blocked: hosts in order, cut into as many consecutive blocks as there are ports. A host belongs to the port in whose
   share of the summed link speed the middle of the host's traffic falls, when all hosts' traffic (bytes that leave or
   enter the host) is laid out in a row. Equal hosts on equal ports give equal blocks, and no port exceeds its fair share
-  by more than one host. The speed of a set is that of its ports together.
+  by more than one host. The speed of a set is that of its ports together. Fewer hosts than ports (or sets) get one each,
+  at equal distances from the first on: that of one host is the first port, of two of four ports the first and the third.
 * round_robin: host i on port i modulo the number of ports.
 * explicit: as the scenario says, rank by rank; the ranks of a host may then sit on several ports of one agent.
 
@@ -109,6 +110,9 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
 
 
 def _blocked(host_bytes: Sequence[int], links_bps: Sequence[int]) -> list[int]:
+    if len(host_bytes) < len(links_bps):
+        # None has to share, and rank 0 is where a reader looks for it.
+        return [host * len(links_bps) // len(host_bytes) for host in range(len(host_bytes))]
     # One byte more for everybody, so that hosts without traffic spread as well.
     weights = [weight + 1 for weight in host_bytes]
     total_bytes, total_bps = sum(weights), sum(links_bps)

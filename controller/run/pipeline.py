@@ -22,7 +22,14 @@ from etloop.controller.run.out_directory import claimed_directory
 from etloop.controller.run.prepare import InputFile, Prepared, PrepareOptions, RunInputs, new_run_id, prepare
 from etloop.controller.run.verdict import basis_of, conditions_of_run
 from etloop.controller.session.actions import RunProgress
-from etloop.results.artifacts import RunRecords, compared_run, counted_run, measured_run, run_with_verdict
+from etloop.results.artifacts import (
+    RunRecords,
+    compared_run,
+    counted_run,
+    measured_run,
+    run_with_verdict,
+    with_losses,
+)
 from etloop.results.measure.summary import Measurement, measure
 from etloop.results.schema.summary import Summary
 from etloop.results.store.run_dir import RunArtifacts, RunNotWritten, write_run
@@ -151,8 +158,10 @@ def run_plan(
     outcome, plan = executed.outcome, prepared.plan
     measurement = measure(outcome, plan.tables, executed.connection_rows)
     stopped_in = Step.EXECUTE if outcome.state is RunEnd.STOPPED else None
+    figures = basis_of(prepared.scenario, prepared.rig, plan)
     if options.out_dir is None and not conditions:
-        return FinishedRun(measurement.summary, measurement, executed, stopped_in)
+        run = with_losses(measured_run(_records(prepared, executed), measurement), figures)
+        return FinishedRun(run.summary, measurement, executed, stopped_in)
     watcher.enter(Step.WRITE)
     run = _keep(options, measured_run(_records(prepared, executed), measurement))
     if options.expects and stopped_in is None:
@@ -169,7 +178,6 @@ def run_plan(
         basis = device_basis(prepared.scenario, prepared.rig, outcome)
         run = _keep(options, counted_run(run, executed.counted, basis), run)
     watcher.enter(Step.VERDICT)
-    figures = basis_of(prepared.scenario, prepared.rig, plan)
     run = _keep(options, run_with_verdict(run, figures, conditions, pages=options.pages), run)
     return FinishedRun(run.summary, measurement, executed, stopped_in)
 

@@ -128,14 +128,15 @@ def counting_checks(profile: DutProfile) -> tuple[RequestedCheck, ...]:
 
 
 def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
-    """What key figures need beside the records: speeds of ports, compute of ranks, packets' payload."""
+    """Return what figures need beside the records: speeds and backends of ports, compute of ranks, packets' payload."""
     speeds = {label: port.link_bps for label, port in rig.ports.items()}
     job = plan.parts.job
     per_program = [
         int(program.delay_ns[program.kind == OpKind.DELAY].sum(dtype=np.int64)) for program in job.programs
     ]
     compute = tuple(per_program[rank.program] for rank in job.ranks)
-    return KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes)
+    backends = {label: port.backend.name.lower() for label, port in rig.ports.items()}
+    return KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends)
 
 
 def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | None = None) -> Summary:

@@ -19,6 +19,7 @@ from etloop.results.text.device import (
     source_words,
     total_words,
 )
+from etloop.results.text.losses import HEADINGS, loss_cells, loss_words
 
 if TYPE_CHECKING:
     from etloop.results.schema.summary import Summary
@@ -31,6 +32,20 @@ _WORDS: Final = {
     Agreement.BEYOND: "<b>beyond the tolerance</b>",
     Agreement.UNKNOWN: "cannot be told",
 }
+
+
+def losses_section(summary: Summary) -> str:
+    """Every figure of a loss; "" of a run of an earlier version."""
+    losses = summary.losses
+    if losses is None:
+        return ""
+    words = loss_words(losses)
+    cells = [] if losses.is_quiet else loss_cells(losses)
+    rows = [tuple(escape(cell) for cell in row) for row in cells]
+    return (
+        f"<h2>Losses</h2><p>{escape(words[:1].upper() + words[1:])}.</p>{table(HEADINGS, rows, numbers=(1, 2, 3))}"
+        + listed(losses.notes)
+    )
 
 
 def device_section(summary: Summary) -> str:

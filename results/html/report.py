@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 from etloop.contract.model.run import RunEnd
-from etloop.results.html.device import device_section
+from etloop.results.html.device import device_section, losses_section
 from etloop.results.html.jobs import events_list, jobs_section
 from etloop.results.html.page import listed, page, table
 from etloop.results.html.plots import completion_figure, matrix_figure, piece, port_figure
@@ -21,6 +21,7 @@ from etloop.results.kpis.input import KpiInput, connection_frame
 from etloop.results.schema.kpis import BY_NAME, KpiSet, Nature
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import CheckOutcome, Result
+from etloop.results.text.table import overlap_words
 from etloop.results.text.units import bytes_words, rate_words, share_words, time_words, value_words
 from etloop.results.text.verdict import WORDS
 from etloop.results.verdict.evaluation import Frame
@@ -48,6 +49,7 @@ def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: 
         events_list(summary.timeline),
         _plot("Ports over time", port_figure(given), "ports", "Nothing crossed the device."),
         _port_notes(given),
+        losses_section(summary),
         device_section(summary),
         _plot("Traffic matrix", matrix_figure(given), "matrix", "Nothing crosses the device."),
         _slowest(given),
@@ -152,6 +154,8 @@ def _collectives(kpis: KpiSet, summary: Summary) -> str:
         return "<h2>Collectives</h2><p class=dim>None completed.</p>"
     more = len(kpis.kinds) - len(rows)
     rest = f"<p class=dim>And {more} more in kpis.json.</p>" if more else ""
+    overlap = overlap_words(summary)
+    rest += f"<p class=dim>{escape(overlap[:1].upper() + overlap[1:])}.</p>" if overlap else ""
     return f"<h2>Collectives</h2>{table(heads, rows, numbers=range(2, len(heads)))}{rest}"
 
 

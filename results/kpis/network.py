@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.results.device.losses import device_counts
+from etloop.results.schema.losses import CONTROL, dropped_by_device
 from etloop.results.verdict.evaluation import Frame, aggregate
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
         "lost_share",
         lost if isinstance(lost, str) else of(lost, sent, "nothing was sent through the device"),
     )
+    yield from _losses_of_every_kind(given)
     yield "retransmitted_packets", NO_COUNTERS if silent else float(counts["retransmitted_packets"])
     yield (
         "retransmitted_share",
@@ -51,6 +54,22 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
     yield "cnps", NO_COUNTERS if silent else float(counts["rp_cnp_handled"] + counts["rp_cnp_ignored"])
 
 
+def _losses_of_every_kind(given: KpiInput) -> Iterator[tuple[str, Value]]:
+    losses = given.summary.losses
+    if losses is None:
+        yield from dict.fromkeys(
+            ("lost_control_packets", "not_received_packets", "unexplained_packets"), NO_COUNTERS
+        ).items()
+        return
+    control = [losses.packets(name) for name in CONTROL]
+    known = [float(value) for value in control if value is not None]
+    yield "lost_control_packets", sum(known) if len(known) == len(control) else losses.why
+    missing = losses.packets("all")
+    yield "not_received_packets", (losses.why or NO_COUNTERS) if missing is None else float(missing)
+    unexplained = losses.unexplained_packets
+    yield "unexplained_packets", (losses.why or NO_COUNTERS) if unexplained is None else float(unexplained)
+
+
 def _lost(given: KpiInput, connections: Frame) -> Value:
     """Packets of connections that both ends have counted, less what was lost at our own ends, or on purpose."""
     if not connections.rows:
@@ -61,7 +80,8 @@ def _lost(given: KpiInput, connections: Frame) -> Value:
         counts["receive_overflows"]
         + counts["injected_drops"]
         + counts["injected_losses"]
-        + counts["rx_icrc_encapsulated"]
+        # What came damaged without our doing was lost on the way.
+        + min(counts["rx_icrc_encapsulated"], counts["injected_bad_icrcs"])
         - counts["injected_duplicates"]
     )
     # Overflows also count datagrams that are no requests, so that a clean run could come out below 0.
@@ -117,10 +137,6 @@ def uplink_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
 
 
 _OF_DEVICE: Final = {
-    "dut_dropped_packets": (
-        ("queue_dropped_packets", "group_dropped_packets"),
-        ("port_rx_dropped_packets", "port_tx_dropped_packets"),
-    ),
     "dut_ecn_marked_packets": (("queue_ecn_marked_packets",), ("port_ecn_marked_packets",)),
     "dut_pfc_tx_frames": (("priority_pfc_tx",),),
     "dut_pfc_rx_frames": (("priority_pfc_rx",),),
@@ -129,31 +145,20 @@ _OF_DEVICE: Final = {
 """Keys of `dut.counters` that are added up, or others where there is none of them."""
 
 
-_OF_SWITCHES: Final = {
-    "dut_dropped_packets": ("queue_dropped_packets", "group_dropped_packets"),
-    "dut_ecn_marked_packets": ("queue_ecn_marked_packets",),
-    "dut_pfc_tx_frames": ("pfc_tx",),
-    "dut_pfc_rx_frames": ("pfc_rx",),
-    "dut_paused_ns": ("queue_paused_ns",),
-}
-"""Columns of switches.parquet that are added up: the device of a run in virtual time."""
-
-
 def device_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     """What the device itself counted over the whole run, and how far it is from what the agents did."""
     device = given.summary.dut
-    switches = given.frames.get("switches")
+    counters = device_counts(given.summary, given.frames)
+    dropped = dropped_by_device(counters)
+    absent = "not counted over the whole run"
+    if counters is None:
+        absent = "the rig names no source of the device's counters"
+    yield "dut_dropped_packets", absent if dropped is None else float(dropped)
     for name, ways in _OF_DEVICE.items():
-        if device is not None:
-            known = next(
-                (found for keys in ways if (found := [key for key in keys if key in device.counters])), []
-            )
-            counted = sum(device.counters[key] for key in known)
-            yield name, float(counted) if known else "not counted over the whole run"
-        elif switches is not None:
-            yield name, float(sum(int(switches.columns[column].sum()) for column in _OF_SWITCHES[name]))
-        else:
-            yield name, "the rig names no source of the device's counters"
+        known = next(
+            (found for keys in ways if (found := [key for key in keys if key in (counters or {})])), []
+        )
+        yield name, float(sum((counters or {})[key] for key in known)) if known else absent
     shares = (
         [row.difference_share for row in device.reconciliation if row.difference_share is not None]
         if device

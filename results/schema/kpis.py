@@ -6,7 +6,7 @@ Formulas are in `kpi_job.py`, `kpi_network.py` and `kpi_rates.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -80,8 +80,15 @@ FIGURES: Final = (
     Figure("uplinks_jain", "ratio", _D, "Jain's index over bytes on links between switches"),
     Figure("uplinks_max_to_mean", "ratio", _D, "busiest link's bytes / mean"),
     Figure("tx_packets", "packets", _N, "data packets sent"),
-    Figure("lost_packets", "packets", _N, "sent, never received, and not lost by us"),
+    Figure("lost_packets", "packets", _N, "data packets sent, never received, and not lost by us"),
     Figure("lost_share", "ratio", _N, "lost_packets / tx_packets"),
+    Figure("lost_control_packets", "packets", _N, "acknowledgements, NAKs and CNPs sent and never received"),
+    Figure(
+        "not_received_packets", "packets", _N, "packets of every kind that our ports sent and none received"
+    ),
+    Figure(
+        "unexplained_packets", "packets", _N, "not received, and counted as lost by neither device nor us"
+    ),
     Figure("retransmitted_packets", "packets", _T, "data packets sent again"),
     Figure("retransmitted_share", "ratio", _T, "retransmitted_packets / tx_packets"),
     Figure("retransmissions_per_s", "1/s", _T, "retransmitted_packets per second of the job"),
@@ -92,7 +99,12 @@ FIGURES: Final = (
     Figure("pause_frames", "frames", _N, "PFC pause frames that ports received"),
     Figure("paused_ns", "ns", _N, "time that ports' priorities were paused, added up"),
     Figure("paused_share", "ratio", _N, "the most paused port's time / time of the job"),
-    Figure("dut_dropped_packets", "packets", _D, "dropped by the device, as it counts"),
+    Figure(
+        "dut_dropped_packets",
+        "packets",
+        _D,
+        "dropped by the device, as it counts: of every kind, for every reason",
+    ),
     Figure("dut_ecn_marked_packets", "packets", _D, "marked by the device, as it counts"),
     Figure("dut_pfc_tx_frames", "frames", _D, "PFC pause frames that the device sent"),
     Figure("dut_pfc_rx_frames", "frames", _D, "PFC pause frames that the device received"),
@@ -170,6 +182,8 @@ class KpiBasis:
     """Per rank, all its compute of an iteration, scaled."""
     mtu_bytes: int
     """Payload of a packet."""
+    port_backends: dict[str, str] = field(default_factory=dict)
+    """What carries the packets of a port by `AGENT/PORT`: udp, packet, xdp or verbs. Not in files of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.contract.model.run import LinkEvent, PlannedChoice, RunEnd
 from etloop.results.schema.device import DeviceSummary
 from etloop.results.schema.jobs import JobShare
+from etloop.results.schema.losses import LossSummary
 from etloop.results.schema.verdict import RunResult, Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
@@ -307,14 +308,21 @@ class StreamSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """summary.json."""
+class RunIdentity:
+    """Which run it is, and how it ended."""
 
     schema: str
     run_id: str
     state: RunEnd
     reason: str
     started_at: str
+    """Wall time (ISO 8601), or `VIRTUAL_TIME`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary(RunIdentity):
+    """summary.json."""
+
     workload: WorkloadSummary
     ops: OpCounts
     job: JobSummary
@@ -341,6 +349,8 @@ class Summary:
     """Background of plain UDP."""
     timeline: tuple[LinkEvent, ...] = ()
     """Links that were to go down or come up."""
+    losses: LossSummary | None = None
+    """None in files of earlier versions, and in runs that were stopped before their verdict."""
     overload_frames: int = 0
     """Lost by a soft switch in place of the device because its host could not keep up; none in files of earlier versions."""
 

@@ -13,7 +13,9 @@ from etloop.results.schema.device import (
     Direction,
     ReconciledPort,
 )
+from etloop.results.schema.losses import DEVICE_FIGURES, device_drops
 from etloop.results.text.layout import aligned, each_wrapped, us, wrapped
+from etloop.results.text.losses import drop_words
 
 MOST_ROWS: Final = 16
 MOST_GAPS_SHOWN: Final = 8
@@ -21,7 +23,8 @@ WAYS: Final = {Direction.TO_DEVICE: "to the device", Direction.FROM_DEVICE: "fro
 _HEADINGS: Final = ("port", "on", "way", "agent", "device", "difference", "share")
 _COUNTED: Final = (CounterObject.QUEUE, CounterObject.GROUP, CounterObject.PRIORITY, CounterObject.PORT)
 """A port's counter stands in for those of its queues and groups that are called the same."""
-_ALWAYS: Final = ("marked", "dropped", "pauses sent", "pauses received")
+_ALWAYS: Final = ("marked", "pauses sent", "pauses received")
+_DROPS: Final = frozenset(key for figure in DEVICE_FIGURES for key in figure.device_counters)
 
 
 def device_lines(device: DeviceSummary) -> list[str]:
@@ -56,12 +59,14 @@ def source_words(source: DeviceSource) -> str:
 def total_words(device: DeviceSummary) -> str:
     """What tells of congestion and loss; "" where the device counts none of it."""
     parts: dict[str, int] = {}
+    drops = drop_words(device_drops(device.counters))
     for owner in _COUNTED:
         for counter in counters_of(owner, CounterUse.SUMMED):
             value = device.counters.get(f"{owner}_{counter.name}")
-            if counter.words and value is not None:
+            if counter.words and value is not None and f"{owner}_{counter.name}" not in _DROPS:
                 parts.setdefault(counter.words, value)
-    return ", ".join(f"{value} {words}" for words, value in parts.items() if value or words in _ALWAYS)
+    others = [f"{value} {words}" for words, value in parts.items() if value or words in _ALWAYS]
+    return ", ".join([*filter(None, [drops]), *others])
 
 
 def agreement_words(device: DeviceSummary) -> str:

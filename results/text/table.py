@@ -18,6 +18,7 @@ from etloop.results.text.device import device_lines
 from etloop.results.text.expected import comparison_lines
 from etloop.results.text.jobs import job_lines
 from etloop.results.text.layout import WIDTH, aligned, each_wrapped, labelled, printable, us, wrapped
+from etloop.results.text.losses import loss_lines
 from etloop.results.text.verdict import verdict_lines
 
 _HEADINGS: Final = (
@@ -137,6 +138,7 @@ def _figures(summary: Summary) -> list[str]:
             f"{us(job.jct_ns)} us {span}; per iteration min {us(job.iteration_jct_min_ns)}, "
             f"avg {us(job.iteration_jct_avg_ns)}, max {us(job.iteration_jct_max_ns)} us",
         ),
+        *(wrapped("", overlap) if (overlap := overlap_words(summary)) else ()),
         *wrapped("ops", f"{ops.recorded} of {ops.planned} completed"),
         *wrapped(
             "slip",
@@ -159,15 +161,38 @@ def _figures(summary: Summary) -> list[str]:
         lines += wrapped("needless", text)
     if provoked := _provoked(transport):
         lines += wrapped("provoked", provoked)
-    if dropped := transport["injected_drops"]:
-        lines += wrapped("dropped by us", f"{dropped} of the datagrams received, as the scenario asks")
-    if lost := transport["receive_overflows"]:
-        lines += wrapped("our loss", f"{lost} datagrams, because receive buffers of the agents were full")
+    lines += _own_losses(transport) if summary.losses is None else loss_lines(summary.losses)
     lines += wrapped(
         "clock error",
         f"at most {us(summary.clock.between_agents_error_ns)} us between agents, none within one",
     )
     return lines
+
+
+def _own_losses(counts: Mapping[str, int]) -> list[str]:
+    """What a run of an earlier version, without a table of losses, says of them."""
+    lines = []
+    if dropped := counts["injected_drops"]:
+        lines += wrapped("dropped by us", f"{dropped} of the datagrams received, as the scenario asks")
+    if lost := counts["receive_overflows"]:
+        lines += wrapped("our loss", f"{lost} datagrams, because receive buffers of the agents were full")
+    return lines
+
+
+def overlap_words(summary: Summary) -> str:
+    """Return why a collective takes longer than an iteration; "" where none does."""
+    ends_ns, overlap = 0, False
+    for one in summary.job.per_iteration:
+        overlap |= one.iteration > 0 and one.start_ns < ends_ns
+        ends_ns = max(ends_ns, one.end_ns)
+    shortest_ns = summary.job.iteration_jct_min_ns or 0
+    longest_ns = max((kind.time_max_ns or 0 for kind in summary.kinds), default=0)
+    if not overlap or longest_ns <= shortest_ns:
+        return ""
+    return (
+        f"iterations overlap: ranks begin the next one as soon as they may, and the time of an iteration is counted from the end "
+        f"of the one before; so a collective takes up to {us(longest_ns)} us, and an iteration {us(shortest_ns)} us"
+    )
 
 
 def _provoked(counts: Mapping[str, int]) -> str:

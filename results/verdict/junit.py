@@ -1,7 +1,9 @@
 """The verdict as JUnit XML, which test systems of racks collect: one case a condition, and one for the run itself.
 
 Decides how three values map onto JUnit's: a failed condition is a failure, an inconclusive one is skipped with its reason, a
-run that broke off is an error. The form is that of the schema that Jenkins reads (jenkinsci/xunit-plugin, junit-10.xsd).
+run that broke off is an error. The form is that of the schema that Jenkins reads (jenkinsci/xunit-plugin, junit-10.xsd), with
+`timestamp` an xs:dateTime as in Ant's: virtual time has no date, so a twin has none, and a property `clock` that says so.
+Only the run has a `time`: a condition takes none.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from etloop.contract.model.run import RunEnd
-from etloop.results.schema.summary import Summary
+from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
 
 
@@ -18,18 +20,17 @@ def junit_xml(summary: Summary, verdict: Verdict | None) -> str:
     checks = verdict.checks if verdict is not None else ()
     broke_off = summary.state is not RunEnd.DONE
     whole = not broke_off and summary.checks_hold
-    suite = ET.Element(
-        "testsuite",
-        {
-            "name": _clean(f"etloop {verdict.device}".strip() if verdict else "etloop"),
-            "tests": str(len(checks) + 1),
-            "failures": str(sum(one.result is Result.FAIL for one in checks)),
-            "errors": str(int(not whole)),
-            "skipped": str(sum(one.result is Result.INCONCLUSIVE for one in checks)),
-            "time": _seconds(summary.job.jct_ns),
-            "timestamp": _clean(summary.started_at)[:19],
-        },
-    )
+    attributes = {
+        "name": _clean(f"etloop {verdict.device}".strip() if verdict else "etloop"),
+        "tests": str(len(checks) + 1),
+        "failures": str(sum(one.result is Result.FAIL for one in checks)),
+        "errors": str(int(not whole)),
+        "skipped": str(sum(one.result is Result.INCONCLUSIVE for one in checks)),
+        "time": _seconds(summary.job.jct_ns),
+    }
+    if summary.started_at != VIRTUAL_TIME:
+        attributes["timestamp"] = _clean(summary.started_at)[:19]
+    suite = ET.Element("testsuite", attributes)
     properties = ET.SubElement(suite, "properties")
     for name, text in _properties(summary, verdict):
         ET.SubElement(properties, "property", {"name": name, "value": _clean(text)})
@@ -53,13 +54,12 @@ def junit_xml(summary: Summary, verdict: Verdict | None) -> str:
 
 def _properties(summary: Summary, verdict: Verdict | None) -> tuple[tuple[str, str], ...]:
     asked = () if verdict is None else (("verdict", verdict.result.value), ("device", verdict.device))
-    return (("run_id", summary.run_id), ("workload", summary.workload.source), *asked)
+    clock = (("clock", VIRTUAL_TIME),) if summary.started_at == VIRTUAL_TIME else ()
+    return (("run_id", summary.run_id), ("workload", summary.workload.source), *clock, *asked)
 
 
 def _case(suite: ET.Element, one: CheckOutcome) -> None:
-    case = ET.SubElement(
-        suite, "testcase", {"classname": "etloop.verdict", "name": _clean(one.expression), "time": "0"}
-    )
+    case = ET.SubElement(suite, "testcase", {"classname": "etloop.verdict", "name": _clean(one.expression)})
     if one.result is Result.PASS:
         return
     failed = one.result is Result.FAIL

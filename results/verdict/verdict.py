@@ -18,7 +18,15 @@ from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result, Verdict
 from etloop.results.verdict.evaluation import UNKNOWN, Outcome, Results, evaluate
 from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of, parse
-from etloop.results.verdict.terms import Binary, Dimension, ExpressionError, Node, comparisons_of, names_of
+from etloop.results.verdict.terms import (
+    Binary,
+    ColumnOf,
+    Dimension,
+    ExpressionError,
+    Node,
+    comparisons_of,
+    names_of,
+)
 from numpy.typing import NDArray
 
 ROWS_SHOWN: Final = 10
@@ -28,6 +36,8 @@ TABLE_NATURES: Final = {
     **dict.fromkeys(("switches", "queues", "counters", "dut"), Nature.DEVICE),
 }
 """What the columns of a table are about."""
+_COUNTS: Final = frozenset({"packets", "frames", "datagrams", "messages", "events", "count"})
+"""Units of columns that may be added up over rows."""
 LATE_COLUMNS: Final = frozenset(
     {
         "retransmitted_packets",
@@ -212,12 +222,47 @@ def _shown_values(
         worst, places = _worst(comparison, left.values, right.values, broken)
         if places.size and len(comparisons_of(condition.tree)) == 1:
             order = places
-        values.append(f"{condition.words(comparison.left)} = {_quantity(worst, dimension)}")
+        whose = _whose(comparison, left, places, (results, vocabulary))
+        values.append(f"{condition.words(comparison.left)} = {_quantity(worst, dimension)}{whose}")
         if right.rows is None:
             limits.append(f"{comparison.sign} {_quantity(right.values[()], dimension)}")
         else:
             limits.append(f"{comparison.sign} {condition.words(comparison.right)}")
     return "; ".join(values), "; ".join(limits), order
+
+
+def _whose(
+    comparison: Binary, left: Outcome, broken: NDArray[np.int64], found: tuple[Results, Vocabulary]
+) -> str:
+    """Say of which row the value is where there are several, and what counts come to over all of them."""
+    results, vocabulary = found
+    count = left.values.size
+    if left.rows is None or count < 2:
+        return ""
+    if not broken.size:
+        numbers = left.values.dtype != object
+        alike = numbers and bool((left.values == left.values[0]).all())
+        return f" in each of {count} rows" if alike else f" in the row nearest to the limit, of {count}"
+    frame = results.frames.get(left.table)
+    row = "" if frame is None else f", {frame.label(int(left.rows[broken[0]]))}"
+    units = _units_of(comparison.left, vocabulary)
+    whole = (
+        f"; {np.nansum(left.values.astype(np.float64)):.0f} in all {count} rows"
+        if units and units <= _COUNTS
+        else ""
+    )
+    return f" in the worst of {count} rows{row}{whole}"
+
+
+def _units_of(node: Node, vocabulary: Vocabulary) -> frozenset[str]:
+    """Return the units of the columns that a value is worked out from, without those that choose its rows."""
+    match node:
+        case ColumnOf():
+            return frozenset({vocabulary.tables[node.table][node.column]})
+        case Binary():
+            return _units_of(node.left, vocabulary) | _units_of(node.right, vocabulary)
+        case _:
+            return frozenset()
 
 
 def _worst(

@@ -23,6 +23,7 @@ EXPLICIT = PlacementRule.EXPLICIT
         (BLOCKED, 8, 2, 4, (0, 0, 1, 1, 2, 2, 3, 3), "the ranks of a host stay together"),
         (BLOCKED, 5, 1, 2, (0, 0, 1, 1, 1), "an odd host out goes to one side"),
         (BLOCKED, 2, 1, 4, (0, 1), "more ports than hosts leave ports unused"),
+        (BLOCKED, 8, 8, 4, (0,) * 8, "one host is on the first"),
         (ROUND_ROBIN, 6, 1, 4, (0, 1, 2, 3, 0, 1), "hosts in turn"),
         (ROUND_ROBIN, 6, 2, 2, (0, 0, 1, 1, 0, 0), "whole hosts in turn"),
     ],
@@ -41,6 +42,23 @@ def test_ports_of_a_mapping_are_filled_in_the_order_in_which_they_stand(rule: Pl
     placement = place(3, [1000] * 3, Mapping(1, rule, (), ports=wanted), rig_of({"a": 2, "b": 2}))
     assert tuple(placement.ports[port].label for port in placement.port) == wanted
     assert [place.label for place in placement.ports] == ["a/p0", "b/p0", "b/p1"], "ports stay in the rig's"
+
+
+@pytest.mark.parametrize(
+    ("host_bytes", "ports", "expected"),
+    [
+        ([0], 4, ["a/p0"]),
+        ([1000], 5, ["a/p0"]),
+        ([5, 5], 4, ["a/p0", "a/p2"]),
+        ([1, 10**9], 3, ["a/p0", "a/p1"]),
+        ([10**9, 1, 1], 4, ["a/p0", "a/p1", "a/p2"]),
+    ],
+)
+def test_fewer_hosts_than_ports_begin_at_the_first(
+    host_bytes: list[int], ports: int, expected: list[str]
+) -> None:
+    placement = place(len(host_bytes), host_bytes, Mapping(1, BLOCKED, ()), rig_of({"a": ports}))
+    assert [port.label for port in placement.ports] == expected
 
 
 def test_blocked_gives_a_faster_link_more_traffic() -> None:

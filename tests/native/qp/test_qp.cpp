@@ -304,6 +304,12 @@ void stale_and_foreign_acknowledgements_change_nothing() {
     pair.sender.on_answer(foreign, 1);
     CHECK_EQ(pair.sender.oldest_unacknowledged(), 0u);
   }
+  CHECK_EQ(pair.sender.counters.acks_rx, 5);  // they came all the same: none was lost on the way
+  foreign.syndrome = wire::kSyndromeNakSequence;
+  foreign.psn = 2;
+  pair.sender.on_answer(foreign, 1);
+  CHECK_EQ(pair.sender.counters.naks_rx, 1);
+  CHECK_EQ(pair.sender.counters.packet_seq_err, 0);
 }
 
 void a_wrong_key_is_a_remote_access_error() {

@@ -278,7 +278,7 @@ def test_losses_that_are_not_for_want_of_room_are_told_too(tmp_path: Path) -> No
     }
     summary = with_verdict(tmp_path, CountedDevice("soft-switch", 1000, (source_of(rows),)))
     reported = (
-        "device          2 pause storms, 187 dropped by the watchdog, 4 dropped by faults of the topology"
+        "device          191 dropped (187 by the watchdog, 4 by faults of the topology), 2 pause storms"
     )
     assert reported in render(summary, "here")
 
@@ -317,7 +317,7 @@ def test_a_run_directory_gets_the_devices_counters(tmp_path: Path) -> None:
     assert summary.verdict.result is Result.PASS
     table = render(summary, "here")
     assert "agreement       of agents and device, 4 directions of cables: 4 frame for frame" in table
-    assert "device          7 dropped, 2 pauses sent" in table
+    assert "device          7 dropped (7 no room at a queue), 2 pauses sent" in table
     lanes = pq.read_table(tmp_path / "switches.parquet").to_pylist()
     (lane,) = [row for row in lanes if (row["port"], row["cos"]) == ("1", 1)]
     assert (lane["switch"], lane["peer"]) == ("s", "b/p0")

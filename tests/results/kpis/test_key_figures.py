@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from etloop.contract.model.records import CC_RECORD
 from etloop.contract.model.run import AgentRecords, RunOutcome
-from etloop.results.artifacts import kpi_input
+from etloop.results.artifacts import kpi_input, with_losses
 from etloop.results.kpis.all import key_figures
 from etloop.results.kpis.job import curve
 from etloop.results.kpis.network import balance
@@ -45,7 +45,7 @@ BASIS: Final = KpiBasis({"a/p0": GBPS, "b/p0": 2 * GBPS}, (1000, 2000, 0, 500), 
 
 def input_of(run_dir: Path, outcome: RunOutcome | None = None, basis: KpiBasis = BASIS) -> KpiInput:
     write_run(run_dir, run_by_hand(outcome))
-    return kpi_input(read_artifacts(run_dir), basis)
+    return kpi_input(with_losses(read_artifacts(run_dir), basis), basis)
 
 
 def kpis_of(run_dir: Path, outcome: RunOutcome | None = None, basis: KpiBasis = BASIS) -> KpiSet:
@@ -100,6 +100,11 @@ BY_HAND: Final[dict[str, tuple[float, str]]] = {
     "tx_packets": (120, "12 ends of 10"),
     "lost_packets": (0, "10 sent, 10 received, everywhere"),
     "lost_share": (0, "the same"),
+    "lost_control_packets": (0, "no end by hand counts an answer"),
+    "not_received_packets": (
+        120 - 118 + 2,
+        "ports sent 120 and received 118, of which two were dropped on purpose",
+    ),
     "retransmitted_packets": (1, "one of queue pair 0x101"),
     "retransmitted_share": (1 / 120, "of 120"),
     "retransmissions_per_s": (1 / 140e-6, "in 140 us"),
@@ -133,6 +138,7 @@ ABSENT: Final = {
         ),
         "names no source",
     ),
+    "unexplained_packets": "nothing counted what the device dropped",
     "dut_difference_share": "no cable was counted at both ends",
     "busy_share": "no loop turned",
     "interference_max": "no job ran alone and beside others",

@@ -11,7 +11,7 @@ from etloop.results.measure.summary import measure
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.results.schema.summary import Check, CheckResult, KindSummary, Summary
 from etloop.results.text.layout import WIDTH, wrapped
-from etloop.results.text.table import render
+from etloop.results.text.table import overlap_words, render
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +74,23 @@ degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
 results         runs/one
 """
+
+
+@pytest.mark.parametrize(
+    ("second_start_ns", "slowest_ns", "said"),
+    [(30_000, 90_000, True), (40_000, 90_000, False), (30_000, 40_000, False)],
+)
+def test_a_collective_longer_than_an_iteration_is_explained_where_iterations_overlap(
+    second_start_ns: int, slowest_ns: int, said: bool
+) -> None:
+    summary = summary_of(outcome_by_hand())
+    first, second = summary.job.per_iteration
+    job = replace(summary.job, per_iteration=(first, replace(second, start_ns=second_start_ns)))
+    kinds = tuple(replace(kind, time_max_ns=slowest_ns) for kind in summary.kinds)
+    words = overlap_words(replace(summary, job=job, kinds=kinds))
+    assert words.startswith("iterations overlap: ranks begin the next one as soon as they may") is said
+    assert bool(words) is said
+    assert ("so a collective takes up to 90.000 us, and an iteration 40.000 us" in words) is said
 
 
 def test_the_table_of_a_run_that_is_done() -> None:

@@ -193,7 +193,7 @@ def test_a_failed_condition_names_value_limit_and_the_worst_rows_first() -> None
     one = only(verdict)
     assert (verdict.result, one.result, one.value, one.limit) == (
         *(Result.FAIL, Result.FAIL),
-        *("ports.paused_ns = 9 us", "<= 4 us"),
+        *("ports.paused_ns = 9 us in the worst of 3 rows, port p2", "<= 4 us"),
     )
     assert (one.checked, one.broken) == (3, 2)
     assert one.rows == ("ports: port p2 (= 9 us)", "ports: port p1 (= 5 us)")
@@ -310,7 +310,7 @@ def test_junit_has_a_case_for_the_run_and_one_for_every_condition() -> None:
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["4", "1", "0", "1"]
     run, passed, failed, skipped = suite.findall("testcase")
     assert (run.get("name"), len(run), len(passed)) == ("run", 0, 0)
-    assert failed[0].get("message") == "ports.paused_ns = 9 us, limit <= 4 us"
+    assert failed[0].get("message") == "ports.paused_ns = 9 us in the worst of 3 rows, port p2, limit <= 4 us"
     assert "ports: port p2" in (failed[0].text or "")
     assert (skipped[0].tag, skipped[0].get("message")) == ("skipped", "the run has no rtt_p50_ns")
 

@@ -78,7 +78,7 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
   out["end_ns"] = outcome.end_ns;
   out["packets"] = outcome.packets;
   out["hops"] = outcome.hops;
-  out["bad_packets"] = outcome.bad_packets;
+  out["damaged_packets"] = as_bytes(outcome.damaged_packets.data(), outcome.damaged_packets.size());
   nb::list ports;
   nb::list pools;
   for (const SwitchCounters& one : outcome.switches) {

@@ -19,9 +19,12 @@ bool has_bit(const uint8_t* bitmap, uint32_t bit) { return (bitmap[bit / 8] >> (
 
 AckOutcome Requester::on_answer(const wire::Packet& packet, Nanos now) {
   AckOutcome outcome;
+  const bool is_response = wire::shape(packet.opcode).role == wire::Role::response;
+  // Whatever comes is counted, or it would look lost on the way: also a NAK that packets sent since have made pointless.
+  if (!is_response) ++((packet.syndrome & wire::kSyndromeKindMask) != 0 ? counters_.naks_rx : counters_.acks_rx);
   // Only what was sent and not yet acknowledged can be spoken of; anything else is a stale or foreign packet.
   if (fault_ != QpFault::none || psn_distance(packet.psn, sent_end_) >= 0) return outcome;
-  if (wire::shape(packet.opcode).role == wire::Role::response) {
+  if (is_response) {
     on_response(packet, now, outcome);
   } else {
     on_acknowledgement(packet, now, outcome);
@@ -34,13 +37,11 @@ void Requester::on_acknowledgement(const wire::Packet& packet, Nanos now, AckOut
     on_nak(packet, now, outcome);
     return;
   }
-  ++counters_.acks_rx;
   outcome.ecn_echo = packet.becn;
   acknowledge_before(advance(packet.psn, 1), now, outcome);
 }
 
 void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
-  ++counters_.naks_rx;
   if (psn_distance(packet.psn, una_) < 0) return;
   const bool progress = packet.psn != una_;
   const bool reached = acknowledge_before(packet.psn, now, outcome);

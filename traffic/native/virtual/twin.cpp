@@ -99,6 +99,7 @@ class Network final : public VirtualPorts, public FabricSink {
   }
 
   TwinOutcome run() {
+    outcome_.damaged_packets.assign(plan_.ports.size(), 0);
     if (!cores_.make(params_.receive_buffer_bytes)) return std::move(outcome_);
     if (params_.probe_first) {
       cores_.start_probe();
@@ -231,6 +232,7 @@ class Network final : public VirtualPorts, public FabricSink {
     outcome_.start_ns = clock_.now_ns;
     // The probe of all queue pairs at once is an incast of its own, and no part of the job.
     outcome_.packets = 0;
+    std::fill(outcome_.damaged_packets.begin(), outcome_.damaged_packets.end(), 0);
     fabric_.begin(clock_.now_ns);
     series_.begin_again();
     for (const LinkChange& change : params_.link_changes) {
@@ -372,7 +374,7 @@ class Network final : public VirtualPorts, public FabricSink {
     const Frame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
     if (frame.corrupted || arrival.damaged) {
-      ++outcome_.bad_packets;
+      ++outcome_.damaged_packets[arrival.port];
       return;
     }
     const Flow& flow = flows_[frame.flow];

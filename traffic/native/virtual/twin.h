@@ -52,7 +52,7 @@ struct TwinOutcome : VirtualRun {
   Nanos start_ns = 0;  // when the ranks began, after the probe
   int64_t packets = 0;        // that cards sent
   int64_t hops = 0;           // links that packets were put on, by cards and switches
-  int64_t bad_packets = 0;    // arrived corrupted, cut or spoiled
+  std::vector<int64_t> damaged_packets;  // by port of the plan, since the ranks began: arrived corrupted, cut or spoiled
   bool too_many_packets = false;
   std::vector<SwitchCounters> switches;
   std::vector<CardCounters> cards;  // by attachment

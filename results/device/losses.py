@@ -1,0 +1,290 @@
+"""Reconciles what agents and device counted of lost packets: sent, received, dropped by whom, and what nobody explains. Pure.
+
+Every packet that a port of an agent sends is received by a port of an agent, or dropped by the device, or lost by our own hosts.
+Decides what is counted from whose counters, so that the sides are of the same packets: the ports count every packet from the
+first probe on (the twin: from the begin of the job on), and so does the device; queue pairs say which kinds they were. Rules of
+the scenario lose and repeat packets between queue pair and port, at either end: they count as sent, and as lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.run import RunEnd
+from etloop.results.schema.device import Direction
+from etloop.results.schema.losses import (
+    OWN_FIGURES,
+    SENT_FIGURES,
+    SOFT_SWITCH,
+    UNEXPLAINED,
+    LossFigure,
+    LossRow,
+    LossSummary,
+    device_drops,
+    dropped_by_device,
+)
+from etloop.results.schema.summary import VIRTUAL_TIME, Summary
+
+if TYPE_CHECKING:
+    from etloop.results.schema.device import ReconciledPort
+    from etloop.results.verdict.evaluation import Frame
+
+SOFT_SWITCH_READER: Final = "soft_switch"
+_UDP: Final = PortBackend.UDP.name.lower()
+_VERBS: Final = PortBackend.VERBS.name.lower()
+_KINDS: Final = {
+    "data": (("tx_packets",), ("rx_packets",)),
+    "data_again": (("retransmitted_packets",), ("duplicate_request",)),
+    "acknowledgements": (("acks_tx",), ("acks_rx",)),
+    "naks": (("naks_tx",), ("naks_rx",)),
+    "cnps": (("np_cnp_sent",), ("rp_cnp_handled", "rp_cnp_ignored")),
+}
+"""Columns of flows.parquet that count packets sent and received of a kind."""
+_UNASKED: Final = {"naks": ("injected_naks", "injected_rnr_naks"), "cnps": ("injected_cnps",)}
+"""Sent by a rule of the scenario and by no queue pair."""
+_OWN: Final = {
+    "lost_in_receive_buffers": "receive_overflows",
+    "came_damaged": "rx_icrc_encapsulated",
+    "dropped_on_purpose": "injected_drops",
+    "lost_on_purpose": "injected_losses",
+    "repeated_on_purpose": "injected_duplicates",
+}
+"""Columns of ports.parquet."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossInput:
+    """Sums over a run."""
+
+    flows: Mapping[str, int]
+    """Of all ends of queue pairs, by column."""
+    ports: Mapping[str, int]
+    """Of all ports of agents, by column."""
+    damaged_among_received: int
+    """Of `rx_icrc_encapsulated`, those that are among `rx_datagrams`: not those that a kernel socket dropped."""
+    device: Mapping[str, int] | None
+    """`dut.counters`; None: the device was not read."""
+    streams_sent: int | None
+    """Datagrams of plain UDP; None: an end did not tell."""
+    streams_received: int | None
+    streams_among_ports: bool
+    """Whether ports count them, too: those of a twin do."""
+    stages: tuple[int, int] | None
+    """Packets lost before the device counted them, and after it sent them; None where not every cable was counted."""
+    unknown: str
+    """Why ports cannot be compared; ""."""
+    has_others_traffic: bool
+    notes: tuple[str, ...]
+    """What else may be behind packets that nobody explains."""
+
+
+def loss_input(summary: Summary, frames: Mapping[str, Frame], port_backends: Mapping[str, str]) -> LossInput:
+    """Return the counts of a run. `port_backends`: how each AGENT/PORT sends and receives, as the rig says."""
+    is_twin = summary.started_at == VIRTUAL_TIME
+    ports, streams = frames["ports"], summary.streams
+    # The model of a host in a twin counts packets like an agent's own port, whatever the rig says of the real one.
+    backends = [
+        "" if is_twin else port_backends.get(f"{agent}/{port}", "")
+        for agent, port in zip(ports.columns["agent"], ports.columns["port"], strict=True)
+    ]
+    damaged = ports.columns["rx_icrc_encapsulated"].astype(np.float64)
+    kinds = (name for ways in _KINDS.values() for columns in ways for name in columns)
+    unasked = (name for names in _UNASKED.values() for name in names)
+    return LossInput(
+        flows=_sums(frames["flows"], kinds),
+        ports=_sums(ports, ("tx_datagrams", "rx_datagrams", "foreign_datagrams", *_OWN.values(), *unasked)),
+        damaged_among_received=int(damaged[[backend != _UDP for backend in backends]].sum()),
+        device=device_counts(summary, frames),
+        streams_sent=_total([one.sent_datagrams for one in streams]),
+        streams_received=_total([one.received_datagrams for one in streams]),
+        streams_among_ports=is_twin,
+        stages=None if summary.dut is None else _stages(summary.dut.reconciliation),
+        unknown=_unknown(summary, frames["flows"].rows, backends),
+        has_others_traffic=_has_others_traffic(summary),
+        notes=_suspects(summary),
+    )
+
+
+def device_counts(summary: Summary, frames: Mapping[str, Frame]) -> Mapping[str, int] | None:
+    """Return what the device counted over the whole run as KIND_COUNTER: `dut.counters`, or of a twin what its switches did."""
+    if summary.dut is not None:
+        return summary.dut.counters
+    counters = frames.get("counters")
+    if counters is None:
+        return None
+    found: dict[str, int] = {}
+    columns = counters.columns
+    for kind, name, increase in zip(columns["kind"], columns["counter"], columns["increase"], strict=True):
+        if not np.isnan(increase):
+            found[f"{kind}_{name}"] = found.get(f"{kind}_{name}", 0) + int(increase)
+    return found
+
+
+def reconcile_losses(given: LossInput) -> LossSummary:
+    """Return every figure of a loss, and what of the packets that were not received none of them explains."""
+    sent = _sent_rows(given)
+    drops = device_drops(given.device)
+    overload = (given.device or {}).get(SOFT_SWITCH.device_counters[0])
+    device = (*drops, *(() if overload is None else (_lost(SOFT_SWITCH, overload),)))
+    own = tuple(
+        _lost(
+            figure, -given.ports[_OWN[figure.name]] if figure is _REPEATED else given.ports[_OWN[figure.name]]
+        )
+        for figure in OWN_FIGURES
+    )
+    missing = sent[-1].packets
+    dropped = dropped_by_device(given.device)
+    unexplained = None
+    if missing is not None and dropped is not None:
+        unexplained = missing - dropped - (overload or 0) - sum(row.packets or 0 for row in own)
+    return LossSummary(
+        rows=(*sent, *device, *own, _lost(UNEXPLAINED, unexplained)),
+        dropped_packets=dropped,
+        unexplained_packets=unexplained,
+        has_others_traffic=given.has_others_traffic,
+        why=_why(given, dropped is not None),
+        notes=_notes(given, unexplained),
+    )
+
+
+def _why(given: LossInput, is_counted: bool) -> str:
+    if given.unknown:
+        return given.unknown
+    if None in (given.streams_sent, given.streams_received):
+        return "an end of the background of plain UDP did not say what it sent or received"
+    if given.device is None:
+        return "nothing counted what the device dropped"
+    return "" if is_counted else "the device did not count its drops over the whole run"
+
+
+_REPEATED: Final = OWN_FIGURES[-1]
+
+
+def _lost(figure: LossFigure, packets: int | None) -> LossRow:
+    return LossRow(figure.name, figure.counted_by, None, None, packets)
+
+
+def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
+    """What was sent and received by kind, and all of it."""
+    ports, flows = given.ports, given.flows
+    counts: dict[str, tuple[int | None, int | None]] = {
+        name: (sum(flows[column] for column in sends), sum(flows[column] for column in receives))
+        for name, (sends, receives) in _KINDS.items()
+    }
+    for name, columns in _UNASKED.items():
+        sends, receives = counts[name]
+        counts[name] = ((sends or 0) + sum(ports[column] for column in columns), receives)
+    counts["streams"] = (given.streams_sent, given.streams_received)
+    on_purpose = ports["injected_losses"] - ports["injected_duplicates"]
+    all_sent: int | None = ports["tx_datagrams"] + on_purpose
+    all_received: int | None = (
+        ports["rx_datagrams"]
+        - ports["injected_drops"]
+        - ports["foreign_datagrams"]
+        - given.damaged_among_received
+    )
+    if not given.streams_among_ports:
+        all_sent, all_received = (
+            _sum(all_sent, given.streams_sent),
+            _sum(all_received, given.streams_received),
+        )
+    if given.unknown:
+        counts = dict.fromkeys(counts, (None, None))
+        all_sent = all_received = None
+    parts = [pair for name, pair in counts.items() if name != "data_again"]
+    counts["others"] = (
+        _less(all_sent, [pair[0] for pair in parts]),
+        _less(all_received, [pair[1] for pair in parts]),
+    )
+    counts["all"] = (all_sent, all_received)
+    return tuple(_sent_row(figure, *counts[figure.name]) for figure in SENT_FIGURES)
+
+
+def _sent_row(figure: LossFigure, sent: int | None, received: int | None) -> LossRow:
+    missing = None if sent is None or received is None else sent - received
+    if figure.name == "data_again":
+        missing = None  # What was sent again and what came twice are no two counts of the same packets.
+    return LossRow(figure.name, figure.counted_by, sent, received, missing)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _less(whole: int | None, parts: Sequence[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return None if whole is None or len(known) < len(parts) else whole - sum(known)
+
+
+def _sums(frame: Frame, names: Iterable[str]) -> dict[str, int]:
+    return {name: int(frame.columns[name].astype(np.float64).sum()) for name in names}
+
+
+def _total(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _unknown(summary: Summary, flow_rows: int, backends: Sequence[str]) -> str:
+    silent = [agent.name for agent in summary.agents if not agent.complete]
+    if summary.started_at != VIRTUAL_TIME and (silent or not flow_rows):
+        names = f"agents {', '.join(silent)}" if silent else "any agent"
+        return f"no counters came from {names}"
+    if _VERBS in backends:
+        return "network cards send packets of this run, and agents count messages there: read the cards (reader linux)"
+    return ""
+
+
+def _has_others_traffic(summary: Summary) -> bool:
+    """Only a switch of ours is known to carry nothing but the run."""
+    return summary.dut is not None and any(
+        source.reader != SOFT_SWITCH_READER for source in summary.dut.sources
+    )
+
+
+def _stages(rows: Sequence[ReconciledPort]) -> tuple[int, int] | None:
+    if not rows or any(row.difference_frames is None for row in rows):
+        return None
+    more = {way: sum(row.difference_frames or 0 for row in rows if row.direction is way) for way in Direction}
+    return -more[Direction.TO_DEVICE], more[Direction.FROM_DEVICE]
+
+
+def _suspects(summary: Summary) -> tuple[str, ...]:
+    found = []
+    if summary.started_at == VIRTUAL_TIME:
+        found.append("a twin ends with its job, so they were still under way")
+    elif summary.state is not RunEnd.DONE:
+        found.append("the run broke off with packets under way")
+    if summary.streams and summary.started_at != VIRTUAL_TIME:
+        found.append("sockets that receive plain UDP do not count what they lose")
+    return tuple(found)
+
+
+def _notes(given: LossInput, unexplained: int | None) -> tuple[str, ...]:
+    if not unexplained:
+        return ()
+    words = [
+        f"{unexplained} packets were not received, and neither the device nor our hosts count them as lost"
+        if unexplained > 0
+        else f"the device dropped {-unexplained} packets more than were not received"
+    ]
+    if unexplained > 0:
+        words += given.notes
+        foreign = given.ports["foreign_datagrams"]
+        if foreign:
+            words.append(f"{foreign} datagrams came that belong to no queue pair (foreign_datagrams)")
+    if given.stages is not None:
+        before, after = given.stages
+        # What a soft switch could not take in is explained.
+        before -= (given.device or {}).get(SOFT_SWITCH.device_counters[0], 0)
+        words.append(
+            f"{before} between our ports and the device, {unexplained - before - after} inside the device, {after} between the "
+            "device and our ports"
+        )
+    if given.has_others_traffic:
+        words.append("the device's counters are of all its traffic, also of others'")
+    return ("; ".join(words),)

@@ -1,0 +1,162 @@
+"""The shape of `losses` of summary.json: every figure of a loss, who counted it, and what nobody explains.
+
+Each figure has one definition (docs/metrics.md, `losses`) and one wording, which table, report, conditions and comparison use.
+`results.device.losses` fills it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class CountedBy(StrEnum):
+    """Who counted a figure of a loss."""
+
+    QUEUE_PAIRS = "queue_pairs"
+    """The agents, packet by packet of the job's queue pairs: probes are not among them."""
+    PORTS = "ports"
+    """The agents' ports: every packet of the session, probes included."""
+    STREAMS = "streams"
+    """Both ends of the background of plain UDP."""
+    DEVICE = "device"
+    """The device, in its own counters: packets of every kind, and those of others where others use it."""
+    DIFFERENCE = "difference"
+    """Nobody: what is left of the others."""
+
+
+COUNTED_BY_WORDS: Final = {
+    CountedBy.QUEUE_PAIRS: "our queue pairs",
+    CountedBy.PORTS: "our ports",
+    CountedBy.STREAMS: "ends of the streams",
+    CountedBy.DEVICE: "device",
+    CountedBy.DIFFERENCE: "difference",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LossFigure:
+    """One row of the table, the same in every run."""
+
+    name: str
+    words: str
+    counted_by: CountedBy
+    device_counters: tuple[str, ...] = ()
+    """Keys of `dut.counters`, the first of which counts that the device has; () of what the device does not count."""
+
+
+_QP, _PORT, _STREAM, _DEVICE, _REST = CountedBy
+
+SENT_FIGURES: Final = (
+    LossFigure("data", "data", _QP),
+    LossFigure("data_again", "  sent again; received twice", _QP),
+    LossFigure("acknowledgements", "acknowledgements", _QP),
+    LossFigure("naks", "NAKs", _QP),
+    LossFigure("cnps", "CNPs", _QP),
+    LossFigure("streams", "background of plain UDP", _STREAM),
+    LossFigure("others", "probes, and what no queue pair took", _REST),
+    LossFigure("all", "all", _PORT),
+)
+"""What was sent and what came, by kind of packet. `all` is what our ports counted, `others` is that without the kinds above."""
+CONTROL: Final = ("acknowledgements", "naks", "cnps")
+"""Kinds that answer data."""
+DEVICE_FIGURES: Final = (
+    LossFigure(
+        "dropped_at_queue", "no room at a queue", _DEVICE, ("queue_dropped_packets", "port_tx_dropped_packets")
+    ),
+    LossFigure(
+        "dropped_on_arrival", "no room on arrival", _DEVICE,
+        ("group_dropped_packets", "port_rx_dropped_packets"),
+    ),
+    LossFigure("dropped_by_watchdog", "by the watchdog", _DEVICE, ("queue_watchdog_dropped_packets",)),
+    LossFigure("dropped_link_down", "at a link that was down", _DEVICE, ("port_link_dropped_packets",)),
+    LossFigure("dropped_no_route", "without a route", _DEVICE, ("port_no_route_packets",)),
+    LossFigure("dropped_by_fault", "by faults of the topology", _DEVICE, ("port_fault_dropped_packets",)),
+    LossFigure("dropped_damaged", "damaged before they came to it", _DEVICE, ("port_rx_error_packets",)),
+)  # fmt: skip
+"""What the device dropped, by reason. Ports' drops stand in for those of queues and groups only where it counts neither."""
+SOFT_SWITCH: Final = LossFigure(
+    "soft_switch_lost", "lost by the soft switch itself", _DEVICE, ("port_overload_frames",)
+)
+OWN_FIGURES: Final = (
+    LossFigure("lost_in_receive_buffers", "lost in our receive buffers", _PORT),
+    LossFigure("came_damaged", "came damaged or cut", _PORT),
+    LossFigure("dropped_on_purpose", "dropped on receipt, as the scenario asks", _PORT),
+    LossFigure("lost_on_purpose", "lost by a fault rule, as the scenario asks", _PORT),
+    LossFigure("repeated_on_purpose", "less: repeated by a fault rule", _PORT),
+)
+"""What our own hosts did."""
+UNEXPLAINED: Final = LossFigure("unexplained", "not explained", _REST)
+LOSS_FIGURES: Final = (*SENT_FIGURES, *DEVICE_FIGURES, SOFT_SWITCH, *OWN_FIGURES, UNEXPLAINED)
+"""Every row, in the order of the table."""
+_NO_ROOM: Final = DEVICE_FIGURES[:2]
+_IN_PLACE: Final = ("port_rx_dropped_packets", "port_tx_dropped_packets")
+"""What ports dropped counts in place of what their queues and groups did."""
+BY_LOSS_NAME: Final = {one.name: one for one in LOSS_FIGURES}
+
+
+@dataclass(frozen=True, slots=True)
+class LossRow:
+    """One figure of one run."""
+
+    name: str
+    """Of `LOSS_FIGURES`."""
+    counted_by: CountedBy
+    sent: int | None
+    """Packets; None where the row is about a loss only, or it is not known."""
+    received: int | None
+    packets: int | None
+    """Not received (sent - received), or lost for this reason; None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossSummary:
+    """Every packet of the session between the agents: sent, received, and where the others are."""
+
+    rows: tuple[LossRow, ...]
+    dropped_packets: int | None
+    """By the device, for whatever reason; None: it was not counted over the whole run."""
+    unexplained_packets: int | None
+    """Not received, less dropped by the device and lost by ourselves. Negative: more was dropped than is missing."""
+    has_others_traffic: bool
+    """Whether counters of the device may hold packets of others."""
+    why: str
+    """What is not known, and why; "" otherwise."""
+    notes: tuple[str, ...]
+
+    def packets(self, name: str) -> int | None:
+        """Return the packets of a row; None where it is not there, or not known."""
+        return next((row.packets for row in self.rows if row.name == name), None)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was lost, dropped or sent again, as far as it is known."""
+        again = next((row.sent for row in self.rows if row.name == "data_again"), 0)
+        return not again and not any(row.packets for row in self.rows)
+
+
+def device_drops(counters: Mapping[str, int] | None) -> tuple[LossRow, ...]:
+    """Return what the device dropped, by every reason that it counts."""
+    if counters is None:
+        return ()
+    by_queue = any(figure.device_counters[0] in counters for figure in _NO_ROOM)
+    rows = []
+    for figure in DEVICE_FIGURES:
+        keys = [
+            key for key in figure.device_counters if key in counters and not (by_queue and key in _IN_PLACE)
+        ]
+        if keys:
+            rows.append(LossRow(figure.name, figure.counted_by, None, None, counters[keys[0]]))
+    return tuple(rows)
+
+
+def dropped_by_device(counters: Mapping[str, int] | None) -> int | None:
+    """Return how many packets the device dropped, for whatever reason.
+
+    None where what it has no room for, the least that every device counts, was not counted over the whole run.
+    """
+    rows = device_drops(counters)
+    no_room = {figure.name for figure in _NO_ROOM}
+    return sum(row.packets or 0 for row in rows) if any(row.name in no_room for row in rows) else None

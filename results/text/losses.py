@@ -1,0 +1,91 @@
+"""Lost packets as people read them: one table of what was sent, received and lost, by whom counted. Decides wording only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.results.schema.losses import (
+    BY_LOSS_NAME,
+    CONTROL,
+    COUNTED_BY_WORDS,
+    DEVICE_FIGURES,
+    LossRow,
+    LossSummary,
+)
+from etloop.results.text.layout import aligned, each_wrapped, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HEADINGS: Final = ("packets", "sent", "received", "not received", "counted by")
+OF_DEVICE: Final = frozenset(figure.name for figure in DEVICE_FIGURES)
+_ALWAYS: Final = frozenset({"data", "all"})
+
+
+def loss_lines(losses: LossSummary | None) -> list[str]:
+    """Return the table, or one line where nothing was lost, dropped or sent again."""
+    if losses is None:
+        return []
+    lines = wrapped("losses", loss_words(losses))
+    if not losses.is_quiet:
+        cells = [HEADINGS, *loss_cells(losses)]
+        lines += [f"  {line}" for line in aligned(cells, left=(0, 4))]
+    return lines + each_wrapped("note", losses.notes)
+
+
+def loss_words(losses: LossSummary) -> str:
+    """Return how many were not received and how many the device dropped, in a sentence."""
+    rows = {row.name: row for row in losses.rows}
+    whole = rows["all"]
+    if whole.packets is None:
+        first = "packets of every kind: not known"
+    elif losses.is_quiet:
+        first = f"none: {whole.sent} packets were sent, every one was received, none was sent again"
+    else:
+        lost = {name: rows[name].packets for name in ("data", *CONTROL)}
+        control = sum(lost[name] or 0 for name in CONTROL)
+        first = f"{whole.packets} of {whole.sent} packets not received: {lost['data']} of data, {control} of their answers"
+        if streams := rows["streams"].packets:
+            first += f", {streams} of plain UDP"
+    parts = [first]
+    if losses.dropped_packets is not None and not losses.is_quiet:
+        parts.append(f"{losses.dropped_packets} dropped by the device")
+    if losses.unexplained_packets is not None and not losses.is_quiet:
+        parts.append(f"{losses.unexplained_packets} not explained")
+    if losses.why and not (losses.is_quiet and whole.packets == 0):
+        parts.append(losses.why)
+    return "; ".join(parts)
+
+
+def loss_cells(losses: LossSummary) -> list[tuple[str, ...]]:
+    """Return the rows of the table that have something to say."""
+    return [
+        (
+            row_words(row),
+            _count(row.sent),
+            _count(row.received),
+            _count(row.packets),
+            COUNTED_BY_WORDS[row.counted_by],
+        )
+        for row in losses.rows
+        if row.name in _ALWAYS or row.sent or row.received or row.packets or row.name == "unexplained"
+    ]
+
+
+def row_words(row: LossRow) -> str:
+    """Return what a row is about."""
+    words = BY_LOSS_NAME[row.name].words if row.name in BY_LOSS_NAME else row.name
+    return f"dropped: {words}" if row.name in OF_DEVICE else words
+
+
+def drop_words(rows: Sequence[LossRow]) -> str:
+    """Return how many packets the device dropped, with the reasons; "" where it does not count them."""
+    if not rows:
+        return ""
+    total = sum(row.packets or 0 for row in rows)
+    reasons = ", ".join(f"{row.packets} {BY_LOSS_NAME[row.name].words}" for row in rows if row.packets)
+    return f"{total} dropped{f' ({reasons})' if reasons else ''}"
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else str(value)
