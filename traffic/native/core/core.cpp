@@ -76,9 +76,10 @@ void Core::load_faults() {
   packets_.set_faults(faults_.get());
 }
 
-// By now every peer has told what it offers.
+// By now every peer has told what it offers, and no agent of the run probes any more.
 void Core::start(Nanos start_ns) {
   start_ns_ = start_ns;
+  queue_pairs_.count_anew();
   for (size_t target = 0; target < prober().size(); ++target) {
     const uint32_t index = prober().qp(target);
     const uint32_t window = std::min(transmission_.limit_packets(index), kMostWindow);

@@ -68,6 +68,8 @@ class PortLoop final : public ScaleUpLinks {
   // What ends on cards need of each other. `join` comes before `start_probe`, and only where some end is on a card.
   std::vector<Endpoint> endpoints() const { return core_->endpoints(); }
   void join(std::vector<Endpoint> peers);
+  // Whether that is done, or was never asked for.
+  bool joined() const { return joined_.load(std::memory_order_acquire); }
   void start_probe();
   void start(Nanos start_ns);
   void request_waits();
@@ -138,6 +140,7 @@ class PortLoop final : public ScaleUpLinks {
   std::atomic<LoopState> state_{LoopState::open};
   Progress progress_;
   std::atomic<bool> waits_ready_{false};
+  std::atomic<bool> joined_{true};
   std::vector<Endpoint> peers_;    // written before kJoin
   PauseTimer pauses_;
   Nanos last_received_ns_ = 0;
