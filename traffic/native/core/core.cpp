@@ -64,7 +64,7 @@ Result<void> Core::load_ranks() {
 
 void Core::load_faults() {
   if (plan_.transport.faults.empty()) return;
-  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.cnp_traffic_class);
+  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.ack, plan_.transport.cnp);
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
     const QpPlace& place = queue_pairs_.place(i);
     const PlannedConnection& c = connections_.planned(place.connection);

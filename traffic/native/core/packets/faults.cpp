@@ -226,7 +226,6 @@ void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wi
   run.flow = ends_[end].end.flow;
   run.head.dest_qpn = answering.remote_qpn;
   if (rule.action == FaultAction::send_cnp) {
-    run.traffic_class = notification_class_;
     run.head.opcode = Opcode::cnp;
     run.head.becn = true;
   } else {
@@ -240,6 +239,7 @@ void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wi
                             ? wire::kSyndromeNakSequence
                             : static_cast<uint8_t>(wire::kSyndromeRnr | kUnaskedRnrTimer);
   }
+  mark(run, rule.action == FaultAction::send_cnp ? notifications_ : acknowledgements_);
   enqueue(run);
 }
 
