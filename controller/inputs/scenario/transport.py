@@ -68,6 +68,10 @@ class Transport:
     """The file states no `timeout`: a plan may lengthen it."""
     floor_open: bool = False
     """Likewise of `timeout_floor`."""
+    run_nonce: int | None = None
+    """Of queue pair numbers, keys and first sequence numbers; None: every run has its own."""
+    psn_stated: bool = False
+    """Whether the file states `initial_psn`."""
     order_meant: bool = False
     """Whether the file itself says what becomes of packets out of order."""
     lossless: bool = True
@@ -121,6 +125,8 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         capture=read_capture(section),
         timeout_open=not section.has("timeout"),
         floor_open=not section.has("timeout_floor"),
+        run_nonce=section.optional("run_nonce", integer(0, 2**32 - 1), None),
+        psn_stated=section.has("initial_psn"),
         order_meant=section.has("out_of_order"),
         # Going back N for every loss is bearable only where there is next to none.
         lossless=section.optional("lossless", yes_or_no, not recovery.selective_repeat),

@@ -25,7 +25,7 @@ class FaultInjector final : public TxPort {
     int32_t src_rank = -1;
     int32_t dst_rank = -1;
     int32_t queue_pair = 0;
-    uint32_t local_qpn = 0;
+    uint32_t draws_as = 0;  // of `chance`: which queue pair end it is, in every run of a scenario
     FlowId flow = 0;
     uint8_t traffic_class = 0;
     int32_t communicator = -1;
