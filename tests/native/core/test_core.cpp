@@ -1,7 +1,9 @@
 // A whole core between its port and its peers: what belongs to the run and what only prepares it.
 #include "core/core.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -87,9 +89,53 @@ void probes_of_cards_are_in_no_figure() {
   CHECK_EQ(left.sends_data, 1);
 }
 
+// The first packet of a READ's answer, or an acknowledgement, comes marked Congestion Experienced.
+void marked_responses_are_told_of_and_marked_acknowledgements_are_not() {
+  struct Row {
+    const char* why;
+    wire::Opcode opcode;
+    uint32_t payload_bytes;
+    int64_t notifications;
+  };
+  const Row rows[] = {
+      {"a READ response carries data", wire::Opcode::read_response_only, 64, 1},
+      {"an acknowledgement carries none", wire::Opcode::acknowledge, 0, 0},
+      {"nor does an atomic's", wire::Opcode::atomic_acknowledge, 0, 0},
+  };
+  for (const Row& row : rows) {
+    const EnginePlan plan = test::one_send(test::kMessageBytes, 1);
+    test::FlowCounter flows;
+    auto made = Core::make(plan, 0, 1 << 20, flows.opener());
+    Core& core = **made;
+    wire::Packet packet;
+    packet.opcode = row.opcode;
+    packet.dest_qpn = 0x100;
+    packet.syndrome = 0x1F;
+    packet.payload_bytes = row.payload_bytes;
+    std::array<uint8_t, 160> bytes{};
+    wire::encode_headers(packet, bytes);
+    Datagram datagram;
+    const size_t size = wire::datagram_bytes(row.opcode, row.payload_bytes);
+    datagram.bytes = std::span<const uint8_t>(bytes).first(size);
+    datagram.datagram_bytes = static_cast<uint32_t>(size);
+    datagram.src_ip = plan.connections[0].dst_ip;
+    datagram.traffic_class = 0x6B;
+    core.on_datagram(datagram, 50);
+    RecordingPort port;
+    StillClock clock;
+    core.transmit(port, clock, 8);
+    const int64_t sent = std::count_if(port.sent.begin(), port.sent.end(),
+                                       [](const PacketRun& run) { return run.head.opcode == wire::Opcode::cnp; });
+    if (sent != row.notifications) std::fprintf(stderr, "%s\n", row.why);
+    CHECK_EQ(sent, row.notifications);
+    CHECK_EQ(core.flows()[0].np_ecn_marked_roce_packets, row.notifications);
+  }
+}
+
 }  // namespace
 
 int main() {
+  marked_responses_are_told_of_and_marked_acknowledgements_are_not();
   probes_of_cards_are_in_no_figure();
   return test::failures();
 }
