@@ -57,10 +57,10 @@ class JobDemands:
     accepts_out_of_order: bool
     cnp_dscp: int | None
     """None: no notifications are sent."""
-    cnp_pcp: int | None
-    """None: frames are not tagged."""
     pause_priorities: tuple[int, ...]
     """Of pause frames that the job itself sends at the device."""
+    cnp_pcp: int | None = None
+    """None: frames are not tagged."""
 
 
 @dataclass(frozen=True, slots=True)

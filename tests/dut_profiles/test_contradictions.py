@@ -78,7 +78,6 @@ JOB = JobDemands(
     needs_telemetry=False,
     accepts_out_of_order=False,
     cnp_dscp=48,
-    cnp_pcp=None,
     pause_priorities=(),
 )
 

@@ -3,6 +3,7 @@ of data."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.yaml_reader import Section, integer, one_of
@@ -10,6 +11,22 @@ from etloop.contract.model.transport import AS_DATA, ClassMarks
 
 ECN_BITS: Final = {"none": 0, "ect0": 2, "ect1": 1}
 dscp_value: Final = integer(0, 63)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerMarks:
+    """Of what a receiver of data sends on its own account, notifications aside."""
+
+    ack: ClassMarks = ClassMarks()
+    clear_to_send: ClassMarks = ClassMarks()
+
+
+def read_answer_marks(transport: Section, data_class: int, *, tagged: bool) -> AnswerMarks:
+    """The sections `ack:` and `clear_to_send:` of a `transport:` section."""
+    ack, grant = (
+        read_marks(transport.section(kind), data_class, tagged=tagged) for kind in ("ack", "clear_to_send")
+    )
+    return AnswerMarks(ack, grant)
 
 
 def read_marks(section: Section, data_class: int, *, tagged: bool) -> ClassMarks:

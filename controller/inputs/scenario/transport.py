@@ -20,11 +20,11 @@ from etloop.contract.base.units import (
 )
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
 from etloop.contract.model.congestion import CongestionSettings
-from etloop.contract.model.transport import ClassMarks, CnpSettings, FaultRule, RecoverySettings
+from etloop.contract.model.transport import CnpSettings, FaultRule, RecoverySettings
 from etloop.controller.inputs.scenario.capture import Capture, read_capture
 from etloop.controller.inputs.scenario.congestion import PluginReader, read_congestion
 from etloop.controller.inputs.scenario.faults import read_faults
-from etloop.controller.inputs.scenario.marks import ECN_BITS, dscp_value, read_marks
+from etloop.controller.inputs.scenario.marks import ECN_BITS, AnswerMarks, dscp_value, read_answer_marks
 from etloop.controller.inputs.scenario.pauses import PortPause
 from etloop.controller.inputs.scenario.recovery import read_cnp, read_recovery
 from etloop.controller.inputs.scenario.source_ports import SourcePorts, read_source_ports
@@ -33,6 +33,16 @@ PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
 """InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
 SILENCE_NS: Final = 200_000_000
 """What an agent of ours may be silent for where its engine has no processor of its own: some turns of the scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireNumbers:
+    """Which queue pair numbers, keys and first sequence numbers a run has."""
+
+    run_nonce: int | None = None
+    """None: every run has its own."""
+    psn_stated: bool = False
+    """Whether the file states `initial_psn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +67,7 @@ class Transport:
     vlan_id: int = -1
     """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
     vlan_priority: int = 0
-    ack: ClassMarks = ClassMarks()
-    clear_to_send: ClassMarks = ClassMarks()
+    marks: AnswerMarks = AnswerMarks()
     fault_communicators: tuple[str, ...] = ()
     """Of each of `faults`: the name of a communicator, "p2p" for the point-to-point connections, "" for any."""
     pauses: tuple[PortPause, ...] = ()
@@ -68,10 +77,7 @@ class Transport:
     """The file states no `timeout`: a plan may lengthen it."""
     floor_open: bool = False
     """Likewise of `timeout_floor`."""
-    run_nonce: int | None = None
-    """Of queue pair numbers, keys and first sequence numbers; None: every run has its own."""
-    psn_stated: bool = False
-    """Whether the file states `initial_psn`."""
+    numbers: WireNumbers = WireNumbers()
     order_meant: bool = False
     """Whether the file itself says what becomes of packets out of order."""
     lossless: bool = True
@@ -117,16 +123,16 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         notes=(*congestion.notes, *ignored, *_short_patience(timeout_ns, retry_limit)),
         vlan_id=vlan.optional("id", integer(0, 4094), 0 if tagged else -1),
         vlan_priority=vlan.optional("pcp", integer(0, 7), 3),
-        ack=read_marks(section.section("ack"), dscp << 2 | ecn, tagged=tagged),
-        clear_to_send=read_marks(section.section("clear_to_send"), dscp << 2 | ecn, tagged=tagged),
+        marks=read_answer_marks(section, dscp << 2 | ecn, tagged=tagged),
         fault_communicators=faults.communicators,
         pauses=faults.pauses,
         source_ports=read_source_ports(section),
         capture=read_capture(section),
         timeout_open=not section.has("timeout"),
         floor_open=not section.has("timeout_floor"),
-        run_nonce=section.optional("run_nonce", integer(0, 2**32 - 1), None),
-        psn_stated=section.has("initial_psn"),
+        numbers=WireNumbers(
+            section.optional("run_nonce", integer(0, 2**32 - 1), None), section.has("initial_psn")
+        ),
         order_meant=section.has("out_of_order"),
         # Going back N for every loss is bearable only where there is next to none.
         lossless=section.optional("lossless", yes_or_no, not recovery.selective_repeat),

@@ -112,7 +112,7 @@ void PortLoop::command(Command what) {
 
 void PortLoop::join(std::vector<Endpoint> peers) {
   peers_ = std::move(peers);
-  joined_.store(false, std::memory_order_relaxed);
+  progress_.joined.store(false, std::memory_order_relaxed);
   command(kJoin);
 }
 
@@ -194,7 +194,7 @@ bool PortLoop::handle_commands(uint32_t commands) {
       state_.store(LoopState::failed, std::memory_order_release);
       return true;
     }
-    joined_.store(true, std::memory_order_release);
+    progress_.joined.store(true, std::memory_order_release);
   }
   if ((commands & kProbe) != 0) {
     state_.store(LoopState::probing, std::memory_order_release);

@@ -69,7 +69,7 @@ class PortLoop final : public ScaleUpLinks {
   std::vector<Endpoint> endpoints() const { return core_->endpoints(); }
   void join(std::vector<Endpoint> peers);
   // Whether that is done, or was never asked for.
-  bool joined() const { return joined_.load(std::memory_order_acquire); }
+  bool joined() const { return progress_.joined.load(std::memory_order_acquire); }
   void start_probe();
   void start(Nanos start_ns);
   void request_waits();
@@ -109,6 +109,7 @@ class PortLoop final : public ScaleUpLinks {
     std::atomic<int64_t> wire_tx_bytes{0};
     std::atomic<int64_t> wire_rx_bytes{0};
     std::atomic<Nanos> last_ns{0};
+    std::atomic<bool> joined{true};  // with the ends on cards
   };
   enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
   Result<void> open_port();
@@ -140,7 +141,6 @@ class PortLoop final : public ScaleUpLinks {
   std::atomic<LoopState> state_{LoopState::open};
   Progress progress_;
   std::atomic<bool> waits_ready_{false};
-  std::atomic<bool> joined_{true};
   std::vector<Endpoint> peers_;    // written before kJoin
   PauseTimer pauses_;
   Nanos last_received_ns_ = 0;

@@ -104,16 +104,16 @@ def test_kinds_of_packets_have_marks_of_their_own() -> None:
   clear_to_send: {ecn: none}
   cnp: {dscp: 46, ecn: ect1}
 """)
-    assert read.ack == ClassMarks(26 << 2 | 2, 1)
-    assert read.clear_to_send == ClassMarks(24 << 2, AS_DATA)
+    assert read.marks.ack == ClassMarks(26 << 2 | 2, 1)
+    assert read.marks.clear_to_send == ClassMarks(24 << 2, AS_DATA)
     assert (read.cnp.traffic_class, read.cnp.vlan_priority) == (46 << 2 | 1, 6)
     silent = transport("  dscp: 24")
-    assert (silent.ack, silent.clear_to_send, silent.cnp.vlan_priority) == (
+    assert (silent.marks.ack, silent.marks.clear_to_send, silent.cnp.vlan_priority) == (
         ClassMarks(),
         ClassMarks(),
         AS_DATA,
     )
-    assert transport("  ack: {pcp: 2}\n  vlan: {id: 0}").ack == ClassMarks(AS_DATA, 2)
+    assert transport("  ack: {pcp: 2}\n  vlan: {id: 0}").marks.ack == ClassMarks(AS_DATA, 2)
 
 
 def test_no_notifications_at_all() -> None:

@@ -101,7 +101,8 @@ void PacketArrivals::on_notification(uint32_t index, Nanos now) {
   transmission_.forget_held(index);
 }
 
-// A marked packet of data (READ responses too) or grants: the peer hears of it by a CNP now and then, and by BECN in the next acknowledgement.
+// A marked packet of data (READ responses too) or grants: the peer hears of it by a CNP now and then, and by BECN in the next
+// acknowledgement.
 void PacketArrivals::notify_congestion(uint32_t index, Nanos now) {
   Qp& qp = queue_pairs_[index];
   ++qp.counters.np_ecn_marked_roce_packets;
