@@ -15,6 +15,7 @@ from etloop.agent.lifecycle_actions import (
     CloseEngine,
     HandedOver,
     HandOver,
+    JoinEnds,
     Leave,
     Log,
     OpenEngine,
@@ -49,6 +50,8 @@ from etloop.contract.protocol.messages import (
     Hello,
     Loaded,
     LoadFailed,
+    Pair,
+    Paired,
     Ping,
     Pong,
     Probe,
@@ -113,6 +116,11 @@ class AgentLife:
     def settled(self) -> bool:
         """Whether the agent has a controller and nothing to do."""
         return self.state is AgentState.IDLE
+
+    @property
+    def pairing(self) -> bool:
+        """Whether it is wanted that the engine's queue pairs are joined with those of network cards."""
+        return self.state is AgentState.PAIRING
 
     @property
     def probing(self) -> bool:
@@ -195,7 +203,7 @@ class AgentLife:
             case _ if not self.in_run or message.run_id != self._assignment.run_id:
                 what = f"{type(message).__name__} for run {message.run_id}, which was not assigned here"
                 self._do(Log(f"refused an order: {what}"), SendMessage(Faulted(message.run_id, what)))
-            case Probe() | Arm() | Start() | QueryWaits() | Collect():
+            case Pair() | Probe() | Arm() | Start() | QueryWaits() | Collect():
                 self._on_run_order(message, now_ns)
 
     def _on_assign(self, assignment: Assignment) -> None:
@@ -205,11 +213,14 @@ class AgentLife:
         self._do(Log(f"run {assignment.run_id}: {len(assignment.ranks)} ranks, opening sockets"))
         self._do(OpenEngine(assignment))
 
-    def _on_run_order(self, message: Probe | Arm | Start | QueryWaits | Collect, now_ns: int) -> None:
+    def _on_run_order(self, message: Pair | Probe | Arm | Start | QueryWaits | Collect, now_ns: int) -> None:
         match message:
-            case Probe(_, peers):
+            case Pair(_, peers):
+                self._advance(AgentEvent.PAIR_ORDERED)
+                self._do(JoinEnds(peers))
+            case Probe():
                 self._advance(AgentEvent.PROBE_ORDERED)
-                self._do(StartProbe(peers))
+                self._do(StartProbe())
             case Arm(run_id):
                 self._advance(AgentEvent.ARM_ORDERED)
                 self._send(Armed(run_id))
@@ -256,6 +267,13 @@ class AgentLife:
             self._send(LoadFailed(self._assignment.run_id, tuple(reported)[:_MAX_REPORTED_FAILURES]))
         elif self.state is AgentState.COLLECTING:
             self._do(HandOver())
+        return self._taken()
+
+    def on_paired(self) -> tuple[Action, ...]:
+        """The engine's queue pairs are joined with those of network cards."""
+        if self.state is AgentState.PAIRING:
+            self._advance(AgentEvent.PAIRED)
+            self._send(Paired(self._assignment.run_id))
         return self._taken()
 
     def on_probed(self, outcomes: Sequence[ProbeOutcome]) -> tuple[Action, ...]:
@@ -400,6 +418,7 @@ _IN_RUN: Final = frozenset(AgentState) - {AgentState.JOINING, AgentState.IDLE}
 _WITH_ENGINE: Final = frozenset(
     {
         AgentState.LOADED,
+        AgentState.PAIRING,
         AgentState.PROBING,
         AgentState.CONNECTED,
         AgentState.ARMED,

@@ -27,11 +27,15 @@ class OpenEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class StartProbe:
-    """Start the engine's probes; answer with `on_probed`."""
+class JoinEnds:
+    """Join the engine's queue pairs with these ends on network cards; answer with `on_paired`."""
 
     peers: tuple[QueuePairEnd, ...] = ()
-    """Ends on network cards that the queue pairs have as their peers."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartProbe:
+    """Start the engine's probes; answer with `on_probed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class Log:
 Action = (
     SendMessage
     | OpenEngine
+    | JoinEnds
     | StartProbe
     | StartEngine
     | QueryEngineWaits

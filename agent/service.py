@@ -30,6 +30,7 @@ from etloop.agent.lifecycle_actions import (
     Action,
     CloseEngine,
     HandOver,
+    JoinEnds,
     Leave,
     Log,
     OpenEngine,
@@ -304,6 +305,8 @@ class _Agent:
             return
         engine, now_ns = self._work.engine, monotonic_ns()
         try:
+            if self._life.pairing and engine.joined:
+                await self._perform(self._life.on_paired())
             outcomes = engine.probe_outcomes() if self._life.probing else None
             if outcomes is not None:
                 await self._perform(self._life.on_probed(outcomes))
@@ -355,7 +358,8 @@ class _Agent:
                     await self._perform_on_engine(action)
 
     async def _perform_on_engine(
-        self, action: OpenEngine | StartProbe | StartEngine | QueryEngineWaits | HandOver | CloseEngine
+        self,
+        action: OpenEngine | JoinEnds | StartProbe | StartEngine | QueryEngineWaits | HandOver | CloseEngine,
     ) -> None:
         match action:
             case OpenEngine(assignment):
@@ -364,7 +368,7 @@ class _Agent:
                 self._work.hand_over()
             case CloseEngine():
                 self._work.close()
-            case StartProbe() | StartEngine() | QueryEngineWaits():
+            case JoinEnds() | StartProbe() | StartEngine() | QueryEngineWaits():
                 try:
                     self._order_engine(action)
                 except ENGINE_ERRORS as error:
@@ -372,12 +376,13 @@ class _Agent:
                     _log.exception("the engine failed")
                     await self._perform(self._life.on_engine_error(str(error)))
 
-    def _order_engine(self, action: StartProbe | StartEngine | QueryEngineWaits) -> None:
+    def _order_engine(self, action: JoinEnds | StartProbe | StartEngine | QueryEngineWaits) -> None:
         engine = self._work.engine
         match action:
-            case StartProbe(peers):
+            case JoinEnds(peers):
                 if peers or engine.ends:
                     engine.join(peers)
+            case StartProbe():
                 engine.start_probe()
             case StartEngine(start_ns):
                 self._work.start(start_ns)

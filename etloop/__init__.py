@@ -133,6 +133,7 @@ def run_twin(
     """
     from pathlib import Path
 
+    from etloop.controller.plan.run_numbers import TWIN_ID
     from etloop.controller.run.out_directory import refuse_used_directory
     from etloop.controller.run.pipeline import (
         RunInputs,
@@ -141,7 +142,7 @@ def run_twin(
         prepare,
         run_plan,
     )
-    from etloop.controller.run.twin import TWIN_ID, TwinExecution
+    from etloop.controller.run.twin import TwinExecution
     from etloop.results.store.run_dir import read_run
     from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
 

@@ -143,6 +143,11 @@ class Engine:
             ]
         )
 
+    @property
+    def joined(self) -> bool:
+        """Whether every port has done what `join` asked for; true where it was not asked. A failure shows in `status`."""
+        return all(self._loops.joined(loop) for loop in range(self._loops.ports()))
+
     def start_probe(self) -> None:
         """Begins probing every queue pair that sends data."""
         self._loops.start_probe()

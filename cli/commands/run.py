@@ -14,6 +14,7 @@ from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.plan.report import report_plan
+from etloop.controller.plan.run_numbers import PLAN_ID
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
@@ -68,7 +69,7 @@ def run_command(parsed: argparse.Namespace) -> CommandResult:
 
 def plan_command(parsed: argparse.Namespace) -> CommandResult:
     """Return the plan in words or as JSON. Raises as `prepare`."""
-    inputs = RunInputs.of(parsed.scenario, parsed.rig, run_id="plan")
+    inputs = RunInputs.of(parsed.scenario, parsed.rig, run_id=PLAN_ID)
     with reading_bar() as bar:
         prepared = prepare(inputs, PrepareOptions(jobs=partial(build_jobs, progress=bar)))
     report = report_plan(prepared.plan)

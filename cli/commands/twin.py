@@ -21,6 +21,7 @@ from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.units import approximate_duration
 from etloop.contract.model.topology import SettingsOrigin, Topology
 from etloop.controller.plan.jobs import build_jobs
+from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.run.expectation import expect_by_flows
 from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
@@ -32,7 +33,7 @@ from etloop.controller.run.pipeline import (
     run_plan,
 )
 from etloop.controller.run.prepare import Prepared
-from etloop.controller.run.twin import TWIN_ID, TwinExecution, TwinHosts, described_device, twin_notes
+from etloop.controller.run.twin import TwinExecution, TwinHosts, described_device, twin_notes
 from etloop.results.expected.expected_vs_measured import expected_figures
 from etloop.results.tables.switch_tables import totals
 from etloop.results.text.expected import expected_lines

@@ -16,6 +16,7 @@ from etloop.contract.base.ip_address import IP_ADDRESS
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import (
     CaptureSettings,
+    ClassMarks,
     CnpSettings,
     FaultRule,
     PauseRule,
@@ -76,6 +77,9 @@ class TransportSettings:
     vlan_id: int = -1
     """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
     vlan_priority: int = 0
+    ack: ClassMarks = ClassMarks()
+    """Of acknowledgements and NAKs."""
+    clear_to_send: ClassMarks = ClassMarks()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

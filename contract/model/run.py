@@ -161,6 +161,8 @@ class PlanTables:
     choices: tuple[PlannedChoice, ...] = ()
     several: PlannedJobs | None = None
     """None where the plan is of one job, and of nothing beside it."""
+    run_nonce: int = 0
+    """Which queue pair numbers, keys and first sequence numbers it has; 0: those of the seed alone."""
 
     @property
     def port_names(self) -> list[str]:

@@ -34,6 +34,19 @@ class RecoverySettings:
     initial_psn: int = 0
 
 
+AS_DATA: Final = -1
+"""Of a mark: as packets of data have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMarks:
+    """What devices sort a kind of packet by."""
+
+    traffic_class: int = AS_DATA
+    """DSCP << 2 | ECN."""
+    vlan_priority: int = AS_DATA
+
+
 class CnpScope(IntEnum):
     """What the least time between two congestion notifications is counted for."""
 
@@ -49,6 +62,7 @@ class CnpSettings:
     """Least time between two; -1: none are sent."""
     scope: CnpScope = CnpScope.QUEUE_PAIR
     traffic_class: int = 48 << 2
+    vlan_priority: int = AS_DATA
 
 
 class FaultAction(IntEnum):

@@ -25,6 +25,8 @@ class RunState(Enum):
     """Waiting for every agent that the rig names."""
     ASSIGN = auto()
     """Agents load their part and open their sockets."""
+    PAIR = auto()
+    """Ends on network cards learn the numbers of their peers and become ready; a run without cards passes it over."""
     CONNECT = auto()
     """Every connection is probed through the device under test."""
     ARM = auto()
@@ -39,11 +41,20 @@ class RunState(Enum):
     ABORTED = auto()
 
 
+PREPARING: Final = frozenset(
+    {RunState.GATHER, RunState.ASSIGN, RunState.PAIR, RunState.CONNECT, RunState.ARM}
+)
+"""Before any traffic of the job."""
+
+
 class RunEvent(Enum):
     """What moves a run on."""
 
     ALL_JOINED = auto()
     ALL_LOADED = auto()
+    CARDS_LOADED = auto()
+    """All are loaded, and some have ends on network cards."""
+    ALL_PAIRED = auto()
     ALL_CONNECTED = auto()
     ALL_ARMED = auto()
     ALL_COMPLETED = auto()
@@ -64,6 +75,8 @@ class AgentState(Enum):
     """Its engine is being built."""
     LOADED = auto()
     """Sockets are open and answer probes of others."""
+    PAIRING = auto()
+    """Its queue pairs are joined with those of network cards; then it is LOADED again."""
     PROBING = auto()
     CONNECTED = auto()
     ARMED = auto()
@@ -81,6 +94,8 @@ class AgentEvent(Enum):
     WELCOMED = auto()
     ASSIGNED = auto()
     OPENED = auto()
+    PAIR_ORDERED = auto()
+    PAIRED = auto()
     PROBE_ORDERED = auto()
     PROBED = auto()
     ARM_ORDERED = auto()
@@ -95,7 +110,12 @@ class AgentEvent(Enum):
 
 RUN_TRANSITIONS: Final[Mapping[RunState, Mapping[RunEvent, RunState]]] = {
     RunState.GATHER: {RunEvent.ALL_JOINED: RunState.ASSIGN, RunEvent.BROKEN: RunState.ABORTED},
-    RunState.ASSIGN: {RunEvent.ALL_LOADED: RunState.CONNECT, RunEvent.BROKEN: RunState.ABORTING},
+    RunState.ASSIGN: {
+        RunEvent.ALL_LOADED: RunState.CONNECT,
+        RunEvent.CARDS_LOADED: RunState.PAIR,
+        RunEvent.BROKEN: RunState.ABORTING,
+    },
+    RunState.PAIR: {RunEvent.ALL_PAIRED: RunState.CONNECT, RunEvent.BROKEN: RunState.ABORTING},
     RunState.CONNECT: {RunEvent.ALL_CONNECTED: RunState.ARM, RunEvent.BROKEN: RunState.ABORTING},
     RunState.ARM: {RunEvent.ALL_ARMED: RunState.RUN, RunEvent.BROKEN: RunState.ABORTING},
     RunState.RUN: {RunEvent.ALL_COMPLETED: RunState.COLLECT, RunEvent.BROKEN: RunState.ABORTING},
@@ -122,7 +142,14 @@ AGENT_TRANSITIONS: Final[Mapping[AgentState, Mapping[AgentEvent, AgentState]]] =
         AgentEvent.PARTED: AgentState.JOINING,
     },
     AgentState.LOADED: {
+        AgentEvent.PAIR_ORDERED: AgentState.PAIRING,
         AgentEvent.PROBE_ORDERED: AgentState.PROBING,
+        AgentEvent.FAULT: AgentState.FAULTED,
+        AgentEvent.COLLECT_ORDERED: AgentState.COLLECTING,
+        AgentEvent.PARTED: AgentState.JOINING,
+    },
+    AgentState.PAIRING: {
+        AgentEvent.PAIRED: AgentState.LOADED,
         AgentEvent.FAULT: AgentState.FAULTED,
         AgentEvent.COLLECT_ORDERED: AgentState.COLLECTING,
         AgentEvent.PARTED: AgentState.JOINING,

@@ -131,6 +131,13 @@ class LoadFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Paired:
+    """Every queue pair that has an end on a network card is ready to receive and to send at this agent."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeFailure:
     """One queue pair that a probe did not get through."""
 
@@ -285,12 +292,19 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """Probe every connection you send on."""
+class Pair:
+    """Join your queue pairs with their ends on network cards; nobody sends a packet before all have."""
 
     run_id: str
     peers: tuple[QueuePairEnd, ...] = ()
     """Ends on network cards that the agent's queue pairs have as their peers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Probe every connection you send on."""
+
+    run_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +351,7 @@ AgentMessage: TypeAlias = (
     | Pong
     | Loaded
     | LoadFailed
+    | Paired
     | Probed
     | Armed
     | Started
@@ -351,6 +366,6 @@ AgentMessage: TypeAlias = (
 """What an agent may send."""
 
 ControllerMessage: TypeAlias = (
-    Welcome | Refused | Ping | Assign | Probe | Arm | Start | QueryWaits | Collect | Dismissed
+    Welcome | Refused | Ping | Assign | Pair | Probe | Arm | Start | QueryWaits | Collect | Dismissed
 )
 """What a controller may send."""

@@ -45,8 +45,10 @@ def connect(
     qps_per_connection: int,
     seed: int,
     source_ports: SourcePorts = _AS_THE_KERNEL,
+    nonce: int = 0,
 ) -> PlacedConnections:
-    """The connections of all pairs under a placement; `seed` picks the bases of the queue pair numbers.
+    """The connections of all pairs under a placement; `seed` picks the bases of the queue pair numbers, with a `nonce`
+    others. UDP source ports do not depend on it, so that runs of a scenario take the same paths.
 
     Raises `PlanError` when there are more queue pair ends than 24-bit numbers.
     """
@@ -65,9 +67,10 @@ def connect(
     # Ends in the order a job makes its connections: source and destination of each queue pair in turn.
     ends = np.stack([np.repeat(src_port, qps), np.repeat(dst_port, qps)], axis=1).reshape(-1)
     count = np.bincount(ends, minlength=len(placement.ports))
-    base = _bases(count, seed)
+    planned = _deal(ends, _bases(count, seed)).reshape(-1, 2)
+    src_udp_port, dst_udp_port = deal_source_ports(source_ports, planned[:, 0], planned[:, 1], seed)
+    base = _bases(count, seed, nonce)
     qpn = _deal(ends, base).reshape(-1, 2)
-    src_udp_port, dst_udp_port = deal_source_ports(source_ports, qpn[:, 0], qpn[:, 1], seed)
     address = ip_column(ip_bytes(placement.address_of(rank)) for rank in range(len(port)))
     nowhere = np.frombuffer(NO_ADDRESS, IP_ADDRESS)
     _refuse_mixed_families(pairs, placement, wire)
@@ -124,11 +127,11 @@ def _refuse_mixed_families(pairs: PairColumns, placement: Placement, wire: NDArr
         )
 
 
-def _bases(count: NDArray[np.int_], seed: int) -> NDArray[np.int64]:
+def _bases(count: NDArray[np.int_], seed: int, nonce: int = 0) -> NDArray[np.int64]:
     """First number of each port's block: blocks in port order with random gaps, none overlapping."""
     spare = QPN_SPACE - FIRST_QPN - int(count.sum())
     # The raw stream of a named generator: the same numbers in every version of the library.
-    drawn = np.random.PCG64(seed).random_raw(len(count)) % np.uint64(spare + 1)
+    drawn = np.random.PCG64([seed, nonce] if nonce else seed).random_raw(len(count)) % np.uint64(spare + 1)
     gaps = np.sort(drawn).astype(np.int64)
     before = np.concatenate([[0], np.cumsum(count)[:-1]])
     return np.asarray(gaps + before + FIRST_QPN, np.int64)

@@ -273,4 +273,6 @@ def _transport(scenario: Scenario, segmentation_offload: bool) -> TransportSetti
         congestion=transport.congestion,
         vlan_id=transport.vlan_id,
         vlan_priority=transport.vlan_priority,
+        ack=transport.marks.ack,
+        clear_to_send=transport.marks.clear_to_send,
     )

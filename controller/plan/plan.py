@@ -23,6 +23,7 @@ from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, partition, whole_job
 from etloop.controller.plan.placement import Placement
 from etloop.controller.plan.port_settings import fault_notes
+from etloop.controller.plan.run_numbers import PLAN_ID, run_nonce, with_first_psn
 from etloop.controller.plan.udp_streams import plan_streams
 from etloop.workload.trace.program import Job
 from numpy.typing import NDArray
@@ -56,20 +57,21 @@ class Plan:
         }
 
 
-def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = "plan") -> Plan:
+def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = PLAN_ID) -> Plan:
     """Lays one job out on a rig. Raises `PlanError` where it does not fit, with what would."""
     return plan_jobs(scenario, rig, only(job, scenario.mapping, scenario.collectives.settings), run_id)
 
 
-def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = "plan") -> Plan:
+def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID) -> Plan:
     """Lays all jobs of a set out on a rig. Raises as `make_plan`."""
     job = jobs.job
     _refuse_odd_jobs(job)
     demand = demand_of(jobs)
     placement = place_jobs(jobs, demand.pairs, rig)
-    transport = scenario.transport
+    nonce = run_nonce(scenario.transport, run_id)
+    transport = with_first_psn(scenario.transport, nonce)
     connections = connect(
-        demand.pairs, placement, transport.qps_per_connection, scenario.seed, transport.source_ports
+        demand.pairs, placement, transport.qps_per_connection, scenario.seed, transport.source_ports, nonce
     )
     names = tuple(group.name for group in job.communicators)
     faults = resolve_communicators(transport.faults, transport.fault_communicators, names)
@@ -79,7 +81,7 @@ def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = "plan") 
     streams = plan_streams(scenario.streams, rig, {place.agent for place in placement.ports})
     parts = PlanParts(run_id, scenario, jobs, demand, connections, streams)
     assignments, rows = partition(parts, rig, placement)
-    tables = _tables(scenario, jobs, demand, placement, connections, moved)
+    tables = replace(_tables(scenario, jobs, demand, placement, connections, moved), run_nonce=nonce)
     return Plan(assignments, rows, tables, placement, parts)
 
 

@@ -156,8 +156,8 @@ def _classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]:
         return ()
     demands = demands_of(scenario, rig, "scenario")
     found = []
-    for dscp, is_cnp in ((demands.dscp, False), (demands.cnp_dscp, True)):
-        way = None if dscp is None else way_of_packet(profile, dscp, demands.pcp)
+    for dscp, pcp, is_cnp in ((demands.dscp, demands.pcp, False), (demands.cnp_dscp, demands.cnp_pcp, True)):
+        way = None if dscp is None else way_of_packet(profile, dscp, pcp)
         if dscp is not None and way is not None and way.queue is not None:
             found.append(ExpectedClass(dscp, way.queue, is_cnp))
     return tuple(found)

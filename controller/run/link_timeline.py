@@ -14,14 +14,13 @@ from typing import Final, Self
 from etloop.contract.base.errors import ConfigError, EtloopError, Problem
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.run import LinkEvent
-from etloop.contract.protocol.machine import RunState
+from etloop.contract.protocol.machine import PREPARING, RunState
 from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent, refuse_unknown
 from etloop.controller.session.session import Session
 from etloop.lab.client import lab_status, set_link
 from etloop.runtime.clock import monotonic_ns
 
 _LOOK_S: Final = 0.002
-_PREPARING: Final = (RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM)
 
 
 class LinkTimeline:
@@ -45,7 +44,7 @@ class LinkTimeline:
 
     async def accompany(self, session: Session) -> None:
         """Lives beside a session: waits for its start, and does every event at its time until the run is over."""
-        while session.state in _PREPARING:  # noqa: ASYNC110 - a session is pure and wakes nobody
+        while session.state in PREPARING:  # noqa: ASYNC110 - a session is pure and wakes nobody
             await asyncio.sleep(_LOOK_S)
         for number, event in enumerate(self._events):
             due_ns = session.start_ns + event.at_ns

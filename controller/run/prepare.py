@@ -24,6 +24,7 @@ from etloop.controller.plan.job_set import JobSet
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
 from etloop.controller.plan.patience import patient
 from etloop.controller.plan.plan import Plan, plan_jobs
+from etloop.controller.plan.run_numbers import PLAN_ID
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.controller.run.verdict import refuse_mistaken_conditions
@@ -66,7 +67,7 @@ class RunInputs:
     rig: InputFile
     topology: InputFile | None = None
     """Instead of the one that scenario or rig name."""
-    run_id: str = "plan"
+    run_id: str = PLAN_ID
 
     @classmethod
     def of(

@@ -15,6 +15,7 @@ from etloop.contract.model.run import LinkEvent
 from etloop.controller.inputs.scenario.recovery import WINDOW_OF_SELECTIVE_REPEAT
 from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
 from etloop.controller.plan.plan import Plan
+from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.run.expectation import (
     MOST_PACKETS,
     at_device_rates,
@@ -31,7 +32,6 @@ from etloop.results.tables.switch_tables import lanes_table, samples_table
 from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import TwinOutcome, TwinSettings, attachments_of, twin
 
-TWIN_ID: Final = "twin"
 CARD_WINDOW_PACKETS: Final = 65_536
 """More than a path holds: nothing waits for it."""
 PACKET_COST_NS: Final = 1_500

@@ -6,7 +6,7 @@ Turns into `AgentRecords` at the end, whether or not the agent could finish.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,18 @@ from etloop.contract.base.errors import ProtocolError
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.model.run import AgentRecords
-from etloop.contract.protocol.messages import Finished, Flows, Rates, Report
+from etloop.contract.protocol.machine import RunState
+from etloop.contract.protocol.messages import (
+    Finished,
+    Flows,
+    Hello,
+    Loaded,
+    Progress,
+    QueuePairEnd,
+    Rates,
+    Report,
+)
+from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.workload.trace.program import OpKind
 from numpy.typing import NDArray
@@ -39,6 +50,8 @@ class RecordSink:
     """Most records of each sort."""
     degraded: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
+    ends: tuple[QueuePairEnd, ...] = ()
+    """Its queue pair ends on network cards."""
     finished: Finished | None = None
     _batches: dict[str, list[NDArray[np.void]]] = field(
         default_factory=lambda: {"op": [], "flow": [], "rate": []}
@@ -59,6 +72,10 @@ class RecordSink:
             "stream": len(assignment.streams),
         }
         return cls(agent, limits)
+
+    def take_loaded(self, loaded: Loaded) -> None:
+        """Keeps what the agent's engine said of itself when it was open."""
+        self.degraded, self.capabilities, self.ends = loaded.degraded, loaded.capabilities, loaded.ends
 
     def take(self, message: Report | Flows | Rates) -> None:
         """Adds completed ops, queue pair counters, or rates over time."""
@@ -96,14 +113,12 @@ class RecordSink:
                 return f"{sent} {what} records sent, {self._received[what]} received"
         return ""
 
-    def records(
-        self, host: str, versions: dict[str, str], offset: ClockOffset, complete: bool
-    ) -> AgentRecords:
-        """Everything that arrived."""
+    def records(self, hello: Hello, offset: ClockOffset) -> AgentRecords:
+        """Everything that arrived from the agent of this `hello`, whose clock stands at `offset`."""
         left = self.finished
         return AgentRecords(
             agent=self.agent,
-            host=host,
+            host=hello.host,
             ops=np.concatenate([np.empty(0, OP_RECORD), *self._batches["op"]]),
             flows=np.concatenate([np.empty(0, FLOW_RECORD), *self._batches["flow"]]),
             rates=np.concatenate([np.empty(0, CC_RECORD), *self._batches["rate"]]),
@@ -112,7 +127,19 @@ class RecordSink:
             clock_error_ns=offset.error_ns,
             degraded=self.degraded,
             capabilities=self.capabilities,
-            versions=versions,
-            complete=complete and not self.shortfall(),
+            versions=hello.versions,
+            complete=not self.shortfall(),
             streams=left.streams if left is not None else (),
         )
+
+
+def run_progress(state: RunState, parts: Iterable[Progress], sinks: Iterable[RecordSink]) -> RunProgress:
+    """How far the whole run is, from what its agents last said."""
+    known = tuple(parts)
+    return RunProgress(
+        state,
+        sum(part.ops_done for part in known),
+        sum(sink.limits["op"] for sink in sinks),
+        sum(part.wire_tx_bytes for part in known),
+        sum(part.wire_rx_bytes for part in known),
+    )

@@ -16,6 +16,7 @@ from etloop.controller.session.settings import SessionSettings
 _NAMED_AGENTS: Final = 8
 _UNDONE: Final = {
     RunState.ASSIGN: "did not load its assignment",
+    RunState.PAIR: "did not join its queue pairs with those of network cards",
     RunState.CONNECT: "did not end its probes",
     RunState.ARM: "did not get ready to start",
 }

@@ -14,7 +14,7 @@ from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import Problem, ProtocolError
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
-from etloop.contract.protocol.machine import RunEvent, RunState, advance_run
+from etloop.contract.protocol.machine import PREPARING, RunEvent, RunState, advance_run
 from etloop.contract.protocol.messages import (
     AgentMessage,
     Arm,
@@ -31,12 +31,13 @@ from etloop.contract.protocol.messages import (
     Hello,
     Loaded,
     LoadFailed,
+    Pair,
+    Paired,
     Pong,
     Probe,
     Probed,
     Progress,
     QueryWaits,
-    QueuePairEnd,
     Rates,
     Refused,
     Report,
@@ -48,7 +49,7 @@ from etloop.controller.session import run_problems
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.nic_endpoints import peers_of
-from etloop.controller.session.records import RecordSink
+from etloop.controller.session.records import RecordSink, run_progress
 from etloop.controller.session.roster import Roster
 from etloop.controller.session.settings import SessionSettings
 from etloop.controller.session.shared_cores import share_cores
@@ -58,7 +59,6 @@ from etloop.controller.session.wait_query import WaitQuery
 _LOGGED_REFUSALS: Final = 20
 _ASSIGNED_AT_ONCE: Final = 4
 """Agents that get their part in one turn: heartbeats go between, however many agents and megabytes a run has."""
-_PREPARING: Final = frozenset({RunState.GATHER, RunState.ASSIGN, RunState.CONNECT, RunState.ARM})
 _COLLECTING: Final = frozenset({RunState.COLLECT, RunState.ABORTING})
 
 
@@ -87,7 +87,6 @@ class Session:
         self._roster = Roster(tuple(assignments), welcome, settings.standing_by)
         self._sinks = {name: RecordSink.of(name, assignment) for name, assignment in assignments.items()}
         self._hellos: dict[str, Hello] = {}
-        self._ends: dict[str, tuple[QueuePairEnd, ...]] = {}
         self._offsets: dict[str, ClockOffset] = {}
         self._progress: dict[str, Progress] = {}
         self._pending: set[str] = set(assignments)
@@ -163,24 +162,13 @@ class Session:
 
     def progress(self) -> RunProgress:
         """How far the run is."""
-        parts = tuple(self._progress.values())
-        return RunProgress(
-            self.state,
-            sum(part.ops_done for part in parts),
-            sum(sink.limits["op"] for sink in self._sinks.values()),
-            sum(part.wire_tx_bytes for part in parts),
-            sum(part.wire_rx_bytes for part in parts),
-        )
+        return run_progress(self.state, self._progress.values(), self._sinks.values())
 
     def outcome(self, started_at: str) -> RunOutcome:
         """All that was collected. Agents that never got a start order are left out: they measured nothing."""
         assert self._over
-        agents = tuple(
-            self._sinks[name].records(
-                self._hellos[name].host, self._hellos[name].versions, offset, complete=True
-            )
-            for name, offset in self._offsets.items()
-        )
+        hellos, offsets = self._hellos, self._offsets
+        agents = tuple(self._sinks[name].records(hellos[name], offsets[name]) for name in offsets)
         state = RunEnd.DONE if self.state is RunState.DONE else self._early_end
         return RunOutcome(self._settings.run_id, state, self.reason, started_at, self.start_ns, agents)
 
@@ -252,23 +240,23 @@ class Session:
                 self._on_waits(name, message, now_ns)
             case Faulted():
                 self._break(now_ns, run_problems.failed_engine(name, message, self._roster.overdue(now_ns)))
-            case Loaded() | LoadFailed() | Probed() | Armed() | Started():
+            case Loaded() | LoadFailed() | Paired() | Probed() | Armed() | Started():
                 self._on_answer(name, message, now_ns)
 
     def _on_answer(
-        self, name: str, message: Loaded | LoadFailed | Probed | Armed | Started, now_ns: int
+        self, name: str, message: Loaded | LoadFailed | Paired | Probed | Armed | Started, now_ns: int
     ) -> None:
         if self.state is RunState.ABORTING:
             return  # Crossed the Collect order on the way.
         match message:
             case Loaded() if self.state is RunState.ASSIGN:
-                self._sinks[name].degraded = message.degraded
-                self._sinks[name].capabilities = message.capabilities
-                self._ends[name] = message.ends
+                self._sinks[name].take_loaded(message)
                 self._actions += [LogLine(f"agent '{name}': {what}") for what in message.degraded]
                 self._answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
                 self._unready += run_problems.unloadable(name, message)
+                self._answered(name, now_ns)
+            case Paired() if self.state is RunState.PAIR:
                 self._answered(name, now_ns)
             case Probed() if self.state is RunState.CONNECT:
                 self._unready += run_problems.unreachable(name, message)
@@ -329,15 +317,27 @@ class Session:
                 self._unassigned = list(self._assignments)
                 self._assign_some()
             case RunState.ASSIGN:
-                peers = peers_of(self._assignments, self._ends)
-                self._enter(RunEvent.ALL_LOADED, now_ns, self._settings.connect_timeout_ns)
-                self._order(lambda each: Probe(self._settings.run_id, peers.get(each, ())))
+                self._pair_or_probe(now_ns)
+            case RunState.PAIR:
+                self._probe(RunEvent.ALL_PAIRED, now_ns)
             case RunState.CONNECT:
                 self._enter(RunEvent.ALL_CONNECTED, now_ns, self._settings.arm_timeout_ns)
                 self._roster.renew_clocks(now_ns)
                 self._order(lambda _: Arm(self._settings.run_id))
             case _:
                 raise AssertionError(f"nobody is crossed off in {self.state.name}")
+
+    def _pair_or_probe(self, now_ns: int) -> None:
+        """A packet to a card whose queue pair is not ready is lost, so all join theirs before anybody probes."""
+        peers = peers_of(self._assignments, {name: sink.ends for name, sink in self._sinks.items()})
+        if not peers:
+            return self._probe(RunEvent.ALL_LOADED, now_ns)
+        self._enter(RunEvent.CARDS_LOADED, now_ns, self._settings.connect_timeout_ns)
+        return self._order(lambda each: Pair(self._settings.run_id, peers.get(each, ())))
+
+    def _probe(self, event: RunEvent, now_ns: int) -> None:
+        self._enter(event, now_ns, self._settings.connect_timeout_ns)
+        self._order(lambda _: Probe(self._settings.run_id))
 
     def _assign_some(self) -> None:
         for name in self._unassigned[:_ASSIGNED_AT_ONCE]:
@@ -396,7 +396,7 @@ class Session:
         self._log(f"run {self._settings.run_id}: {self.state.name}")
 
     def _break(self, now_ns: int, *problems: Problem) -> None:
-        if self.state in _PREPARING:
+        if self.state in PREPARING:
             self.problems = problems
         self._abort("\n".join(str(problem) for problem in problems), now_ns)
 
@@ -432,7 +432,7 @@ class Session:
             case RunState.GATHER:
                 problems = [run_problems.absent(name, self._settings) for name in self._roster.missing()]
                 self._break(now_ns, *problems)
-            case RunState.ASSIGN | RunState.CONNECT | RunState.ARM:
+            case RunState.ASSIGN | RunState.PAIR | RunState.CONNECT | RunState.ARM:
                 self._break(now_ns, *run_problems.out_of_time(self.state, self._pending))
             case RunState.COLLECT | RunState.ABORTING:
                 names = run_problems.named(tuple(sorted(self._pending)))

@@ -59,6 +59,8 @@ class JobDemands:
     """None: no notifications are sent."""
     pause_priorities: tuple[int, ...]
     """Of pause frames that the job itself sends at the device."""
+    cnp_pcp: int | None = None
+    """None: frames are not tagged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,20 +275,22 @@ def _order(case: ProfiledJob) -> Iterator[Problem | NotStated]:
 def _same_queue(case: ProfiledJob) -> Iterator[Problem | NotStated]:
     job, way = case.job, case.way
     trusts_pcp = case.profile.maps.trust.value is Trust.PCP
-    if job.cnp_dscp is None or not job.needs_marks or way is None or trusts_pcp:
+    if job.cnp_dscp is None or not job.needs_marks or way is None or (trusts_pcp and job.cnp_pcp is None):
         return
-    back = way_of_packet(case.profile, job.cnp_dscp, None)
+    back = way_of_packet(case.profile, job.cnp_dscp, job.cnp_pcp)
     if back is None or back.queue is None:
         return
+    mark, of_data, of_cnp = ("PCP", job.pcp, job.cnp_pcp) if trusts_pcp else ("DSCP", job.dscp, job.cnp_dscp)
+    at = case.at(f"transport.cnp.{mark.lower()}")
     if back.queue == way.queue:
-        what = (
-            f"data (DSCP {job.dscp}) and notifications (DSCP {job.cnp_dscp}) both leave by queue {way.queue}"
+        what = f"data ({mark} {of_data}) and notifications ({mark} {of_cnp}) both leave by queue {way.queue}"
+        outside = (
+            "another PCP" if trusts_pcp else f"a DSCP outside {dscps_of(case.profile, way.traffic_class)}"
         )
-        remedy = f"notifications wait in the queue they report: choose a DSCP outside {dscps_of(case.profile, way.traffic_class)}"
-        yield Problem(case.at("transport.cnp.dscp"), what, remedy)
+        yield Problem(at, what, f"notifications wait in the queue they report: choose {outside}")
     elif back.priority is not None and back.priority in (case.profile.pfc.priorities.value or ()):
-        what = f"notifications (DSCP {job.cnp_dscp}) have priority {back.priority}, for which PFC is on"
-        yield Problem(case.at("transport.cnp.dscp"), what, "a pause stops them, too: choose a lossy class")
+        what = f"notifications ({mark} {of_cnp}) have priority {back.priority}, for which PFC is on"
+        yield Problem(at, what, "a pause stops them, too: choose a lossy class")
 
 
 def _pfc_ignored(case: ProfiledJob) -> Iterator[Problem | NotStated]:

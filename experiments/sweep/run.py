@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from etloop.contract.base.errors import EtloopError, InputError
+from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import (
     Execution,
@@ -25,7 +26,7 @@ from etloop.controller.run.pipeline import (
     run_plan,
 )
 from etloop.controller.run.prepare import Prepared
-from etloop.controller.run.twin import TWIN_ID, TwinExecution
+from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
 from etloop.lab.client import lab_down, lab_up

@@ -81,6 +81,7 @@ class _PlanFile:
     addresses: _Addresses
     baselines: RecordedBaselines | None
     several: PlannedJobs | None = None
+    run_nonce: int = 0
 
 
 def plan_to_json(tables: PlanTables) -> str:

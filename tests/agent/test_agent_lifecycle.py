@@ -12,12 +12,14 @@ from etloop.agent.lifecycle_actions import (
     CloseEngine,
     HandedOver,
     HandOver,
+    JoinEnds,
     Leave,
     Log,
     OpenEngine,
     Reconnect,
     SendMessage,
     StartEngine,
+    StartProbe,
 )
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
@@ -40,10 +42,13 @@ from etloop.contract.protocol.messages import (
     Hello,
     Loaded,
     LoadFailed,
+    Pair,
+    Paired,
     Ping,
     Pong,
     Probe,
     QueryWaits,
+    QueuePairEnd,
     Refused,
     Report,
     Start,
@@ -229,9 +234,29 @@ def test_an_order_out_of_place_is_refused_and_changes_nothing() -> None:
     (message,) = printed(life.on_message(Start("r1", 5), 0))
     assert message == Faulted(
         "r1",
-        "agent got START_ORDERED while LOADED; it accepts PROBE_ORDERED, FAULT, COLLECT_ORDERED, PARTED there",
+        "agent got START_ORDERED while LOADED; it accepts PAIR_ORDERED, PROBE_ORDERED, FAULT, COLLECT_ORDERED, PARTED there",
     )
     assert life.state is AgentState.LOADED
+
+
+def test_queue_pairs_are_joined_before_the_probe_and_said_to_be() -> None:
+    life = living(AgentState.LOADED)
+    peers = (QueuePairEnd(0, 0, True, 17, 0x7F00_0000_0000, 752),)
+    assert life.on_message(Pair("r1", peers), 0) == (JoinEnds(peers),)
+    assert life.pairing
+    assert printed(life.on_paired()) == [Paired("r1")]
+    assert life.state is AgentState.LOADED
+    assert life.on_message(Probe("r1"), 0) == (StartProbe(),)
+    assert life.on_paired() == ()
+
+
+def test_an_engine_that_cannot_join_is_told_of() -> None:
+    life = living(AgentState.LOADED)
+    life.on_message(Pair("r1"), 0)
+    assert printed(life.on_status(status(EnginePhase.FAILED, "RTR refused"), NO_OPS, 0)) == [
+        Faulted("r1", "RTR refused")
+    ]
+    assert life.on_paired() == ()
 
 
 def test_an_order_for_another_run_is_refused() -> None:

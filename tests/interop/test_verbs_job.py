@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 absent = pytest.mark.skipif(not known_sets(), reason="the real trace sets are not beside the repository")
 RANKS_PER_AGENT = 4
+PATH_MTU = 4096
 GENTLE = "window_packets: 4, adaptive_timeout: false, timeout: 1s"
 """The card is emulated in software on a machine that may be busy: what it cannot take in time is lost, and slow to fix."""
 
@@ -101,6 +102,10 @@ def test_a_training_step_crosses_between_card_and_endpoints(lab: Lab, synthetic:
     flows = left.rows("flows")
     assert {row["agent"] for row in flows if row["tx_payload_bytes"] > 0} == {"a", "b"}
     assert any("carries the transport" in each for each in left.summary["degraded"])
+    # Every queue pair was probed by a WRITE of its own; what is counted is what messages take, and no packet more.
+    for row in (row for row in flows if row["agent"] == "a" and row["tx_messages"] > 0):
+        most = row["tx_messages"] + (row["tx_payload_bytes"] - row["tx_messages"]) // PATH_MTU
+        assert row["tx_packets"] - row["retransmitted_packets"] <= most, row
 
 
 @absent

@@ -10,11 +10,12 @@ from typing import Final
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
 from etloop.contract.model.transport import CnpScope, CnpSettings, RecoverySettings
+from etloop.controller.inputs.scenario.marks import ECN_BITS, dscp_value, read_priority
 
 WINDOW_OF_SELECTIVE_REPEAT: Final = 256
 """Packets that a selective NAK can speak of."""
-_NOT_ECN_CAPABLE: Final = 0
-"""CNPs are sent as not ECN-capable: nobody should mark what tells of marks."""
+_CNP_PRIORITY: Final = 6
+"""mlx5's cnp_802p_prio."""
 _US: Final = 1000
 RNR_TIMERS_NS: Final = tuple(
     10 * _US * hundredths
@@ -63,8 +64,8 @@ def read_recovery(section: Section, window_packets: int) -> RecoverySettings:
     )
 
 
-def read_cnp(section: Section) -> CnpSettings:
-    """The `cnp:` section of a transport."""
+def read_cnp(section: Section, *, tagged: bool) -> CnpSettings:
+    """The `cnp:` section of a transport, whose frames are `tagged` or not."""
     interval = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
     scopes = {"qp": CnpScope.QUEUE_PAIR, "port": CnpScope.PORT}
     send = section.optional("send", yes_or_no, True)
@@ -72,9 +73,12 @@ def read_cnp(section: Section) -> CnpSettings:
         # ConnectX: MIN_TIME_BETWEEN_CNPS 4 us, DSCP 48.
         interval_ns=section.optional("interval", interval, 4 * _US) if send else -1,
         scope=section.optional("scope", one_of(scopes), CnpScope.QUEUE_PAIR),
-        traffic_class=section.optional("dscp", integer(0, 63), 48) << 2 | _NOT_ECN_CAPABLE,
+        # Not ECN-capable: nobody should mark what tells of marks.
+        traffic_class=section.optional("dscp", dscp_value, 48) << 2
+        | section.optional("ecn", one_of(ECN_BITS), ECN_BITS["none"]),
+        vlan_priority=read_priority(section, _CNP_PRIORITY, tagged=tagged),
     )
-    for key in ("interval", "scope", "dscp"):
+    for key in ("interval", "scope", "dscp", "ecn", "pcp"):
         if not send and section.has(key):
             section.mistake(key, "no notifications are sent", "write send: true, or leave it out")
     section.close()

@@ -24,6 +24,7 @@ from etloop.contract.model.transport import CnpSettings, FaultRule, RecoverySett
 from etloop.controller.inputs.scenario.capture import Capture, read_capture
 from etloop.controller.inputs.scenario.congestion import PluginReader, read_congestion
 from etloop.controller.inputs.scenario.faults import read_faults
+from etloop.controller.inputs.scenario.marks import ECN_BITS, AnswerMarks, dscp_value, read_answer_marks
 from etloop.controller.inputs.scenario.pauses import PortPause
 from etloop.controller.inputs.scenario.recovery import read_cnp, read_recovery
 from etloop.controller.inputs.scenario.source_ports import SourcePorts, read_source_ports
@@ -32,7 +33,16 @@ PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
 """InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
 SILENCE_NS: Final = 200_000_000
 """What an agent of ours may be silent for where its engine has no processor of its own: some turns of the scheduler."""
-_ECN_BITS: Final = {"none": 0, "ect0": 2, "ect1": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class WireNumbers:
+    """Which queue pair numbers, keys and first sequence numbers a run has."""
+
+    run_nonce: int | None = None
+    """None: every run has its own."""
+    psn_stated: bool = False
+    """Whether the file states `initial_psn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class Transport:
     vlan_id: int = -1
     """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
     vlan_priority: int = 0
+    marks: AnswerMarks = AnswerMarks()
     fault_communicators: tuple[str, ...] = ()
     """Of each of `faults`: the name of a communicator, "p2p" for the point-to-point connections, "" for any."""
     pauses: tuple[PortPause, ...] = ()
@@ -66,6 +77,7 @@ class Transport:
     """The file states no `timeout`: a plan may lengthen it."""
     floor_open: bool = False
     """Likewise of `timeout_floor`."""
+    numbers: WireNumbers = WireNumbers()
     order_meant: bool = False
     """Whether the file itself says what becomes of packets out of order."""
     lossless: bool = True
@@ -74,8 +86,8 @@ class Transport:
 
 def read_transport(section: Section, directory: Path, read_plugin: PluginReader, seed: int) -> Transport:
     """The settings of a `transport:` section, whose paths are relative to `directory`; mistakes go to its file."""
-    dscp = section.optional("dscp", integer(0, 63), 26)  # what most RoCE guides map to the lossless class
-    ecn = section.optional("ecn", one_of(_ECN_BITS), _ECN_BITS["ect0"])
+    dscp = section.optional("dscp", dscp_value, 26)  # what most RoCE guides map to the lossless class
+    ecn = section.optional("ecn", one_of(ECN_BITS), ECN_BITS["ect0"])
     timeout = bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration)
     congestion = read_congestion(
         section.section("cc"),
@@ -93,8 +105,8 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         section.mistake("timeout_floor", "it is above the timeout", "lower it, or raise timeout")
     retry_limit = section.optional("retries", integer(0, 63), 7)
     faults = read_faults(section, seed)
-    cnp = read_cnp(section.section("cnp"))
-    ignored = congestion.ignored_signals(marks=ecn != _ECN_BITS["none"], notifications=cnp.interval_ns >= 0)
+    cnp = read_cnp(section.section("cnp"), tagged=tagged)
+    ignored = congestion.ignored_signals(marks=ecn != ECN_BITS["none"], notifications=cnp.interval_ns >= 0)
     transport = Transport(
         path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
         traffic_class=dscp << 2 | ecn,
@@ -111,12 +123,16 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         notes=(*congestion.notes, *ignored, *_short_patience(timeout_ns, retry_limit)),
         vlan_id=vlan.optional("id", integer(0, 4094), 0 if tagged else -1),
         vlan_priority=vlan.optional("pcp", integer(0, 7), 3),
+        marks=read_answer_marks(section, dscp << 2 | ecn, tagged=tagged),
         fault_communicators=faults.communicators,
         pauses=faults.pauses,
         source_ports=read_source_ports(section),
         capture=read_capture(section),
         timeout_open=not section.has("timeout"),
         floor_open=not section.has("timeout_floor"),
+        numbers=WireNumbers(
+            section.optional("run_nonce", integer(0, 2**32 - 1), None), section.has("initial_psn")
+        ),
         order_meant=section.has("out_of_order"),
         # Going back N for every loss is bearable only where there is next to none.
         lossless=section.optional("lossless", yes_or_no, not recovery.selective_repeat),

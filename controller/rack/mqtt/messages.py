@@ -155,7 +155,7 @@ class ProgressStatus:
 
     format: int = field("Version of these messages.")
     job_id: str = field("Id of the job.")
-    phase: str = field("State of the run: GATHER, ASSIGN, CONNECT, ARM, RUN, COLLECT, DONE or ABORTED.")
+    phase: str = field("State of the run: GATHER, ASSIGN, PAIR, CONNECT, ARM, RUN, COLLECT, DONE or ABORTED.")
     ops_done: int = field("Operations completed, over all ranks.")
     ops_total: int = field("Operations in all.")
     wire_tx_bytes: int = field("Payload bytes sent through the device under test.")

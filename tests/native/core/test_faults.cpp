@@ -56,7 +56,7 @@ PacketRun middles(uint32_t psn, uint32_t count, FlowId flow = 0) {
 }
 
 struct Setup {
-  explicit Setup(std::vector<FaultRule> with) : rules(std::move(with)), faults(rules, 0xC0) {
+  explicit Setup(std::vector<FaultRule> with) : rules(std::move(with)), faults(rules, {0x68, 2}, {0xC0, 6}) {
     faults.add_end({0, 1, 0, 0x11, 0, 0x6A});
     faults.add_end({0, 1, 1, 0x21, 1, 0x6A});
     faults.add_end({2, 1, 0, 0x31, 2, 0x6A});
@@ -260,7 +260,8 @@ void what_nobody_asked_for_is_said() {
     CHECK_EQ(said.psn, row.psn);
     CHECK_EQ(said.dest_qpn, 0x32u);
     CHECK_EQ(said.msn, row.opcode == Opcode::cnp ? 0u : 6u);
-    CHECK_EQ(setup.port.sent[0].traffic_class, row.opcode == Opcode::cnp ? 0xC0 : kFlowClass);
+    CHECK_EQ(setup.port.sent[0].traffic_class, row.opcode == Opcode::cnp ? 0xC0 : 0x68);
+    CHECK_EQ(setup.port.sent[0].priority, row.opcode == Opcode::cnp ? 6 : 2);
     CHECK_EQ(setup.port.sent[0].flow, 2u);
     CHECK_EQ(setup.faults.counts()[static_cast<size_t>(row.action)], 1);
   }

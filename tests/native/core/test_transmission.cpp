@@ -15,6 +15,7 @@ class RecordingPort final : public TxPort {
  public:
   TxResult send(const PacketRun& run) override {
     if (answer != TxResult::sent) return answer;
+    if (run.head.opcode == held) return TxResult::held;
     sent.push_back(run);
     return TxResult::sent;
   }
@@ -22,6 +23,7 @@ class RecordingPort final : public TxPort {
   uint32_t max_run(uint32_t) const override { return 2; }
 
   TxResult answer = TxResult::sent;
+  wire::Opcode held = wire::Opcode::fetch_add;  // by the priority of its kind; nobody here sends these
   std::vector<PacketRun> sent;
 };
 
@@ -109,6 +111,68 @@ void notifications_go_before_data_of_later_runs() {
   CHECK_EQ(sender.queue_pairs[1].counters.np_cnp_sent, 1);
 }
 
+EnginePlan marked_plan() {
+  EnginePlan plan = test::one_send(4096);
+  plan.transport.cnp = {0xC0, 6};
+  plan.transport.ack = {0x68, 1};
+  plan.transport.grant = {0x21, 2};
+  return plan;
+}
+
+struct Marked : test::CoreParts {
+  explicit Marked(int32_t port) : CoreParts(marked_plan(), port) {
+    open();
+    records.open(0, 0, 0, true);
+  }
+  RecordingPort port;
+  StillClock clock;
+};
+
+void check_marks(const PacketRun& run, wire::Opcode opcode, const ClassMarks& marks) {
+  CHECK(run.head.opcode == opcode);
+  CHECK_EQ(run.traffic_class, marks.traffic_class);
+  CHECK_EQ(run.priority, marks.priority);
+}
+
+void each_kind_of_packet_has_its_own_marks() {
+  Marked sender(0);
+  sender.transmission.post(0, write(test::kMtu));
+  sender.transmission.queue_notification(0);
+  wire::Packet grant;
+  grant.opcode = wire::Opcode::write_only;
+  grant.ack_req = true;
+  grant.rkey = 0x1'00'F1;
+  grant.dma_bytes = grant.payload_bytes = 64;
+  Delivered delivered;
+  CHECK(sender.queue_pairs[0].on_request(grant, delivered));
+  sender.transmission.queue_acknowledgement(0, 0);
+  sender.transmission.transmit(sender.port, sender.clock, 8);
+  CHECK_EQ(sender.port.sent.size(), 3u);
+  check_marks(sender.port.sent[0], wire::Opcode::write_only_imm, {});
+  check_marks(sender.port.sent[1], wire::Opcode::cnp, {0xC0, 6});
+  check_marks(sender.port.sent[2], wire::Opcode::acknowledge, {0x68, 1});
+
+  Marked receiver(1);
+  WorkRequest request;
+  request.kind = WorkKind::clear_to_send;
+  request.bytes = 64;
+  receiver.transmission.post(0, request);
+  receiver.transmission.transmit(receiver.port, receiver.clock, 8);
+  CHECK_EQ(receiver.port.sent.size(), 1u);
+  check_marks(receiver.port.sent[0], wire::Opcode::write_only, {0x21, 2});
+}
+
+// A pause of the data's priority keeps neither notifications nor grants.
+void what_is_held_keeps_no_other_kind() {
+  Sender sender;
+  sender.transmission.post(0, write(test::kMtu));
+  sender.transmission.queue_notification(1);
+  sender.port.held = wire::Opcode::write_only_imm;
+  CHECK(!sender.turn());
+  CHECK_EQ(sender.port.sent.size(), 1u);
+  CHECK(sender.port.sent[0].head.opcode == wire::Opcode::cnp);
+}
+
 void every_peer_is_asked_once() {
   Sender sender;
   sender.probing.start();
@@ -131,6 +195,8 @@ int main() {
   a_full_port_keeps_the_turn_and_a_window_ends_it();
   a_port_that_fails_ends_the_run();
   notifications_go_before_data_of_later_runs();
+  each_kind_of_packet_has_its_own_marks();
+  what_is_held_keeps_no_other_kind();
   every_peer_is_asked_once();
   return test::failures();
 }

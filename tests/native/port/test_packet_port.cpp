@@ -204,9 +204,9 @@ void a_pause_holds_its_priority_and_is_accounted() {
   for (int turn = 0; turn < 100; ++turn) {
     CHECK(far->send_pause(pause));
     near->receive(keeper, 64);
-    if (near->send(middles(flow, 1, 0)) == TxResult::would_block) break;
+    if (near->send(middles(flow, 1, 0)) == TxResult::held) break;
   }
-  CHECK(near->send(middles(flow, 1, 0)) == TxResult::would_block);
+  CHECK(near->send(middles(flow, 1, 0)) == TxResult::held);
   PacketRun other = middles(flow, 1, 0);
   other.traffic_class = 48 << 2;  // another priority, as a CNP
   CHECK(near->send(other) == TxResult::sent);
@@ -217,6 +217,35 @@ void a_pause_holds_its_priority_and_is_accounted() {
   CHECK(near->send(middles(flow, 1, 0)) == TxResult::sent);
   CHECK(near->counters().rx_pause_frames >= 2);
   CHECK(near->counters().paused_ns > 0);
+}
+
+void a_pause_of_the_datas_tag_leaves_that_of_notifications() {
+  const std::string path = "/tmp/etloop-test-marks-" + std::to_string(getpid()) + ".pcapng";
+  PortConfig config = settings(Backend::packet, kNear4, "n0");
+  config.vlan_id = 0;
+  config.vlan_priority = 3;
+  config.capture = *Capture::open({.path = path, .interface = "n0"});
+  auto near = opened(config);
+  auto far = opened(settings(Backend::packet, kFar4, "f0"));
+  const FlowId flow = flow_to(*near, kFar4);
+  ethernet::Pause pause{.enabled = 1U << 3, .quanta = {}};
+  pause.quanta[3] = 0xFFFF;
+  Keeper keeper;
+  for (int turn = 0; turn < 100 && near->send(middles(flow, 1, 0)) != TxResult::held; ++turn) {
+    CHECK(far->send_pause(pause));
+    near->receive(keeper, 64);
+  }
+  PacketRun notification = middles(flow, 1, 0);
+  mark(notification, {48 << 2, 6});
+  CHECK(near->send(notification) == TxResult::sent);
+  near.reset();
+  config.capture.reset();
+  const auto kept = frames_of_file(path);
+  std::remove(path.c_str());
+  CHECK(!kept.empty());
+  const std::vector<uint8_t>& last = kept.back();
+  CHECK_EQ(last[12] << 8 | last[13], 0x8100);
+  CHECK_EQ(last[14] >> 5, 6);
 }
 
 void errors_say_what_to_do() {
@@ -249,6 +278,7 @@ int main() {
   a_wrong_icrc_is_counted_and_dropped();
   tags_carry_number_and_priority();
   a_pause_holds_its_priority_and_is_accounted();
+  a_pause_of_the_datas_tag_leaves_that_of_notifications();
   errors_say_what_to_do();
   return test::failures();
 }

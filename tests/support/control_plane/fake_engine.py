@@ -64,6 +64,10 @@ class FakeEngine:
     def join(self, peers: tuple[QueuePairEnd, ...]) -> None:
         raise AssertionError(f"a fake has no ends on cards: {peers}")
 
+    @property
+    def joined(self) -> bool:
+        return True
+
     def start_probe(self) -> None:
         self._state = EnginePhase.PROBING
 

@@ -18,6 +18,7 @@ from etloop.agent.lifecycle_actions import (
     CloseEngine,
     HandedOver,
     HandOver,
+    JoinEnds,
     Leave,
     Log,
     OpenEngine,
@@ -32,7 +33,7 @@ from etloop.contract.base.errors import ExitCode, Problem
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD, WaitKind
-from etloop.contract.protocol.messages import EngineEnd, Hello
+from etloop.contract.protocol.messages import EngineEnd, Hello, QueuePairEnd
 from etloop.contract.protocol.wire import decode_from_agent, decode_from_controller, encode
 from etloop.controller.session.actions import Action, LogLine, Send
 from etloop.controller.session.session import Session
@@ -43,6 +44,7 @@ from tests.support.control_plane.control_plane_by_hand import ring_assignments, 
 STEP_NS = 10 * NS_PER_MS
 OP_NS = 50 * NS_PER_MS
 OPS = 20
+NEVER_NS = 1 << 62
 
 
 @dataclass(slots=True)
@@ -92,6 +94,15 @@ class PlayedAgent:
     stops_at: int = OPS
     fails: bool = False
     cannot_open: bool = False
+    card_ends: tuple[QueuePairEnd, ...] = ()
+    """What its engine has on network cards."""
+    joins_for_ns: int = 0
+    """How long its queue pairs take to join those of network cards; `NEVER_NS`: they never do."""
+    joined_ns: int | None = None
+    """When they will have, by the controller's clock; None: nobody asked for it."""
+    peers: tuple[QueuePairEnd, ...] = ()
+    """What it was told of network cards."""
+    probed_ns: int | None = None
     cannot_probe: bool = False
     exit_code: ExitCode | None = None
     log: list[str] = field(default_factory=list)
@@ -203,6 +214,8 @@ class Rehearsal:
         key = next(key for key, each in self.agents.items() if each is agent)
         now_ns = self.now_ns + agent.clock_ahead_ns
         self._do(key, agent, agent.life.on_tick(now_ns))
+        if agent.life.pairing and agent.joined_ns is not None and self.now_ns >= agent.joined_ns:
+            self._do(key, agent, agent.life.on_paired())
         if agent.engine is not None and agent.life.watches_engine:
             ops = agent.engine.take(now_ns)
             self._do(key, agent, agent.life.on_status(agent.engine.status(now_ns), ops, now_ns))
@@ -226,8 +239,11 @@ class Rehearsal:
                         )
                     else:
                         agent.engine = PlayedEngine(assignment, agent.stops_at, agent.fails)
-                        self._do(key, agent, life.on_opened(("slow clock",)))
+                        self._do(key, agent, life.on_opened(("slow clock",), agent.card_ends))
+                case JoinEnds(peers):
+                    agent.peers, agent.joined_ns = peers, self.now_ns + agent.joins_for_ns
                 case StartProbe():
+                    agent.probed_ns = self.now_ns
                     good = not agent.cannot_probe
                     self._do(
                         key, agent, life.on_probed([ProbeOutcome(0, 0, good, 9, "" if good else "no reply")])

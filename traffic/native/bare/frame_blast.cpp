@@ -67,7 +67,9 @@ Result<std::vector<uint8_t>> make_frame(FrameFlows& flows, const BlastSettings& 
   if (!flow) return flow.error();
   const Nanos deadline = monotonic_ns() + kNeighbourTimeoutNs;
   std::span<const uint8_t> header;
-  while ((header = flows.headers(*flow, kFlowClass, settings.segment_bytes, monotonic_ns())).empty()) {
+  PacketRun run;
+  run.flow = *flow;
+  while ((header = flows.headers(run, settings.segment_bytes, monotonic_ns())).empty()) {
     if (monotonic_ns() > deadline) {
       return Error{settings.dst_ip.text() + " is no neighbour that answers; look at ip neighbour"};
     }

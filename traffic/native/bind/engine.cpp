@@ -103,6 +103,7 @@ class PortLoops {
     }
     for (auto& loop : loops_) loop->join(endpoints);
   }
+  bool joined(size_t port) const { return loops_.at(port)->joined(); }
   void start_probe() {
     for (auto& loop : loops_) loop->start_probe();
   }
@@ -265,6 +266,7 @@ void bind_engine(nb::module_& module) {
            nb::arg("capture"), nb::arg("cc_library"))
       .def("endpoints", &PortLoops::endpoints)
       .def("join", &PortLoops::join, nb::arg("peers"))
+      .def("joined", &PortLoops::joined, nb::arg("peers"))
       .def("start_probe", &PortLoops::start_probe)
       .def("start", &PortLoops::start, nb::arg("start_ns"))
       .def("request_waits", &PortLoops::request_waits)

@@ -70,6 +70,16 @@ FaultRule read_fault(nb::handle rule) {
   return read;
 }
 
+// traffic_class and vlan_priority of anything that has both.
+ClassMarks read_marks(nb::handle marks) {
+  const auto traffic_class = read_value<int16_t>(marks, "traffic_class");
+  const auto priority = read_value<int8_t>(marks, "vlan_priority");
+  if (traffic_class < -1 || traffic_class > 255 || priority < -1 || priority > 7) {
+    refuse("transport: the marks of a kind of packet are out of range");
+  }
+  return {traffic_class, priority};
+}
+
 TransportParams read_transport(nb::handle settings) {
   TransportParams params;
   params.path_mtu = read_value<uint32_t>(settings, "path_mtu_bytes");
@@ -83,7 +93,9 @@ TransportParams read_transport(nb::handle settings) {
   const nb::object cnp = nb::getattr(settings, "cnp");
   params.cnp_interval_ns = read_value<int64_t>(cnp, "interval_ns");
   params.cnp_scope = static_cast<CnpScope>(read_value<uint8_t>(cnp, "scope"));
-  params.cnp_traffic_class = read_value<uint8_t>(cnp, "traffic_class");
+  params.cnp = read_marks(cnp);
+  params.ack = read_marks(nb::getattr(settings, "ack"));
+  params.grant = read_marks(nb::getattr(settings, "clear_to_send"));
   for (nb::handle rule : nb::getattr(settings, "faults")) params.faults.push_back(read_fault(rule));
   return params;
 }

@@ -2,6 +2,21 @@
 
 namespace etloop {
 
+namespace {
+
+// Queue pair numbers differ from run to run, and what chance selects does not. Of a pair of ranks, what tells its
+// connections apart is in every agent's plan.
+uint32_t draws_as(const QpPlace& place, const PlannedConnection& c) {
+  uint32_t key = place.sends_data ? 1 : 0;
+  for (const int32_t part : {c.src_rank, c.dst_rank, c.communicator, c.channel, static_cast<int32_t>(place.ordinal)}) {
+    key = (key ^ static_cast<uint32_t>(part)) * 0x01000193U;
+    key ^= key >> 15;
+  }
+  return key;
+}
+
+}  // namespace
+
 Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory)
     : plan_(plan),
       port_(port),
@@ -64,21 +79,21 @@ Result<void> Core::load_ranks() {
 
 void Core::load_faults() {
   if (plan_.transport.faults.empty()) return;
-  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.cnp_traffic_class);
+  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.ack, plan_.transport.cnp);
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
     const QpPlace& place = queue_pairs_.place(i);
     const PlannedConnection& c = connections_.planned(place.connection);
-    const Qp& qp = queue_pairs_[i];
-    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(place.ordinal), qp.local_qpn(), qp.flow(),
+    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(place.ordinal), draws_as(place, c), queue_pairs_[i].flow(),
                       place.traffic_class, c.communicator, c.channel});
   }
   transmission_.set_faults(faults_.get());
   packets_.set_faults(faults_.get());
 }
 
-// By now every peer has told what it offers.
+// By now every peer has told what it offers, and no agent of the run probes any more.
 void Core::start(Nanos start_ns) {
   start_ns_ = start_ns;
+  queue_pairs_.count_anew();
   for (size_t target = 0; target < prober().size(); ++target) {
     const uint32_t index = prober().qp(target);
     const uint32_t window = std::min(transmission_.limit_packets(index), kMostWindow);

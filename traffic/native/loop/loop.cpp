@@ -112,6 +112,7 @@ void PortLoop::command(Command what) {
 
 void PortLoop::join(std::vector<Endpoint> peers) {
   peers_ = std::move(peers);
+  progress_.joined.store(false, std::memory_order_relaxed);
   command(kJoin);
 }
 
@@ -193,6 +194,7 @@ bool PortLoop::handle_commands(uint32_t commands) {
       state_.store(LoopState::failed, std::memory_order_release);
       return true;
     }
+    progress_.joined.store(true, std::memory_order_release);
   }
   if ((commands & kProbe) != 0) {
     state_.store(LoopState::probing, std::memory_order_release);

@@ -68,6 +68,8 @@ class PortLoop final : public ScaleUpLinks {
   // What ends on cards need of each other. `join` comes before `start_probe`, and only where some end is on a card.
   std::vector<Endpoint> endpoints() const { return core_->endpoints(); }
   void join(std::vector<Endpoint> peers);
+  // Whether that is done, or was never asked for.
+  bool joined() const { return progress_.joined.load(std::memory_order_acquire); }
   void start_probe();
   void start(Nanos start_ns);
   void request_waits();
@@ -107,6 +109,7 @@ class PortLoop final : public ScaleUpLinks {
     std::atomic<int64_t> wire_tx_bytes{0};
     std::atomic<int64_t> wire_rx_bytes{0};
     std::atomic<Nanos> last_ns{0};
+    std::atomic<bool> joined{true};  // with the ends on cards
   };
   enum Command : uint32_t { kProbe = 1, kStart = 2, kWaits = 4, kStop = 8, kJoin = 16 };
   Result<void> open_port();

@@ -11,6 +11,7 @@
 #include "plan/congestion_plan.h"
 #include "plan/fault_rules.h"
 #include "plan/schedule.h"
+#include "wire/packet_run.h"
 
 namespace etloop {
 
@@ -128,7 +129,9 @@ struct TransportParams {
   uint32_t reorder_packets = 64;  // so many may overtake a packet before it counts as lost; if overtaking is accepted
   Nanos cnp_interval_ns = 4'000;  // -1: none are sent
   CnpScope cnp_scope = CnpScope::queue_pair;
-  uint8_t cnp_traffic_class = 48 << 2;
+  ClassMarks cnp{48 << 2, -1};
+  ClassMarks ack;    // acknowledgements and NAKs
+  ClassMarks grant;  // clear-to-send writes
   std::vector<FaultRule> faults;
 };
 

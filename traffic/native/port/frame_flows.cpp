@@ -64,8 +64,8 @@ Result<FlowId> FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, u
   return static_cast<FlowId>(flows_.size() - 1);
 }
 
-std::span<const uint8_t> FrameFlows::headers(FlowId flow, int16_t traffic_class, size_t datagram_bytes, Nanos now) {
-  Flow& of = flows_[flow];
+std::span<const uint8_t> FrameFlows::headers(const PacketRun& run, size_t datagram_bytes, Nanos now) {
+  Flow& of = flows_[run.flow];
   Hop& hop = hops_[of.hop];
   if (now - hop.asked_ns > (hop.mac ? kLookAgainNs : kAskAgainNs)) {
     hop.asked_ns = now;
@@ -73,19 +73,20 @@ std::span<const uint8_t> FrameFlows::headers(FlowId flow, int16_t traffic_class,
   }
   if (!hop.mac) return {};
   of.path.destination = *hop.mac;
-  const uint8_t in_use = traffic_class == kFlowClass ? of.traffic_class : static_cast<uint8_t>(traffic_class);
+  if (of.path.tag) of.path.tag->priority = priority(run);
+  const uint8_t in_use = run.traffic_class == kFlowClass ? of.traffic_class : static_cast<uint8_t>(run.traffic_class);
   return {header_.data(), ethernet::put_headers(of.path, in_use, 0, datagram_bytes, header_)};
 }
 
-uint8_t FrameFlows::priority(const Flow& flow, uint8_t traffic_class) const {
+uint8_t FrameFlows::priority(const PacketRun& run) const {
+  if (config_.vlan_id >= 0) return run.priority == kFlowPriority ? config_.vlan_priority : static_cast<uint8_t>(run.priority);
   // Without a tag the usual trust in DSCP: its three upper bits.
-  return flow.path.tag ? flow.path.tag->priority : static_cast<uint8_t>(traffic_class >> 5);
+  const int traffic_class = run.traffic_class == kFlowClass ? flows_[run.flow].traffic_class : run.traffic_class;
+  return static_cast<uint8_t>(traffic_class >> 5);
 }
 
-Nanos FrameFlows::paused_until(FlowId flow, int16_t traffic_class, Nanos now) const {
-  if (pauses.frames() == 0) return kNever;
-  const uint8_t in_use = traffic_class == kFlowClass ? flows_[flow].traffic_class : static_cast<uint8_t>(traffic_class);
-  return pauses.paused_until(priority(flows_[flow], in_use), now);
+Nanos FrameFlows::paused_until(const PacketRun& run, Nanos now) const {
+  return pauses.frames() == 0 ? kNever : pauses.paused_until(priority(run), now);
 }
 
 void FrameFlows::account_pauses(Nanos now) {

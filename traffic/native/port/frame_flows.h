@@ -22,12 +22,12 @@ class FrameFlows {
   Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class);
   const Interface& interface() const { return interface_; }
 
-  // Headers of a flow's next packet with a datagram of this length; none while its neighbour is not known, and then the
+  // Headers of a run's next packet with a datagram of this length; none while its neighbour is not known, and then the
   // packet is as good as lost on the way.
-  std::span<const uint8_t> headers(FlowId flow, int16_t traffic_class, size_t datagram_bytes, Nanos now);
+  std::span<const uint8_t> headers(const PacketRun& run, size_t datagram_bytes, Nanos now);
   const wire::IpFlow& tuple(FlowId flow) const { return flows_[flow].path.flow; }
-  // kNever: the flow may send; else until when it is paused.
-  Nanos paused_until(FlowId flow, int16_t traffic_class, Nanos now) const;
+  // kNever: the run may leave; else until when its priority is paused.
+  Nanos paused_until(const PacketRun& run, Nanos now) const;
 
   // A frame that leaves, in two pieces.
   void note_sent(std::span<const uint8_t> header, std::span<const uint8_t> datagram, Nanos now);
@@ -57,7 +57,7 @@ class FrameFlows {
   };
   bool deliver(std::span<const uint8_t> frame, const ethernet::Frame& parsed, const std::optional<ethernet::Tag>& tag,
                PortSink& sink, Nanos arrived_ns);
-  uint8_t priority(const Flow& flow, uint8_t traffic_class) const;
+  uint8_t priority(const PacketRun& run) const;
 
   PortConfig config_;
   Interface interface_;

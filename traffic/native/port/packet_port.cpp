@@ -242,12 +242,12 @@ TxResult PacketPort::send(const PacketRun& run) {
     if (const TxResult result = state.push_out(); result != TxResult::sent) return result;
   }
   const Nanos now = monotonic_ns();
-  if (const Nanos until = state.flows.paused_until(run.flow, run.traffic_class, now); until != kNever) {
+  if (const Nanos until = state.flows.paused_until(run, now); until != kNever) {
     state.paused_until_ns = until;
-    return TxResult::would_block;
+    return TxResult::held;  // other priorities may go on
   }
   const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
-  const std::span<const uint8_t> header = state.flows.headers(run.flow, run.traffic_class, bytes, now);
+  const std::span<const uint8_t> header = state.flows.headers(run, bytes, now);
   if (header.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
   std::copy(header.begin(), header.end(), state.run_header.begin());
   const wire::IpFlow& tuple = state.flows.tuple(run.flow);

@@ -22,6 +22,8 @@ namespace etloop {
 class SendControl {
  public:
   void class_of(bool ipv4, int traffic_class) { add(ipv4 ? SOL_IP : SOL_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, traffic_class); }
+  // After the class, which sets it, too; where `packets_have_priorities`.
+  void priority_of(int priority) { add(SOL_SOCKET, SO_PRIORITY, priority); }
   // 0: whole, whatever the socket is set to.
   void segments_of(size_t bytes) { add(SOL_UDP, UDP_SEGMENT, static_cast<uint16_t>(bytes)); }
   void departs(Nanos at_ns) { add(SOL_SOCKET, SCM_TXTIME, static_cast<uint64_t>(at_ns)); }
@@ -46,7 +48,7 @@ class SendControl {
     bytes_ += CMSG_SPACE(sizeof value);
   }
 
-  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(uint64_t))>
+  alignas(cmsghdr) std::array<uint8_t, 2 * CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(uint64_t))>
       room_{};
   size_t bytes_ = 0;
 };

@@ -70,6 +70,7 @@ struct UdpPort::State {
 
   PortConfig config;
   DatagramCapture capture;
+  bool own_priorities = false;  // of single packets, where an interface writes them into VLAN tags
   std::vector<Descriptor> receivers;
   UdpDropReasons drop_reasons;
   std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
@@ -172,6 +173,9 @@ TxResult UdpPort::State::transmitted(ssize_t result, int fd, size_t bytes) {
 TxResult UdpPort::State::send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run) {
   SendControl control;
   if (run.traffic_class != kFlowClass) control.class_of(flow.tuple.dst_ip.is_v4(), run.traffic_class);
+  if (own_priorities && (run.priority != kFlowPriority || run.traffic_class != kFlowClass)) {
+    control.priority_of(run.priority == kFlowPriority ? config.vlan_priority : run.priority);
+  }
   if (run.count > 1) cut_into(*flow.sender, datagrams.size() / run.count);
   if (run.count == 1 && flow.sender->segment_bytes != 0 && datagrams.size() > flow.sender->segment_bytes) control.segments_of(0);
   if (run.departs_ns != 0) control.departs(run.departs_ns);
@@ -297,6 +301,7 @@ Result<std::unique_ptr<UdpPort>> UdpPort::open(const PortConfig& config) {
   if (const auto opened = state->open_receivers(); !opened) return opened.error();
   state->look_at_interfaces();
   if (!config.departure_times) state->departures_refused_why = "faults of the scenario act on packets as they leave";
+  state->own_priorities = config.vlan_id >= 0 && packets_have_priorities(config.addresses[0]);
   return std::unique_ptr<UdpPort>(new UdpPort(std::move(state)));
 }
 
@@ -338,7 +343,7 @@ TxResult UdpPort::State::send(const PacketRun& run, std::span<const uint8_t>& da
     if (const TxResult result = send_backlog(); result != TxResult::sent) return result;
   }
   const Flow& flow = flows[run.flow];
-  const bool special = run.corrupt_icrc || run.traffic_class != kFlowClass;
+  const bool special = run.corrupt_icrc || run.traffic_class != kFlowClass || run.priority != kFlowPriority;
   const bool constant_middle = run.head.opcode == wire::Opcode::write_middle && run.head.payload == nullptr;
   if (!constant_middle || special) {
     assert(run.count == 1);
@@ -435,6 +440,10 @@ std::vector<std::string> UdpPort::degraded() const {
     out.push_back("UDP sockets write no VLAN tags: an interface of that VLAN must, which maps the priority given with "
                   "packets (ip link set ... type vlan egress-qos-map " +
                   std::to_string(state_->config.vlan_priority) + ":" + std::to_string(state_->config.vlan_priority) + ")");
+    if (!state_->own_priorities) {
+      out.emplace_back("the kernel takes no priority for single packets (Linux 6.14 does): congestion notifications, and what "
+                       "else has marks of its own, have the one that their DSCP gives them, mostly 0");
+    }
   }
   return out;
 }

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -117,6 +118,25 @@ Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t
       "choose another udp_port";
   if (const auto bound = bind_socket(fd, ip, udp_port, kHolders); !bound) return bound.error();
   return receiver;
+}
+
+bool packets_have_priorities(const IpAddress& ip) {
+  const auto sender = new_socket(ip);
+  if (!sender) return false;
+  // To a port of its own, where the answer does not depend on any link; the kernel reads the control message first.
+  SocketAddress own = socket_address(ip, 0);
+  if (bind(sender->get(), &own.any, own.length) != 0 || getsockname(sender->get(), &own.any, &own.length) != 0) return false;
+  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_name = &own.any;
+  message.msg_namelen = own.length;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SO_PRIORITY;
+  head->cmsg_len = CMSG_LEN(sizeof(int));
+  return sendmsg(sender->get(), &message, 0) >= 0 || errno != EINVAL;
 }
 
 Result<Descriptor> open_sender(const IpAddress& ip, uint16_t src_port, const SenderOptions& options) {

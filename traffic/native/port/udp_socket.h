@@ -64,6 +64,9 @@ SocketAddress socket_address(const IpAddress& ip, uint16_t port);
 // says which address, why, and what to do.
 Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes);
 
+// Whether the kernel takes the priority of a single packet with its send (SO_PRIORITY as control message, Linux 6.14).
+bool packets_have_priorities(const IpAddress& ip);
+
 struct SenderOptions {
   uint8_t traffic_class = 0;
   bool segmentation_offload = true;

@@ -94,12 +94,12 @@ Result<FlowId> XdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint
 TxResult XdpPort::send(const PacketRun& run) {
   State& state = *state_;
   const Nanos now = monotonic_ns();
-  if (const Nanos until = state.flows.paused_until(run.flow, run.traffic_class, now); until != kNever) {
+  if (const Nanos until = state.flows.paused_until(run, now); until != kNever) {
     state.paused_until_ns = until;
-    return TxResult::would_block;
+    return TxResult::held;  // other priorities may go on
   }
   const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
-  const std::span<const uint8_t> header = state.flows.headers(run.flow, run.traffic_class, bytes, now);
+  const std::span<const uint8_t> header = state.flows.headers(run, bytes, now);
   if (header.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
   XdpSocket& socket = *state.sockets[run.flow % state.sockets.size()];
   if (!socket.has_room(run.count, header.size() + bytes)) {

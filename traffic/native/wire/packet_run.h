@@ -12,6 +12,13 @@ namespace etloop {
 using FlowId = uint32_t;
 
 inline constexpr int16_t kFlowClass = -1;
+inline constexpr int8_t kFlowPriority = -1;
+
+// What devices sort a kind of packet by.
+struct ClassMarks {
+  int16_t traffic_class = kFlowClass;  // DSCP << 2 | ECN
+  int8_t priority = kFlowPriority;     // of the VLAN tag
+};
 
 // Packets of one queue pair that leave together. Only write_middle comes in counts above 1: then packet i has
 // psn + i, asks for an acknowledgement where (psn + i + 1) % ack_every == 0 (ack_every 0: never), and all have
@@ -22,9 +29,15 @@ struct PacketRun {
   uint32_t count = 1;
   uint32_t ack_every = 0;
   bool corrupt_icrc = false;              // on purpose: the receiver must find it
-  int16_t traffic_class = kFlowClass;  // another than the flow's, for these packets alone
+  int8_t priority = kFlowPriority;        // of the VLAN tag; another than the flow's, for these packets alone
+  int16_t traffic_class = kFlowClass;     // likewise
   Nanos departs_ns = 0;  // not before, and the kernel sees to it; 0: at once
 };
+
+inline void mark(PacketRun& run, const ClassMarks& marks) {
+  run.traffic_class = marks.traffic_class;
+  run.priority = marks.priority;
+}
 
 inline constexpr uint32_t kNoPacket = UINT32_MAX;
 // The last packet of a run that asks for an acknowledgement; kNoPacket: none does.

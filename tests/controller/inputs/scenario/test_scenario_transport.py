@@ -11,6 +11,8 @@ import pytest
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.transport import (
+    AS_DATA,
+    ClassMarks,
     CnpScope,
     CnpSettings,
     FaultAction,
@@ -93,6 +95,27 @@ def test_a_fixed_timeout() -> None:
     assert not transport("  adaptive_timeout: false").recovery.adaptive_timeout
 
 
+def test_kinds_of_packets_have_marks_of_their_own() -> None:
+    """What a section leaves out is as of data; ECN of notifications is none."""
+    read = transport("""
+  dscp: 24
+  vlan: {id: 5, pcp: 4}
+  ack: {dscp: 26, pcp: 1}
+  clear_to_send: {ecn: none}
+  cnp: {dscp: 46, ecn: ect1}
+""")
+    assert read.marks.ack == ClassMarks(26 << 2 | 2, 1)
+    assert read.marks.clear_to_send == ClassMarks(24 << 2, AS_DATA)
+    assert (read.cnp.traffic_class, read.cnp.vlan_priority) == (46 << 2 | 1, 6)
+    silent = transport("  dscp: 24")
+    assert (silent.marks.ack, silent.marks.clear_to_send, silent.cnp.vlan_priority) == (
+        ClassMarks(),
+        ClassMarks(),
+        AS_DATA,
+    )
+    assert transport("  ack: {pcp: 2}\n  vlan: {id: 0}").marks.ack == ClassMarks(AS_DATA, 2)
+
+
 def test_no_notifications_at_all() -> None:
     assert transport("  cnp: {send: false}").cnp.interval_ns == -1
 
@@ -148,6 +171,17 @@ def test_rules_in_the_order_of_the_file() -> None:
         (
             "  cnp: {send: false, scope: port}",
             "s.yaml:4: transport.cnp.scope: no notifications are sent; write send: true, or leave it out",
+        ),
+        (
+            "  cnp: {pcp: 6}",
+            (
+                "s.yaml:4: transport.cnp.pcp: frames have no tag to carry it; "
+                "write transport.vlan: {id: 0}, or leave it out"
+            ),
+        ),
+        (
+            "  ack: {dscp: 64}",
+            "s.yaml:4: transport.ack.dscp: 64 is out of range; write a whole number from 0 to 63",
         ),
         (
             "  cnp: {send: false, dscp: 40}",

@@ -41,9 +41,9 @@ uint64_t mixed(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-bool chance(const FaultRule& rule, uint32_t rule_index, uint32_t qpn, uint64_t number) {
+bool chance(const FaultRule& rule, uint32_t rule_index, uint32_t end, uint64_t number) {
   if (rule.chance_per_million >= 1'000'000) return true;
-  const uint64_t drawn = mixed(mixed(mixed(rule.seed + rule_index) ^ qpn) + number);
+  const uint64_t drawn = mixed(mixed(mixed(rule.seed + rule_index) ^ end) + number);
   return drawn % 1'000'000 < rule.chance_per_million;
 }
 
@@ -83,7 +83,7 @@ const FaultRule* FaultInjector::select(uint32_t end, std::vector<Watch>& watches
     const uint64_t number = ++watch.seen;
     const bool in_range = number >= rule.first && (rule.last == 0 || number <= rule.last);
     if (selected != nullptr || !in_range || (number - rule.first) % rule.every != 0) continue;
-    if (chance(rule, watch.rule, ends_[end].end.local_qpn, number)) selected = &rule;
+    if (chance(rule, watch.rule, ends_[end].end.draws_as, number)) selected = &rule;
   }
   return selected;
 }
@@ -226,7 +226,6 @@ void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wi
   run.flow = ends_[end].end.flow;
   run.head.dest_qpn = answering.remote_qpn;
   if (rule.action == FaultAction::send_cnp) {
-    run.traffic_class = notification_class_;
     run.head.opcode = Opcode::cnp;
     run.head.becn = true;
   } else {
@@ -240,6 +239,7 @@ void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wi
                             ? wire::kSyndromeNakSequence
                             : static_cast<uint8_t>(wire::kSyndromeRnr | kUnaskedRnrTimer);
   }
+  mark(run, rule.action == FaultAction::send_cnp ? notifications_ : acknowledgements_);
   enqueue(run);
 }
 

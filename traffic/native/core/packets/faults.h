@@ -25,7 +25,7 @@ class FaultInjector final : public TxPort {
     int32_t src_rank = -1;
     int32_t dst_rank = -1;
     int32_t queue_pair = 0;
-    uint32_t local_qpn = 0;
+    uint32_t draws_as = 0;  // of `chance`: which queue pair end it is, in every run of a scenario
     FlowId flow = 0;
     uint8_t traffic_class = 0;
     int32_t communicator = -1;
@@ -39,9 +39,8 @@ class FaultInjector final : public TxPort {
     uint32_t msn = 0;           // requests completed
   };
 
-  // `notification_class`: what congestion notifications are sent with.
-  FaultInjector(const std::vector<FaultRule>& rules, uint8_t notification_class)
-      : rules_(rules), notification_class_(notification_class) {}
+  FaultInjector(const std::vector<FaultRule>& rules, const ClassMarks& acknowledgements, const ClassMarks& notifications)
+      : rules_(rules), acknowledgements_(acknowledgements), notifications_(notifications) {}
 
   // Ends are numbered in the order they are added; every flow belongs to one.
   void add_end(const End& end);
@@ -102,7 +101,8 @@ class FaultInjector final : public TxPort {
   void answer_unasked(const FaultRule& rule, uint32_t end, const wire::Packet& packet, const Answering& answering);
 
   const std::vector<FaultRule>& rules_;
-  uint8_t notification_class_;
+  ClassMarks acknowledgements_;
+  ClassMarks notifications_;
   std::vector<EndState> ends_;
   std::vector<uint32_t> end_of_flow_;
   TxPort* port_ = nullptr;

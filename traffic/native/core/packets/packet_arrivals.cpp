@@ -59,6 +59,10 @@ void PacketArrivals::dispatch(uint32_t index, const wire::Packet& packet, const 
     case Role::read:
     case Role::atomic: on_request(index, packet, marked, now); return;
     case Role::response:
+      // A READ's responder sends data, and is told like any other sender.
+      if (marked && packet.payload_bytes > 0) notify_congestion(index, now);
+      on_answer(index, packet, datagram.hops, now);
+      return;
     case Role::acknowledgement: on_answer(index, packet, datagram.hops, now); return;
     case Role::notification: on_notification(index, now); return;
     case Role::datagram: on_probe(index, packet, datagram.traffic_class, now); return;
@@ -97,7 +101,8 @@ void PacketArrivals::on_notification(uint32_t index, Nanos now) {
   transmission_.forget_held(index);
 }
 
-// A marked packet of data or grants: the peer hears of it by a CNP now and then, and by BECN in the next acknowledgement.
+// A marked packet of data (READ responses too) or grants: the peer hears of it by a CNP now and then, and by BECN in the next
+// acknowledgement.
 void PacketArrivals::notify_congestion(uint32_t index, Nanos now) {
   Qp& qp = queue_pairs_[index];
   ++qp.counters.np_ecn_marked_roce_packets;

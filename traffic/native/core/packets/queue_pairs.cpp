@@ -127,6 +127,18 @@ void QueuePairs::offer_windows(int64_t receive_buffer_bytes) {
   }
 }
 
+void QueuePairs::count_anew() {
+  for (size_t i = 0; i < qps_.size(); ++i) {
+    FlowRecord& counters = qps_[i].counters;
+    FlowRecord fresh{};
+    fresh.local_qpn = counters.local_qpn;
+    fresh.remote_qpn = counters.remote_qpn;
+    fresh.connection = counters.connection;
+    fresh.sends_data = counters.sends_data;
+    counters = fresh;
+  }
+}
+
 std::vector<FlowRecord> QueuePairs::records() const {
   std::vector<FlowRecord> records;
   records.reserve(qps_.size());

@@ -56,6 +56,9 @@ class QueuePairs {
   // Shares the receive buffers of the port (the least of its addresses) out among its receiving ends.
   void offer_windows(int64_t receive_buffer_bytes);
 
+  // Forgets what was counted: what probes left is no part of the run.
+  void count_anew();
+
   size_t size() const { return qps_.size(); }
   Qp& operator[](uint32_t index) { return qps_[index]; }
   const Qp& operator[](uint32_t index) const { return qps_[index]; }

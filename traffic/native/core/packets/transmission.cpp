@@ -98,6 +98,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     }
     if (!qp.repeats()) pools_.ask(index, run, run.count < wanted);
     flows_.ask(index, run);
+    if (&ring == &grant_ring_) mark(run, plan_.transport.grant);
     const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
       case TxResult::sent: break;
@@ -135,7 +136,9 @@ bool Transmission::transmit_answers(TxPort& port, std::vector<uint32_t>& waiting
   while (!waiting.empty()) {
     Qp& qp = queue_pairs_[waiting.back()];
     while (qp.answer_due()) {
-      const PacketRun run = qp.answer();
+      PacketRun run = qp.answer();
+      // READ responses carry data, and its marks.
+      if (wire::shape(run.head.opcode).role == wire::Role::acknowledgement) mark(run, plan_.transport.ack);
       if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
       qp.answer_sent(run);
     }
@@ -150,7 +153,7 @@ bool Transmission::transmit_notifications(TxPort& port) {
     Qp& qp = queue_pairs_[notifications_.back()];
     PacketRun run;
     run.flow = qp.flow();
-    run.traffic_class = plan_.transport.cnp_traffic_class;
+    mark(run, plan_.transport.cnp);
     run.head.opcode = wire::Opcode::cnp;
     run.head.dest_qpn = qp.remote_qpn();
     run.head.becn = true;
