@@ -6,7 +6,7 @@ Decides what goes in and what is left out with which reason. Nothing of where fi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
@@ -62,17 +62,20 @@ def bundle(run_dir: Path, out: Path, traces: Path | None = None, *, has_traces: 
         contents: dict[str, bytes | Path] = {
             file.name: archive.read(file.name, MOST_CASE_BYTES) for file in case.files if file.inside
         }
-    case = _without_traces(case, has_traces=has_traces)
-    _refuse_names(case)
-    places = found_files(_wanted(case), traces).places
+    left_out = _why_without_traces(case, has_traces=has_traces)
+    wanted = tuple(
+        file
+        for file in case.files
+        if file.role is not CaseRole.PRIVATE and not (left_out and file.role is CaseRole.TRACE)
+    )
+    _refuse_names(wanted)
+    places = found_files(replace(case, files=wanted), traces).places
+    contents = {file.name: contents[file.name] for file in wanted if file.inside}
     contents |= places
     files = [
-        replace(
-            file,
-            place="",
-            inside=file.inside or file.name in places,
-            why="" if file.name in places else file.why,
-        )
+        replace(file, place="", inside=True, why="")
+        if file.name in contents
+        else replace(file, place="", inside=False, why=left_out if file.role is CaseRole.TRACE else file.why)
         for file in case.files
     ]
     for name in RESULT_FILES:
@@ -84,40 +87,30 @@ def bundle(run_dir: Path, out: Path, traces: Path | None = None, *, has_traces: 
     return Bundle(out, _write(out, case, contents), case)
 
 
-def _without_traces(case: Case, *, has_traces: bool) -> Case:
-    """Return a case with no trace inside, if they are not wanted, or too large; else as it is."""
+def _why_without_traces(case: Case, *, has_traces: bool) -> str:
+    """Return why no trace goes in; "" if they do."""
+    if not has_traces:
+        return NO_TRACES
     traces_bytes = sum(file.size_bytes for file in case.files if file.role is CaseRole.TRACE)
-    why = "" if has_traces else NO_TRACES
-    if traces_bytes > MOST_TRACES_BYTES:
-        most = approximate_bytes(MOST_TRACES_BYTES)
-        why = why or f"the traces have {approximate_bytes(traces_bytes)}, and at most {most} are packed"
-    if not why:
-        return case
-    files = (
-        replace(file, inside=False, why=why, place="") if file.role is CaseRole.TRACE else file
-        for file in case.files
-    )
-    return replace(case, files=tuple(files))
+    if traces_bytes <= MOST_TRACES_BYTES:
+        return ""
+    most = approximate_bytes(MOST_TRACES_BYTES)
+    return f"the traces have {approximate_bytes(traces_bytes)}, and at most {most} are packed"
 
 
-def _refuse_names(case: Case) -> None:
+def _refuse_names(files: Iterable[CaseFile]) -> None:
     """Raise `ConfigError` for files that are to go in under names that nobody would unpack."""
     problems = [
         Problem(
-            file.place, f"its name {fault}", "rename it and run again, or leave traces out with --no-traces"
+            file.place or file.name,
+            f"its name {fault}",
+            "rename it and run again, or leave traces out with --no-traces",
         )
-        for file in case.files
-        if file.place and file.role is not CaseRole.PRIVATE and (fault := name_fault(file.name))
+        for file in files
+        if (fault := name_fault(file.name))
     ]
     if problems:
         raise ConfigError(*problems[:20])
-
-
-def _wanted(case: Case) -> Case:
-    """Return a case of those files alone that are to be found."""
-    return replace(
-        case, files=tuple(file for file in case.files if file.place and file.role is not CaseRole.PRIVATE)
-    )
 
 
 def _write(out: Path, case: Case, contents: Mapping[str, bytes | Path]) -> int:
