@@ -26,5 +26,5 @@ COMMAND: Final = Command(
     "  etloop bundle run1/ -o case.etloop.zip --no-traces\n"
     "  and elsewhere: etloop run case.etloop.zip --out again/     or etloop twin, if it was one",
     add_arguments,
-    "bundle:bundle_command",
+    "report:bundle_command",
 )

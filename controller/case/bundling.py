@@ -154,7 +154,7 @@ def _pack(file: IO[bytes], case: Case, contents: Mapping[str, bytes | Path]) -> 
             break
     inside = [each for each in case.files if each.inside]
     changed = [
-        Problem(each.name, "changed while it was packed", "pack it again")
+        Problem(each.name, "is not what the run read, or changed while it was packed", "pack it again")
         for each, now in zip(inside, written[1:], strict=True)
         if (each.size_bytes, each.sha256) != (now.size_bytes, now.sha256)
     ]

@@ -13,6 +13,8 @@ from etloop.cli.main import main
 from etloop.controller.case import bundling, making
 from etloop.results.store.run_dir import read_run
 
+from tests.support.places import ROOT
+
 RIG = """\
 agents:
   - {name: a, ports: [{name: p0, addresses: 10.0.1.1-10.0.1.4, link: 100Gbps}]}
@@ -347,6 +349,15 @@ def test_a_mistake_inside_is_told_by_the_name_of_the_case(
     Path("other.yaml").write_text(RIG.replace("name: b", "name: x"))
     told = refused(capsys, "twin", "run", "--rig", "other.yaml")
     assert "etloop-case-" not in told
+
+
+def test_the_page_on_run_directories_names_every_file_of_one(run_dir: Path) -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    table = page[: page.index("## 1.")]
+    assert [path.name for path in run_dir.iterdir() if f"`{path.name}`" not in table] == []
+    assert {"case.zip", "report.html", "trace.perfetto.json", "topology.yaml"} <= {
+        one.name for one in run_dir.iterdir()
+    }
 
 
 def test_as_json(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
