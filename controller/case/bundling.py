@@ -14,12 +14,13 @@ from typing import IO, Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_bytes
 from etloop.controller.case.making import members_of
-from etloop.controller.case.opening import case_in, found_files
+from etloop.controller.case.opening import found_files
 from etloop.results.artifacts import JUNIT_FILE, REPORT_FILE
 from etloop.results.schema.case import CASE_FILE, Case, CaseFile, CaseRole
 from etloop.results.schema.kpis import KPI_FILE
 from etloop.results.store.case_archive import (
     MOST_CASE_BYTES,
+    case_in,
     digest_of,
     is_too_dense,
     name_fault,

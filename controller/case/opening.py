@@ -25,10 +25,16 @@ from etloop.results.schema.case import (
     CaseVersions,
     case_from_json,
 )
-from etloop.results.store.case_archive import CaseArchive, digest_of, name_fault, opened_archive
+from etloop.results.store.case_archive import (
+    MOST_MANIFEST_BYTES,
+    CaseArchive,
+    case_in,
+    digest_of,
+    name_fault,
+    opened_archive,
+)
 from etloop.results.store.run_dir import INPUT_FILES, TOPOLOGY_FILE
 
-MOST_MANIFEST_BYTES: Final = 32 << 20
 _NOT_A_CASE: Final = (
     "name a case that etloop bundle made, the directory it was unpacked into, or a run directory"
 )
@@ -250,16 +256,6 @@ def _source_of(path: Path, stack: ExitStack) -> _Source:
         what = f"has {', '.join(map(ascii, extra[:5]))[:200]}, of which its {MANIFEST_FILE} says nothing"
         raise ConfigError(Problem(str(path), what, _CHANGED))
     return _Source(case, str(path), archive, None)
-
-
-def case_in(archive: CaseArchive, label: str) -> Case:
-    """Return what an archive says of itself. Raises an `InputError`."""
-    where = f"{label}: {MANIFEST_FILE}"
-    try:
-        text = archive.read(MANIFEST_FILE, MOST_MANIFEST_BYTES).decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(Problem(where, f"byte {error.start} is not UTF-8", _CHANGED)) from None
-    return case_from_json(text, where)
 
 
 def _text_of(path: Path) -> str:

@@ -20,7 +20,8 @@ from typing import IO, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_bytes
-from etloop.results.schema.case import MOST_FILES
+from etloop.results.schema.case import CASE_FILE, MANIFEST_FILE, MOST_FILES, Case, case_from_json
+from etloop.results.store.run_dir import INPUT_FILES, SUMMARY_LIMIT_BYTES, TOPOLOGY_FILE
 
 MOST_CASE_BYTES: Final = 2 << 30
 """Of all members unpacked; less than where zip archives need their second format."""
@@ -29,6 +30,7 @@ MOST_RATIO: Final = 200
 FREE_BYTES: Final = 16 << 20
 MOST_DIRECTORY_BYTES: Final = 32 << 20
 """Of the archive's list of members, which is read as a whole."""
+MOST_MANIFEST_BYTES: Final = 32 << 20
 LONGEST_NAME: Final = 1024
 DEEPEST_NAME: Final = 8
 _PIECE_BYTES: Final = 1 << 20
@@ -269,3 +271,28 @@ def _fault(entry: zipfile.ZipInfo) -> str:
         # The name that others would unpack it under is another one.
         return "its name has a NUL in it"
     return ""
+
+
+def case_in(archive: CaseArchive, label: str) -> Case:
+    """Return what an archive says of itself. Raises an `InputError`."""
+    where = f"{label}: {MANIFEST_FILE}"
+    try:
+        text = archive.read(MANIFEST_FILE, MOST_MANIFEST_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(Problem(where, f"byte {error.start} is not UTF-8", _PACK_AGAIN)) from None
+    return case_from_json(text, where)
+
+
+def read_case(run_dir: Path) -> tuple[Case, dict[str, str]] | None:
+    """Return the case of a run directory, with the texts of scenario, rig and topology by name; None without one.
+
+    Raises an `InputError` where it is damaged.
+    """
+    path = run_dir / CASE_FILE
+    if not path.is_file():
+        return None
+    with opened_archive(path) as archive:
+        case = case_in(archive, str(path))
+        names = {file.name for file in case.files if file.inside} & {*INPUT_FILES, TOPOLOGY_FILE}
+        texts = {name: archive.read(name, SUMMARY_LIMIT_BYTES).decode(errors="replace") for name in names}
+    return case, texts

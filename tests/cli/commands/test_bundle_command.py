@@ -351,6 +351,29 @@ def test_a_mistake_inside_is_told_by_the_name_of_the_case(
     assert "etloop-case-" not in told
 
 
+def test_a_repetition_compares_as_the_same_thing_and_another_plugin_does_not(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("site/p.cpp").write_bytes((ROOT / "examples" / "cc_plugin" / "aimd.cpp").read_bytes())
+    Path("site/s.yaml").write_text(Path("site/s.yaml").read_text() + "transport: {cc: {plugin: p.cpp}}\n")
+    words = ("twin", "site/s.yaml", "--rig", "site/rig.yaml", "--topology", "site/t.yaml", "--out")
+    ran(*words, "a")
+    Path("site/p.cpp").write_text("// the same\n" + Path("site/p.cpp").read_text())
+    ran(*words, "b")
+    ran("bundle", "a", "-o", "c.zip")
+    shutil.rmtree("site")
+    ran("twin", "c.zip", "--out", "again")
+
+    def differing(other: str) -> list[tuple[str, str]]:
+        capsys.readouterr()
+        main(["compare", "a", other, "--json"])
+        answer = json.loads(capsys.readouterr().out)
+        return [(one["thing"], one["path"]) for one in answer["differing"]]
+
+    assert differing("again") == []
+    assert differing("b") == [("files", "inputs/plugin1/p.cpp")]
+
+
 def test_the_page_on_run_directories_names_every_file_of_one(run_dir: Path) -> None:
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     table = page[: page.index("## 1.")]

@@ -60,6 +60,12 @@ def renumbered(archive: bytes, members: int) -> bytes:
     return archive[:at] + struct.pack("<2H", members, members) + archive[at + 4 :]
 
 
+def longer(archive: bytes, packed_bytes: int) -> bytes:
+    """The last member said to take so much."""
+    at = archive.rindex(b"PK\1\2") + 20
+    return archive[:at] + struct.pack("<L", packed_bytes) + archive[at + 4 :]
+
+
 PLAIN = packed(("a.txt", b"hello"))
 BOMB = packed(("a.txt", b"\0" * (17 << 20)), change=deflated)
 HOSTILE = {
@@ -79,6 +85,7 @@ HOSTILE = {
     "another method": (packed(("a", b"1"), change=with_bzip2), "is packed by method 12, which is not read"),
     "encrypted": (flagged(PLAIN), "'a.txt': is encrypted"),
     "a bomb": (BOMB, "would become 17.8 MB; at most 2.15 GB and 200 times as much are unpacked"),
+    "members that overlap": (longer(PLAIN, len(PLAIN) + 1), "its members overlap"),
     "no archive": (b"workload: {}\n", "is no zip archive, or was not copied whole"),
     "empty": (b"", "is no zip archive, or was not copied whole"),
     "cut off": (PLAIN[:-10], "is no zip archive, or was not copied whole"),
