@@ -14,7 +14,7 @@ from typing import IO, Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_bytes
 from etloop.controller.case.making import members_of
-from etloop.controller.case.opening import found_files
+from etloop.controller.case.opening import GIVE_TRACES, found_files
 from etloop.results.artifacts import JUNIT_FILE, REPORT_FILE
 from etloop.results.schema.case import CASE_FILE, Case, CaseFile, CaseRole
 from etloop.results.schema.kpis import KPI_FILE
@@ -70,7 +70,8 @@ def bundle(run_dir: Path, out: Path, traces: Path | None = None, *, has_traces: 
         if file.role is not CaseRole.PRIVATE and not (left_out and file.role is CaseRole.TRACE)
     )
     _refuse_names(wanted)
-    places = found_files(replace(case, files=wanted), traces).places
+    remedy = f"{GIVE_TRACES}, or --no-traces"
+    places = found_files(replace(case, files=wanted), traces, remedy=remedy).places
     contents = {file.name: contents[file.name] for file in wanted if file.inside}
     contents |= places
     files = [

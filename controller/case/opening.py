@@ -35,6 +35,7 @@ from etloop.results.store.case_archive import (
 )
 from etloop.results.store.run_dir import INPUT_FILES, TOPOLOGY_FILE
 
+GIVE_TRACES: Final = "give --traces DIR with the files as they were"
 _NOT_A_CASE: Final = (
     "name a case that etloop bundle made, the directory it was unpacked into, or a run directory"
 )
@@ -125,10 +126,12 @@ class FoundFiles:
     """Secrets that are not there; whether they are needed, others know."""
 
 
-def found_files(case: Case, traces: Path | None, folder: Path | None = None) -> FoundFiles:
+def found_files(
+    case: Case, traces: Path | None, folder: Path | None = None, remedy: str = GIVE_TRACES
+) -> FoundFiles:
     """Find what is not inside a case: below `traces`, in the `folder` it was unpacked into, and where the run read it.
 
-    Raises `ConfigError` with every file that is not there, or is another one by its content.
+    `remedy`: what to do about a file that is not found. Raises `ConfigError` with every file that is not there, or is another one by its content.
     """
     problems: list[Problem] = []
     places: dict[str, Path] = {}
@@ -144,7 +147,7 @@ def found_files(case: Case, traces: Path | None, folder: Path | None = None) -> 
         else:
             place = next((one for one in candidates if _is_the_same(file, one)), None)
             if place is None:
-                problems.append(_not_found(file, candidates))
+                problems.append(_not_found(file, candidates, remedy))
         if place is not None:
             places[file.name] = place
     if problems:
@@ -177,7 +180,7 @@ def _is_the_same(file: CaseFile, path: Path) -> bool:
         return False
 
 
-def _not_found(file: CaseFile, candidates: list[Path]) -> Problem:
+def _not_found(file: CaseFile, candidates: list[Path], remedy: str) -> Problem:
     there = next((one for one in candidates if one.is_file()), None)
     if there is not None:
         what = f"{there} has other content than the run read (sha256 {file.sha256[:12]}…, {file.size_bytes} bytes)"
@@ -185,7 +188,7 @@ def _not_found(file: CaseFile, candidates: list[Path]) -> Problem:
         what = f"is not inside, and no longer at {candidates[-1]}"
     else:
         what = f"is not inside: {file.why or 'it was left out'}"
-    return Problem(file.name, what, "give --traces DIR with the files as they were")
+    return Problem(file.name, what, remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from etloop.cli.main import main
 from etloop.controller.case import bundling, making
+from etloop.results.store import case_archive
 from etloop.results.store.run_dir import read_run
 
 from tests.support.places import ROOT
@@ -23,30 +24,33 @@ agents:
 SEED = 7
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a twin left whose inputs lie in folders of their own."""
-    site = tmp_path / "site"
+def a_run(place: Path) -> None:
+    """What a twin left at `run` whose inputs lie in folders of their own below `site`."""
+    site = place / "site"
     site.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        ran("synth", "site/job", "--sweep", "all_reduce", "--sizes", "64KiB-128KiB", "--ranks", "4")
+        (site / "s.yaml").write_text("# mine\nworkload: {trace: job}\nmapping: {placement: round_robin}\n")
+        (site / "rig.yaml").write_text(RIG)
+        (site / "t.yaml").write_text("single: {ports: [a/p0, b/p0], rate: 100Gbps}\n")
+        files = ("site/s.yaml", "--rig", "site/rig.yaml", "--topology", "site/t.yaml")
+        ran("twin", *files, "--seed", str(SEED), "--out", "run")
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for all who do not ask where its traces were."""
+    place = tmp_path_factory.mktemp("made")
+    a_run(place)
+    return place
+
+
+@pytest.fixture
+def run_dir(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, in the working directory."""
+    shutil.copytree(made_once, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    assert (
-        main(["synth", "site/job", "--sweep", "all_reduce", "--sizes", "64KiB-128KiB", "--ranks", "4"]) == 0
-    )
-    (site / "s.yaml").write_text("# mine\nworkload: {trace: job}\nmapping: {placement: round_robin}\n")
-    (site / "rig.yaml").write_text(RIG)
-    (site / "t.yaml").write_text("single: {ports: [a/p0, b/p0], rate: 100Gbps}\n")
-    ran(
-        "twin",
-        "site/s.yaml",
-        "--rig",
-        "site/rig.yaml",
-        "--topology",
-        "site/t.yaml",
-        "--seed",
-        "7",
-        "--out",
-        "run",
-    )
     return tmp_path / "run"
 
 
@@ -168,23 +172,22 @@ def test_traces_may_be_elsewhere(run_dir: Path, capsys: pytest.CaptureFixture[st
     assert len(told.splitlines()) == 1
 
 
-@pytest.fixture
-def small_directories(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run directories keep no traces."""
-    monkeypatch.setattr(making, "MOST_KEPT_BYTES", 10)
-
-
-@pytest.mark.usefixtures("small_directories")
 class TestTracesThatAreTooLargeForRunDirectories:
-    def test_they_are_packed_from_where_they_were(self, small_directories: None, run_dir: Path) -> None:
+    @pytest.fixture
+    def run_dir(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A run that keeps no traces."""
+        monkeypatch.setattr(making, "MOST_KEPT_BYTES", 10)
+        a_run(tmp_path)
+        monkeypatch.chdir(tmp_path)
+        return tmp_path / "run"
+
+    def test_they_are_packed_from_where_they_were(self, run_dir: Path) -> None:
         ran("bundle", "run", "-o", "c.zip")
         shutil.rmtree("site")
         ran("twin", "c.zip", "--out", "again")
         assert jct_ns("again") == jct_ns("run")
 
-    def test_the_directory_finds_them_there(
-        self, small_directories: None, run_dir: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_the_directory_finds_them_there(self, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ran("twin", "run", "--out", "again")
         assert jct_ns("again") == jct_ns("run")
         # And so does the repetition's, for it is the same place.
@@ -198,7 +201,7 @@ class TestTracesThatAreTooLargeForRunDirectories:
         ran("bundle", "of-the-bundle", "-o", "d.zip", "--traces", "case")
 
     def test_what_changed_is_refused_or_left_out(
-        self, small_directories: None, run_dir: Path, capsys: pytest.CaptureFixture[str]
+        self, run_dir: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         Path("site/job/w.0.et").write_bytes(b"other")
         Path("site/job/w.2.et").unlink()
@@ -210,12 +213,12 @@ class TestTracesThatAreTooLargeForRunDirectories:
         assert told[1].startswith(
             f"etloop: inputs/trace0/w.2.et: is not inside, and no longer at {place}/w.2.et"
         )
+        assert told[1].endswith("give --traces DIR with the files as they were, or --no-traces")
         assert not Path("run.etloop.zip").exists()
         ran("bundle", "run", "--no-traces")
 
     def test_more_than_a_bundle_takes_is_left_out_with_the_reason(
         self,
-        small_directories: None,
         run_dir: Path,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
@@ -381,6 +384,28 @@ def test_the_page_on_run_directories_names_every_file_of_one(run_dir: Path) -> N
     assert {"case.zip", "report.html", "trace.perfetto.json", "topology.yaml"} <= {
         one.name for one in run_dir.iterdir()
     }
+
+
+def test_what_packs_too_well_for_a_reader_goes_in_as_it_is(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(case_archive, "FREE_BYTES", 1 << 16)
+    monkeypatch.setattr(case_archive, "MOST_RATIO", 1)
+    ran("bundle", "run", "-o", "c.zip")
+    with zipfile.ZipFile("c.zip") as archive:
+        assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
+    ran("twin", "c.zip")
+
+
+def test_a_run_directory_whose_case_was_changed_is_not_packed(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def slower(members: dict[str, bytes]) -> None:
+        members["rig.yaml"] = members["rig.yaml"].replace(b"100Gbps", b"200Gbps")
+
+    repacked(run_dir / "case.zip", slower).replace(run_dir / "case.zip")
+    assert "rig.yaml: is not what the run read, or changed while" in refused(capsys, "bundle", "run")
+    assert not Path("run.etloop.zip").exists()
 
 
 def test_as_json(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
