@@ -133,9 +133,6 @@ def add_scenario_and_rig(parser: argparse.ArgumentParser) -> None:
     """Add the two files that a run is made of, or the case that holds both."""
     from pathlib import Path
 
-    what = "rig.yaml; of a case: instead of the one inside"
-    rig = parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help=what)
-
     class TakeScenario(argparse.Action):
         """Takes a scenario, or a case, beside which no rig need be named."""
 
@@ -150,6 +147,8 @@ def add_scenario_and_rig(parser: argparse.ArgumentParser) -> None:
 
     what = "scenario.yaml, or a case: CASE.zip of etloop bundle, the directory that it was unpacked into, or a RUN_DIR"
     parser.add_argument("scenario", type=Path, metavar="SCENARIO", action=TakeScenario, help=what)
+    what = "rig.yaml; of a case: instead of the one inside"
+    rig = parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help=what)
     what = "of a case: where traces are that are not inside; they must be the same by content"
     parser.add_argument("--traces", type=Path, metavar="DIR", help=what)
 
