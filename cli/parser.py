@@ -29,6 +29,7 @@ first steps:
   etloop inspect job/                           what is in it?
   etloop plan scenario.yaml --rig rig.yaml      what would be sent, from where to where
   etloop run scenario.yaml --rig rig.yaml --out run1/
+  etloop bundle run1/                           all of it in one file, for others to repeat
 
 exit codes: 0 pass, 2 usage, 50 the run broke, 65 bad input or a rig that is not ready"""
 
@@ -39,6 +40,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "inspect": "tell what a job is: parallelism, bytes by kind and pair, its time on an ideal network",
     "plan": "tell what a run would send, from where to where, without sending it",
     "run": "run a scenario on a rig and leave the results in a directory",
+    "bundle": "pack a run and all that it was made of into one file, which run, twin and plan take",
     "report": "print the results table of a run again, or judge it again",
     "twin": "what a scenario should take on a device as a topology describes it, in virtual time",
     "compare": "hold runs against others: regression, improvement, no difference, or too few to say",
@@ -128,11 +130,27 @@ class _PrintVersion(argparse.Action):
 
 
 def add_scenario_and_rig(parser: argparse.ArgumentParser) -> None:
-    """Add the two files that a run is made of."""
+    """Add the two files that a run is made of, or the case that holds both."""
     from pathlib import Path
 
-    parser.add_argument("scenario", type=Path, metavar="SCENARIO", help="scenario.yaml")
-    parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help="rig.yaml")
+    class TakeScenario(argparse.Action):
+        """Takes a scenario, or a case, beside which no rig need be named."""
+
+        def __call__(
+            self, _: argparse.ArgumentParser, parsed: argparse.Namespace, path: object, *__: object
+        ) -> None:
+            from etloop.controller.case.recognition import is_case
+
+            assert isinstance(path, Path)
+            parsed.scenario, parsed.is_case = path, is_case(path)
+            rig.required = not parsed.is_case
+
+    what = "scenario.yaml, or a case: CASE.zip of etloop bundle, the directory that it was unpacked into, or a RUN_DIR"
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO", action=TakeScenario, help=what)
+    what = "rig.yaml; of a case: instead of the one inside"
+    rig = parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help=what)
+    what = "of a case: where traces are that are not inside; they must be the same by content"
+    parser.add_argument("--traces", type=Path, metavar="DIR", help=what)
 
 
 def add_strict(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

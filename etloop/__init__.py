@@ -113,9 +113,10 @@ def make_plan(scenario: AnyPath, rig: AnyPath) -> PlanReport:
     from pathlib import Path
 
     from etloop.controller.plan.report import report_plan
-    from etloop.controller.run.pipeline import RunInputs, prepare
+    from etloop.controller.run.pipeline import PrepareOptions, RunInputs, prepare
 
-    return report_plan(prepare(RunInputs.of(Path(scenario), Path(rig), run_id="plan")).plan)
+    inputs = RunInputs.of(Path(scenario), Path(rig), run_id="plan")
+    return report_plan(prepare(inputs, PrepareOptions(keeps_case=False)).plan)
 
 
 def run_twin(

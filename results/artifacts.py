@@ -20,6 +20,7 @@ from etloop.results.html.report import report_html
 from etloop.results.kpis.all import key_figures, results_of, vocabulary
 from etloop.results.kpis.input import KpiInput, of_jobs
 from etloop.results.measure.summary import Measurement
+from etloop.results.schema.case import CASE_FILE
 from etloop.results.schema.kpis import KPI_FILE, KpiBasis
 from etloop.results.schema.typed_json import to_json
 from etloop.results.store.run_dir import INPUT_FILES, RunArtifacts
@@ -136,5 +137,6 @@ def run_with_verdict(
     if pages:
         scenario_text, rig_text = (str(run.texts[name]) for name in INPUT_FILES)
         texts[PERFETTO_FILE] = perfetto_json(given)
-        texts[REPORT_FILE] = report_html(given, kpis, summary, scenario_text, rig_text)
+        has_case = CASE_FILE in run.texts
+        texts[REPORT_FILE] = report_html(given, kpis, summary, scenario_text, rig_text, has_case=has_case)
     return replace(run, summary=summary, texts={**run.texts, **texts})

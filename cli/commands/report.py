@@ -1,10 +1,13 @@
-"""`etloop report`: what a run directory holds, printed again or judged again."""
+"""`etloop report` and `etloop bundle`: what a run directory holds, printed again, judged again, or packed for others."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
+from pathlib import Path
 
 from etloop.cli.result import CommandResult
+from etloop.cli.result import to_json as answer_json
 from etloop.contract.base.errors import ExitCode
 from etloop.results.schema.typed_json import to_json
 from etloop.results.store.run_dir import read_run
@@ -25,3 +28,19 @@ def report_command(parsed: argparse.Namespace) -> CommandResult:
     else:
         summary = read_run(parsed.run_dir).summary
     return CommandResult(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)), code)
+
+
+def bundle_command(parsed: argparse.Namespace) -> CommandResult:
+    """Pack the run that the command line names, and say what is inside. Raises as `bundle`."""
+    from etloop.cli.text.case import case_lines
+    from etloop.controller.case.bundling import ENDING, bundle
+
+    out = parsed.out
+    if out is None:
+        out = Path(f"{parsed.run_dir.resolve().name}{ENDING}")
+    made = bundle(parsed.run_dir, out, parsed.traces, has_traces=not parsed.no_traces)
+    if parsed.json:
+        return CommandResult(
+            answer_json({"path": made.path, "bytes": made.packed_bytes, "case": asdict(made.case)})
+        )
+    return CommandResult("".join(f"{line}\n" for line in case_lines(made)))

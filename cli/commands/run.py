@@ -8,6 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from etloop.cli.case_files import given_files
 from etloop.cli.progress import reading_bar, run_watcher
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.plan import render_plan
@@ -24,6 +25,8 @@ from etloop.controller.run.pipeline import (
     prepare,
     run_plan,
 )
+from etloop.controller.run.prepare import Prepared
+from etloop.results.schema.case import Repeat
 from etloop.results.schema.typed_json import to_json as summary_json
 from etloop.results.text.table import render
 
@@ -34,9 +37,6 @@ def run_files(
     out_dir: Path,
     *,
     as_json: bool = False,
-    progress_bar: bool = True,
-    expects: bool = True,
-    strict: bool = False,
 ) -> ExitCode:
     """Run a scenario on a rig whose agents may join before or after, and leave the results in `out_dir`.
 
@@ -44,33 +44,34 @@ def run_files(
     Raises an `InputError` before any traffic if files, plan, rig or `out_dir` cannot be used.
     """
     refuse_used_directory(out_dir)
-    prepared = prepare(RunInputs.of(scenario, rig), PrepareOptions(strict=strict))
+    prepared = prepare(RunInputs.of(scenario, rig))
+    return _run(prepared, RunOptions(out_dir), as_json=as_json)
+
+
+def _run(prepared: Prepared, options: RunOptions, *, as_json: bool, progress_bar: bool = True) -> ExitCode:
     with run_watcher(bar=progress_bar and not as_json) as watcher:
-        finished = run_plan(prepared, SessionExecution(), RunOptions(out_dir, expects=expects), watcher)
+        finished = run_plan(prepared, SessionExecution(), options, watcher)
     summary = finished.summary
-    sys.stdout.write(summary_json(summary) if as_json else render(summary, str(out_dir)))
+    sys.stdout.write(summary_json(summary) if as_json else render(summary, str(options.out_dir)))
     sys.stdout.flush()
     return summary.result.exit_code
 
 
 def run_command(parsed: argparse.Namespace) -> CommandResult:
-    """Run the scenario that the command line names. Raises as `run_files`."""
-    code = run_files(
-        parsed.scenario,
-        parsed.rig,
-        parsed.out,
-        as_json=parsed.json,
-        progress_bar=not parsed.no_progress,
-        expects=not parsed.no_twin,
-        strict=parsed.strict,
-    )
-    return CommandResult("", code)
+    """Run the scenario or the case that the command line names. Raises as `run_files`."""
+    refuse_used_directory(parsed.out)
+    with given_files(parsed, Repeat.RUN) as given:
+        prepared = given.settled(prepare(given.inputs, PrepareOptions(strict=parsed.strict)))
+        options = RunOptions(parsed.out, expects=not parsed.no_twin)
+        return CommandResult(
+            "", _run(prepared, options, as_json=parsed.json, progress_bar=not parsed.no_progress)
+        )
 
 
 def plan_command(parsed: argparse.Namespace) -> CommandResult:
     """Return the plan in words or as JSON. Raises as `prepare`."""
-    inputs = RunInputs.of(parsed.scenario, parsed.rig, run_id=PLAN_ID)
-    with reading_bar() as bar:
-        prepared = prepare(inputs, PrepareOptions(jobs=partial(build_jobs, progress=bar)))
+    with given_files(parsed, None, PLAN_ID) as given, reading_bar() as bar:
+        options = PrepareOptions(jobs=partial(build_jobs, progress=bar), keeps_case=False)
+        prepared = given.settled(prepare(given.inputs, options))
     report = report_plan(prepared.plan)
     return CommandResult(to_json(asdict(report)) if parsed.json else render_plan(report))

@@ -118,7 +118,9 @@ def _laid_out(
             print_status(f"laying out {len(every)} points: {number} done")
         try:
             files = point_files(sweep, point, read, lab=mode is Mode.LAB)
-            laid_out.append(_point_record(point, files, mode, PrepareOptions(strict=strict)))
+            laid_out.append(
+                _point_record(point, files, mode, PrepareOptions(strict=strict, keeps_case=False))
+            )
             found.append((point, files))
         except InputError as error:
             # What all points have in common is told once, for the first of them.

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from etloop.cli.case_files import GivenFiles, given_files
 from etloop.cli.progress import StatusWatcher, reading_bar
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.plan import rank_ranges
@@ -27,7 +28,6 @@ from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
     FinishedRun,
     PrepareOptions,
-    RunInputs,
     RunOptions,
     prepare,
     run_plan,
@@ -35,6 +35,7 @@ from etloop.controller.run.pipeline import (
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution, TwinHosts, described_device, twin_notes
 from etloop.results.expected.expected_vs_measured import expected_figures
+from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.results.tables.switch_tables import totals
 from etloop.results.text.expected import expected_lines
 from etloop.results.text.switches import render_switches
@@ -56,23 +57,36 @@ def twin_command(parsed: argparse.Namespace) -> CommandResult:
         raise ConfigError(Problem("--out", what, "leave out --out, or --level flow; --json has every figure"))
     if parsed.out is not None:
         refuse_used_directory(parsed.out)
-    limit_ns = TwinSettings().limit_ns if parsed.limit is None else parsed.limit
-    inputs = RunInputs.of(parsed.scenario, parsed.rig, parsed.topology, TWIN_ID)
+    with given_files(parsed, Repeat.TWIN, TWIN_ID) as given:
+        return _twin(parsed, given)
+
+
+def _twin(parsed: argparse.Namespace, given: GivenFiles) -> CommandResult:
+    by_flows = parsed.level == "flow"
+    # What the command line leaves open is as in the run that a case is of.
+    case = given.case
+    before = RepeatedBy(Repeat.TWIN) if case is None else case.case.repeated_by
+    seed = before.seed if parsed.seed is None else parsed.seed
+    limit_ns = _stated(parsed.limit, before.limit_ns, TwinSettings().limit_ns)
     with reading_bar() as bar:
         options = PrepareOptions(
-            device=parsed.device, strict=parsed.strict, jobs=partial(build_jobs, progress=bar)
+            device=parsed.device,
+            strict=parsed.strict,
+            jobs=partial(build_jobs, progress=bar),
+            keeps_case=parsed.out is not None,
         )
-        prepared = prepare(inputs, options)
+        prepared = given.settled(prepare(given.inputs, options))
     if by_flows:
-        return _by_flows(prepared, parsed.seed, limit_ns, as_json=parsed.json)
-    interval_ns = SAMPLE_INTERVAL_NS if parsed.sample is None else parsed.sample
+        return _by_flows(prepared, seed, limit_ns, as_json=parsed.json)
     settings = TwinSettings(
-        seed=parsed.seed,
+        seed=seed,
         limit_ns=limit_ns,
-        sample_interval_ns=interval_ns if parsed.out is not None else 0,
+        sample_interval_ns=_stated(parsed.sample, before.sample_ns, SAMPLE_INTERVAL_NS)
+        if parsed.out is not None
+        else 0,
     )
     kept = RunOptions(parsed.out, expects=False)
-    hosts = TwinHosts(parsed.hosts)
+    hosts = TwinHosts(parsed.hosts or before.hosts or TwinHosts.CARDS)
     finished = run_plan(prepared, TwinExecution(settings, hosts), kept, StatusWatcher())
     text = (
         _as_json(prepared, finished, hosts)
@@ -80,6 +94,11 @@ def twin_command(parsed: argparse.Namespace) -> CommandResult:
         else _as_text(prepared, finished, hosts, parsed.out)
     )
     return CommandResult(text, finished.summary.result.exit_code)
+
+
+def _stated(*values: int | None) -> int:
+    """Return the first that is stated; the last one is."""
+    return next(value for value in values if value is not None)
 
 
 def _by_flows(prepared: Prepared, seed: int | None, limit_ns: int, *, as_json: bool) -> CommandResult:

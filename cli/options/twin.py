@@ -36,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hosts",
         choices=("cards", "software"),
-        default="cards",
         help="what sends: network cards (default), or agents over udp, packet and xdp ports, which keep less under way",
     )
     parser.add_argument("--out", type=Path, metavar="RUN_DIR", help="keep the results in this new directory")

@@ -20,6 +20,7 @@ from etloop.controller.run.prepare import Prepared
 from etloop.controller.session.service import Link, own_link, run
 from etloop.controller.session.settings import CurveServer, SessionSettings
 from etloop.lab.client import lab_counters
+from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.runtime.stop_signals import stop_reasons
 
 _T = TypeVar("_T")
@@ -65,6 +66,7 @@ class SessionExecution:
     """See `pipeline.Execution`."""
 
     is_twin = False
+    repeated_by = RepeatedBy(Repeat.RUN)
 
     def __init__(self, carrier: Carrier | None = None) -> None:
         self._carrier = carrier or OwnCarrier()

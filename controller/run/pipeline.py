@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunEnd, RunOutcome
+from etloop.controller.case.making import packed_case
 from etloop.controller.run.device_counters import device_basis
 from etloop.controller.run.expectation import Expectation, expect, iterations_reached
 from etloop.controller.run.out_directory import claimed_directory
@@ -31,6 +32,7 @@ from etloop.results.artifacts import (
     with_losses,
 )
 from etloop.results.measure.summary import Measurement, measure
+from etloop.results.schema.case import CASE_FILE, RepeatedBy
 from etloop.results.schema.summary import Summary
 from etloop.results.store.run_dir import RunArtifacts, RunNotWritten, write_run
 from etloop.traffic.twin import TwinOutcome
@@ -122,6 +124,10 @@ class Execution(Protocol):
     def is_twin(self) -> bool:
         """Return whether it is in virtual time."""
 
+    @property
+    def repeated_by(self) -> RepeatedBy:
+        """Return the command that executes a plan in the same way."""
+
     def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher) -> Executed:
         """Execute a plan through `lab`, "" if the device is none. Raises an `InputError` before any traffic."""
 
@@ -163,7 +169,12 @@ def run_plan(
         run = with_losses(measured_run(_records(prepared, executed), measurement), figures)
         return FinishedRun(run.summary, measurement, executed, stopped_in)
     watcher.enter(Step.WRITE)
-    run = _keep(options, measured_run(_records(prepared, executed), measurement))
+    records = _records(prepared, executed)
+    if prepared.case is not None and options.out_dir is not None:
+        digest = measurement.summary.workload.digest
+        case = packed_case(prepared.case, plan.parts.run_id, digest, execution.repeated_by)
+        records = replace(records, texts={**records.texts, CASE_FILE: case})
+    run = _keep(options, measured_run(records, measurement))
     if options.expects and stopped_in is None:
         watcher.enter(Step.EXPECT)
         try:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
+from etloop.controller.case.making import CaseInputs, CaseMaker, Origin, lab_options
+from etloop.controller.case.named_files import of_ports
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
@@ -30,6 +32,7 @@ from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.controller.run.verdict import refuse_mistaken_conditions
 from etloop.dut_profiles.device_topology import parse_modelled_topology, with_device
 from etloop.dut_profiles.reading.catalogue import profile_content
+from etloop.results.schema.case import CaseRole
 from etloop.results.store.run_dir import INPUT_FILES, PROFILE_FILE, TOPOLOGY_FILE
 from etloop.runtime.clock import wall_time_text
 from etloop.traffic.cc_library import library_of, read_plugin
@@ -113,6 +116,8 @@ class PrepareOptions:
     """"agent/port" of those that the run may use; None: every port of the rig."""
     busy_threads: Mapping[str, int] = field(default_factory=dict)
     """By agent: its engine threads are numbered from here on, for other runs have some of those before."""
+    keeps_case: bool = True
+    """Whether what the run is made of is kept, too, so that it can be repeated; not of jobs that no scenario describes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +131,8 @@ class Prepared:
     """Scenario, rig, and topology and profile of the device if it has them, by their names in a run directory."""
     device: DescribedDevice | None = None
     """What scenario or rig say that the ports are attached to."""
+    case: CaseInputs | None = None
+    """All that the run is made of."""
 
 
 def new_run_id() -> str:
@@ -170,7 +177,46 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
         texts[TOPOLOGY_FILE] = device.content
     if rig.dut is not None:
         texts[PROFILE_FILE] = profile_content(rig.dut.profile)
-    return Prepared(scenario, rig, _after_others(plan, options.busy_threads), texts, device)
+    case = _case_of(inputs, options, scenario, rig, texts) if options.keeps_case else None
+    return Prepared(scenario, rig, _after_others(plan, options.busy_threads), texts, device, case)
+
+
+def _case_of(
+    inputs: RunInputs,
+    options: PrepareOptions,
+    scenario: Scenario,
+    rig: Rig,
+    texts: Mapping[str, str | bytes],
+) -> CaseInputs:
+    """Return what the run is made of. Raises an `InputError` where a file cannot be read again."""
+    maker = CaseMaker()
+    content = {name: text.encode() if isinstance(text, str) else text for name, text in texts.items()}
+    scenario_file, rig_file = INPUT_FILES
+    described = rig.topology if scenario.twin is None else scenario.twin
+    if inputs.topology is not None:
+        described = inputs.topology.path
+
+    def take_topology() -> None:
+        if described is not None:
+            text = content[TOPOLOGY_FILE]
+            maker.take(Origin(CaseRole.TOPOLOGY, text, str(described), described.parent), options.device)
+
+    own = inputs.scenario
+    with options.confine():
+        maker.take(Origin(CaseRole.SCENARIO, content[scenario_file], own.source, own.path.parent))
+        if inputs.topology is None and scenario.twin is not None:
+            take_topology()
+    text = content[rig_file]
+    if options.ports is not None:
+        text = of_ports(text, inputs.rig.source, options.ports)
+    maker.take(Origin(CaseRole.RIG, text, inputs.rig.source, inputs.rig.path.parent))
+    if inputs.topology is not None or scenario.twin is None:
+        take_topology()
+    if described is not None:
+        maker.name_topology()
+    if PROFILE_FILE in content:
+        maker.put(PROFILE_FILE, CaseRole.PROFILE, content[PROFILE_FILE])
+    return maker.made(lab_options(rig))
 
 
 def _read_scenario(file: InputFile, options: PrepareOptions) -> tuple[Scenario, str]:

@@ -28,6 +28,7 @@ from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.topology_check import DescribedDevice
 from etloop.controller.run.twin_counters import twin_counters_table
 from etloop.controller.run.twin_records import connection_rows, run_outcome
+from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.results.tables.switch_tables import lanes_table, samples_table
 from etloop.traffic.topology.routes import routes
 from etloop.traffic.twin import TwinOutcome, TwinSettings, attachments_of, twin
@@ -57,6 +58,13 @@ class TwinExecution:
     settings: TwinSettings
     hosts: TwinHosts = TwinHosts.CARDS
     is_twin = True
+
+    @property
+    def repeated_by(self) -> RepeatedBy:
+        """See `pipeline.Execution`."""
+        given = self.settings
+        sample_ns = given.sample_interval_ns or None
+        return RepeatedBy(Repeat.TWIN, str(self.hosts), given.seed, given.limit_ns, sample_ns)
 
     def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher) -> Executed:
         """Work a plan out, to the last packet. Raises as `described_device` and `traffic.twin.twin`."""

@@ -104,7 +104,7 @@ def _trial(request: BenchRequest, number: int, variant: Variant) -> Trial:
         return only(bench.job, made.mapping, made.collectives.settings)
 
     inputs = RunInputs(scenario, request.rig, run_id=f"{new_run_id()}-{number}")
-    prepared = prepare(inputs, PrepareOptions(strict=request.strict, jobs=jobs))
+    prepared = prepare(inputs, PrepareOptions(strict=request.strict, jobs=jobs, keeps_case=False))
     if out is not None and len(spec.variants) > 1:
         out = out / str(number + 1)
     notes = tuple(f"{name} {apart}: {why}" for name, why in able.others)

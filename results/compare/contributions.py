@@ -181,7 +181,7 @@ def _differing(a: dict[str, dict[str, str]], b: dict[str, dict[str, str]]) -> tu
     found = []
     for thing in (*a, *(name for name in b if name not in a)):
         ours, theirs = a.get(thing, {}), b.get(thing, {})
-        if thing in {"topology", "profile"} and not (ours and theirs):
+        if thing in {"topology", "profile", "files"} and not (ours and theirs):
             continue  # kept by some runs only
         for path in sorted(ours.keys() | theirs.keys()):
             x, y = ours.get(path, "-"), theirs.get(path, "-")

@@ -18,13 +18,16 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.yaml_tree import values_by_path
 from etloop.contract.model.run import RunEnd
 from etloop.results.measure.iterations import counted_iterations
+from etloop.results.schema.case import CaseRole
 from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kinds import kind_label
 from etloop.results.schema.kpis import KPI_FILE
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.typed_json import RunDirError
 from etloop.results.schema.verdict import CheckOutcome
+from etloop.results.store.case_archive import read_case
 from etloop.results.store.run_dir import (
+    INPUT_FILES,
     PROFILE_FILE,
     SUMMARY_FILE,
     TOPOLOGY_FILE,
@@ -36,6 +39,8 @@ from etloop.results.store.run_dir import (
 )
 from numpy.typing import NDArray
 
+_BY_CONTENT: Final = (CaseRole.GROUPS, CaseRole.SCHEDULE, CaseRole.PLUGIN, CaseRole.PROFILE)
+"""Files that are compared as a whole. What traces ask for is compared, not their bytes."""
 _TROUBLES: Final = (
     ("retransmitted_packets", "sender", "retransmissions"),
     ("local_ack_timeout_err", "sender", "timeouts"),
@@ -233,6 +238,14 @@ def _figures(run_dir: Path) -> dict[str, float]:
 def _things(run: Run) -> dict[str, dict[str, str]]:
     summary = run.summary
     scenario, rig = read_inputs(run.path)
+    topology = read_input(run.path, TOPOLOGY_FILE)
+    kept = read_case(run.path)
+    if kept is not None:
+        # Files are called alike there wherever they lie, and are compared by content.
+        scenario, rig = (
+            kept[1].get(name, text) for name, text in zip(INPUT_FILES, (scenario, rig), strict=True)
+        )
+        topology = kept[1].get(TOPOLOGY_FILE, topology)
     found = {
         "scenario": _values(scenario),
         "rig": _values(rig),
@@ -245,9 +258,11 @@ def _things(run: Run) -> dict[str, dict[str, str]]:
             for name, version in agent.versions.items()
         },
     }
-    for thing, name in (("topology", TOPOLOGY_FILE), ("profile", PROFILE_FILE)):
-        if (text := read_input(run.path, name)) is not None:
+    for thing, text in (("topology", topology), ("profile", read_input(run.path, PROFILE_FILE))):
+        if text is not None:
             found[thing] = _values(text)
+    if kept is not None:
+        found["files"] = {file.name: file.sha256[:16] for file in kept[0].files if file.role in _BY_CONTENT}
     return found
 
 

@@ -19,7 +19,7 @@ from etloop.results.html.page import listed, page, table
 from etloop.results.html.plots import completion_figure, matrix_figure, piece, port_figure
 from etloop.results.kpis.input import KpiInput, connection_frame
 from etloop.results.schema.kpis import BY_NAME, KpiSet, Nature
-from etloop.results.schema.summary import Summary
+from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import CheckOutcome, Result
 from etloop.results.text.table import overlap_words
 from etloop.results.text.units import bytes_words, rate_words, share_words, time_words, value_words
@@ -37,8 +37,16 @@ _SIGNS: Final = (
 )
 
 
-def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: str, rig_text: str) -> str:
-    """The page. `summary` is the one with the verdict."""
+def report_html(
+    given: KpiInput,
+    kpis: KpiSet,
+    summary: Summary,
+    scenario_text: str,
+    rig_text: str,
+    *,
+    has_case: bool = False,
+) -> str:
+    """Return the page. `summary` is the one with the verdict; `has_case`: the run's directory can repeat it."""
     parts = [
         _head(summary),
         _verdict(summary),
@@ -54,7 +62,7 @@ def report_html(given: KpiInput, kpis: KpiSet, summary: Summary, scenario_text: 
         _plot("Traffic matrix", matrix_figure(given), "matrix", "Nothing crosses the device."),
         _slowest(given),
         _degraded(summary),
-        _again(summary, scenario_text, rig_text),
+        _again(summary, scenario_text, rig_text, has_case=has_case),
     ]
     return page(f"ETLoop {summary.run_id}", parts)
 
@@ -211,15 +219,23 @@ def _degraded(summary: Summary) -> str:
     return f"<h2>Degraded, and worth knowing</h2>{items}{table(heads, agents)}"
 
 
-def _again(summary: Summary, scenario_text: str, rig_text: str) -> str:
-    commands = (
-        "etloop run scenario.yaml --rig rig.yaml --out again/\n"
-        "etloop report again/\n"
-        "# on every agent's host: etloop-agent run --controller tcp://HOST:PORT --name NAME"
+def _again(summary: Summary, scenario_text: str, rig_text: str, *, has_case: bool) -> str:
+    about = (
+        "This run cannot be repeated by its directory: it keeps no case.zip, because no scenario describes its job "
+        "or an earlier version made it."
     )
+    if has_case:
+        command = "twin" if summary.started_at == VIRTUAL_TIME else "run"
+        agents = "" if command == "twin" else " # with the agents of rig.yaml"
+        about = (
+            "In the directory of this page, which holds scenario, rig and all that they name; traces above 4 MiB are read from "
+            "where they were, if they are the same. <code>etloop bundle</code> packs all of it into one file for others.</p>"
+            f"<pre>etloop {command} . --out ../again{agents}\netloop report ../again</pre><p>"
+        )
     return (
-        f"<h2>Run it again</h2><p>Both files lie beside this page; the trace is {escape(summary.workload.source)}.</p>"
-        f"<pre>{escape(commands)}</pre><details><summary>scenario.yaml</summary><pre>{escape(scenario_text)}</pre></details>"
+        f"<h2>Run it again</h2><p>{about}</p>"
+        f"<p class=dim>The trace was {escape(summary.workload.source)}. Scenario and rig as the run read them:</p>"
+        f"<details><summary>scenario.yaml</summary><pre>{escape(scenario_text)}</pre></details>"
         f"<details><summary>rig.yaml</summary><pre>{escape(rig_text)}</pre></details>"
     )
 

@@ -113,11 +113,12 @@ def _workload(tables: PlanTables) -> WorkloadSummary:
         time_scale=tables.time_scale,
         shaping=tables.shaping,
         choices=tables.choices,
-        digest=_digest(tables),
+        digest=workload_digest(tables),
     )
 
 
-def _digest(tables: PlanTables) -> str:
+def workload_digest(tables: PlanTables) -> str:
+    """Return what tells jobs apart by what they communicate, before scaling: 16 hexadecimal digits."""
     ops = tables.ops
     hashed = hashlib.sha256(repr(tables.communicators).encode())
     for column in (

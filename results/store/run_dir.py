@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from etloop.contract.base.errors import EtloopError, Problem
 from etloop.contract.model.run import PlanTables
+from etloop.results.schema.case import CASE_FILE
 from etloop.results.schema.columns import TABLES
 from etloop.results.schema.kpis import KPI_FILE, KPI_SCHEMA, KpiSet
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
@@ -206,7 +207,9 @@ def read_artifacts(run_dir: Path) -> RunArtifacts:
             tables[name] = _read_parquet(path, problems)
     if problems:
         raise RunDirError(*problems)
-    texts = dict(zip(INPUT_FILES, read_inputs(run_dir), strict=True))
+    texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, read_inputs(run_dir), strict=True))
+    if (case := run_dir / CASE_FILE).is_file():
+        texts[CASE_FILE] = _read_bytes(case, SUMMARY_LIMIT_BYTES)
     return RunArtifacts(run.summary, read_plan(run_dir), tables, texts)
 
 
@@ -247,14 +250,20 @@ def read_input(run_dir: Path, name: str) -> str | None:
 
 def _read_text(path: Path, limit_bytes: int) -> str:
     try:
+        return _read_bytes(path, limit_bytes).decode()
+    except UnicodeDecodeError as error:
+        raise RunDirError(Problem(str(path), f"cannot be read: {error}", RESTORE)) from None
+
+
+def _read_bytes(path: Path, limit_bytes: int) -> bytes:
+    try:
         size_bytes = path.stat().st_size
         if size_bytes > limit_bytes:
             what = f"{size_bytes} bytes, more than the {limit_bytes} that are read"
             raise RunDirError(Problem(str(path), what, "is it the file that the run wrote?"))
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = Problem(str(path), f"cannot be read: {error}", RESTORE)
-        raise RunDirError(problem) from None
+        return path.read_bytes()
+    except OSError as error:
+        raise RunDirError(Problem(str(path), f"cannot be read: {error}", RESTORE)) from None
 
 
 def _read_parquet(path: Path, problems: list[Problem]) -> Any:

@@ -65,8 +65,9 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/inputs": "contract workload traffic dut_profiles results counters",
     "controller/session": "contract runtime workload/trace controller/inputs",
     "controller/plan": "contract workload traffic results controller/inputs",
+    "controller/case": "contract runtime workload dut_profiles results controller/inputs",
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
-    " controller/session",
+    " controller/session controller/case",
     "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
     "experiments/collective": "contract runtime workload traffic results controller",
     "experiments/sweep": "contract traffic dut_profiles results lab controller",

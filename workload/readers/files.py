@@ -29,6 +29,8 @@ from etloop.workload.readers.json_job import (
 from etloop.workload.readers.stores import (
     COPY_AGAIN,
     HEAD_BYTES,
+    Archive,
+    Directory,
     Store,
     bounded,
     file_pieces,
@@ -118,6 +120,47 @@ class _Watched:
         for done, (name, pieces) in enumerate(self.store.contents(names), 1):
             yield name, pieces
             self.progress(done, len(names))
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFiles:
+    """Which files of one folder are the traces of a job."""
+
+    folder: Path
+    names: tuple[str, ...]
+    """At least one."""
+    wanted: str
+    """What, after the folder, names the traces: "" the folder itself, else a prefix, a file or a place inside an archive."""
+
+
+def files_of_trace(source: Path, *, group_file_too: bool = True) -> tuple[TraceFiles, ...]:
+    """Return the files that `read_trace` would read of `source`; of HOST+KINETO those of both.
+
+    `group_file_too`: with the group file beside the traces, which is read where no other is stated. Raises `TraceError`.
+    """
+    if pair := two_sources(source):
+        return tuple(files for one in pair for files in files_of_trace(one, group_file_too=group_file_too))
+    try:
+        store, wanted = open_store(source)
+        names = store.names()
+        if isinstance(store, Archive):
+            inside = f"{store.path.name}/{wanted}" if wanted else store.path.name
+            return (TraceFiles(store.path.parent, (store.path.name,), inside),)
+        assert isinstance(store, Directory)
+        if archives := archives_of_a_pair(store, wanted, names):
+            return (TraceFiles(store.path, tuple(path.name for path in archives), ""),)
+        if parts := json_parts(source, store, wanted, names):
+            found = [file.name for part in parts for file in part.family.files]
+            beside = group_file_of(parts[0], names)
+        else:
+            prefix, files = _choose(source, store, wanted, names)
+            found = [file.name for file in files]
+            beside = f"{prefix}.json" if f"{prefix}.json" in names else ""
+    except (OSError, CompressionFault, TarFault) as error:
+        raise TraceError(unreadable(str(source), error)) from None
+    if beside and group_file_too and beside not in found:
+        found.append(beside)
+    return (TraceFiles(store.path, tuple(found), wanted),)
 
 
 def _opened(source: Path) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]:

@@ -29,6 +29,7 @@ from etloop.controller.run.pipeline import (
 )
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution
+from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.results.schema.verdict import RunResult, worst_result
 from etloop.results.store.run_dir import RunNotWritten, read_kpis, read_run
 from etloop.results.text.table import render
@@ -88,6 +89,7 @@ class Execution:
     refuses: type[BaseException] | None = None
     """Raised in the place of whatever is to be worked out after the run."""
     is_twin = False
+    repeated_by = RepeatedBy(Repeat.RUN)
 
     def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher) -> Executed:
         return self.change(replace(TwinExecution(TwinSettings()).execute(prepared, lab, watcher), twin=None))

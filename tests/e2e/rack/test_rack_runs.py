@@ -63,7 +63,9 @@ def summary_of(place: Place, job: Job) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not namespaces_are_allowed(), reason=NO_NAMESPACES)
-async def test_a_job_takes_links_down_and_leaves_out_who_has_no_rank(lab: Place) -> None:
+async def test_a_job_takes_links_down_and_leaves_out_who_has_no_rank(
+    lab: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with serving(lab) as rack:
         job = await rack.reaches(rack.submit(TIMELINE), JobState.FINISHED)
         summary = summary_of(lab, job)
@@ -85,6 +87,13 @@ async def test_a_job_takes_links_down_and_leaves_out_who_has_no_rank(lab: Place)
             rack.submit(TIMELINE.replace("switch/0", "switch/2"), "b/p0", "c/p0"), JobState.FINISHED
         )
         assert [agent["name"] for agent in summary_of(lab, job)["agents"]] == ["b", "c"]
+        # What it leaves repeats it by itself, on the ports that it had.
+        directory = lab.directory / "state" / "artifacts" / job.run_directory
+        assert main(["bundle", str(directory), "-o", "case.zip"]) == ExitCode.PASS
+        capsys.readouterr()
+        assert main(["plan", "case.zip", "--json"]) == ExitCode.PASS
+        planned = json.loads(capsys.readouterr().out)
+        assert [rank["agent"] for rank in planned["ranks"]] == ["b", "c"]
         # Links that no switch has are refused before anything is sent.
         job = await rack.reaches(rack.submit(TIMELINE.replace("switch/0", "switch/9")), JobState.FINISHED)
         assert job.exit_code is ExitCode.PREPARATION_FAILED

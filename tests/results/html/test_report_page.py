@@ -75,7 +75,7 @@ def test_the_page_tells_the_run(tmp_path: Path) -> None:
         "all_reduce",
         "rank 1",
         "receive buffer is 212992 bytes",
-        "etloop run scenario.yaml --rig rig.yaml",
+        "it keeps no case.zip, because no scenario describes its job or an earlier version made it",
         "link: 1Gbps",
         'id="completion"',
         'id="ports"',

@@ -1,0 +1,107 @@
+"""What a run is made of, as a command line names it: scenario and rig, or a case that holds both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.cli.progress import print_status
+from etloop.contract.base.errors import ConfigError, InputError, Problem
+from etloop.controller.case.opening import OpenCase, opened_case, version_notes
+from etloop.controller.run.prepare import InputFile, Prepared, RunInputs, new_run_id
+from etloop.results.measure.summary import workload_digest
+from etloop.results.schema.case import Repeat
+
+if TYPE_CHECKING:
+    import argparse
+
+    from etloop.contract.model.run import PlanTables
+
+READ_DIFFERENTLY: Final = (
+    "makes another job of the same files than the version that ran it: the figures are of another job"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFiles:
+    """What a run is made of."""
+
+    inputs: RunInputs
+    case: OpenCase | None = None
+
+    def settled(self, prepared: Prepared) -> Prepared:
+        """Return a plan that names the case, and not where it lies while it is open; say what is to be known of it."""
+        case = self.case
+        if case is None:
+            return prepared
+        for note in version_notes(case.case, case.label):
+            print_status(f"note: {note}")
+        tables = prepared.plan.tables
+        if workload_digest(tables) != case.case.workload_digest:
+            print_status(f"warning: {case.label}: this version {READ_DIFFERENTLY}")
+        plan = replace(prepared.plan, tables=_named(case, tables))
+        kept = prepared.case
+        if kept is not None:
+            files = tuple(
+                replace(file, place="", why=f"{case.label} holds it")
+                if not file.inside and Path(file.place).is_relative_to(case.directory.resolve())
+                else file
+                for file in kept.files
+            )
+            kept = replace(kept, files=files)
+        return replace(prepared, plan=plan, case=kept)
+
+
+@contextmanager
+def given_files(
+    parsed: argparse.Namespace, command: Repeat | None, run_id: str | None = None
+) -> Iterator[GivenFiles]:
+    """Open what the command line names, for `command`; None: only to be looked at.
+
+    Raises an `InputError` where a case cannot be used, and passes those of the block on under the name of the case.
+    """
+    topology: Path | None = getattr(parsed, "topology", None)
+    if not parsed.is_case:
+        if parsed.traces is not None:
+            remedy = "write workload: {trace: ...} in the scenario, or name a case"
+            raise ConfigError(Problem("--traces", "only a case has traces that lie elsewhere", remedy))
+        yield GivenFiles(RunInputs.of(parsed.scenario, parsed.rig, topology, run_id))
+        return
+    with opened_case(parsed.scenario, parsed.traces) as case:
+        made_by = case.case.repeated_by.command
+        if command is not None and command is not made_by:
+            print_status(
+                f"note: {case.label} is of etloop {made_by}; this is etloop {command}, with other figures"
+            )
+        if command is Repeat.RUN and parsed.rig is None:
+            case.refuse_absent_secrets()
+        try:
+            yield GivenFiles(_inputs(case, parsed.rig, topology, run_id), case)
+        except InputError as error:
+            raise type(error)(*(_shown(case, problem) for problem in error.problems)) from None
+
+
+def _named(case: OpenCase, tables: PlanTables) -> PlanTables:
+    """Return a plan's tables with the name of the case where they say where a file lies."""
+    notes = tuple(case.shown(note) for note in tables.notes)
+    return replace(tables, source=case.shown(tables.source), notes=notes)
+
+
+def _inputs(case: OpenCase, rig: Path | None, topology: Path | None, run_id: str | None) -> RunInputs:
+    def inside(path: Path) -> InputFile:
+        return InputFile(path, name=case.shown(str(path)))
+
+    described = case.topology if topology is None else None
+    return RunInputs(
+        inside(case.scenario),
+        inside(case.rig) if rig is None else InputFile(rig),
+        InputFile(topology) if topology is not None else None if described is None else inside(described),
+        new_run_id() if run_id is None else run_id,
+    )
+
+
+def _shown(case: OpenCase, problem: Problem) -> Problem:
+    return Problem(case.shown(problem.where), case.shown(problem.what), case.shown(problem.remedy))

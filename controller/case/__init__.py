@@ -1,0 +1,1 @@
+"""What a run was made of, as one archive that repeats it."""
