@@ -1,6 +1,6 @@
 """Whether `etloop compare` calls a switch with a planted defect worse, and one without a defect not, in virtual time.
 
-    python -m etloop.bench.planted [--seeds 20] [--pairs 40] [--jobs N] [--check]
+    python -m etloop.bench.planted [--seeds 20] [--pairs 40] [--only WORDS] [--jobs N] [--check]
 
 A side is five runs of `etloop twin`, each with hashes, marks and random faults of a seed of its own. The fabric is a fat tree
 of 20 switches with 16 ports. --check ends with 30 where a defect is found in fewer than 19 of 20 seeds, or where a pair of
@@ -200,17 +200,22 @@ class Answer:
         return self.worse == 0
 
 
-def answers(seeds: int, pairs: int, processes: int, place: Path) -> list[Answer]:
+def series_of(seeds: int, pairs: int, only: str = "") -> list[Series]:
+    """All series whose names hold `only`: so many pairs of each defect, and so many without one over all loads."""
+    series = [Series(one.name, one.load, one.fabric, seeds, planted=True) for one in DEFECTS]
+    for number, (name, load) in enumerate(EQUAL):
+        share = len(range(number, pairs, len(EQUAL)))
+        series.append(Series(f"no defect, {name}", load, Fabric(load.buffer), share, planted=False))
+    return [one for one in series if only in one.name]
+
+
+def answers(series: Sequence[Series], processes: int, place: Path) -> list[Answer]:
     """Make all sides below `place` in so many processes, and compare them.
 
     No two sides have a seed in common.
     """
     trace = ("--sweep", "all_to_all", "--sizes", "4MiB-4MiB", "--ranks", str(RANKS))
     _etloop("synth", str(place / "trace"), *trace)
-    series = [Series(one.name, one.load, one.fabric, seeds, planted=True) for one in DEFECTS]
-    for number, (name, load) in enumerate(EQUAL):
-        share = len(range(number, pairs, len(EQUAL)))
-        series.append(Series(f"no defect, {name}", load, Fabric(load.buffer), share, planted=False))
     seed = itertools.count(1, RUNS)
     sides = itertools.count()
 
@@ -218,7 +223,11 @@ def answers(seeds: int, pairs: int, processes: int, place: Path) -> list[Answer]
         return Side(place / "sides" / f"{next(sides)}", load, fabric, next(seed))
 
     # Defects of one load are compared with the same sides without one.
-    good = {load: [side(load, Fabric(load.buffer)) for _ in range(seeds)] for load in LOADS}
+    most = {
+        load: max((one.pairs for one in series if one.planted and one.load == load), default=0)
+        for load in LOADS
+    }
+    good = {load: [side(load, Fabric(load.buffer)) for _ in range(most[load])] for load in LOADS}
     planned: list[list[tuple[Side, Side]]] = []
     for one in series:
         firsts = good[one.load] if one.planted else [side(one.load, one.fabric) for _ in range(one.pairs)]
@@ -258,11 +267,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", type=int, default=20, help="pairs of every defect")
     parser.add_argument("--pairs", type=int, default=40, help="pairs without a defect, over all loads")
+    parser.add_argument("--only", default="", help="rows whose names hold these words")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--check", action="store_true", help="end with 30 where a bar is missed")
     asked = parser.parse_args(arguments)
+    series = series_of(asked.seeds, asked.pairs, asked.only)
+    if not series:
+        names = "; ".join(one.name for one in series_of(asked.seeds, asked.pairs))
+        parser.error(f'--only: no row is named "{asked.only}"; rows: {names}')
     with tempfile.TemporaryDirectory() as place:
-        found = answers(asked.seeds, asked.pairs, asked.jobs, Path(place))
+        found = answers(series, asked.jobs, Path(place))
     print(f"{RUNS} runs a side, in virtual time")
     print(f"{'':<36}{'pairs':>7}{'worse':>7}{'too few to say':>16}")
     for one in found:

@@ -70,15 +70,18 @@ class Shape:
     """At most, of a queue pair; 0: as fast as its link."""
     series_ns: int = 0
     """Between two looks at what was sent; 0: none."""
+    shaping: str = ""
+    """How a collective's bytes are cut into messages; "": as a scenario's default has it."""
 
     def scenario_text(self, iterations: int) -> str:
         """The scenario of `iterations` of the load."""
         each = max(n for n in range(1, MOST_PER_CONNECTION + 1) if self.queue_pairs % n == 0)
         rate = f"max_rate: {format_rate(self.rate_bps)}, " if self.rate_bps else ""
+        shaping = f", shaping: {self.shaping}" if self.shaping else ""
         series = f"series: {{interval: {format_duration(self.series_ns)}}}" if self.series_ns else ""
         return (
             f"workload: {{trace: bench}}\niterations: {iterations}\nmapping: {{placement: round_robin}}\n"
-            f"collectives: {{algorithm: ring, protocol: simple, channels: {self.queue_pairs // each}}}\n"
+            f"collectives: {{algorithm: ring, protocol: simple, channels: {self.queue_pairs // each}{shaping}}}\n"
             f"transport: {{path_mtu: {self.path_mtu_bytes}, qps_per_connection: {each}, "
             f"cc: {{algorithm: dcqcn, {rate}{series}}}}}\n"
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 INTERFACE: Final = "bench0"
 """Name of the veth interface in both namespaces."""
+SINGLE: Final = "bench1"
+"""A cable of the same kind beside it, whose ends have one address each: Open MPI takes no more of an interface."""
 MTU_BYTES: Final = 9000
 RANKS_PER_END: Final = 2
 NAMES: Final = ("a", "b")
@@ -34,6 +37,10 @@ class BenchEnd:
     interface: str
     prefix: tuple[str, ...]
     """Words before a command that make it run there."""
+    script: str = ""
+    """The same for a shell, whichever process it is a child of; "" on loopback addresses."""
+    single: str = ""
+    """The address of the interface `SINGLE`; "" on loopback addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +75,19 @@ def _namespaces(stack: contextlib.ExitStack, *, ipv6: bool) -> BenchPlace:
         stack.callback(os.close, namespaces[-1])
         if ipv6:
             inside(namespaces[-1], _without_address_trials)
-    inside(namespaces[0], partial(_make_cable, namespaces[1]))
+    for interface in (INTERFACE, SINGLE):
+        inside(namespaces[0], partial(_make_cable, namespaces[1], interface))
     # 198.18.0.0/15 and 2001:2::/48 are set aside for benchmarks (RFC 2544, RFC 5180, RFC 6890).
     form, bits = ("2001:2::{0}:{1}", 64) if ipv6 else ("198.18.{0}.{1}", 16)
     ends = []
     for number, namespace in enumerate(namespaces):
         addresses = tuple(form.format(number, rank + 1) for rank in range(RANKS_PER_END))
-        inside(namespace, partial(_settle, addresses, bits))
-        where = ("--net", f"/proc/{os.getpid()}/fd/{namespace}", "--parent", str(os.getpid()))
-        ends.append(BenchEnd(addresses, INTERFACE, own_module("etloop.lab.exec", *where, "--")))
+        inside(namespace, partial(_settle, INTERFACE, addresses, bits))
+        single = f"198.19.0.{number + 1}"
+        inside(namespace, partial(_settle, SINGLE, (single,), 24))
+        enter = own_module("etloop.lab.exec", "--net", f"/proc/{os.getpid()}/fd/{namespace}", "--parent")
+        script = f"{shlex.join(enter)} $PPID --"
+        ends.append(BenchEnd(addresses, INTERFACE, (*enter, str(os.getpid()), "--"), script, single))
     return BenchPlace(
         f"a veth pair between two network namespaces, MTU {MTU_BYTES}", (ends[0], ends[1]), has_frames=True
     )
@@ -88,15 +99,15 @@ def _without_address_trials() -> None:
         set_in_proc(f"ipv6/conf/{which}/accept_dad", "0")
 
 
-def _make_cable(other: int) -> None:
+def _make_cable(other: int, interface: str) -> None:
     with IPRoute() as kernel:
-        peer = {"ifname": INTERFACE, "net_ns_fd": other, "mtu": MTU_BYTES}
-        kernel.link("add", ifname=INTERFACE, kind="veth", mtu=MTU_BYTES, peer=peer)
+        peer = {"ifname": interface, "net_ns_fd": other, "mtu": MTU_BYTES}
+        kernel.link("add", ifname=interface, kind="veth", mtu=MTU_BYTES, peer=peer)
 
 
-def _settle(addresses: tuple[str, ...], bits: int) -> None:
+def _settle(interface: str, addresses: tuple[str, ...], bits: int) -> None:
     with IPRoute() as kernel:
-        index = index_of(kernel, INTERFACE)
+        index = index_of(kernel, interface)
         for address in addresses:
             add_address(kernel, index, address, bits)
         for each in (index, index_of(kernel, "lo")):

@@ -6,7 +6,6 @@ Open MPI is not a dependency of ours; where its compiler and launcher are absent
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import shutil
 import subprocess
@@ -15,14 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.engine.network import BenchPlace
+from etloop.bench.engine.network import SINGLE, BenchPlace
 from etloop.contract.base.errors import RunAborted
 
 COMPILER: Final = "mpicc"
 LAUNCHER: Final = "mpirun"
 SOURCE: Final = Path(__file__).with_name("open_mpi.c")
 COMPILE_TIMEOUT_S: Final = 120
-RUN_TIMEOUT_S: Final = 300
+RUN_TIMEOUT_S: Final = 120
 MOST_OUTPUT_CHARACTERS: Final = 4000
 
 
@@ -52,13 +51,13 @@ class OpenMpi:
             "plm_rsh_agent": str(self._agent),
             "pml": "ob1",
             "btl": "tcp,self",
-            "btl_tcp_if_include": here.interface,
-            "oob_tcp_if_include": here.interface,
-            # Ranks that poll on a core of others would wait for their whole turns.
-            "mpi_yield_when_idle": str(int(ranks > len(os.sched_getaffinity(0)))),
+            "btl_tcp_if_include": SINGLE,
+            "oob_tcp_if_include": SINGLE,
+            # Its launchers and other ranks want the cores, too.
+            "mpi_yield_when_idle": "1",
         }
         words = [*here.prefix, LAUNCHER, "--allow-run-as-root", "-np", str(ranks)]
-        words += ["--host", ",".join(f"{end.addresses[0]}:{slots}" for end in (here, there))]
+        words += ["--host", ",".join(f"{end.single}:{slots}" for end in (here, there))]
         words += ["--map-by", "node", "--bind-to", "none"]
         for name, value in settings.items():
             words += ["--mca", name, value]

@@ -13,7 +13,7 @@ from etloop.bench.engine.load import BenchLoad, Shape
 from etloop.bench.engine.measure import EngineRun, gloo_duration_ns
 from etloop.bench.engine.open_mpi import OpenMpi, absence, open_mpi
 from etloop.bench.engine.rounds import BYTES_PER_MIB, Bench, notes_of
-from etloop.contract.base.units import approximate_bytes
+from etloop.contract.base.units import format_bytes
 from etloop.workload.trace.trace import CollectiveKind
 
 SIZES_BYTES: Final = (
@@ -50,7 +50,7 @@ def _sizes(bench: Bench, ranks: int, mpi: OpenMpi | None) -> Section:
     theirs: dict[int, list[int]] = {size: [] for size in sizes}
     gloo: dict[int, list[int]] = {size: [] for size in sizes}
     runs: list[EngineRun] = []
-    for _ in bench.turns(f"collective sizes, {ranks} ranks"):
+    for _ in bench.turns(f"collective {ranks} ranks"):
         for size, count in counts.items():
             load = BenchLoad(CollectiveKind.ALL_REDUCE, ranks, size, count)
             runs.append(bench.run(load, PLAIN))
@@ -63,7 +63,7 @@ def _sizes(bench: Bench, ranks: int, mpi: OpenMpi | None) -> Section:
     series: list[Series] = []
     ratios: list[Ratio] = []
     for size in sizes:
-        name = approximate_bytes(size)
+        name = format_bytes(size)
         series.append(Series(f"ETLoop, {name}", Unit.NANOSECONDS, tuple(ours[size])))
         if mpi is not None:
             series.append(Series(f"Open MPI, {name}", Unit.NANOSECONDS, tuple(theirs[size])))
@@ -73,7 +73,7 @@ def _sizes(bench: Bench, ranks: int, mpi: OpenMpi | None) -> Section:
             ratios.append(ratio_of(f"gloo / ETLoop, {name}", gloo[size], ours[size], OPEN_MPI_BAR))
     notes = (absence(bench.place), "" if with_gloo else "torch is not installed: not compared with gloo")
     return Section(
-        name="collective_sizes",
+        name=f"collective {ranks} ranks",
         title=f"time of an all-reduce over {ranks} ranks, plain ring",
         series=tuple(series),
         ratios=tuple(ratios),

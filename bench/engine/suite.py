@@ -31,6 +31,7 @@ from etloop.bench.engine.measure import EngineRun, bare_one_way_ns, gloo_duratio
 from etloop.bench.engine.network import bench_place
 from etloop.bench.engine.pacing import pacing_sections
 from etloop.bench.engine.rounds import BYTES_PER_MIB, SMALL_LENGTHS, Bench, Lengths, notes_of
+from etloop.bench.engine.sizes import size_sections
 from etloop.bench.engine.wire import ALL_PORTS, WirePorts, wire_sections
 from etloop.bench.engine.workers import bench_workers
 from etloop.results.measure.summary import nearest_rank
@@ -165,7 +166,7 @@ def _sections(benchmark: Benchmark, bench: Bench, ports: WirePorts) -> tuple[Sec
         case Benchmark.TURNAROUND:
             return (_turnaround(bench),)
         case Benchmark.COLLECTIVE:
-            return (_collective(bench),)
+            return (_collective(bench), *size_sections(bench))
         case _:
             assert_never(benchmark)
 

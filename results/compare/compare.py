@@ -324,7 +324,7 @@ def _doubt(a: Side, b: Side) -> str:
 def _verdict(
     a: Side, b: Side, lines: tuple[MetricResult, ...], risen: tuple[Arisen, ...]
 ) -> tuple[Outcome, tuple[str, ...]]:
-    worse = [f"{one.name}: 0 in A, {one.b:.6g} {one.unit} a run in B" for one in risen]
+    worse = [f"{one.name}: {one.a:.6g} in A, {one.b:.6g} {one.unit} a run in B" for one in risen]
     worse += [f"{line.name}: {_changed(line)}" for line in lines if line.outcome is Outcome.REGRESSION]
     if worse:
         return Outcome.REGRESSION, tuple(worse)

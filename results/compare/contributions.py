@@ -5,7 +5,7 @@ Means over the runs of each side; only counters that arose are tested in here. P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import comb
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -36,7 +36,9 @@ WATCHED: Final = {
 }
 """Counters of trouble: figures, and what the ends counted."""
 LEAST_ARISEN: Final = 20
-"""Fewer in all runs of B may be one unlucky burst."""
+"""Fewer more in all runs of B may be one unlucky burst."""
+LEAST_GROWTH: Final = 2
+"""Of the mean of a counter that A has, too."""
 _RESULTS: Final = (Result.PASS, Result.INCONCLUSIVE, Result.FAIL)
 _SEVERITY: Final = ("timeouts", "retransmissions", "out of order", "CNPs", "ECN marks")
 
@@ -86,21 +88,32 @@ def troubles(a: Side, b: Side) -> tuple[Trouble, ...]:
 
 
 def arisen(a: Side, b: Side, confidence: float) -> tuple[Arisen, ...]:
-    """Counters of trouble that are 0 in every run of A and not in B, and that are no matter of chance.
+    """Counters of trouble that B has and A has not, or far less, and that are no matter of chance.
 
-    They are not where every run of B has them, or so many that runs of one kind would rarely all stand on one side:
-    less often than 1 - `confidence` (Fisher's exact test, one-sided).
+    Where A has none, every run of B has them, or so many that runs of one kind would rarely all stand on one side: less
+    often than 1 - `confidence` (Fisher's exact test, one-sided). Where A has some, every run of B has more than any of A,
+    twice as many on average, and runs of one kind would fall so less often than that in any of the counters.
     """
     found = []
     for name, (unit, words) in WATCHED.items():
         ours, theirs = ([run.figures.get(name) for run in side.runs] for side in (a, b))
-        if any(ours) or None in ours or None in theirs:
+        before, after = [one for one in ours if one is not None], [one for one in theirs if one is not None]
+        if len(before) < len(ours) or len(after) < len(theirs):
             continue
-        counts = [count for count in theirs if count]
-        by_chance = comb(len(theirs), len(counts)) / comb(len(ours) + len(theirs), len(counts))
-        if sum(counts) >= LEAST_ARISEN and (len(counts) == len(theirs) or by_chance <= 1 - confidence):
-            found.append(Arisen(name, unit, words, sum(counts) / len(theirs)))
+        mean, mean_after = sum(before) / len(before), sum(after) / len(after)
+        if (mean_after - mean) * len(after) >= LEAST_ARISEN and _has_grown(before, after, 1 - confidence):
+            found.append(Arisen(name, unit, words, mean, mean_after))
     return tuple(found)
+
+
+def _has_grown(before: Sequence[float], after: Sequence[float], doubt: float) -> bool:
+    ways = comb(len(before) + len(after), len(after))
+    if not any(before):
+        hits = sum(count > 0 for count in after)
+        rarely = comb(len(after), hits) <= doubt * comb(len(before) + len(after), hits)
+        return hits == len(after) or rarely
+    doubled = sum(after) * len(before) >= LEAST_GROWTH * sum(before) * len(after)
+    return doubled and min(after) > max(before) and doubt / len(WATCHED) * ways >= 1
 
 
 def condition_pairs(a: Side, b: Side) -> tuple[ConditionPair, ...]:

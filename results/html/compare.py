@@ -70,7 +70,7 @@ def comparison_html(found: Comparison, a: Side, b: Side) -> str:
 def _arisen(found: Comparison) -> str:
     if not found.arisen:
         return ""
-    rows = [(escape(one.words), "0", f"{one.b:.6g} {one.unit}") for one in found.arisen]
+    rows = [(escape(one.words), f"{one.a:.6g} {one.unit}", f"{one.b:.6g} {one.unit}") for one in found.arisen]
     return "<h2>Not in A, and in B</h2>" + table(("counter", "A", "B, per run"), rows, numbers=range(1, 3))
 
 

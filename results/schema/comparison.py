@@ -131,11 +131,12 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Arisen:
-    """A counter of trouble that was 0 in every run of A, and not in B; `b` is the mean of its runs."""
+    """A counter of trouble that B has and A has not, or far less; `a` and `b` are means of their runs."""
 
     name: str
     unit: str
     words: str
+    a: float
     b: float
 
 

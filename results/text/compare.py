@@ -29,8 +29,8 @@ def render_comparison(found: Comparison) -> str:
     lines += [*each_wrapped("warning", found.warnings), "", *_tested(found)]
     lines += _interference(found)
     if found.arisen:
-        lines += ["", "not in A, and in B, per run"]
-        lines += [f"  {one.name} {one.b:.6g} {one.unit}: {one.words}" for one in found.arisen]
+        lines += ["", "not in A, or far less, and in B, per run"]
+        lines += [f"  {one.name} {one.a:.6g} -> {one.b:.6g} {one.unit}: {one.words}" for one in found.arisen]
     lines += _conditions(found)
     if found.verdict is not Outcome.ALIKE:
         title = "shorter in B" if found.verdict is Outcome.IMPROVEMENT else "longer in B"

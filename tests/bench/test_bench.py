@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from etloop.bench.engine.figures import (
 from etloop.bench.engine.load import BenchLoad, PingPong, bench_assignments
 from etloop.bench.engine.measure import EngineRun, engine_run, wire_turnarounds_ns
 from etloop.bench.engine.network import loopback_place
+from etloop.bench.engine.open_mpi import COMPILER, LAUNCHER, durations
 from etloop.bench.engine.protocol import (
     ORDERS,
     REPLIES,
@@ -47,6 +49,7 @@ from etloop.bench.engine.protocol import (
     WorkerReply,
 )
 from etloop.bench.engine.rounds import SMALL_LENGTHS, full_lengths
+from etloop.bench.engine.sizes import iterations_of
 from etloop.bench.engine.suite import Benchmark, run_bench
 from etloop.bench.engine.workers import answers, ask_both, bench_workers
 from etloop.cli.main import main
@@ -333,7 +336,16 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
         *(port.replace("wire", "pacing") for port in ports),
         "turnaround",
         "collective",
+        "collective 2 ranks",
+        "collective 4 ranks",
     ]
+    has_mpi = os.geteuid() == 0 and all(shutil.which(name) for name in (COMPILER, LAUNCHER))
+    for section in report["sections"][-2:]:
+        assert [one["name"] for one in section["series"] if one["name"].startswith("ETLoop")] == [
+            f"ETLoop, {size}" for size in ("64B", "1KiB", "64KiB", "1MiB")
+        ]
+        assert sum(one["name"].startswith("Open MPI / ETLoop") for one in section["ratios"]) == 4 * has_mpi
+        assert any("Open MPI" in note for note in section["notes"]) != has_mpi
     for section in report["sections"]:
         for series in section["series"]:
             assert len(series["samples"]) == report["repetitions"]
@@ -341,6 +353,19 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
     assert report["notes"] == ["these lengths are too short to quote"]
     assert "wire udp 1/2\nwire udp 2/2\n" in captured.err
     assert namespaces_left() == []
+
+
+def test_what_open_mpi_prints() -> None:
+    assert durations("64 1000\nnoise\n1024 2000\n", {64: 10, 1024: 5}) == {64: 1000, 1024: 2000}
+    with pytest.raises(RunAborted, match=r"Open MPI said nothing of \[1024\] bytes: 64 1000"):
+        durations("64 1000\n", {64: 10, 1024: 5})
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "count"), [(64, 2_500), (1024, 2_403), (64 << 20, 2)], ids=["64 B", "1 KiB", "64 MiB"]
+)
+def test_a_turn_holds_as_many_all_reduces_as_its_time(size_bytes: int, count: int) -> None:
+    assert iterations_of(size_bytes, 250_000_000) == pytest.approx(count, abs=10)
 
 
 @pytest.mark.e2e

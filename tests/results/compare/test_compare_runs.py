@@ -235,7 +235,7 @@ def test_counters_that_were_zero_are_a_finding_of_their_own(
     if risen:
         assert found.reasons[0] == "dut_dropped_packets: 0 in A, 873 packets a run in B"
         assert (
-            "not in A, and in B, per run\n  dut_dropped_packets 873 packets: dropped by"
+            "not in A, or far less, and in B, per run\n  dut_dropped_packets 0 -> 873 packets: dropped by"
             in render_comparison(found)
         )
         ignored = compare_runs(before, after, replace(SETTINGS, counts_ignored=True))
@@ -244,19 +244,23 @@ def test_counters_that_were_zero_are_a_finding_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("counts", "risen"),
+    ("sentence", "before", "after", "risen"),
     [
-        ((400, 0, 380, 90, 200), True),  # 4 of 5 against 0 of 5: 5 of 210 ways to lay them out
-        ((400, 0, 380, 0, 200), False),  # 3 of 5: 10 of 120
-        ((9, 0, 4, 3, 2), False),  # fewer than 20 in all
+        ("4 of 5 against 0 of 5: 5 of 210 ways to lay them out", (0,) * 5, (400, 0, 380, 90, 200), True),
+        ("3 of 5: 10 of 120 ways", (0,) * 5, (400, 0, 380, 0, 200), False),
+        ("fewer than 20 in all", (0,) * 5, (9, 0, 4, 3, 2), False),
+        ("a few before, far more in every run now", (0, 0, 24, 0, 0), (414, 456, 512, 492, 480), True),
+        ("one run has no more than one before", (0, 0, 420, 0, 0), (414, 456, 512, 492, 480), False),
+        ("less than twice as many", (300, 310, 320, 280, 290), (414, 456, 512, 492, 480), False),
     ],
 )
-def test_a_counter_that_one_run_is_without_has_arisen_where_chance_is_unlikely(
-    counts: tuple[float, ...], *, risen: bool
+def test_counters_of_trouble_have_arisen_where_chance_is_unlikely(
+    sentence: str, before: tuple[float, ...], after: tuple[float, ...], *, risen: bool
 ) -> None:
     five = replace(A, runs=(*A.runs, A.runs[0]))
-    found = arisen(counting(five, *[0] * 5), counting(five, *counts), 0.95)
-    assert [(one.name, one.b) for one in found] == [("dut_dropped_packets", sum(counts) / 5)] * risen
+    found = arisen(counting(five, *before), counting(five, *after), 0.95)
+    means = (sum(before) / 5, sum(after) / 5)
+    assert [(one.a, one.b) for one in found] == [means] * risen, sentence
 
 
 def judged(old: Side, **results: Result) -> Side:
