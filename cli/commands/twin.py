@@ -33,7 +33,7 @@ from etloop.controller.run.pipeline import (
     run_plan,
 )
 from etloop.controller.run.prepare import Prepared
-from etloop.controller.run.twin import TwinExecution, TwinHosts, described_device, twin_notes
+from etloop.controller.run.twin import TwinExecution, TwinHosts, described_device
 from etloop.results.expected.expected_vs_measured import expected_figures
 from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.results.tables.switch_tables import totals
@@ -88,11 +88,7 @@ def _twin(parsed: argparse.Namespace, given: GivenFiles) -> CommandResult:
     kept = RunOptions(parsed.out, expects=False)
     hosts = TwinHosts(parsed.hosts or before.hosts or TwinHosts.CARDS)
     finished = run_plan(prepared, TwinExecution(settings, hosts), kept, StatusWatcher())
-    text = (
-        _as_json(prepared, finished, hosts)
-        if parsed.json
-        else _as_text(prepared, finished, hosts, parsed.out)
-    )
+    text = _as_json(prepared, finished) if parsed.json else _as_text(prepared, finished, parsed.out)
     return CommandResult(text, finished.summary.result.exit_code)
 
 
@@ -114,24 +110,22 @@ def _by_flows(prepared: Prepared, seed: int | None, limit_ns: int, *, as_json: b
     return CommandResult("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)
 
 
-def _as_text(prepared: Prepared, finished: FinishedRun, hosts: TwinHosts, out_dir: Path | None) -> str:
+def _as_text(prepared: Prepared, finished: FinishedRun, out_dir: Path | None) -> str:
     outcome = finished.executed.twin
     assert outcome is not None
     topology = described_device(prepared).topology
     where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
     spent = approximate_duration(outcome.end_ns - outcome.start_ns)
-    notes = "".join(f"note            {note}\n" for note in twin_notes(prepared, outcome, hosts))
     return (
         render(finished.summary, where)
         + "\n"
         + render_switches(topology, outcome.switch_ports)
         + "".join(f"{line}\n" for line in device_lines(topology))
         + f"virtual time    {spent}, {outcome.packets} packets over {outcome.hops} links\n"
-        + notes
     )
 
 
-def _as_json(prepared: Prepared, finished: FinishedRun, hosts: TwinHosts) -> str:
+def _as_json(prepared: Prepared, finished: FinishedRun) -> str:
     outcome = finished.executed.twin
     assert outcome is not None
     return to_json(
@@ -145,7 +139,7 @@ def _as_json(prepared: Prepared, finished: FinishedRun, hosts: TwinHosts) -> str
                 "bad_packets": outcome.bad_packets,
                 "switches": totals(outcome.switch_ports),
                 "devices": device_values(described_device(prepared).topology),
-                "notes": twin_notes(prepared, outcome, hosts),
+                "notes": finished.executed.notes,
             },
         }
     )

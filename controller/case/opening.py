@@ -131,7 +131,8 @@ def found_files(
 ) -> FoundFiles:
     """Find what is not inside a case: below `traces`, in the `folder` it was unpacked into, and where the run read it.
 
-    `remedy`: what to do about a file that is not found. Raises `ConfigError` with every file that is not there, or is another one by its content.
+    `remedy`: what to do about a file that is not found. Raises `ConfigError` with every file that is not there, or is
+    another one by its content.
     """
     problems: list[Problem] = []
     places: dict[str, Path] = {}

@@ -115,6 +115,8 @@ class Executed:
     """By name: what only a twin knows."""
     twin: TwinOutcome | None = None
     """Of a run in virtual time."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of how it was executed."""
 
 
 class Execution(Protocol):
@@ -163,6 +165,8 @@ def run_plan(
         executed = execution.execute(prepared, options.lab or prepared.rig.lab, watcher)
     outcome, plan = executed.outcome, prepared.plan
     measurement = measure(outcome, plan.tables, executed.connection_rows)
+    noted = replace(measurement.summary, notes=(*measurement.summary.notes, *executed.notes))
+    measurement = replace(measurement, summary=noted)
     stopped_in = Step.EXECUTE if outcome.state is RunEnd.STOPPED else None
     figures = basis_of(prepared.scenario, prepared.rig, plan)
     if options.out_dir is None and not conditions:

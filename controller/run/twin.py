@@ -85,7 +85,8 @@ class TwinExecution:
             "queues": samples_table(topology, found.samples, found.start_ns),
             "counters": twin_counters_table(topology, found),
         }
-        return Executed(outcome, connection_rows(plan), tables=tables, twin=found)
+        notes = twin_notes(prepared, found, self.hosts)
+        return Executed(outcome, connection_rows(plan), tables=tables, twin=found, notes=notes)
 
     def unless_stopped(self, work: Callable[[], _T]) -> _T:
         """See `pipeline.Execution`."""
