@@ -15,7 +15,7 @@ dscp_value: Final = integer(0, 63)
 
 @dataclass(frozen=True, slots=True)
 class AnswerMarks:
-    """Of what a receiver of data sends on its own account, notifications aside."""
+    """Of what a receiver of data sends on its own account, apart from notifications."""
 
     ack: ClassMarks = ClassMarks()
     clear_to_send: ClassMarks = ClassMarks()
