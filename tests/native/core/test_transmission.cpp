@@ -120,7 +120,7 @@ EnginePlan marked_plan() {
 }
 
 struct Marked : test::CoreParts {
-  explicit Marked(int32_t port) : CoreParts(marked_plan(), port) {
+  explicit Marked(int32_t port_number) : CoreParts(marked_plan(), port_number) {
     open();
     records.open(0, 0, 0, true);
   }
