@@ -95,6 +95,19 @@ class Bench:
 
         return inside(self.place.agents[f"h{host}"], make)
 
+    def frames(self, host: int) -> socket.socket:
+        """What sees every frame that comes to a host, as a capture does."""
+
+        def make() -> socket.socket:
+            made = socket.socket(
+                socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(0x0003)
+            )
+            made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+            made.bind(("p0", 0x0003))
+            return made
+
+        return inside(self.place.agents[f"h{host}"], make)
+
     def burst(
         self,
         source: int,
@@ -104,6 +117,7 @@ class Bench:
         dscp: int = ROCE_DSCP,
         ecn: int = ECT,
         from_port: int = 0,
+        to_port: int = PORT,
     ) -> None:
         """Hands `frames` datagrams to a host's card at once."""
 
@@ -116,7 +130,8 @@ class Bench:
                 while left > 0:
                     now = min(left, JOINED)
                     sender.sendto(
-                        bytes([source]) * (now * PAYLOAD_BYTES), (self.plan.ports[target].addresses[0], PORT)
+                        bytes([source]) * (now * PAYLOAD_BYTES),
+                        (self.plan.ports[target].addresses[0], to_port),
                     )
                     left -= now
 
@@ -174,6 +189,26 @@ def received(sink: socket.socket) -> list[tuple[int, int]]:
             return out
         (traffic_class,) = (value[0] for level, kind, value in control if (level, kind) == (0, socket.IP_TOS))
         out.append((content[0], traffic_class & 3))
+
+
+def taken(tap: socket.socket) -> list[bytes]:
+    """Every frame that came in, in order."""
+    out: list[bytes] = []
+    while True:
+        try:
+            frame, sender = tap.recvfrom(1 << 16)
+        except BlockingIOError:
+            return out
+        if sender[2] != socket.PACKET_OUTGOING:
+            out.append(frame)
+
+
+def udp_checksum(frame: bytes) -> int:
+    """The checksum of a UDP datagram over IPv4 without options (RFC 768), by numbers of any size instead of folding."""
+    udp = frame[34:40] + b"\0\0" + frame[42:]
+    covered = frame[26:34] + bytes((0, 17)) + len(udp).to_bytes(2, "big") + udp
+    total = sum(struct.unpack(f">{(len(covered) + 1) // 2}H", covered + b"\0" * (len(covered) % 2)))
+    return 0xFFFF - (total % 0xFFFF or 0xFFFF) or 0xFFFF
 
 
 def star(hosts: int, *, lossless: bool, rate_bps: int = RATE_BPS) -> SwitchSettings:
@@ -304,6 +339,19 @@ def marking(settings: SwitchSettings, kmin_bytes: int, kmax_bytes: int) -> Switc
     queues = list(settings.queues)
     queues[ROCE_CLASS] = replace(queues[ROCE_CLASS], marking=Marking(kmin_bytes, kmax_bytes, 1_000_000))
     return replace(settings, queues=tuple(queues))
+
+
+@pytest.mark.parametrize("port", [PORT, 9000])
+def test_captures_show_the_udp_checksums_that_a_network_card_would_have_sent(port: int) -> None:
+    """RoCEv2 has none; everything else has the right one, joined by its host or not."""
+    with bench(around(star(2, lossless=True))) as lab, lab.frames(0) as tap:
+        lab.burst(1, 0, 7, to_port=port)
+        lab.settled(7)
+        frames = [frame for frame in taken(tap) if frame[12:14] == b"\x08\x00"]
+    assert [len(frame) for frame in frames] == [FRAME_BYTES - 4] * 7
+    assert {int.from_bytes(frame[36:38], "big") for frame in frames} == {port}
+    checksums = [int.from_bytes(frame[40:42], "big") for frame in frames]
+    assert checksums == [0 if port == PORT else udp_checksum(frame) for frame in frames]
 
 
 def test_marks_are_those_that_the_queue_earns_and_receivers_see_them() -> None:

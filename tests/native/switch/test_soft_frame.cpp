@@ -100,6 +100,57 @@ void joined_datagrams_are_cut_as_the_kernel_would() {
   }
 }
 
+// RoCEv2 leaves without a UDP checksum, everything else with the right one.
+void a_checksum_is_finished_as_a_card_would() {
+  for (const bool ipv6 : {false, true}) {
+    for (const uint16_t port : {uint16_t{4791}, uint16_t{9000}}) {
+      for (const size_t payload_bytes : {size_t{0}, size_t{1}, size_t{64}, size_t{1001}, size_t{8900}}) {
+        ethernet::Path path = path_of(ipv6, true);
+        path.flow.dst_port = port;
+        std::vector<uint8_t> frame = frame_of(path, payload_bytes);
+        const soft::Headers headers = soft::read_headers(frame);
+        const uint16_t pseudo = pseudo_sum(headers, ipv6, 8 + payload_bytes);
+        frame[headers.transport_at + 6] = static_cast<uint8_t>(pseudo >> 8);
+        frame[headers.transport_at + 7] = static_cast<uint8_t>(pseudo);
+        soft::OffloadHeader offload;
+        offload.checksum_start = static_cast<uint16_t>(headers.transport_at);
+        offload.checksum_offset = 6;
+        const std::vector<uint8_t> unfinished = frame;
+        soft::finish_checksum(frame, offload);
+        CHECK(frame == unfinished);  // nobody asked for it
+        offload.flags = soft::kNeedsChecksum;
+        soft::finish_checksum(frame, offload);
+        const auto checksum = static_cast<uint16_t>(frame[headers.transport_at + 6] << 8 | frame[headers.transport_at + 7]);
+        if (port == 4791) {
+          CHECK_EQ(checksum, uint16_t{0});
+          continue;
+        }
+        CHECK(checksum != 0);
+        std::vector<uint8_t> covered(frame.begin() + static_cast<int64_t>(headers.transport_at), frame.end());
+        if (covered.size() % 2 != 0) covered.push_back(0);
+        covered.push_back(static_cast<uint8_t>(pseudo >> 8));
+        covered.push_back(static_cast<uint8_t>(pseudo));
+        CHECK_EQ(sum_of(covered), uint16_t{0xFFFF});
+      }
+    }
+  }
+}
+
+void a_checksum_that_would_stand_outside_the_frame_is_left_alone() {
+  for (const size_t start : {size_t{0}, size_t{30}, size_t{34}, size_t{60}, size_t{0xFFFF}}) {
+    for (const size_t offset : {size_t{6}, size_t{16}, size_t{0xFFFF}}) {
+      std::vector<uint8_t> frame(40, 1);
+      soft::OffloadHeader offload;
+      offload.flags = soft::kNeedsChecksum;
+      offload.checksum_start = static_cast<uint16_t>(start);
+      offload.checksum_offset = static_cast<uint16_t>(offset);
+      soft::finish_checksum(frame, offload);
+      const bool inside = start + std::max(offset + 2, size_t{8}) <= frame.size();
+      CHECK_EQ(frame == std::vector<uint8_t>(40, 1), !inside);
+    }
+  }
+}
+
 void traffic_class_is_set_with_its_checksum() {
   for (const bool ipv6 : {false, true}) {
     std::vector<uint8_t> frame = frame_of(path_of(ipv6, false), 100);
@@ -156,6 +207,8 @@ void a_pool_keeps_to_its_limit_and_gives_again() {
 
 int main() {
   joined_datagrams_are_cut_as_the_kernel_would();
+  a_checksum_is_finished_as_a_card_would();
+  a_checksum_that_would_stand_outside_the_frame_is_left_alone();
   traffic_class_is_set_with_its_checksum();
   any_bytes_are_read_without_harm();
   a_pool_keeps_to_its_limit_and_gives_again();

@@ -305,7 +305,10 @@ void SoftSwitch::State::feed(Nanos horizon_ns) {
 void SoftSwitch::State::deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) {
   StoredFrame& stored = pool.stored(frame.handle);
   std::span<uint8_t> bytes = pool.frame(frame.handle);
-  if (frame.trimmed || frame.corrupted) stored.offload = kNoOffload;  // its checksum cannot be right any more
+  // The checksum of a trimmed or corrupted frame stays unfinished, which is wrong: a socket, which cannot check the ICRC, must
+  // not get what a card would have thrown away.
+  if (!frame.trimmed && !frame.corrupted) soft::finish_checksum(bytes, stored.offload);
+  stored.offload = kNoOffload;
   const auto modelled_bytes = static_cast<size_t>(std::max(frame.frame_bytes - soft::kCheckSequenceBytes, 0));
   if (frame.trimmed && modelled_bytes < bytes.size()) {
     const soft::Headers headers = soft::read_headers(bytes);

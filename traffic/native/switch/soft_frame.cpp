@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "wire/wire.h"
+
 namespace etloop::soft {
 
 namespace {
@@ -138,6 +140,24 @@ size_t cut_datagram(std::span<const uint8_t> frame, const Headers& headers, cons
     offload_out.checksum_offset = kUdpChecksumAt;
   }
   return cut.size();
+}
+
+void finish_checksum(std::span<uint8_t> frame, const OffloadHeader& offload) {
+  const size_t start = offload.checksum_start;
+  const size_t at = start + offload.checksum_offset;
+  if ((offload.flags & kNeedsChecksum) == 0 || frame.size() < std::max(at + 2, start + kUdpBytes)) return;
+  const bool is_udp = offload.checksum_offset == kUdpChecksumAt;
+  if (is_udp && get16(frame.data() + start + 2) == wire::kRoceUdpPort) {
+    put16(frame.data() + at, 0);
+    return;
+  }
+  // RFC 1071: the field holds the sum of the pseudo header. 64 KiB of frame cannot overflow 32 bits.
+  uint32_t sum = 0;
+  size_t next = start;
+  for (; next + 1 < frame.size(); next += 2) sum += get16(frame.data() + next);
+  if (next < frame.size()) sum += uint32_t{frame[next]} << 8;
+  const auto finished = static_cast<uint16_t>(~folded(sum));
+  put16(frame.data() + at, is_udp && finished == 0 ? 0xFFFF : finished);  // RFC 768: 0 says that there is none
 }
 
 void set_traffic_class(std::span<uint8_t> frame, size_t ip_at, uint8_t traffic_class) {

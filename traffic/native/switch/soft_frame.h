@@ -63,6 +63,10 @@ size_t datagrams_in(std::span<const uint8_t> frame, const Headers& headers, cons
 size_t cut_datagram(std::span<const uint8_t> frame, const Headers& headers, const OffloadHeader& offload, size_t number,
                     std::span<uint8_t> out, OffloadHeader& offload_out);
 
+// Finishes a checksum that the host left to its card: of RoCEv2 it becomes 0, as network cards send it, of everything else
+// the sum itself. Leaves a frame alone that does not hold what `offload` states.
+void finish_checksum(std::span<uint8_t> frame, const OffloadHeader& offload);
+
 // Sets DSCP and ECN, and the IPv4 checksum with them. The frame must have been read as IP.
 void set_traffic_class(std::span<uint8_t> frame, size_t ip_at, uint8_t traffic_class);
 
