@@ -18,6 +18,7 @@ from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import parse_at
 from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
 from etloop.runtime.text_file import read_text
+from paho.mqtt.client import ConnectFlags
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -34,6 +35,8 @@ class MqttVersion(IntEnum):
         return "3.1.1" if self is MqttVersion.V311 else "5"
 
 
+MOST_UNACKNOWLEDGED: Final = 512
+"""Messages that a broker which speaks MQTT 5 hands to a client that has not acknowledged the ones before."""
 _VERSION_REFUSALS: Final = frozenset({1, 132})
 """CONNACK of MQTT 3.1.1 (section 3.2.2.3) and of MQTT 5 (section 3.2.2.2)."""
 
@@ -62,6 +65,37 @@ def broker_settings(
     return settings
 
 
+class BrokerClient(aiomqtt.Client):
+    """A client whose session stays with the broker, and which says itself when it is done with a message.
+
+    What comes with QoS 1 while it is away waits for it, and what it had not acknowledged when it died comes again.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, protocol: MqttVersion, identifier: str, kept_s: int, **more: Any
+    ) -> None:
+        """As for `aiomqtt.Client`; the session is kept for `kept_s` seconds, by MQTT 3.1.1 as long as the broker likes."""
+        if protocol is MqttVersion.V5:
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = kept_s
+            properties.ReceiveMaximum = MOST_UNACKNOWLEDGED
+            more |= {"clean_start": False, "properties": properties}
+        else:
+            more |= {"clean_session": False}
+        super().__init__(**_settings_of(settings, protocol, identifier), **more)
+        self._client.manual_ack_set(True)
+        self.is_resumed = False
+        """Whether the broker had a session for it, in which something may have waited."""
+
+    def _on_connect(self, client: Any, userdata: Any, flags: ConnectFlags, *more: Any) -> None:
+        self.is_resumed = flags.session_present
+        super()._on_connect(client, userdata, flags, *more)
+
+    def acknowledge(self, message: aiomqtt.Message) -> None:
+        """Let the broker forget a message, which has been dealt with."""
+        self._client.ack(message.mid, message.qos)
+
+
 @contextlib.asynccontextmanager
 async def broker_connection(
     settings: BrokerSettings, identifier: str, **more: Any
@@ -71,14 +105,24 @@ async def broker_connection(
     Raises `aiomqtt.MqttError` or `OSError`, also in the block if the connection is lost.
     """
     protocol = await _spoken(settings)
-    async with _client(settings, protocol, identifier, **more) as client:
+    async with aiomqtt.Client(**_settings_of(settings, protocol, identifier), **more) as client:
+        yield client, protocol
+
+
+@contextlib.asynccontextmanager
+async def kept_connection(
+    settings: BrokerSettings, identifier: str, kept_s: int, **more: Any
+) -> AsyncIterator[tuple[BrokerClient, MqttVersion]]:
+    """The same as `broker_connection` with a session that the broker keeps; see `BrokerClient`."""
+    protocol = await _spoken(settings)
+    async with BrokerClient(settings, protocol, identifier, kept_s, **more) as client:
         yield client, protocol
 
 
 async def _spoken(settings: BrokerSettings) -> MqttVersion:
     """Asked without a last will and a name: of those, a broker that does not know version 5 may make no sense, nor answer."""
     try:
-        async with _client(settings, MqttVersion.V5, ""):
+        async with aiomqtt.Client(**_settings_of(settings, MqttVersion.V5, "")):
             return MqttVersion.V5
     except aiomqtt.MqttCodeError as error:
         if (error.rc.value if isinstance(error.rc, ReasonCode) else error.rc) in _VERSION_REFUSALS:
@@ -129,14 +173,13 @@ def _unusable(key: str, path: Path, error: OSError, wanted: str) -> Problem:
     return Problem(f"mqtt.tls.{key}", f"{path} cannot be used: {why}", f"name {wanted}")
 
 
-def _client(settings: BrokerSettings, protocol: MqttVersion, identifier: str, **more: Any) -> aiomqtt.Client:
-    return aiomqtt.Client(
-        settings.host,
-        settings.port,
-        protocol=aiomqtt.ProtocolVersion(protocol),
-        username=settings.username or None,
-        password=settings.password or None,
-        identifier=identifier,
-        tls_context=tls_context(settings),
-        **more,
-    )
+def _settings_of(settings: BrokerSettings, protocol: MqttVersion, identifier: str) -> dict[str, Any]:
+    return {
+        "hostname": settings.host,
+        "port": settings.port,
+        "protocol": aiomqtt.ProtocolVersion(protocol),
+        "username": settings.username or None,
+        "password": settings.password or None,
+        "identifier": identifier,
+        "tls_context": tls_context(settings),
+    }

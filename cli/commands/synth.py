@@ -52,7 +52,7 @@ def _written(
     parsed: argparse.Namespace, job: SyntheticJob, spec: dict[str, object], shape: str
 ) -> CommandResult:
     out_dir: Path = parsed.out_dir
-    write_trace(out_dir, job.ranks, job.groups)
+    write_trace(out_dir, job.ranks, job.groups, keep=parsed.keep)
     nodes = sum(len(rank) for rank in job.ranks)
     if parsed.json:
         written = {

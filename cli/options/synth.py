@@ -31,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "out_dir", type=Path, metavar="OUT_DIR", help="directory for the files, made if absent"
     )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep files of this very job that are there already"
+    )
     default = SyntheticSpec()
     for option, field, meaning in SYNTH_OPTIONS:
         value = getattr(default, field)

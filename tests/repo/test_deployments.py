@@ -186,6 +186,7 @@ def test_whoever_stops_the_controller_waits_longer_than_it_drains() -> None:
 
 
 PRIVILEGES = {
+    "mosquitto": {"user": "65534:65534"},
     "soft-switch": {"user": "0:0", "cap_add": ["NET_RAW", "NET_ADMIN"], "network_mode": "none"},
     "cable-a": {
         "user": "0:0",
@@ -203,9 +204,9 @@ PRIVILEGES = {
 """What a switch and its cables need of their engine, and nothing else of ours needs anything."""
 
 
-def test_containers_of_ours_have_no_privileges_but_those_that_a_switch_needs() -> None:
-    ours = {name: each for name, each in compose()["services"].items() if name != "mosquitto"}
-    assert set(ours) == {"controller", "agent-a", "agent-b", "demo", *PRIVILEGES}
+def test_containers_have_no_privileges_but_those_that_a_switch_needs() -> None:
+    services = compose()["services"]
+    assert set(services) == {"mosquitto", "controller", "agent-a", "agent-b", "demo", *PRIVILEGES}
     asked = {
         "privileged",
         "cap_add",
@@ -218,7 +219,7 @@ def test_containers_of_ours_have_no_privileges_but_those_that_a_switch_needs() -
         "group_add",
         "cgroup_parent",
     }
-    for name, service in ours.items():
+    for name, service in services.items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["read_only"] is True, name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -226,7 +227,7 @@ def test_containers_of_ours_have_no_privileges_but_those_that_a_switch_needs() -
 
 
 def test_who_is_privileged_is_given_no_network_of_its_own_and_no_secret() -> None:
-    for name in PRIVILEGES:
+    for name in PRIVILEGES.keys() - {"mosquitto"}:
         service = compose()["services"][name]
         assert "networks" not in service, name
         assert service["volumes"] == ["./deploy/compose:/etc/etloop:ro"], name

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -202,7 +203,11 @@ class RackClient:
         request = replace(request, response_topic=self._replies, correlation=correlation)
         body = encode(request, ContentType.JSON)
         properties = properties_of(
-            self._protocol, ResponseTopic=self._replies, CorrelationData=correlation.encode()
+            self._protocol,
+            ResponseTopic=self._replies,
+            CorrelationData=correlation.encode(),
+            # A controller that comes back later must not carry out what its asker has given up.
+            MessageExpiryInterval=math.ceil(self._response_timeout_s),
         )
         again_s, put_off = _RETRY_S, False
         try:

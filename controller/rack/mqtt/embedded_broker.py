@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from amqtt.broker import Broker  # type: ignore[import-untyped]  # ships no types
+from amqtt.session import Session  # type: ignore[import-untyped]
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.runtime.broker_settings import BrokerSettings
@@ -23,7 +24,11 @@ _ENDING_S: Final = 5.0
 
 
 class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
-    """Ends with no connection left open: amqtt leaves one whose client goes while it says goodbye itself."""
+    """Sends what is retained to those alone who subscribed to it, and ends with no connection left open.
+
+    amqtt sends a client that connects what is retained for everybody's subscriptions, and leaves a connection whose client
+    goes while it says goodbye itself.
+    """
 
     def __init__(self, config: dict[str, object]) -> None:
         super().__init__(config)
@@ -40,6 +45,13 @@ class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
         finally:
             del self._connections[task]
             writer.transport.abort()
+
+    async def _publish_retained_messages_for_subscription(
+        self, subscription: tuple[str, int], session: Session
+    ) -> None:
+        holders = self.subscriptions.get(subscription[0], ())
+        if any(holder is session for holder, _ in holders):
+            await super()._publish_retained_messages_for_subscription(subscription, session)
 
     async def ended(self) -> None:
         """Says goodbye to each client for so long as that may take, and closes what is left."""

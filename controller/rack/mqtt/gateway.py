@@ -58,11 +58,18 @@ from etloop.controller.rack.mqtt.messages import (
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.controller.rack.store.job_store import StoreFailed
-from etloop.runtime.broker_connection import MqttVersion, broker_connection, properties_of
+from etloop.runtime.broker_connection import (
+    BrokerClient,
+    MqttVersion,
+    broker_connection,
+    kept_connection,
+    properties_of,
+)
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.task_shutdown import end, is_ending
 from etloop.runtime.version import installed_version
 from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 if TYPE_CHECKING:
     from etloop.controller.rack.telemetry.metrics import Tallies
@@ -71,6 +78,10 @@ _QOS: Final = 1
 _LEAST_PAUSE_S: Final = 0.5
 _MOST_PAUSE_S: Final = 30.0
 _KEEPALIVE_S: Final = 10
+_SESSION_S: Final = 24 * 3600
+"""How long a broker keeps requests for a controller that is away."""
+_CATCHING_UP_NS: Final = NS_PER_S
+"""After joining, at least so long what comes may have waited at the broker."""
 _MOST_INCOMING: Final = 1024
 """Requests taken from the broker and not yet answered; beyond it they are dropped, which clients see as no answer."""
 _REPUBLISHED_JOBS: Final = 200
@@ -148,19 +159,20 @@ class MqttGateway:
         if not self.connected:
             return
         try:
-            async with asyncio.timeout(2), self._connection(last=True) as (client, _):
+            name = f"etloop-controller-{self._settings.rack}-last"
+            connection = broker_connection(self._settings.broker, name, logger=self._library_log)
+            async with asyncio.timeout(2), connection as (client, _):
                 await self._publish_state(client, RackStatus.STOPPED)
         except (aiomqtt.MqttError, OSError, ConfigError):
             return
 
-    def _connection(
-        self, *, last: bool = False
-    ) -> contextlib.AbstractAsyncContextManager[tuple[aiomqtt.Client, MqttVersion]]:
+    def _connection(self) -> contextlib.AbstractAsyncContextManager[tuple[BrokerClient, MqttVersion]]:
         lost = encode(ControllerStatus(FORMAT, RackStatus.LOST, installed_version()), ContentType.JSON)
-        return broker_connection(
+        return kept_connection(
             self._settings.broker,
-            f"etloop-controller-{self._settings.rack}" + ("-last" if last else ""),
-            will=None if last else aiomqtt.Will(self._topics.controller_status, lost, qos=_QOS, retain=True),
+            f"etloop-controller-{self._settings.rack}",
+            _SESSION_S,
+            will=aiomqtt.Will(self._topics.controller_status, lost, qos=_QOS, retain=True),
             keepalive=_KEEPALIVE_S,
             max_queued_incoming_messages=_MOST_INCOMING,
             logger=self._library_log,
@@ -174,10 +186,15 @@ class MqttGateway:
 
     # ---- what is asked
 
-    async def _serve(self, client: aiomqtt.Client) -> None:
+    async def _serve(self, client: BrokerClient) -> None:
         topics = self._topics
+        # MQTT 5, 3.8.3.1: requests that somebody retained are not sent, and marked as such where they are.
+        options = SubscribeOptions(qos=_QOS, retainAsPublished=True, retainHandling=2)
         for topic in (topics.submit, topics.list, topics.inventory, topics.cancels):
-            await client.subscribe(topic, qos=_QOS)
+            if self._protocol is MqttVersion.V5:
+                await client.subscribe(topic, options=options)
+            else:
+                await client.subscribe(topic, qos=_QOS)
         subscription = self._rack.subscribe()
         parts: list[asyncio.Task[None]] = []
         try:
@@ -194,18 +211,28 @@ class MqttGateway:
             self._rack.unsubscribe(subscription)
             await end(parts)
 
-    async def _respond_to_requests(self, client: aiomqtt.Client) -> None:
+    async def _respond_to_requests(self, client: BrokerClient) -> None:
+        began_ns, caught_up, taken = monotonic_ns(), not client.is_resumed, 0
         async for message in client.messages:
-            if message.retain:
-                continue  # A request that somebody retained would be carried out again at every start.
-            body = (
-                message.payload if isinstance(message.payload, bytes) else str(message.payload or "").encode()
-            )
-            turn = self._rate.take(monotonic_ns())
-            if turn is not Turn.SERVED or len(body) > self._settings.request_bytes:
-                self._tallies.dropped_requests += 1
-            if turn is not Turn.DROPPED:
-                await self._respond(client, str(message.topic), body, message.properties, turn)
+            taken += 1
+            came_now = len(client.messages) == 0 and monotonic_ns() - began_ns > _CATCHING_UP_NS
+            caught_up = caught_up or came_now or taken > _MOST_INCOMING
+            await self._take(client, message, patiently=not caught_up)
+            # Not before it is dealt with: what a controller that dies had not answered comes again.
+            client.acknowledge(message)
+
+    async def _take(self, client: aiomqtt.Client, message: aiomqtt.Message, *, patiently: bool) -> None:
+        """Answers a request in its turn. `patiently`: it may have waited at the broker, and waits for its turn here."""
+        if message.retain:
+            return  # A request that somebody retained would be carried out again at every start.
+        body = message.payload if isinstance(message.payload, bytes) else str(message.payload or "").encode()
+        if patiently:
+            await asyncio.sleep(self._rate.wait_ns(monotonic_ns()) / NS_PER_S)
+        turn = self._rate.take(monotonic_ns())
+        if turn is not Turn.SERVED or len(body) > self._settings.request_bytes:
+            self._tallies.dropped_requests += 1
+        if turn is not Turn.DROPPED:
+            await self._respond(client, str(message.topic), body, message.properties, turn)
 
     async def _respond(
         self, client: aiomqtt.Client, topic: str, body: bytes, properties: Properties | None, turn: Turn

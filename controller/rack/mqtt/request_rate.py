@@ -36,6 +36,12 @@ class RequestRate:
             return Turn.SERVED
         return Turn.BUSY if self._taken <= 2 * self._per_s else Turn.DROPPED
 
+    def wait_ns(self, now_ns: int) -> int:
+        """How long a request that may wait does so to be served; 0: not at all."""
+        if self._began_ns is None or self._taken < self._per_s:
+            return 0
+        return max(0, self._began_ns + NS_PER_S - now_ns)
+
     def retry_after_ms(self, now_ns: int) -> int:
         """When requests are taken again: the rest of the window, at least a millisecond."""
         assert self._began_ns is not None

@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import aiomqtt
 import pytest
@@ -34,7 +35,6 @@ from tests.support.places import ROOT
 
 __all__ = ["place"]
 
-EXAMPLE = ROOT / "examples" / "rack" / "mosquitto"
 PASSWORDS = {
     name: f"secret-of-{name}-0f1e2d3c" for name in ("etloop-controller", "automation", "viewer", "a")
 }
@@ -61,35 +61,51 @@ class Secured:
 
     def printed(self) -> str:
         """Its log."""
-        return (self.directory / "mosquitto.log").read_text()
+        return (self.directory.parents[2] / "mosquitto.log").read_text()
 
 
-def openssl(directory: Path, *arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True, timeout=60)
+def documented() -> list[str]:
+    """The commands of docs/deploy.md that set a broker up."""
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    section = page.split("## A broker with TLS, users and an ACL\n")[1]
+    return section.split("```\n")[1].splitlines()
 
 
-def authority(directory: Path, name: str) -> None:
-    """A certificate authority of the test's own."""
-    openssl(
-        directory,
-        *"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj".split(),
-        f"/CN={name}",
-        *f"-keyout {name}.key -out {name}.pem".split(),
-    )
+def set_up(directory: Path) -> Path:
+    """Sets a broker up below `directory` as the documentation says; where its files are.
+
+    Only places and the way passwords are entered are the test's.
+    """
+    files = directory / "etc" / "mosquitto"
+    (files / "conf.d").mkdir(parents=True)
+    for user, password in PASSWORDS.items():
+        (files / f"password.{user}").write_text(password)
+    commands = documented()
+    assert commands.pop() == "systemctl restart mosquitto"
+    script = "\n".join(commands)
+    for old, new in (
+        ("/etc/mosquitto", str(files)),
+        ("IP:192.0.2.10", "IP:127.0.0.1"),
+        ("examples/", f"{ROOT}/examples/"),
+        ("chown mosquitto", "chown root"),
+        (
+            "mosquitto_passwd passwords $user",
+            'mosquitto_passwd -b passwords $user "$(cat ../password.$user)"',
+        ),
+    ):
+        assert old in script, old
+        script = script.replace(old, new)
+    subprocess.run(["sh", "-euc", script], check=True, capture_output=True, timeout=60)
+    return files / "etloop"
 
 
-def certificate(directory: Path, ca: str) -> None:
-    """broker.pem and broker.key for 127.0.0.1, signed by `ca`."""
-    openssl(
-        directory,
-        *"req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=broker -keyout broker.key -out broker.csr".split(),
-    )
-    (directory / "broker.ext").write_text("subjectAltName = IP:127.0.0.1\n")
-    openssl(
-        directory,
-        *f"x509 -req -in broker.csr -CA {ca}.pem -CAkey {ca}.key -CAcreateserial -days 2 -extfile broker.ext".split(),
-        *"-out broker.pem".split(),
-    )
+DEBIAN: Final = """
+persistence true
+persistence_location {places}/
+log_dest file {places}/mosquitto.log
+include_dir {places}/etc/mosquitto/conf.d
+"""
+"""/etc/mosquitto/mosquitto.conf of Debian and Ubuntu, which the example is included from."""
 
 
 @pytest.fixture
@@ -99,28 +115,23 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
         pytest.skip("Mosquitto is not installed (Debian package mosquitto)")
     if not (shutil.which("openssl") and shutil.which("mosquitto_passwd")):
         pytest.skip("openssl or mosquitto_passwd is not installed (Debian packages openssl, mosquitto)")
-    directory = tmp_path / "broker"
-    directory.mkdir()
-    for ca in ("ca", "other-ca"):
-        authority(directory, ca)
-    certificate(directory, "ca")
-    (directory / "passwords").touch(mode=0o600)
-    for user, password in PASSWORDS.items():
-        command = ["mosquitto_passwd", "-b", str(directory / "passwords"), user, password]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-    (directory / "acl").write_text((EXAMPLE / "acl").read_text())
-    (directory / "acl").chmod(0o600)
-    mosquitto = Mosquitto(directory)
-    text = (EXAMPLE / "mosquitto.conf").read_text()
-    for line in ("listener 8883", "persistence_location /var/lib/mosquitto/"):
-        assert line in text
+    mosquitto = Mosquitto(tmp_path)
+    directory = set_up(tmp_path)
+    installed = tmp_path / "etc" / "mosquitto" / "conf.d" / "etloop.conf"
+    text = installed.read_text()
+    assert "listener 8883" in text
     text = text.replace("listener 8883", f"listener {mosquitto.port} 127.0.0.1")
-    text = text.replace("/etc/mosquitto/etloop", str(directory)).replace(
-        "/var/lib/mosquitto/", f"{directory}/"
-    )
+    installed.write_text(text.replace("/etc/mosquitto/etloop", str(directory)))
     # As root it would become a user that cannot see the test's files.
-    text += f"log_dest file {directory}/mosquitto.log\nlog_type all\nuser root\n"
-    (directory / "mosquitto.conf").write_text(text)
+    (tmp_path / "mosquitto.conf").write_text(DEBIAN.format(places=tmp_path) + "log_type all\nuser root\n")
+    other = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=other"
+    subprocess.run(
+        ["openssl", *other.split(), "-keyout", "other-ca.key", "-out", "other-ca.pem"],
+        cwd=directory,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
     mosquitto.start()
     yield Secured(directory, mosquitto.port, mosquitto)
     mosquitto.kill()

@@ -31,3 +31,14 @@ def test_who_comes_again_when_told_is_served(after_ns: int, expected_ms: int) ->
     retry_ms = rate.retry_after_ms(BEGIN_NS + after_ns)
     assert retry_ms == expected_ms
     assert rate.take(BEGIN_NS + after_ns + retry_ms * NS_PER_MS) is Turn.SERVED
+
+
+def test_who_may_wait_is_served_without_being_put_off() -> None:
+    rate = RequestRate(2)
+    assert rate.wait_ns(BEGIN_NS) == 0, "nothing came yet"
+    now_ns, waited_ns = BEGIN_NS, []
+    for _ in range(5):
+        waited_ns.append(rate.wait_ns(now_ns))
+        now_ns += waited_ns[-1]
+        assert rate.take(now_ns) is Turn.SERVED
+    assert waited_ns == [0, 0, NS_PER_S, 0, NS_PER_S]

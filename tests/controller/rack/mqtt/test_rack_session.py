@@ -1,0 +1,124 @@
+"""What a broker keeps for a rack whose controller is away, and what it must not hand to others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import aiomqtt
+import pytest
+from etloop.contract.protocol.codec import plain
+from etloop.controller.rack.client.client import RackClient, RackUnreachable
+from etloop.controller.rack.mqtt.gateway import MqttGateway
+from etloop.controller.rack.mqtt.messages import SubmitRequest
+from etloop.runtime.broker_settings import BrokerSettings
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from tests.controller.rack.mqtt.test_rack_mqtt import Broker, Mosquitto, broker, mosquitto, rack_with
+from tests.controller.rack.test_rack_daemon import SCENARIO, Serving, place
+from tests.support.first_light.commands import PATIENCE_S, Place
+
+__all__ = ["broker", "mosquitto", "place"]
+
+SUBMIT = "etloop/v1/rack/jobs/submit"
+
+
+def on(mosquitto: Mosquitto, more: str = "") -> Broker:
+    """A rack's broker, with more of the section `mqtt`."""
+    return Broker(BrokerSettings("127.0.0.1", mosquitto.port), f"mqtt: {{port: {mosquitto.port}{more}}}\n")
+
+
+def request(key: str) -> str:
+    """A submission as automation writes it, which waits for no answer."""
+    return json.dumps(plain(SubmitRequest(SCENARIO, client_key=key)))
+
+
+async def publish(mosquitto: Mosquitto, *keys: str, retain: bool = False) -> None:
+    """What `mosquitto_pub -q 1` does, returning when the broker has taken it."""
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as automation:
+        for key in keys:
+            await automation.publish(SUBMIT, request(key), qos=1, retain=retain)
+
+
+async def jobs(rack: Serving, count: int) -> int:
+    """Jobs of the rack's store once there are so many."""
+    await rack.until(lambda: len(rack.rack.store.latest(count)) >= count)
+    return len(rack.rack.store.latest(2 * count))
+
+
+async def test_requests_that_come_while_the_controller_is_away_are_carried_out_when_it_is_back(
+    place: Place, mosquitto: Mosquitto
+) -> None:
+    """More of them than it takes in a second, and each once."""
+    slow = on(mosquitto, ", requests_per_s: 5")
+    async with rack_with(place, slow):
+        pass
+    await publish(mosquitto, *(f"key {number}" for number in range(12)))
+    async with rack_with(place, slow) as (rack, _):
+        assert await jobs(rack, 12) == 12
+        assert rack.daemon.tallies.dropped_requests == 0
+
+
+async def test_a_request_that_was_not_answered_yet_comes_again(
+    place: Place, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a controller dies over it."""
+    respond, failures = MqttGateway._respond, iter([True])  # noqa: SLF001  # where it dies
+
+    async def dying(self: MqttGateway, *words: object) -> None:
+        if next(failures, False):
+            raise aiomqtt.MqttError("the connection broke just now")
+        await respond(self, *words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MqttGateway, "_respond", dying)
+    async with rack_with(place, on(mosquitto)) as (rack, _):
+        await publish(mosquitto, "once")
+        assert await jobs(rack, 1) == 1
+        assert next(failures, None) is None, "it did not die"
+
+
+async def test_a_retained_request_is_ignored_also_while_the_controller_listens(
+    place: Place, mosquitto: Mosquitto
+) -> None:
+    async with rack_with(place, on(mosquitto)) as (rack, client):
+        await publish(mosquitto, "retained", retain=True)
+        await publish(mosquitto, "not")
+        assert await jobs(rack, 1) == 1
+        assert [job.request.client_key for job in rack.rack.store.latest(2)] == ["not"]
+        assert len(await client.jobs()) == 1
+
+
+async def test_what_its_asker_has_given_up_is_not_carried_out_later(mosquitto: Mosquitto) -> None:
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port, protocol=aiomqtt.ProtocolVersion.V5) as ears:
+        await ears.subscribe(SUBMIT, qos=1)
+        settings = BrokerSettings("127.0.0.1", mosquitto.port)
+        async with RackClient(settings, "rack", response_timeout_s=1.2) as client:
+            with pytest.raises(RackUnreachable, match="no controller of rack 'rack' answered"):
+                await client.submit(SCENARIO)
+        async with asyncio.timeout(PATIENCE_S):
+            message = await anext(aiter(ears.messages))
+    assert isinstance(message.properties, Properties)
+    assert message.properties.packetType == PacketTypes.PUBLISH
+    assert getattr(message.properties, "MessageExpiryInterval", None) in (1, 2)
+
+
+async def test_nobody_is_sent_what_is_retained_for_others(
+    place: Place, broker: Broker, tmp_path: Path
+) -> None:
+    """Whoever waits for the answer to a request would take the state of a job for it."""
+    status = "etloop/v1/rack/controller/status"
+    async with rack_with(place, broker) as (_, client):
+        job = await client.submit(SCENARIO)
+        assert [each.job_id for each in await client.jobs()] == [job.job_id]
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            aiomqtt.Client(
+                "127.0.0.1", broker.settings.port, protocol=aiomqtt.ProtocolVersion(broker.protocol)
+            ) as stranger,
+        ):
+            await stranger.subscribe("nothing/at/all", qos=1)
+            await stranger.subscribe(status, qos=1)
+            first = await anext(aiter(stranger.messages))
+    assert str(first.topic) == status
