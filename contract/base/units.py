@@ -78,6 +78,7 @@ _DURATION: Final = _Measure(
         "s": Fraction(NS_PER_S),
         "min": Fraction(60 * NS_PER_S),
         "h": Fraction(3600 * NS_PER_S),
+        "d": Fraction(86_400 * NS_PER_S),
     },
 )
 _RATE: Final = _Measure(

@@ -28,6 +28,7 @@ from etloop.controller.rack.dispatch import Start
 from etloop.controller.rack.events import AgentChanged, JobMoved, RackState
 from etloop.controller.rack.job import Job, JobEvent
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.loop_troubles import LoopTroubles
 from etloop.controller.rack.runs.protocol import (
     Begin,
     Ended,
@@ -121,6 +122,7 @@ class Daemon:
             os.close(self.lock)
 
     async def _served(self) -> ExitCode:
+        LoopTroubles(self.log).install()
         async with open_router(self.rig.bind, CurveServer.of(self.rig.security)) as router:
             with stop_reasons() as stops:
                 link = RouterLink(router)
@@ -160,7 +162,7 @@ class Daemon:
     async def _turn(self, link: RouterLink, stops: list[str]) -> None:
         now_ns = monotonic_ns()
         if self._turn_ns:
-            self.tallies.lagged(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S)
+            self.tallies.lag.saw(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S, now_ns)
         self._turn_ns = now_ns
         await self._perform(link, self.hub.on_tick(now_ns))
         while stops:

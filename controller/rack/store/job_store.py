@@ -255,6 +255,11 @@ class JobStore:
         """How many jobs are in one of these states."""
         return int(self._rows(_COUNT, json.dumps(states))[0][0])
 
+    def oldest_submitted_at(self, state: JobState) -> str:
+        """When the first of the jobs in a state was submitted; "" if there is none."""
+        rows = self._rows(_OLDEST, state)
+        return str(rows[0][0]) if rows else ""
+
     def audit(self, job_id: str | None = None, limit: int = 1000) -> tuple[AuditLine, ...]:
         """The last lines of the audit trail, oldest first; of one job if `job_id` is given."""
         rows = self._rows(_AUDIT, job_id, job_id, limit)
@@ -328,6 +333,7 @@ _JOBS_IN_AUDIT: Final = "WHERE job_id IN (SELECT job_id FROM audit WHERE line > 
 _CHANGED_SINCE: Final = _COLUMNS + _JOBS_IN_AUDIT + "ORDER BY number LIMIT ?"
 _KEPT_BYTES: Final = "SELECT COALESCE(SUM(artifact_bytes), 0) FROM job WHERE run_directory != ''"
 _COUNT: Final = "SELECT COUNT(*) FROM job WHERE state IN (SELECT value FROM json_each(?))"
+_OLDEST: Final = "SELECT submitted_at FROM job WHERE state = ? ORDER BY number LIMIT 1"
 _AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? IS NULL OR job_id = ? ORDER BY line DESC LIMIT ?"
 
 

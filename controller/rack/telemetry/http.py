@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import html
 import logging
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.runs.confinement import within
+from etloop.controller.rack.telemetry.connections import Connections
 from etloop.controller.rack.telemetry.metrics import RackCollector, exposition
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
 
 _LISTED: Final = 200
+_BACKLOG: Final = 16
+"""Connections that the kernel takes before the loop does, and that it takes at once: each costs a descriptor."""
 _GRACE_S: Final = 2.0
 _LONGEST_TROUBLE: Final = 500
 _TYPES: Final = {
@@ -59,10 +63,11 @@ class HttpGateway:
         self._library_log = logging.Logger("http", logging.ERROR)  # noqa: LOG001 - of this gateway alone
         self._library_log.addFilter(self._hear_library)
         self._obstacles = obstacles
+        self._connections = Connections()
 
     async def live(self) -> None:
         """See `Gateway`."""
-        app = web.Application(client_max_size=0)
+        app = web.Application(client_max_size=0, middlewares=[self._connections.middleware])
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -74,11 +79,16 @@ class HttpGateway:
         )
         runner = web.AppRunner(app, access_log=None, logger=self._library_log, shutdown_timeout=_GRACE_S)
         await runner.setup()
+        assert runner.server is not None, "set up"
+        host, port = self._bind
+        protocols = self._connections.factory(runner.server)
         try:
-            host, port = self._bind
-            await web.TCPSite(runner, host, port).start()
-            self._log.rack("http listens", address=f"{host}:{port}")
-            await asyncio.Event().wait()
+            server = await asyncio.get_running_loop().create_server(protocols, host, port, backlog=_BACKLOG)
+            try:
+                self._log.rack("http listens", address=f"{host}:{port}")
+                await asyncio.Event().wait()
+            finally:
+                server.close()
         finally:
             await runner.cleanup()
 
@@ -127,7 +137,7 @@ class HttpGateway:
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         path = self._directory(request.match_info["job"]) / request.match_info["file"]
-        if path.is_symlink() or not path.is_file() or not within(path, self._artifacts):
+        if not _is_plain_file(path) or not within(path, self._artifacts):
             raise web.HTTPNotFound(text="there is no such file\n")
         kind = _TYPES.get(path.suffix, "application/octet-stream")
         # What a run stored is data, whatever its name says: nothing of it may act for who looks at it.
@@ -146,6 +156,13 @@ class HttpGateway:
         if not directory.is_dir() or not within(directory, self._artifacts):
             raise web.HTTPNotFound(text="what the run left is gone\n")
         return directory
+
+
+def _is_plain_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (OSError, ValueError):  # Names that no file can have are of none.
+        return False
 
 
 def _page(title: str, body: str) -> web.Response:

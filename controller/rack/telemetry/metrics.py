@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.job import ENDED, Job, JobState
-from prometheus_client import CollectorRegistry, generate_latest
+from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.version import installed_version
+from prometheus_client import CollectorRegistry, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 if TYPE_CHECKING:
@@ -25,16 +28,32 @@ if TYPE_CHECKING:
 _DURATION_BOUNDS_S = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
 
 
+_LAG_SHOWN_NS: Final = 60 * NS_PER_S
+
+
 @dataclass(slots=True)
-class LagWindow:
-    """Longest turn of the daemon's loop since one reader last read; every reader has a window of its own."""
+class Lag:
+    """Longest turn of the daemon's loop in the last one to two minutes. Nobody who reads takes it from another reader."""
 
-    max_s: float = 0.0
+    _began_ns: int = 0
+    _now_s: float = 0.0
+    _before_s: float = 0.0
 
-    def read(self) -> float:
-        """The longest turn, and begins anew."""
-        max_s, self.max_s = self.max_s, 0.0
-        return max_s
+    def saw(self, lag_s: float, now_ns: int) -> None:
+        """A turn took so much longer than it should."""
+        self._pass(now_ns)
+        self._now_s = max(self._now_s, lag_s)
+
+    def longest_s(self, now_ns: int) -> float:
+        """The longest turn that is remembered."""
+        self._pass(now_ns)
+        return max(self._now_s, self._before_s)
+
+    def _pass(self, now_ns: int) -> None:
+        passed = (now_ns - self._began_ns) // _LAG_SHOWN_NS
+        if passed > 0:
+            self._before_s, self._now_s = (self._now_s if passed == 1 else 0.0), 0.0
+            self._began_ns += passed * _LAG_SHOWN_NS
 
 
 @dataclass(slots=True)
@@ -50,14 +69,9 @@ class Tallies:
     retransmitted_packets: int = 0
     slip_max_s: float = 0.0
     """Of the last finished run."""
-    lag_windows: list[LagWindow] = field(default_factory=list)
+    lag: Lag = field(default_factory=Lag)
     dropped_requests: int = 0
     refused_connections: int = 0
-
-    def lagged(self, lag_s: float) -> None:
-        """A turn of the daemon's loop took so much longer than it should."""
-        for window in self.lag_windows:
-            window.max_s = max(window.max_s, lag_s)
 
     def ended_job(self, job: Job, seconds: float, summary: dict[str, Any] | None) -> None:
         """A job has ended after `seconds` on its ports; `summary` is its summary.json."""
@@ -91,8 +105,6 @@ class RackCollector:
         self._tallies = tallies
         self._free_disk_bytes = free_disk_bytes
         self._broker_connected = broker_connected
-        self._lag = LagWindow()
-        tallies.lag_windows.append(self._lag)
 
     def collect(self) -> Iterator[Any]:
         """Called by the registry."""
@@ -100,6 +112,8 @@ class RackCollector:
         gauge, counter = partial(_family, GaugeMetricFamily), partial(_family, CounterMetricFamily)
         waiting = {(str(state),): rack.store.count(state) for state in JobState if state not in ENDED}
         yield gauge("etloop_rack_jobs", "Jobs that have not ended, by state.", waiting, "state")
+        meaning = "How long the job that was queued first has waited; 0 without one."
+        yield gauge("etloop_rack_oldest_queued_seconds", meaning, self._oldest_queued_s())
         ended = {(state, str(code)): count for (state, code), count in sorted(tallies.ended.items())}
         meaning = "Jobs that ended since the controller started."
         yield counter("etloop_rack_jobs_ended", meaning, ended, "state", "exit_code")
@@ -125,12 +139,18 @@ class RackCollector:
         yield gauge("etloop_rack_disk_free_bytes", meaning, self._free_disk_bytes())
         is_connected = int(self._broker_connected())
         yield gauge("etloop_rack_broker_connected", "1 while the MQTT broker is reached.", is_connected)
-        meaning = "Longest turn of the controller's loop since the last reading."
-        yield gauge("etloop_rack_loop_lag_seconds", meaning, self._lag.read())
+        meaning = "Longest turn of the controller's loop in the last one to two minutes."
+        yield gauge("etloop_rack_loop_lag_seconds", meaning, tallies.lag.longest_s(monotonic_ns()))
         meaning = "Requests dropped for their size or rate."
         yield counter("etloop_rack_requests_dropped", meaning, tallies.dropped_requests)
         meaning = "Connections of agents refused."
         yield counter("etloop_rack_connections_refused", meaning, tallies.refused_connections)
+
+    def _oldest_queued_s(self) -> float:
+        submitted_at = self._rack.store.oldest_submitted_at(JobState.QUEUED)
+        if not submitted_at:
+            return 0.0
+        return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(submitted_at)).total_seconds())
 
     def _durations(self) -> HistogramMetricFamily:
         meaning = "From a job's start to its end, its results stored."
@@ -155,4 +175,7 @@ def exposition(collector: RackCollector) -> bytes:
     """The text that /metrics answers."""
     registry = CollectorRegistry()
     registry.register(collector)
+    ProcessCollector(registry=registry)
+    build = Info("etloop_rack_build", "Version of the controller.", registry=registry)
+    build.info({"version": installed_version()})
     return generate_latest(registry)

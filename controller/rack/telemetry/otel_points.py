@@ -40,6 +40,7 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "etloop_rack_wire_sent_bytes": ("etloop.rack.wire.sent", "By"),
     "etloop_rack_retransmitted_packets": ("etloop.rack.packets.retransmitted", "{packet}"),
     "etloop_rack_slip_max_seconds": ("etloop.rack.slip.max", "s"),
+    "etloop_rack_oldest_queued_seconds": ("etloop.rack.job.oldest_queued", "s"),
     "etloop_rack_ready": ("etloop.rack.ready", "1"),
     "etloop_rack_disk_free_bytes": ("etloop.rack.disk.free", "By"),
     "etloop_rack_broker_connected": ("etloop.rack.broker.connected", "1"),

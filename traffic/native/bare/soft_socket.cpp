@@ -28,6 +28,7 @@ constexpr size_t kReceiveBatch = 16;
 constexpr size_t kReceiveBytes = sizeof(soft::OffloadHeader) + 65536 + ethernet::kMaxHeaderBytes;
 constexpr int kReceiveBufferBytes = 64 << 20;
 constexpr int kSendBufferBytes = 8 << 20;
+constexpr soft::OffloadHeader kNothingLeft{};  // to do for whoever receives a frame
 
 bool set_option(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) == 0;
@@ -163,14 +164,14 @@ bool SoftSocket::drain(FrameSink& sink, size_t budget) {
   return false;
 }
 
-size_t SoftSocket::send(std::span<const FrameToSend> frames, int& failed) {
+size_t SoftSocket::send(std::span<const std::span<const uint8_t>> frames, int& failed) {
   State& state = *state_;
   assert(frames.size() <= kSendBatch);
   failed = 0;
   for (size_t i = 0; i < frames.size(); ++i) {
     // The kernel only reads through these.
-    state.sent_parts[2 * i] = {const_cast<soft::OffloadHeader*>(frames[i].offload), sizeof(soft::OffloadHeader)};
-    state.sent_parts[2 * i + 1] = {const_cast<uint8_t*>(frames[i].bytes.data()), frames[i].bytes.size()};
+    state.sent_parts[2 * i] = {const_cast<soft::OffloadHeader*>(&kNothingLeft), sizeof kNothingLeft};
+    state.sent_parts[2 * i + 1] = {const_cast<uint8_t*>(frames[i].data()), frames[i].size()};
   }
   const int count = sendmmsg(fd(), state.sent.data(), static_cast<unsigned>(frames.size()), 0);
   if (count >= 0) return static_cast<size_t>(count);

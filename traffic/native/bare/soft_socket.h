@@ -19,11 +19,6 @@ struct ReceivedFrame {
   Nanos stamp_ns = 0;                // steady clock
 };
 
-struct FrameToSend {
-  const soft::OffloadHeader* offload = nullptr;
-  std::span<const uint8_t> bytes;
-};
-
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
@@ -43,9 +38,9 @@ class SoftSocket {
   const ethernet::Mac& mac() const;
   // Hands over up to about `budget` frames; false if more wait.
   bool drain(FrameSink& sink, size_t budget);
-  // How many of the frames (kSendBatch at most) the kernel took. Fewer: it has no room at present (`failed` is 0), or
+  // How many of the whole frames (kSendBatch at most) the kernel took. Fewer: it has no room at present (`failed` is 0), or
   // refused the next one for good (`failed` is the errno).
-  size_t send(std::span<const FrameToSend> frames, int& failed);
+  size_t send(std::span<const std::span<const uint8_t>> frames, int& failed);
   // Frames that came while the socket's buffer was full, since it was opened.
   int64_t dropped();
 

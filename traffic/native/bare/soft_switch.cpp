@@ -31,7 +31,6 @@ constexpr Nanos kLongestSleepNs = 100'000'000;
 constexpr Nanos kRetryNs = 50'000;  // after the kernel had no room, which no readiness event ever ends
 constexpr uint32_t kPauseHandle = FramePool::kNone;
 constexpr uint32_t kNowhere = StationTable::kNowhere;
-constexpr soft::OffloadHeader kNoOffload{};
 }  // namespace
 
 struct SoftSwitch::State final : FabricSink, FrameSink {
@@ -305,10 +304,8 @@ void SoftSwitch::State::feed(Nanos horizon_ns) {
 void SoftSwitch::State::deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) {
   StoredFrame& stored = pool.stored(frame.handle);
   std::span<uint8_t> bytes = pool.frame(frame.handle);
-  // The checksum of a trimmed or corrupted frame stays unfinished, which is wrong: a socket, which cannot check the ICRC, must
-  // not get what a card would have thrown away.
+  // That of a trimmed or corrupted frame stays unfinished, for sockets cannot check the ICRC and must not get it.
   if (!frame.trimmed && !frame.corrupted) soft::finish_checksum(bytes, stored.offload);
-  stored.offload = kNoOffload;
   const auto modelled_bytes = static_cast<size_t>(std::max(frame.frame_bytes - soft::kCheckSequenceBytes, 0));
   if (frame.trimmed && modelled_bytes < bytes.size()) {
     const soft::Headers headers = soft::read_headers(bytes);
@@ -333,7 +330,7 @@ void SoftSwitch::State::hand_out(size_t port) {
   blocked[port] = false;
   while (!queue.empty()) {
     const Nanos now = monotonic_ns();
-    std::array<FrameToSend, SoftSocket::kSendBatch> batch;
+    std::array<std::span<const uint8_t>, SoftSocket::kSendBatch> batch;
     std::array<std::array<uint8_t, ethernet::kPauseFrameBytes>, SoftSocket::kSendBatch> pauses;
     size_t ready = 0;
     for (; ready < batch.size() && ready < queue.size() && queue[ready].at_ns <= now; ++ready) {
@@ -343,9 +340,9 @@ void SoftSwitch::State::hand_out(size_t port) {
         told.enabled = static_cast<uint8_t>(1U << next.priority);
         told.quanta[next.priority] = next.quanta;
         pauses[ready] = ethernet::pause_frame(sockets[port]->mac(), told);
-        batch[ready] = {&kNoOffload, pauses[ready]};
+        batch[ready] = pauses[ready];
       } else {
-        batch[ready] = {&pool.stored(next.handle).offload, pool.frame(next.handle)};
+        batch[ready] = pool.frame(next.handle);
       }
     }
     if (ready == 0) return;

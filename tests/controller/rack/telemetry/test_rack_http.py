@@ -12,6 +12,7 @@ from etloop.contract.base.errors import ConfigError
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.job import JobState
+from etloop.runtime.version import installed_version
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controller.rack.mqtt.test_rack_mqtt import free_port
@@ -50,6 +51,11 @@ async def test_a_rack_is_looked_at_over_http(place: Place) -> None:
             present = families["etloop_rack_agent_present"].samples
             assert {sample.labels["agent"]: sample.value for sample in present} == {"a": 1.0, "b": 1.0}
 
+            assert families["etloop_rack_oldest_queued_seconds"].samples[0].value == 0
+            assert families["etloop_rack_build_info"].samples[0].labels == {"version": installed_version()}
+            assert families["process_resident_memory_bytes"].samples[0].value > 1 << 20
+            assert families["process_open_fds"].samples[0].value > 0
+
             assert (await to_thread(fetched, f"{base}/healthz"))[0] == 200
             status, text = await to_thread(fetched, f"{base}/runs/")
             assert job.job_id in text
@@ -60,7 +66,15 @@ async def test_a_rack_is_looked_at_over_http(place: Place) -> None:
 
             directory = place.directory / "state" / "artifacts" / job.run_directory
             (directory / "link").symlink_to("/etc/passwd")
-            for way_out in ("link", "..%2f..%2fjobs.sqlite", "%2e%2e", "%2fetc%2fpasswd", "none"):
+            for way_out in (
+                "link",
+                "..%2f..%2fjobs.sqlite",
+                "%2e%2e",
+                "%2fetc%2fpasswd",
+                "none",
+                2000 * "%2e",
+                300 * "x",
+            ):
                 status, _ = await to_thread(fetched, f"{base}/runs/{job.job_id}/{way_out}")
                 assert status in (403, 404), way_out
             for way_out in ("..", "%2e%2e", "jobs.sqlite"):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.config import LogFormat, parse_rack_config
 from etloop.controller.rack.events import RackState
@@ -21,7 +22,7 @@ from etloop.controller.rack.job import JobRequest, JobState, PortDemand
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.startup import open_daemon
-from etloop.controller.rack.telemetry.metrics import RackCollector, Tallies
+from etloop.controller.rack.telemetry.metrics import Lag, RackCollector, Tallies
 from etloop.controller.rack.telemetry.otel_points import EndedJob, metrics_data
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
 
@@ -203,18 +204,16 @@ def test_every_figure_of_metrics_has_a_name_in_opentelemetry_too(root: Path) -> 
         assert metric.description
 
 
-def test_two_readers_of_the_loops_lag_do_not_take_it_from_each_other(root: Path) -> None:
-    tallies = Tallies()
-    rack = rack_of(root, AllowedCode())
-    readers = [RackCollector(rack, lambda: (), tallies, lambda: 7, lambda: False) for _ in range(2)]
-    tallies.lagged(0.25)
-
-    def lag(reader: RackCollector) -> float:
-        return next(
-            float(f.samples[0].value) for f in reader.collect() if f.name == "etloop_rack_loop_lag_seconds"
-        )
-
-    assert [lag(reader) for reader in (*readers, *readers)] == [0.25, 0.25, 0, 0]
+def test_the_loops_lag_is_remembered_for_a_minute_or_two_whoever_reads_it() -> None:
+    minute_ns, lag = 60 * NS_PER_S, Lag()
+    begin_ns = 10 * minute_ns
+    lag.saw(0.25, begin_ns + 1)
+    lag.saw(0.125, begin_ns + 2)
+    assert [lag.longest_s(begin_ns + 3) for _ in range(3)] == [0.25] * 3
+    lag.saw(0.5, begin_ns + minute_ns)
+    assert lag.longest_s(begin_ns + 2 * minute_ns - 1) == 0.5
+    assert lag.longest_s(begin_ns + 3 * minute_ns - 1) == 0.5
+    assert lag.longest_s(begin_ns + 3 * minute_ns) == 0
 
 
 def test_figures_that_a_run_does_not_have_are_left_out(root: Path) -> None:

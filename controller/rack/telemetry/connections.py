@@ -1,0 +1,118 @@
+"""Which connections to the rack's HTTP gateway stay: so many at most, and none that keeps it waiting. A shell around a protocol.
+
+Who connects and says nothing, or a byte now and then, holds a descriptor of the controller's. So a connection has so long to
+bring a whole request, an answer so long to be taken, and beyond the most that may be open whoever has kept waiting longest
+goes first. Each connection brings one request. aiohttp has a limit for connections between two requests alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+
+from aiohttp import web
+
+MOST_CONNECTIONS: Final = 64
+REQUEST_TIMEOUT_S: Final = 10.0
+"""From the connection until a request is whole."""
+ANSWER_TIMEOUT_S: Final = 600.0
+"""Until an answer is taken: the largest file of a run over a slow line."""
+
+
+class Connections:
+    """The open connections of one server."""
+
+    def __init__(
+        self,
+        most: int = MOST_CONNECTIONS,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> None:
+        self._most = most
+        self._request_timeout_s = request_timeout_s
+        self._answer_timeout_s = answer_timeout_s
+        self._waiting: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
+        """Those that have to bring a request, in the order in which they began."""
+        self._answered: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
+        self.closed = 0
+        """Ended for their own fault."""
+
+    def factory(self, protocol: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
+        """What makes a server's protocols, each under these limits."""
+        return lambda: _Watched(self, cast("asyncio.Protocol", protocol()))
+
+    @web.middleware
+    async def middleware(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Answer a request that has come whole, under the limit for answers; then the connection ends."""
+        transport = request.transport
+        if transport is not None and transport in self._waiting:
+            self.lost(transport)
+            self._place(transport, self._answered, self._answer_timeout_s)
+        try:
+            response = await handler(request)
+        except web.HTTPException as refusal:
+            refusal.force_close()
+            raise
+        response.force_close()
+        return response
+
+    def opened(self, transport: asyncio.BaseTransport) -> None:
+        """A connection begins."""
+        if len(self._waiting) + len(self._answered) >= self._most and self._waiting:
+            self._end(next(iter(self._waiting)))
+        self._place(transport, self._waiting, self._request_timeout_s)
+        if len(self._waiting) + len(self._answered) > self._most:
+            self._end(transport)
+
+    def lost(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is over, whoever ended it."""
+        for each in (self._waiting, self._answered):
+            if timer := each.pop(transport, None):
+                timer.cancel()
+
+    def _place(
+        self,
+        transport: asyncio.BaseTransport,
+        where: dict[asyncio.BaseTransport, asyncio.TimerHandle],
+        timeout_s: float,
+    ) -> None:
+        where[transport] = asyncio.get_running_loop().call_later(timeout_s, self._end, transport)
+
+    def _end(self, transport: asyncio.BaseTransport) -> None:
+        self.closed += 1
+        self.lost(transport)
+        cast("asyncio.Transport", transport).abort()
+
+
+class _Watched(asyncio.Protocol):
+    """A protocol whose connection counts."""
+
+    def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
+        self._connections = connections
+        self._inner = inner
+        self._transport: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._inner.connection_made(transport)
+        self._connections.opened(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._transport is not None:
+            self._connections.lost(self._transport)
+        self._inner.connection_lost(error)
+
+    def data_received(self, received: bytes) -> None:
+        self._inner.data_received(received)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
