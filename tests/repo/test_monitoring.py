@@ -81,6 +81,7 @@ def test_promtool_reads_the_rules_and_their_tests_pass() -> None:
         "check", "rules", MONITORING / "etloop.rules.yaml"
     )
     promtool("test", "rules", MONITORING / "etloop.rules.test.yaml")
+    assert "1 rule files found" in promtool("check", "config", MONITORING / "prometheus.yml")
 
 
 def test_every_alert_is_tried_raised_and_quiet_and_explained() -> None:
