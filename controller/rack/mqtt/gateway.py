@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 _QOS: Final = 1
 _LEAST_PAUSE_S: Final = 0.5
-_MOST_PAUSE_S: Final = 30.0
+_MOST_PAUSE_S: Final = 5.0
 _KEEPALIVE_S: Final = 10
 _SESSION_S: Final = 24 * 3600
 """How long a broker keeps requests for a controller that is away."""

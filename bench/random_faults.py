@@ -1,0 +1,494 @@
+"""A rack that chance breaks: is a job lost, run twice, or ended without a reason? `python -m etloop.bench.random_faults`
+
+Starts Mosquitto, `etloop controller` and two agents as processes and keeps jobs coming, while faults are drawn by a seed:
+processes killed and stopped, the control connection cut, the data path silent, the disk full, the clock stepped, the broker
+away. After each the time is taken until the rack is ready: controller, broker and both agents there, and nothing that keeps
+jobs from starting. At the end every job that was acknowledged has to be there once, to have been on its ports at most once
+for each time that it was queued, to have ended with an exit code and, where it did not pass, a reason; and every run
+directory that a job names has to hold a whole run.
+
+Root, for the full disk (a tmpfs) and the cuts (iptables). The full size is `--faults 1000 --jobs 500`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from etloop.bench.one_rack import rig_of, synth_job, two_agents, write_rack
+from etloop.bench.processes import BAR_MISSED, children, free_port
+from etloop.contract.base.errors import EtloopError
+from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
+from etloop.controller.rack.job import ENDED, Job, JobState
+from etloop.controller.rack.store.job_store import JobStore
+from etloop.results.store.run_dir import read_run
+from etloop.runtime.broker_settings import BrokerSettings
+from etloop.runtime.stop_signals import terminate_as_interrupt
+
+READY_BAR_S: Final = 30.0
+"""Within so long after a fault the rack is ready again."""
+_NETWORK: Final = "127.124"
+_SCENARIOS: Final = (
+    "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n",
+    "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\nscale: {time: 800}\n",
+    "workload: {trace: none}\n",
+)
+"""A short job, a longer one, and one that cannot be prepared."""
+_WAITING_JOBS: Final = 4
+"""So many are kept in the queue, as long as there are some left to submit."""
+_PATIENCE_S: Final = 120.0
+_END_PATIENCE_S: Final = 600.0
+_POLL_S: Final = 0.1
+_STATE_DISK: Final = "96m"
+_FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
+
+
+class Fault(Enum):
+    """What may happen, as the table calls it."""
+
+    CONTROLLER_KILLED = "controller killed"
+    CONTROLLER_STOPPED = "controller stopped for a while"
+    RUN_KILLED = "process of a run killed"
+    AGENT_KILLED = "agent killed"
+    AGENT_STOPPED = "agent stopped for a while"
+    BROKER_KILLED = "broker killed"
+    BROKER_STOPPED = "broker stopped for a while"
+    CONTROL_CUT = "control connection cut for a while"
+    DATA_SILENT = "data path silent for a while"
+    DISK_FULL = "disk full for a while"
+    CLOCK_STEPPED = "clock of the controller stepped"
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """One fault, and how long after its end the rack was ready."""
+
+    fault: Fault
+    ready_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of all of it."""
+
+    healed: tuple[Healed, ...]
+    ended: Mapping[str, int]
+    """By state and exit code, jobs."""
+    mistakes: tuple[str, ...]
+    """What must not be, in words."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was lost and the rack was ready in time."""
+        return not self.mistakes and all(each.ready_s <= READY_BAR_S for each in self.healed)
+
+
+@dataclass(slots=True)
+class Rack:
+    """The processes, each of which may be killed and started again."""
+
+    directory: Path
+    control: int
+    broker: int
+    http: int
+    environment: dict[str, str]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def command(self, name: str) -> tuple[str, ...]:
+        """How a process is started."""
+        ours = (sys.executable, "-m")
+        if name == "broker":
+            path = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+            return (path, "-c", str(self.directory / "mosquitto.conf"))
+        if name == "controller":
+            return (
+                *ours,
+                "etloop.cli.main",
+                "controller",
+                "--config",
+                str(self.directory / "controller.yaml"),
+            )
+        address = f"tcp://127.0.0.1:{self.control}"
+        return (*ours, "etloop.agent.cli", "run", "--controller", address, "--name", name)
+
+    def start(self, name: str) -> None:
+        """Start one that is not there."""
+        log = (self.directory / f"{name}.log").open("ab")
+        more = self.environment if name == "controller" else {}
+        self.processes[name] = subprocess.Popen(
+            self.command(name),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | more,
+            start_new_session=True,
+        )
+        log.close()
+
+    def kill(self, name: str) -> None:
+        """End one at once, and reap it."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.processes[name].send_signal(number)
+
+    def end(self) -> None:
+        """End all, agents first."""
+        for name in ("a", "b", "controller", "broker"):
+            if process := self.processes.get(name):
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGCONT)
+                for child in _children(process.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child, signal.SIGKILL)
+                process.kill()
+                process.wait()
+
+    def is_ready(self) -> bool:
+        """Whether controller, broker and agents are there and jobs may start."""
+        try:
+            base = f"http://127.0.0.1:{self.http}"
+            with urllib.request.urlopen(f"{base}/healthz", timeout=2):
+                pass
+            with urllib.request.urlopen(f"{base}/metrics", timeout=2) as answer:
+                figures = answer.read().decode()
+        except (urllib.error.URLError, OSError):
+            return False
+        wanted = [f'etloop_rack_agent_present{{agent="{name}"}} 1.0' for name in "ab"]
+        return all(line in figures for line in (*wanted, "etloop_rack_broker_connected 1.0"))
+
+    def await_ready(self) -> float:
+        """Seconds until it is ready. Raises `SystemExit` with the controller's last words if it never is."""
+        began_s = time.monotonic()
+        while not self.is_ready():
+            if time.monotonic() - began_s > _PATIENCE_S:
+                said = (self.directory / "controller.log").read_text(errors="replace")[-2000:]
+                raise SystemExit(
+                    f"the rack is not ready after {_PATIENCE_S:g} s; its controller said: {said}"
+                )
+            time.sleep(_POLL_S)
+        return time.monotonic() - began_s
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return children(pid)
+    except OSError:
+        return []
+
+
+def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
+    """Let it happen, and end it where it has an end."""
+    while_s = chance.uniform(0.2, 6.0)
+    agent = chance.choice("ab")
+    match fault:
+        case Fault.CONTROLLER_KILLED:
+            rack.kill("controller")
+            time.sleep(chance.uniform(0, 1))
+            rack.start("controller")
+        case Fault.AGENT_KILLED:
+            rack.kill(agent)
+            time.sleep(chance.uniform(0, 3))
+            rack.start(agent)
+        case Fault.BROKER_KILLED:
+            rack.kill("broker")
+            time.sleep(chance.uniform(0, 3))
+            rack.start("broker")
+        case Fault.RUN_KILLED:
+            found = _children(rack.processes["controller"].pid)
+            with contextlib.suppress(ProcessLookupError):
+                if found:
+                    os.kill(chance.choice(found), signal.SIGKILL)
+        case Fault.CONTROLLER_STOPPED | Fault.AGENT_STOPPED | Fault.BROKER_STOPPED:
+            name = {Fault.CONTROLLER_STOPPED: "controller", Fault.BROKER_STOPPED: "broker"}.get(fault, agent)
+            rack.send(name, signal.SIGSTOP)
+            time.sleep(while_s)
+            rack.send(name, signal.SIGCONT)
+        case Fault.CONTROL_CUT:
+            with dropped("--protocol", "tcp", "--dport", str(rack.control)):
+                time.sleep(while_s)
+        case Fault.DATA_SILENT:
+            with dropped("--protocol", "udp", "--destination", f"{_NETWORK}.2.0/24"):
+                time.sleep(while_s)
+        case Fault.DISK_FULL:
+            with full_disk(rack.directory / "state"):
+                time.sleep(while_s)
+        case Fault.CLOCK_STEPPED:
+            days = chance.choice((-800, -1, 1, 400))
+            (rack.directory / "clock").write_text(f"{days:+d}d")
+            time.sleep(while_s)
+
+
+@contextlib.contextmanager
+def dropped(*match: str) -> Iterator[None]:
+    """Packets that come on the loopback and match vanish for as long as the block lasts."""
+
+    def rule(action: str) -> None:
+        command = [
+            "iptables",
+            "--wait",
+            "5",
+            action,
+            "INPUT",
+            "--in-interface",
+            "lo",
+            *match,
+            "--jump",
+            "DROP",
+        ]
+        subprocess.run(command, check=True, capture_output=True, timeout=30)
+
+    rule("--insert")
+    try:
+        yield
+    finally:
+        rule("--delete")
+
+
+@contextlib.contextmanager
+def full_disk(directory: Path) -> Iterator[None]:
+    """No byte is left where the rack keeps its state for as long as the block lasts."""
+    filler = directory / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 16))
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+class Feeder(threading.Thread):
+    """Keeps jobs in the queue, as automation does that must get each of them in: again until it is acknowledged."""
+
+    def __init__(self, rack: Rack, jobs: int, chance: random.Random) -> None:
+        super().__init__(daemon=True)
+        self._rack = rack
+        self._left = jobs
+        self._chance = chance
+        self.acknowledged: dict[str, str] = {}
+        """Client key -> job."""
+        self.mistakes: list[str] = []
+        self.failure: BaseException | None = None
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Submits until all are in or it is told to end."""
+        try:
+            asyncio.run(self._fed())
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self.failure = error
+
+    async def _fed(self) -> None:
+        settings = BrokerSettings("127.0.0.1", self._rack.broker)
+        while self._left and not self.over.is_set():
+            with contextlib.suppress(RackUnreachable, RequestRefused):  # such as for want of room
+                async with RackClient(settings, "rack", response_timeout_s=5) as client:
+                    while self._left and not self.over.is_set():
+                        waiting = [job for job in await client.jobs(50) if job.state is JobState.QUEUED]
+                        if len(waiting) < _WAITING_JOBS:
+                            await self._submit(client)
+                        else:
+                            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
+
+    async def _submit(self, client: RackClient) -> None:
+        key = f"key {self._left}"
+        scenario = random.Random(key).choices(_SCENARIOS, (3, 6, 1))[0]
+        job = await client.submit(scenario, ports=("a/p0", "b/p0"), client_key=key)
+        if self.acknowledged.setdefault(key, job.job_id) != job.job_id:
+            self.mistakes.append(f"{key} stands for {self.acknowledged[key]} and {job.job_id}")
+        # Asked again now and then, as by a client whose answer was lost.
+        if self._chance.random() < 0.8:
+            self._left -= 1
+
+
+def mistakes_of(store: JobStore, state_dir: Path, acknowledged: Mapping[str, str]) -> tuple[str, ...]:
+    """What is wrong with the jobs that a store holds, in words."""
+    found: list[str] = []
+    jobs = {job.job_id: job for job in store.latest(1 << 20)}
+    found += [
+        f"{job_id} was acknowledged and is not there"
+        for job_id in acknowledged.values()
+        if job_id not in jobs
+    ]
+    keys = Counter(job.request.client_key for job in jobs.values())
+    found += [f"{count} jobs were submitted as {key}" for key, count in keys.items() if count > 1]
+    for job in jobs.values():
+        found += [f"{job.job_id} {what}" for what in _mistakes_of_job(store, state_dir, job)]
+    return tuple(found)
+
+
+def _mistakes_of_job(store: JobStore, state_dir: Path, job: Job) -> Iterator[str]:
+    if job.state not in ENDED:
+        yield f"has not ended: {job.state}"
+        return
+    steps = Counter(line.what for line in store.audit(job.job_id))
+    queued = 1 + sum(count for what, count in steps.items() if what.endswith(f"-> {JobState.QUEUED}"))
+    started = sum(count for what, count in steps.items() if what.endswith(f"-> {JobState.RUNNING}"))
+    if started > queued:
+        yield f"ran {started} times and was queued {queued} times"
+    if job.state is JobState.FINISHED and job.exit_code is None:
+        yield "has no exit code"
+    if job.exit_code != 0 and not job.reason:
+        yield f"ended as {job.state} with exit code {job.exit_code} and no reason"
+    if job.exit_code == 0 and not job.run_directory:
+        yield "passed and kept nothing"
+    if job.run_directory:
+        try:
+            read_run(state_dir / "artifacts" / job.run_directory)
+        except (EtloopError, OSError) as error:
+            yield f"kept no whole run: {error}"
+
+
+def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callable[[str], None]) -> Outcome:
+    """Break a rack in `directory`, which must be empty, and judge. Raises `SystemExit` where it cannot come up."""
+    chance = random.Random(seed)
+    rack = _written(directory)
+    healed: list[Healed] = []
+    state = directory / "state"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_STATE_DISK}", "tmpfs", str(state)], check=True)
+    feeder = Feeder(rack, jobs, random.Random(seed + 1))
+    try:
+        for name in ("broker", "controller", "a", "b"):
+            rack.start(name)
+        rack.await_ready()
+        feeder.start()
+        for number in range(faults):
+            time.sleep(chance.uniform(0, 2))
+            fault = chance.choice(tuple(Fault))
+            inflict(fault, rack, chance)
+            healed.append(Healed(fault, rack.await_ready()))
+            say(f"{number + 1} of {faults}: {fault.value}, ready after {healed[-1].ready_s:.1f} s")
+            if feeder.failure is not None:
+                raise feeder.failure
+        feeder.join(_END_PATIENCE_S)
+        feeder.over.set()
+        store = JobStore.look(state / "jobs.sqlite")
+        try:
+            _await_ends(store)
+            mistakes = (*feeder.mistakes, *mistakes_of(store, state, feeder.acknowledged))
+            ended = Counter(f"{job.state}, {job.exit_code}" for job in store.latest(1 << 20))
+        finally:
+            store.close()
+        if len(feeder.acknowledged) != jobs:
+            mistakes = (*mistakes, f"{len(feeder.acknowledged)} of {jobs} jobs were acknowledged")
+        return Outcome(tuple(healed), dict(ended), mistakes)
+    finally:
+        feeder.over.set()
+        rack.end()
+        subprocess.run(["umount", "-l", str(state)], check=False, capture_output=True)
+
+
+def _await_ends(store: JobStore) -> None:
+    deadline_s = time.monotonic() + _END_PATIENCE_S
+    while time.monotonic() < deadline_s:
+        if store.count(*(state for state in JobState if state not in ENDED)) == 0:
+            return
+        time.sleep(_POLL_S)
+
+
+def _written(directory: Path) -> Rack:
+    control, broker, http = free_port(), free_port(), free_port()
+    synth_job(directory)
+    # No retention: what a job names has to be there.
+    settings = f"http: {{port: {http}}}\nretention: {{size: 1TiB}}\n"
+    write_rack(directory, rig_of(control, two_agents(_NETWORK)), broker, settings)
+    clock = directory / "clock"
+    clock.write_text("+0d")
+    machine = os.uname().machine
+    environment = {
+        "LD_PRELOAD": _FAKETIME.format(f"{machine}-linux-gnu"),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    return Rack(directory, control, broker, http, environment)
+
+
+def absence() -> str:
+    """Why this cannot be done here; "" where it can."""
+    if os.geteuid() != 0:
+        return "not root"
+    missing = [name for name in ("iptables", "mount") if shutil.which(name) is None]
+    if not Path(_FAKETIME.format(f"{os.uname().machine}-linux-gnu")).exists():
+        missing.append("libfaketime")
+    if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
+        missing.append("mosquitto")
+    return f"not installed: {', '.join(missing)}" if missing else ""
+
+
+def table_of(outcome: Outcome) -> str:
+    """The outcome as Markdown."""
+    lines = ["| fault | times | ready after, median | worst |", "|---|---|---|---|"]
+    by_fault = sorted(outcome.healed, key=lambda each: each.fault.value)
+    for fault, group in itertools.groupby(by_fault, key=lambda each: each.fault):
+        seconds = [each.ready_s for each in group]
+        middle = statistics.median(seconds)
+        lines.append(f"| {fault.value} | {len(seconds)} | {middle:.1f} s | {max(seconds):.1f} s |")
+    ended = ", ".join(f"{count} {what}" for what, count in sorted(outcome.ended.items()))
+    lines += ["", f"jobs (state, exit code): {ended}"]
+    lines += [f"MISTAKE: {each}" for each in outcome.mistakes]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Prints the table, as Markdown or JSON; with --check, ends with 30 if something was lost or came back late."""
+    parser = argparse.ArgumentParser(description="Does a rack that chance breaks lose anything?")
+    parser.add_argument("--faults", type=int, default=50, help="how many (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=25, help="how many (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of what happens when (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--check", action="store_true", help="exit with 30 when a bar is not met")
+    parsed = parser.parse_args()
+    if why := absence():
+        raise SystemExit(f"a rack cannot be broken here: {why}")
+    with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-faults-") as directory:
+        outcome = broken_rack(
+            Path(directory),
+            parsed.faults,
+            parsed.jobs,
+            parsed.seed,
+            lambda text: print(text, file=sys.stderr),
+        )
+    if parsed.json:
+        healed = [{"fault": each.fault.value, "ready_s": each.ready_s} for each in outcome.healed]
+        figures = {
+            "seed": parsed.seed,
+            "healed": healed,
+            "ended": outcome.ended,
+            "mistakes": outcome.mistakes,
+        }
+        print(json.dumps(figures, indent=2))
+    else:
+        print(table_of(outcome))
+    if parsed.check and not outcome.holds:
+        raise SystemExit(BAR_MISSED)
+
+
+if __name__ == "__main__":
+    main()
