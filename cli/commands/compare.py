@@ -10,7 +10,7 @@ from etloop.cli.options.compare import settings_of
 from etloop.cli.result import CommandResult, write_answer
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.results.compare.compare import compare_runs, refuse_figures
-from etloop.results.compare.samples import Side, are_points_of_one_sweep, read_side
+from etloop.results.compare.samples import RunSamples, Side, are_points_of_one_sweep, read_side
 from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import Comparison, Outcome
 from etloop.results.schema.typed_json import to_json
@@ -43,9 +43,14 @@ def _refuse_unlike_jobs(a: Side, b: Side) -> None:
         return  # the same job beside others
     for key, what in (("ranks", "ranks"), ("content", "traffic")):
         x, y = ours.things["trace"][key], theirs.things["trace"][key]
-        if x != y and (key == "ranks" or not set(ours.kinds) & set(theirs.kinds)):
+        if x != y and (key == "ranks" or not _collectives(ours) & _collectives(theirs)):
             reason = f"is a run of another job than {a.path}: {what} {y}, and there {x}"
             raise ConfigError(Problem(b.path, reason, "compare two runs of one job"))
+
+
+def _collectives(run: RunSamples) -> set[str]:
+    """Return the kinds of collectives that carry something: any two jobs may have barriers."""
+    return {kind for kind in run.kinds if not kind.startswith("barrier,")} or set(run.kinds)
 
 
 def exit_code(found: Comparison) -> ExitCode:

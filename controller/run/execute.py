@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from etloop.contract.base.errors import RigError
+from etloop.contract.protocol.lab import LabDescription
 from etloop.controller.run.device_counters import counted_run, counting_of
 from etloop.controller.run.link_timeline import LinkTimeline
 from etloop.controller.run.pipeline import Executed, RunStopped, RunWatcher
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.session.service import Link, own_link, run
 from etloop.controller.session.settings import CurveServer, SessionSettings
-from etloop.lab.client import lab_counters
+from etloop.lab.client import lab_counters, lab_status
 from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.runtime.stop_signals import stop_reasons
 
@@ -95,7 +96,7 @@ class SessionExecution:
             )
         overload = max(_overload_frames(lab) - before, 0)
         outcome = replace(outcome, events=timeline.events(), overload_frames=overload)
-        return Executed(outcome, plan.connection_rows, counted)
+        return Executed(outcome, plan.connection_rows, counted, lab=_described(lab))
 
 
 def session_settings(prepared: Prepared) -> SessionSettings:
@@ -112,6 +113,14 @@ def session_settings(prepared: Prepared) -> SessionSettings:
         stall_timeout_ns=scenario.stall_timeout_ns,
         lost_after_ns=scenario.lost_after_ns,
     )
+
+
+def _described(lab: str) -> LabDescription | None:
+    """Return what a lab is; None where there is none, or it went down meanwhile."""
+    if lab:
+        with suppress(RigError):
+            return lab_status(lab)
+    return None
 
 
 def _overload_frames(lab: str) -> int:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunEnd, RunOutcome
+from etloop.contract.protocol.lab import LabDescription
 from etloop.controller.case.making import packed_case
 from etloop.controller.run.device_counters import device_basis
 from etloop.controller.run.expectation import Expectation, expect, iterations_reached
@@ -117,6 +118,8 @@ class Executed:
     """Of a run in virtual time."""
     notes: tuple[str, ...] = ()
     """What a reader should know of how it was executed."""
+    lab: LabDescription | None = None
+    """The lab that it went through."""
 
 
 class Execution(Protocol):
@@ -176,7 +179,8 @@ def run_plan(
     records = _records(prepared, executed)
     if prepared.case is not None and options.out_dir is not None:
         digest = measurement.summary.workload.digest
-        case = packed_case(prepared.case, plan.parts.run_id, digest, execution.repeated_by)
+        repeated_by = execution.repeated_by
+        case = packed_case(prepared.case, plan.parts.run_id, digest, repeated_by, executed.lab)
         records = replace(records, texts={**records.texts, CASE_FILE: case})
     run = _keep(options, measured_run(records, measurement))
     if options.expects and stopped_in is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.files import read_file
-from etloop.controller.inputs.rig import Rig, parse_rig
+from etloop.controller.inputs.rig import Rig, RigDut, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
 from etloop.controller.run.device_check import contradictions_of
@@ -26,7 +26,7 @@ from etloop.results.kpis.all import vocabulary
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import RequestedCheck
-from etloop.results.store.run_dir import INPUT_FILES, read_artifacts, read_kpis, write_run
+from etloop.results.store.run_dir import INPUT_FILES, PROFILE_FILE, read_artifacts, read_kpis, write_run
 from etloop.results.verdict.verdict import Conditions, check_mistakes
 from etloop.workload.trace.program import OpKind
 
@@ -157,7 +157,7 @@ def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | N
         stated = conditions_of(scenario_text.encode(), str(run_dir / INPUT_FILES[0]))
         dut = parse_rig(rig_text.encode(), str(run_dir / INPUT_FILES[1]), run_dir).dut
         counted = dut is not None and bool(dut.counters) and run.summary.started_at != VIRTUAL_TIME
-        found = _conditions(stated, dut.profile if dut else "", reports.append, counted=counted)
+        found = _conditions(stated, _own_profile(dut, run_dir), reports.append, counted=counted)
     else:
         stated = VerdictSettings()
         if conditions is not None:
@@ -172,3 +172,11 @@ def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | N
     now = run_with_verdict(run, basis, found)
     write_run(run_dir, now, run)
     return now.summary
+
+
+def _own_profile(dut: RigDut | None, run_dir: Path) -> str:
+    """Return the profile that a run was judged by: its directory keeps it, for the rig's path starts elsewhere."""
+    if dut is None:
+        return ""
+    kept = run_dir / PROFILE_FILE
+    return str(kept) if kept.is_file() else dut.profile

@@ -50,6 +50,8 @@ _TOKEN: Final = re.compile(
     r"|\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'"
     r"|(?P<sign><=|>=|==|!=|[<>()\[\].+\-*/])"
 )
+_MOST_NAMES: Final = 40
+"""Of those that could have been meant."""
 _WORDS: Final = frozenset({"and", "or", "not", "true", "false"})
 
 
@@ -413,4 +415,7 @@ def _dimension(unit: str) -> Dimension:
 def _nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(name, names, 3, 0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"write one of {', '.join(sorted(names)[:40])}"
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"write one of {', '.join(sorted(names)[:_MOST_NAMES])}{more} (docs/metrics.md)"

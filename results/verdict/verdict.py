@@ -36,6 +36,8 @@ TABLE_NATURES: Final = {
     **dict.fromkeys(("switches", "queues", "counters", "dut"), Nature.DEVICE),
 }
 """What the columns of a table are about."""
+_OVER_TIME: Final = frozenset({"cc", "dut", "queues"})
+"""Tables of readings over time: what was counted stands in every row that follows."""
 _COUNTS: Final = frozenset({"packets", "frames", "datagrams", "messages", "events", "count"})
 """Units of columns that may be added up over rows."""
 LATE_COLUMNS: Final = frozenset(
@@ -248,7 +250,7 @@ def _whose(
     units = _units_of(comparison.left, vocabulary)
     whole = (
         f"; {np.nansum(left.values.astype(np.float64)):.0f} in all {count} rows"
-        if units and units <= _COUNTS
+        if units and units <= _COUNTS and left.table not in _OVER_TIME
         else ""
     )
     return f" in the worst of {count} rows{row}{whole}"

@@ -123,6 +123,34 @@ def test_what_cannot_be_compared(
     assert reported in err
 
 
+def test_two_jobs_that_have_but_a_barrier_in_common_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rounds of several jobs begin with barriers."""
+    (tmp_path / "rig.yaml").write_text(
+        "agents:\n"
+        "  - {name: a, ports: [{name: p0, addresses: 10.0.0.1-10.0.0.2, link: 10Gbps}]}\n"
+        "  - {name: b, ports: [{name: p0, addresses: 10.0.0.3-10.0.0.4, link: 10Gbps}]}\n"
+    )
+    (tmp_path / "t.yaml").write_text("single: {ports: [a/p0, b/p0], rate: 10Gbps}\n")
+    for name, kind in (("x", "all_to_all"), ("y", "all_gather")):
+        (tmp_path / f"{name}.yaml").write_text(
+            "rounds: 2\njobs:\n"
+            + "".join(
+                f"  - name: {name}{number}\n"
+                f"    workload: {{collective: {{kind: {kind}, ranks: 2, size: 4KiB}}}}\n"
+                "    mapping: {ports: [a/p0, b/p0], placement: round_robin}\n"
+                for number in range(2)
+            )
+        )
+        files = ["--rig", str(tmp_path / "rig.yaml"), "--topology", str(tmp_path / "t.yaml")]
+        assert main(["twin", str(tmp_path / f"{name}.yaml"), *files, "--out", str(tmp_path / name)]) == 0
+    capsys.readouterr()
+    code, _, err = answered(capsys, "compare", str(tmp_path / "x"), str(tmp_path / "y"))
+    assert code == ExitCode.PREPARATION_FAILED
+    assert "is a run of another job than" in err
+
+
 def test_odd_shares_are_refused_on_the_command_line(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for option, value in (("--confidence", "20%"), ("--confidence", "100%"), ("--least-effect", "0.1")):
         with pytest.raises(SystemExit) as ended:

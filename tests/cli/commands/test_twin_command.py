@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
+from etloop.dut_profiles.reading.catalogue import profile_content
 
 from tests.support.places import ROOT
 
@@ -260,6 +262,28 @@ def test_a_labs_rig_is_judged_by_what_the_twins_own_switches_counted(files: Path
     assert sum(sent.values()) == sum(one["queue_packets"] for one in lanes) > 0
     assert {one["peer"] for one in counters if one["kind"] == "port"} == {"a/p0", "b/p0"}
     assert main(["report", str(out), "--verdict"]) == ExitCode.PASS, "again, by the directory alone"
+
+
+def test_a_run_that_moved_is_judged_again_by_the_profile_that_it_keeps(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rig says `mine/own.yaml`, which is nowhere any more; nor is it below the run directory."""
+    (files / "mine").mkdir()
+    shipped = profile_content("soft-switch").decode()
+    (files / "mine" / "own.yaml").write_text(shipped.replace("profile: soft-switch", "profile: own"))
+    (files / "rig.yaml").write_text(LAB_RIG.replace("profile: soft-switch", "profile: mine/own.yaml"))
+    assert main(command(files, "--topology", str(files / "t.yaml"), "--out", str(files / "out"))) == 0
+    moved = (files / "out").rename(files / "moved")
+    shutil.rmtree(files / "mine")
+    before = json.loads((moved / "summary.json").read_text())["verdict"]
+    assert (before["device"], len(before["checks"])) == ("own", 1)
+    capsys.readouterr()
+    assert main(["report", str(moved), "--verdict"]) == ExitCode.PASS, capsys.readouterr().out
+    again = json.loads((moved / "summary.json").read_text())["verdict"]
+    assert again.pop("checks") == [
+        before.pop("checks")[0] | {"where": f"{moved}/profile.yaml:39: checks[0].check"}
+    ]
+    assert again == before
 
 
 def test_a_twin_fails_by_the_same_conditions_as_a_run(files: Path) -> None:

@@ -6,12 +6,22 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from etloop.contract.base.errors import ConfigError, InputError
+from etloop.contract.protocol.lab import LabDescription
 from etloop.controller.case import making
-from etloop.controller.case.making import CaseInputs, CaseMaker, Origin, lab_options, packed_case, steps_of
+from etloop.controller.case.making import (
+    CaseInputs,
+    CaseMaker,
+    Origin,
+    lab_conditions,
+    lab_options,
+    packed_case,
+    steps_of,
+)
 from etloop.controller.case.named_files import named_files
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, prepare
@@ -265,6 +275,39 @@ def test_the_case_of_a_run_directory_says_what_is_in_it(site: Path, tmp_path: Pa
     assert (case.schema, case.run_id, case.workload_digest) == ("etloop-case/1", "r1", "0123")
     assert case.repeated_by == RepeatedBy(Repeat.TWIN, "cards", 7)
     assert case.steps == ("etloop twin CASE --out again",)
+
+
+@pytest.mark.parametrize(
+    ("lab", "options", "why"),
+    [
+        (None, "", "there was none"),
+        (LabDescription("", 4200, True, 10**9, 1000, ()), "", "it came up without options"),
+        (LabDescription("", 9000, True, 10**9, 1000, ()), " --mtu 9000B", "frames of 9000 bytes crossed it"),
+        (
+            LabDescription("", 4200, False, 10**9, 1000, ()),
+            " --allow-overcommit",
+            "its rates were more than its host held",
+        ),
+        (
+            LabDescription("", 1500, False, None, None, ()),
+            " --mtu 1500B --unmeasured",
+            "nobody measured what its host held",
+        ),
+    ],
+)
+def test_a_case_says_with_which_options_its_lab_came_up(
+    lab: LabDescription | None, options: str, why: str, site: Path, tmp_path: Path
+) -> None:
+    assert lab_conditions(lab) == options, why
+    made = replace(made_of(site), lab="--name x --addresses 4")
+    (tmp_path / "case.zip").write_bytes(packed_case(made, "r1", "0123", RepeatedBy(Repeat.RUN), lab))
+    with opened_archive(tmp_path / "case.zip") as archive:
+        case = case_from_json(archive.read("case.json", 1 << 20).decode(), "case.json")
+    assert case.steps[1:] == (
+        f"etloop lab up case/topology.yaml --name x --addresses 4{options} --agents",
+        "etloop run CASE --out again",
+        "etloop lab down --name x",
+    )
 
 
 def test_a_lab_is_brought_up_as_it_was() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from string import ascii_letters
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
@@ -186,6 +187,33 @@ def verdict_of(*texts: str, aborted: bool = False, **figures: float | None) -> V
 def only(verdict: Verdict) -> CheckOutcome:
     (found,) = verdict.checks
     return found
+
+
+@pytest.mark.parametrize(
+    ("table", "place", "whole"),
+    [
+        ("switches", "port", "; 7 in all 3 rows"),
+        # The third row is the second a moment later.
+        ("queues", "port", ""),
+        ("dut", "counter", ""),
+        ("cc", "agent", ""),
+    ],
+)
+def test_counts_are_added_up_over_things_and_not_over_time(table: str, place: str, whole: str) -> None:
+    units = {"counted": "packets", place: "name"}
+    columns = {"counted": np.array([0.0, 2.0, 5.0]), place: np.array(["x", "x", "x"], object)}
+    frame = frame_by_hand(table, columns, units)
+    words = Vocabulary({}, {table: units})
+    asked = Conditions((RequestedCheck(f"{table}.counted == 0", "", "scenario.yaml:7"),))
+    found = only(decide_verdict(asked, Results({}, {}, {table: frame}), words, summary()))
+    assert found.value == f"{table}.counted = 5 in the worst of 3 rows, {place} x{whole}"
+
+
+def test_names_that_could_have_been_meant_are_said_to_be_some_of_many() -> None:
+    words = Vocabulary({f"{letter}{letter}": "ns" for letter in ascii_letters[:45]}, {})
+    with pytest.raises(ExpressionError) as refused:
+        parse("zzzz9999 <= 3us", words)
+    assert refused.value.remedy.endswith("uu and 5 more (docs/metrics.md)"), refused.value.remedy
 
 
 def test_a_failed_condition_names_value_limit_and_the_worst_rows_first() -> None:
