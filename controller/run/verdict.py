@@ -1,7 +1,8 @@
 """What a run is held against for its verdict: the conditions of the device's profile and of the scenario.
 
 Decides where the conditions, the speeds of ports and the compute of ranks come from; what they mean is for `results`.
-Nothing in here ends a run: a profile or a condition that cannot be read is reported before it and marked in the verdict.
+A run whose profile or conditions cannot be read is refused before it; where a run of the past is judged again, a profile that
+cannot be read any more leaves the verdict open.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.files import read_file
-from etloop.controller.inputs.rig import Rig, RigDut, parse_rig
+from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
 from etloop.controller.run.device_check import contradictions_of
@@ -26,7 +27,14 @@ from etloop.results.kpis.all import vocabulary
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import RequestedCheck
-from etloop.results.store.run_dir import INPUT_FILES, PROFILE_FILE, read_artifacts, read_kpis, write_run
+from etloop.results.store.run_dir import (
+    INPUT_FILES,
+    PROFILE_FILE,
+    RunArtifacts,
+    read_artifacts,
+    read_kpis,
+    write_run,
+)
 from etloop.results.verdict.verdict import Conditions, check_mistakes
 from etloop.workload.trace.program import OpKind
 
@@ -37,16 +45,15 @@ if TYPE_CHECKING:
 def conditions_of_run(
     scenario: Scenario, rig: Rig, report: Callable[[str], None], *, in_twin: bool
 ) -> Conditions:
-    """Return the conditions of scenario and profile; report those that cannot be read, and what the profile contradicts.
+    """Return the conditions of scenario and profile, which `refuse_mistaken_conditions` let pass; report what the profile
+    contradicts.
 
     `in_twin`: no device is read, and what ends and switches counted is of one model: it is not held against each other.
     """
     dut = rig.dut
-    if dut is None:
-        return _conditions(scenario.verdict, "", report)
-    conditions = _conditions(
-        scenario.verdict, dut.profile, report, counted=bool(dut.counters) and not in_twin
-    )
+    profile = None if dut is None else find_profile(dut.profile)
+    counted = dut is not None and bool(dut.counters) and not in_twin
+    conditions = _conditions(scenario.verdict, profile, counted=counted)
     notes = tuple(
         f"the profile {conditions.device} says otherwise: {problem}"
         for problem in contradictions_of(scenario, rig)
@@ -59,11 +66,10 @@ def conditions_of_run(
 def refuse_mistaken_conditions(scenario: Scenario, rig: Rig) -> None:
     """Raise `ConfigError` with every condition of scenario and profile that cannot be read, and a profile that cannot."""
     profile = None if rig.dut is None else find_profile(rig.dut.profile)
-    stated = () if profile is None else profile.checks
-    checks = [
-        *scenario.verdict.checks,
-        *(RequestedCheck(one.expression, one.why, one.where) for one in stated),
-    ]
+    _refuse_mistakes((*scenario.verdict.checks, *_checks_of(profile)))
+
+
+def _refuse_mistakes(checks: tuple[RequestedCheck, ...]) -> None:
     mistakes = check_mistakes(checks, vocabulary())
     if mistakes:
         raise ConfigError(
@@ -76,34 +82,21 @@ def refuse_mistaken_conditions(scenario: Scenario, rig: Rig) -> None:
         )
 
 
+def _checks_of(profile: DutProfile | None) -> tuple[RequestedCheck, ...]:
+    stated = () if profile is None else profile.checks
+    return tuple(RequestedCheck(one.expression, one.why, one.where) for one in stated)
+
+
 def _conditions(
-    stated: VerdictSettings,
-    device: str,
-    report: Callable[[str], None],
-    *,
-    counted: bool = False,
-    counted_by: str = "",
+    stated: VerdictSettings, profile: DutProfile | None, *, counted: bool = False, counted_by: str = ""
 ) -> Conditions:
-    """`counted`: counters are read, or were; `counted_by`: by which profile's maps, where it is not `device`."""
-    unreadable = ""
-    checks: tuple[RequestedCheck, ...] = ()
-    if device:
-        try:
-            profile = find_profile(device)
-        except ConfigError as error:
-            unreadable = f"the profile {device} cannot be read: {error}"
-            report(f"warning: {unreadable}")
-        else:
-            device = profile.name
-            checks = tuple(RequestedCheck(one.expression, one.why, one.where) for one in profile.checks)
-            if counted:
-                agree, *queues = counting_checks(profile)
-                # Queues were looked at by the maps of the profile that the run had.
-                checks += (agree, *(queues if counted_by in ("", profile.name) else ()))
-    checks += stated.checks
-    for check, mistake in check_mistakes(checks, vocabulary()):
-        report(f"warning: {check.where}: {check.expression}: {mistake}; the verdict will be inconclusive")
-    return Conditions(checks, stated.limits, device, unreadable)
+    """`counted`: counters are read, or were; `counted_by`: by which profile's maps, where it is not `profile`."""
+    checks = _checks_of(profile)
+    if profile is not None and counted:
+        agree, *queues = counting_checks(profile)
+        # Queues were looked at by the maps of the profile that the run had.
+        checks += (agree, *(queues if counted_by in ("", profile.name) else ()))
+    return Conditions(checks + stated.checks, stated.limits, "" if profile is None else profile.name)
 
 
 def counting_checks(profile: DutProfile) -> tuple[RequestedCheck, ...]:
@@ -151,32 +144,34 @@ def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | N
     """
     basis = read_kpis(run_dir).basis
     run = read_artifacts(run_dir)
-    reports: list[str] = []
     if conditions is None and device is None:
-        scenario_text, rig_text = (str(run.texts[name]) for name in INPUT_FILES)
-        stated = conditions_of(scenario_text.encode(), str(run_dir / INPUT_FILES[0]))
-        dut = parse_rig(rig_text.encode(), str(run_dir / INPUT_FILES[1]), run_dir).dut
-        counted = dut is not None and bool(dut.counters) and run.summary.started_at != VIRTUAL_TIME
-        found = _conditions(stated, _own_profile(dut, run_dir), reports.append, counted=counted)
+        found = _own_conditions(run, run_dir)
     else:
         stated = VerdictSettings()
         if conditions is not None:
             stated = conditions_of(read_file(conditions), str(conditions))
-        dut_summary = run.summary.dut
-        counted_by = dut_summary.profile if dut_summary is not None else ""
-        found = _conditions(
-            stated, device or "", reports.append, counted=dut_summary is not None, counted_by=counted_by
-        )
-        if reports:
-            raise ConfigError(*(Problem("verdict", text, "see docs/verdict.md") for text in reports))
+        profile = None if device is None else find_profile(device)
+        _refuse_mistakes((*stated.checks, *_checks_of(profile)))
+        counted_by = run.summary.dut.profile if run.summary.dut is not None else ""
+        found = _conditions(stated, profile, counted=run.summary.dut is not None, counted_by=counted_by)
     now = run_with_verdict(run, basis, found)
     write_run(run_dir, now, run)
     return now.summary
 
 
-def _own_profile(dut: RigDut | None, run_dir: Path) -> str:
-    """Return the profile that a run was judged by: its directory keeps it, for the rig's path starts elsewhere."""
+def _own_conditions(run: RunArtifacts, run_dir: Path) -> Conditions:
+    """Return those of the run's own scenario and rig. A profile that cannot be read any more leaves the verdict open."""
+    scenario_text, rig_text = (str(run.texts[name]) for name in INPUT_FILES)
+    stated = conditions_of(scenario_text.encode(), str(run_dir / INPUT_FILES[0]))
+    dut = parse_rig(rig_text.encode(), str(run_dir / INPUT_FILES[1]), run_dir).dut
     if dut is None:
-        return ""
+        return _conditions(stated, None)
+    # The directory keeps the profile; the rig's path starts elsewhere.
     kept = run_dir / PROFILE_FILE
-    return str(kept) if kept.is_file() else dut.profile
+    try:
+        profile = find_profile(str(kept) if kept.is_file() else dut.profile)
+    except ConfigError as error:
+        unreadable = f"the profile {dut.profile} cannot be read: {error}"
+        return replace(_conditions(stated, None), device=dut.profile, unreadable=unreadable)
+    counted = bool(dut.counters) and run.summary.started_at != VIRTUAL_TIME
+    return _conditions(stated, profile, counted=counted)

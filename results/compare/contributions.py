@@ -10,8 +10,17 @@ from math import comb
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from etloop.results.compare.samples import NAKS
-from etloop.results.schema.comparison import Arisen, ConditionPair, Differing, Plain, Shift, Trouble
+from etloop.results.schema.comparison import (
+    Arisen,
+    ConditionPair,
+    Differing,
+    LossPair,
+    Plain,
+    Shift,
+    Trouble,
+)
 from etloop.results.schema.kpis import BY_NAME, FIGURES
+from etloop.results.schema.losses import LOSS_FIGURES
 from etloop.results.schema.verdict import CheckOutcome, Result
 
 if TYPE_CHECKING:
@@ -135,6 +144,22 @@ def condition_pairs(a: Side, b: Side) -> tuple[ConditionPair, ...]:
         for expression in dict.fromkeys((*worst[0], *worst[1]))
     ]
     return tuple(sorted(pairs, key=lambda one: one.a == one.b))
+
+
+def loss_pairs(a: Side, b: Side) -> tuple[LossPair, ...]:
+    """Rows of the losses in which the sides are not alike, in the order of the table."""
+    sides = [_means(side, _known_losses) for side in (a, b)]
+    pairs = (
+        LossPair(figure.name, figure.counted_by, *(side.get(figure.name) for side in sides))
+        for figure in LOSS_FIGURES
+    )
+    # Of what one side does not know, none is nothing to be looked at.
+    return tuple(one for one in pairs if one.a != one.b and (one.a or one.b))
+
+
+def _known_losses(run: RunSamples) -> dict[str, float]:
+    counts = {row.name: row.sent if row.name == "data_again" else row.packets for row in run.losses}
+    return {name: float(packets) for name, packets in counts.items() if packets is not None}
 
 
 def _worst_outcomes(side: Side) -> dict[str, CheckOutcome]:

@@ -22,6 +22,7 @@ from etloop.results.schema.case import CaseRole
 from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kinds import kind_label
 from etloop.results.schema.kpis import KPI_FILE
+from etloop.results.schema.losses import LossRow
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.typed_json import RunDirError
 from etloop.results.schema.verdict import CheckOutcome
@@ -103,6 +104,7 @@ class RunSamples:
     """What it was a run of: by thing (scenario, rig, ...), value by path."""
     conditions: tuple[CheckOutcome, ...] = ()
     """Of its verdict."""
+    losses: tuple[LossRow, ...] = ()
 
 
 def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
@@ -131,6 +133,7 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
         jobs=_jobs(_counted_rows(run.ops, counted)),
         things=_things(run),
         conditions=summary.verdict.checks if summary.verdict else (),
+        losses=summary.losses.rows if summary.losses else (),
     )
 
 

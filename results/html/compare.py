@@ -15,7 +15,14 @@ from etloop.results.html.page import listed, page, table
 from etloop.results.html.plots import distributions, piece
 from etloop.results.kpis.job import curve
 from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
-from etloop.results.text.compare import WORDS, change_words, false_alarms_text, interval_words
+from etloop.results.text.compare import (
+    LOSS_HEADINGS,
+    WORDS,
+    change_words,
+    false_alarms_text,
+    interval_words,
+)
+from etloop.results.text.losses import pair_cells
 from etloop.results.text.units import rate_words, time_words, value_words
 from numpy.typing import NDArray
 
@@ -55,6 +62,7 @@ def comparison_html(found: Comparison, a: Side, b: Side) -> str:
         "<h2>Change, B against A</h2>" + piece(change_figure(found.metrics), "changes"),
         tested_table(found),
         _arisen(found),
+        _losses(found),
         _conditions(found),
         _interference(found),
         "<h2>Iterations</h2>" + piece(iterations_figure(sides), "iterations"),
@@ -72,6 +80,13 @@ def _arisen(found: Comparison) -> str:
         return ""
     rows = [(escape(one.words), f"{one.a:.6g} {one.unit}", f"{one.b:.6g} {one.unit}") for one in found.arisen]
     return "<h2>Not in A, and in B</h2>" + table(("counter", "A", "B, per run"), rows, numbers=range(1, 3))
+
+
+def _losses(found: Comparison) -> str:
+    if not found.losses:
+        return ""
+    rows = [tuple(escape(cell) for cell in cells) for cells in pair_cells(found.losses)]
+    return "<h2>Losses</h2>" + table(LOSS_HEADINGS, rows)
 
 
 def _conditions(found: Comparison) -> str:

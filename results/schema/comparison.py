@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from etloop.results.schema.losses import CountedBy
+
 COMPARISON_SCHEMA: Final = "etloop-compare/2"
 
 
@@ -141,6 +143,18 @@ class Arisen:
 
 
 @dataclass(frozen=True, slots=True)
+class LossPair:
+    """A row of the losses of both sides that is not alike: packets lost, or sent again, as means of their runs."""
+
+    name: str
+    """Of `LOSS_FIGURES`."""
+    counted_by: CountedBy
+    a: float | None
+    """None: no run of the side knows it."""
+    b: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionPair:
     """A condition of the verdicts of both sides: the worst result of the runs of each, with its value; "" without one."""
 
@@ -191,6 +205,8 @@ class Comparison:
     """Ranks whose transfers did."""
     troubles: tuple[Trouble, ...]
     arisen: tuple[Arisen, ...]
+    losses: tuple[LossPair, ...]
+    """Where the losses of the sides are not alike."""
     conditions: tuple[ConditionPair, ...]
     interference: tuple[Interference, ...]
     """Jobs that both sides have, where the sides are not of the same jobs."""

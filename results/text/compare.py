@@ -6,6 +6,7 @@ from typing import Final
 
 from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
 from etloop.results.text.layout import aligned, each_wrapped, printable, wrapped
+from etloop.results.text.losses import pair_cells
 from etloop.results.text.units import time_words, value_words
 
 WORDS: Final = {
@@ -15,6 +16,7 @@ WORDS: Final = {
     Outcome.NOT_WORSE: "NOT WORSE",
     Outcome.OPEN: "TOO FEW TO SAY",
 }
+LOSS_HEADINGS: Final = ("losses, packets a run", "A", "B", "counted by")
 MOST_DIFFERING: Final = 12
 MOST_PLAIN: Final = 12
 _PLAIN_CHANGE: Final = 0.05
@@ -31,6 +33,7 @@ def render_comparison(found: Comparison) -> str:
     if found.arisen:
         lines += ["", "not in A, or far less, and in B, per run"]
         lines += [f"  {one.name} {one.a:.6g} -> {one.b:.6g} {one.unit}: {one.words}" for one in found.arisen]
+    lines += _losses(found)
     lines += _conditions(found)
     if found.verdict is not Outcome.ALIKE:
         title = "shorter in B" if found.verdict is Outcome.IMPROVEMENT else "longer in B"
@@ -108,6 +111,12 @@ def _interference(found: Comparison) -> list[str]:
         bounds = "" if one.low is None or one.high is None else f"  ({one.low:.3f} .. {one.high:.3f})"
         lines.append(f"  {one.job}: {one.factor:.3f}{bounds}")
     return lines
+
+
+def _losses(found: Comparison) -> list[str]:
+    if not found.losses:
+        return []
+    return ["", *aligned([LOSS_HEADINGS, *pair_cells(found.losses)], (0, 3))]
 
 
 def _conditions(found: Comparison) -> list[str]:

@@ -9,6 +9,7 @@ from etloop.results.schema.losses import (
     CONTROL,
     COUNTED_BY_WORDS,
     DEVICE_FIGURES,
+    SENT_FIGURES,
     LossRow,
     LossSummary,
 )
@@ -17,8 +18,11 @@ from etloop.results.text.layout import aligned, each_wrapped, wrapped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from etloop.results.schema.comparison import LossPair
+
 HEADINGS: Final = ("packets", "sent", "received", "not received", "counted by")
 OF_DEVICE: Final = frozenset(figure.name for figure in DEVICE_FIGURES)
+_OF_KINDS: Final = frozenset(figure.name for figure in SENT_FIGURES)
 _ALWAYS: Final = frozenset({"data", "all"})
 
 
@@ -72,10 +76,29 @@ def loss_cells(losses: LossSummary) -> list[tuple[str, ...]]:
     ]
 
 
-def row_words(row: LossRow) -> str:
+def row_words(row: LossRow | LossPair) -> str:
     """Return what a row is about."""
     words = BY_LOSS_NAME[row.name].words if row.name in BY_LOSS_NAME else row.name
     return f"dropped: {words}" if row.name in OF_DEVICE else words
+
+
+def pair_cells(pairs: Sequence[LossPair]) -> list[tuple[str, ...]]:
+    """Return how the losses of two sides differ, a row each: what, A, B, who counted it."""
+    return [
+        (
+            _alone(one),
+            *("not known" if mean is None else f"{mean:.6g}" for mean in (one.a, one.b)),
+            COUNTED_BY_WORDS[one.counted_by],
+        )
+        for one in pairs
+    ]
+
+
+def _alone(one: LossPair) -> str:
+    """Return what a row is about without the columns of the whole table above it."""
+    if one.name == "data_again":
+        return "data sent again"
+    return f"{row_words(one)}, not received" if one.name in _OF_KINDS else row_words(one)
 
 
 def drop_words(rows: Sequence[LossRow]) -> str:

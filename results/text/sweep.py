@@ -22,6 +22,8 @@ TITLES: Final = {
     "cnps": "CNPs",
     "pause_frames": "pauses",
     "lost_packets": "lost",
+    "dut_dropped_packets": "dropped",
+    "unexplained_packets": "unexplained",
 }
 """Key figures that have a column where they are not alike in all points, and what it is called."""
 _SHOWN: Final = ("goodput_bps", "busiest_port_share")

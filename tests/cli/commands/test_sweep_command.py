@@ -16,8 +16,11 @@ from etloop.controller.run.pipeline import FinishedRun, RunOptions, Step, run_pl
 from etloop.experiments.sweep import run as sweep_run
 from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.points import PointFiles
+from etloop.results.compare.sweep_results import JCT, Group
 from etloop.results.schema.summary import Summary
+from etloop.results.schema.sweep import PointRecord, PointResult, Spread
 from etloop.results.store.run_dir import read_run
+from etloop.results.text.sweep import group_table
 
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
@@ -384,3 +387,38 @@ def test_a_sweep_on_a_rig_whose_agents_serve_one_run_after_the_other(
     assert (kept / "kpis.json").exists()
     assert not (kept / "report.html").exists()
     assert (tmp_path / "out" / "compare.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("means", "headings"),
+    [
+        ((0.0, 0.0), ()),
+        ((None, 0.0), ()),
+        ((0.0, 2.5), ("unexplained",)),
+        ((3.0, 3.0), ("unexplained",)),
+    ],
+)
+def test_packets_that_nobody_explains_have_a_column(
+    means: tuple[float | None, ...], headings: tuple[str, ...]
+) -> None:
+    results = {
+        f"p{number}": PointResult(
+            f"p{number}",
+            1,
+            (),
+            (
+                Spread(JCT, "ns", 1, 1e6, None, 1e6, 1e6),
+                *(
+                    Spread("unexplained_packets", "packets", 1, one, None, one, one)
+                    for one in (() if mean is None else (mean,))
+                ),
+            ),
+            "",
+            *(None, None, None, None),
+            (),
+        )
+        for number, mean in enumerate(means)
+    }
+    points = tuple(PointRecord(name, {"x": name}, "", "") for name in results)
+    table = group_table(Group({}, points, {}), "x", results)
+    assert [word for word in ("unexplained", "dropped", "lost") if word in table[0]] == list(headings)

@@ -14,6 +14,7 @@ from etloop.results.compare.samples import Part, RunSamples, Side
 from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from etloop.results.schema.kpis import BY_NAME
+from etloop.results.schema.losses import BY_LOSS_NAME, LossRow
 from etloop.results.schema.verdict import CheckOutcome, Result
 from etloop.results.text.compare import render_comparison
 
@@ -394,3 +395,57 @@ def test_the_bench_tells_a_promise_that_is_not_kept(
     monkeypatch.setattr("etloop.bench.compare.CASES", (replace(CASES[-1], promised=True),))
     assert main(["--comparisons", "40", "--check"]) == 30
     assert "MISSED" in capsys.readouterr().out
+
+
+def losses(*rows: tuple[str, int | None, int | None, int | None]) -> tuple[LossRow, ...]:
+    return tuple(LossRow(name, BY_LOSS_NAME[name].counted_by, *counts) for name, *counts in rows)
+
+
+QUIET = losses(
+    ("data", 100, 100, 0), ("data_again", 0, 0, 0), ("all", 110, 110, 0), ("unexplained", None, None, 0)
+)
+LOSSY = losses(
+    ("data", 104, 100, 4),
+    ("data_again", 9, 5, 0),
+    ("all", 114, 109, 5),
+    ("dropped_at_queue", None, None, 3),
+    ("unexplained", None, None, 2),
+)
+
+
+def test_losses_of_both_sides_stand_next_to_each_other_where_they_differ() -> None:
+    ours = side("A", run(10.0, losses=QUIET), run(10.1, losses=QUIET))
+    theirs = side("B", run(10.0, losses=LOSSY), run(10.1, losses=QUIET))
+    found = compare_runs(ours, theirs, SETTINGS)
+    table = """\
+losses, packets a run     A    B  counted by
+data, not received        0    2  our queue pairs
+data sent again           0  4.5  our queue pairs
+all, not received         0  2.5  our ports
+dropped: no room at a queue  not known    3  device
+not explained             0    1  difference
+"""
+    shown = [" ".join(line.split()) for line in render_comparison(found).splitlines()]
+    expected = [" ".join(line.split()) for line in table.splitlines()]
+    begin = shown.index(expected[0])
+    assert shown[begin : begin + len(expected)] == expected
+    page = comparison_html(found, ours, theirs)
+    assert "<h2>Losses</h2>" in page
+    assert "dropped: no room at a queue" in page
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "why"),
+    [
+        (QUIET, QUIET, "both lost nothing"),
+        (LOSSY, LOSSY, "both lost the same"),
+        ((), (), "an earlier version wrote no losses"),
+        ((), QUIET, "one side does not know, the other lost nothing"),
+    ],
+)
+def test_losses_that_do_not_differ_are_no_table(
+    ours: tuple[LossRow, ...], theirs: tuple[LossRow, ...], why: str
+) -> None:
+    found = compare_runs(side("A", run(10.0, losses=ours)), side("B", run(10.0, losses=theirs)), SETTINGS)
+    assert found.losses == (), why
+    assert "losses, packets a run" not in render_comparison(found)
