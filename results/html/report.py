@@ -21,7 +21,7 @@ from etloop.results.kpis.input import KpiInput, connection_frame
 from etloop.results.schema.kpis import BY_NAME, KpiSet, Nature
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import CheckOutcome, Result
-from etloop.results.text.table import overlap_words
+from etloop.results.text.table import nonce_words, overlap_words
 from etloop.results.text.units import bytes_words, rate_words, share_words, time_words, value_words
 from etloop.results.text.verdict import WORDS
 from etloop.results.verdict.evaluation import Frame
@@ -72,6 +72,7 @@ def _head(summary: Summary) -> str:
     about = (
         f"{work.source}: {work.ranks} ranks, {work.iterations} iterations, bytes x {work.bytes_scale}, "
         f"time x {work.time_scale}; {work.shaping or 'shaping not named'}; started {summary.started_at}"
+        + "".join(f"; {words}" for words in nonce_words(summary))
     )
     return f"<h1>ETLoop run {escape(summary.run_id)}</h1><p class=dim>{escape(about)}</p>"
 

@@ -98,6 +98,7 @@ def measure(
         streams=_streams(outcome),
         timeline=outcome.events,
         overload_frames=outcome.overload_frames,
+        run_nonce=tables.run_nonce,
     )
     return Measurement(all_ops, flows, groups, everything, ops, collectives, summary)
 

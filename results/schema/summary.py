@@ -353,6 +353,8 @@ class Summary(RunIdentity):
     """None in files of earlier versions, and in runs that were stopped before their verdict."""
     overload_frames: int = 0
     """Lost by a soft switch in place of the device because its host could not keep up; none in files of earlier versions."""
+    run_nonce: int = 0
+    """What queue pair numbers, keys and first sequence numbers were drawn from, beside the seed; 0: nothing."""
 
     @property
     def checks_hold(self) -> bool:

@@ -67,12 +67,21 @@ def _header(summary: Summary) -> list[str]:
             f"dependencies {workload.policy}",
         ),
         *wrapped("edges", edge_words(workload.edges)),
+        *each_wrapped("numbers", nonce_words(summary)),
     ]
     if summary.state is not RunEnd.DONE:
         # The wait-for chain of a stall has a line per link; keep its lines.
         for index, line in enumerate(summary.reason.splitlines() or ["no reason was given"]):
             lines += wrapped(summary.state.value if index == 0 else "", line)
     return lines
+
+
+def nonce_words(summary: Summary) -> tuple[str, ...]:
+    """Return how this run's numbers on the wire are made again; nothing where they are those of every run."""
+    if not summary.run_nonce:
+        return ()
+    what = "queue pair numbers, keys and first PSNs were drawn from it"
+    return (f"transport.run_nonce {summary.run_nonce}: {what}",)
 
 
 def _kinds(summary: Summary) -> list[str]:

@@ -16,6 +16,10 @@
 #include "support/lab.h"
 #include "support/port_ends.h"
 
+#ifndef SO_RCVPRIORITY
+#define SO_RCVPRIORITY 82
+#endif
+
 namespace {
 
 using namespace etloop;
@@ -144,6 +148,64 @@ void each_datagram_names_the_address_it_came_to() {
   int at_c = 0;
   for (const Kept& kept : keeper.kept) at_c += kept.datagram.address;
   CHECK_EQ(at_c, 3);
+}
+
+// The priority that the kernel gave the next packet at a socket, which an interface of a VLAN maps to a PCP; -1: none came.
+int priority_of_next(const Descriptor& socket) {
+  pollfd waiting{socket.get(), POLLIN, 0};
+  if (poll(&waiting, 1, 2000) != 1) return -1;
+  std::array<uint8_t, 1 << 16> bytes{};
+  alignas(cmsghdr) std::array<uint8_t, 256> control{};
+  iovec part{bytes.data(), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  if (recvmsg(socket.get(), &message, 0) < 0) return -1;
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SO_PRIORITY) continue;
+    int priority = -1;
+    std::memcpy(&priority, CMSG_DATA(head), sizeof priority);
+    return priority;
+  }
+  return -1;
+}
+
+void each_packet_has_the_priority_of_its_kind() {
+  const Descriptor far{socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  SocketAddress place = socket_address(kB, wire::kRoceUdpPort);
+  CHECK(bind(far.get(), &place.any, place.length) == 0);
+  const int on = 1;
+  if (setsockopt(far.get(), SOL_SOCKET, SO_RCVPRIORITY, &on, sizeof on) != 0 || !packets_have_priorities(kA)) {
+    return test::skipped(test::Missing::kernel_or_right, "each_packet_has_the_priority_of_its_kind",
+                         "the kernel takes no priority for single packets (Linux 6.14 does)");
+  }
+  constexpr int16_t kNotification = 48 << 2;
+  for (const bool offload : {true, false}) {
+    PortConfig config = settings({kA});
+    config.segmentation_offload = offload;
+    config.vlan_id = 5;
+    config.vlan_priority = 3;
+    auto port = opened(config);
+    const FlowId flow = flow_to(*port, kB);
+    const Packet cnp{.opcode = Opcode::cnp, .becn = true, .dest_qpn = 1};
+    const struct {
+      PacketRun run;
+      int priority;
+    } sends[] = {
+        {middles(flow, 1, 0), 3},
+        {{.flow = flow, .head = cnp, .priority = 6, .traffic_class = kNotification}, 6},
+        // A class of its own would change the priority, too.
+        {{.flow = flow, .head = cnp, .traffic_class = kNotification}, 3},
+        {{.flow = flow, .head = cnp, .priority = 0}, 0},
+        {middles(flow, 1, 1), 3},
+    };
+    for (const auto& [run, priority] : sends) {
+      CHECK(port->send(run) == TxResult::sent);
+      CHECK_EQ(priority_of_next(far), priority);
+    }
+  }
 }
 
 void short_packets_are_foreign_and_never_seen() {
@@ -330,6 +392,7 @@ int main() {
   a_run_of_middles_arrives_packet_by_packet();
   runs_over_ipv6_have_the_icrc_of_ipv6();
   single_packets_arrive_as_sent();
+  each_packet_has_the_priority_of_its_kind();
   each_datagram_names_the_address_it_came_to();
   short_packets_are_foreign_and_never_seen();
   injected_drops_follow_the_seed();

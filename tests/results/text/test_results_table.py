@@ -104,6 +104,18 @@ def test_the_table_of_an_aborted_run_says_why_and_what_is_missing() -> None:
     assert text.endswith(ABORTED_TAIL)
 
 
+@pytest.mark.parametrize("nonce", [0, 1, 4_294_967_295])
+def test_a_run_says_of_which_number_its_packets_are(nonce: int) -> None:
+    """Those of 0 are the same in every run."""
+    tables = replace(tables_by_hand(), run_nonce=nonce)
+    lines = render(
+        measure(outcome_by_hand(), tables, connection_rows_by_hand()).summary, "runs/1"
+    ).splitlines()
+    words = "queue pair numbers, keys and first PSNs were drawn from it"
+    found = [line for line in lines if line.startswith("numbers")]
+    assert found == ([f"numbers         transport.run_nonce {nonce}: {words}"] if nonce else [])
+
+
 def test_a_failed_check_stands_in_the_table_with_its_examples() -> None:
     check = Check("op_bytes_as_planned", CheckResult.FAIL, 16, 2, ("rank 0 sent 1, planned 0", "rank 1 too"))
     text = render(replace(summary_of(outcome_by_hand()), checks=(check,)), "runs/one")
