@@ -137,6 +137,35 @@ def test_a_class_in_another_queue_and_loss_fail_and_are_named(bench: Bench) -> N
     assert "dropped" in page
 
 
+def test_losses_add_up_to_what_the_switch_dropped(bench: Bench) -> None:
+    checks = "  checks: [{check: unexplained_packets == 0}, {check: dut_dropped_packets == 0}]\n"
+    reported = bench.run("lost", "rig.yaml", 30, trace="incast", dscp=10, checks=checks)
+    summary = bench.summary("lost")
+    losses = summary["losses"]
+    rows = {row["name"]: row for row in losses["rows"]}
+    dropped = [row["packets"] for name, row in rows.items() if name.startswith("dropped_") and row["packets"]]
+    assert losses["dropped_packets"] == sum(dropped) > 0
+    counted = ("acknowledgements", "naks", "cnps")
+    missing = sum(rows[name]["packets"] for name in ("data", *counted, "others"))
+    assert missing == rows["all"]["packets"] == rows["all"]["sent"] - rows["all"]["received"] == sum(dropped)
+    assert (losses["unexplained_packets"], losses["why"]) == (0, "")
+    assert rows["data_again"]["sent"] == summary["transport"]["retransmitted_packets"] > 0
+    words = f"{rows['all']['packets']} of {rows['all']['sent']} packets not received: {rows['data']['packets']} of data, "
+    assert words in " ".join(reported.split())
+    verdict = {one["expression"]: one["result"] for one in summary["verdict"]["checks"]}
+    assert (verdict["unexplained_packets == 0"], verdict["dut_dropped_packets == 0"]) == ("pass", "fail")
+    # What the same lab did not lose stands beside it.
+    bench.run("whole", "rig.yaml", 0, trace="small", dscp=10)
+    assert bench.summary("whole")["losses"]["dropped_packets"] == 0
+
+
+def test_a_case_brings_its_lab_up_as_it_was(bench: Bench) -> None:
+    bench.run("again", "rig.yaml", 0, trace="small", dscp=10)
+    said = bench.etloop("bundle", "again")
+    assert "etloop lab up case/topology.yaml --name lab --addresses 8 --bind tcp://127.0.0.1:" in said
+    assert " --unmeasured --agents\n" in said
+
+
 BROKEN: Final = """\
     - {{reader: soft_switch, name: gone, lab: nosuch}}
     - {{reader: linux, name: liar, command: [sh, -c, 'while read x; do echo nonsense; done']}}
