@@ -16,6 +16,7 @@ from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunOutcome
 from etloop.contract.model.topology import Topology
+from etloop.contract.model.transport import AS_DATA
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.udp_streams import plain_datagrams
@@ -36,7 +37,7 @@ from etloop.counters.settings import (
 from etloop.dut_profiles.model.profile import CounterAccess, DutKind, DutProfile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from etloop.dut_profiles.rules.maps import way_of_packet
-from etloop.results.device.class_queues import ExpectedClass
+from etloop.results.device.class_queues import ExpectedClass, PacketKind
 from etloop.results.device.reconcile import TAG_BYTES
 from etloop.results.device.summary import DeviceBasis, RigPortFacts
 
@@ -154,13 +155,20 @@ def _classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]:
     profile = known_profile(rig)
     if profile is None or profile.kind is not DutKind.SWITCH:
         return ()
-    demands = demands_of(scenario, rig, "scenario")
-    found = []
-    for dscp, pcp, is_cnp in ((demands.dscp, demands.pcp, False), (demands.cnp_dscp, demands.cnp_pcp, True)):
-        way = None if dscp is None else way_of_packet(profile, dscp, pcp)
-        if dscp is not None and way is not None and way.queue is not None:
-            found.append(ExpectedClass(dscp, way.queue, is_cnp))
-    return tuple(found)
+    demands, marks = demands_of(scenario, rig, "scenario"), scenario.transport.marks
+    data = demands.dscp, demands.pcp
+    kinds = {PacketKind.DATA: data}
+    for kind, own in ((PacketKind.ANSWERS, marks.ack), (PacketKind.GRANTS, marks.clear_to_send)):
+        dscp = demands.dscp if own.traffic_class == AS_DATA else own.traffic_class >> 2
+        pcp = demands.pcp if own.vlan_priority == AS_DATA else own.vlan_priority
+        if (dscp, pcp) != data:
+            kinds[kind] = dscp, pcp
+    if demands.cnp_dscp is not None:
+        kinds[PacketKind.NOTIFICATIONS] = demands.cnp_dscp, demands.cnp_pcp
+    ways = {kind: way_of_packet(profile, dscp, pcp) for kind, (dscp, pcp) in kinds.items()}
+    return tuple(
+        ExpectedClass(kinds[kind][0], None if way is None else way.queue, kind) for kind, way in ways.items()
+    )
 
 
 async def counted_run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from etloop.contract.model.counters import CountedObject, CounterObject
@@ -16,14 +17,25 @@ if TYPE_CHECKING:
     from etloop.results.device.index import IndexedSource
 
 
+class PacketKind(StrEnum):
+    """Packets of a job that may have marks of their own."""
+
+    DATA = "data"
+    """And every other kind that has no marks of its own."""
+    ANSWERS = "acknowledgements"
+    """And NAKs."""
+    GRANTS = "clear to send"
+    NOTIFICATIONS = "notifications"
+
+
 @dataclass(frozen=True, slots=True)
 class ExpectedClass:
     """One class of the job's packets, and where the profile's maps put it."""
 
     dscp: int
-    queue: int
-    is_cnp: bool
-    """Congestion notifications; else all other packets of the job."""
+    queue: int | None
+    """None where the maps do not say."""
+    kind: PacketKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +43,8 @@ class ReceivedClasses:
     """What one agent received at one port."""
 
     port: str
-    packets: int
-    """All but notifications, those lost in its own receive buffers with them."""
-    cnps: int
+    packets: Mapping[PacketKind, int]
+    """By kind, at least so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ class ClassQueue:
     dscp: int
     """Of the class with the most packets, where several share the queue."""
     carries: str
-    """"data" (all but notifications), "notifications" or "both"."""
+    """Its kinds of packets."""
     expected_queue: int
     agent_packets: int
     queue_packets: int | None
@@ -92,13 +103,13 @@ def _of_port(
     expected: Sequence[ExpectedClass],
 ) -> list[ClassQueue]:
     wanted: dict[int, dict[int, int]] = {}
-    carried: dict[int, set[str]] = {}
+    carried: dict[int, set[PacketKind]] = {}
     for one in expected:
-        count = received.cnps if one.is_cnp else received.packets
-        if count:
+        count = received.packets.get(one.kind, 0)
+        if count and one.queue is not None:
             classes = wanted.setdefault(one.queue, {})
             classes[one.dscp] = classes.get(one.dscp, 0) + count
-            carried.setdefault(one.queue, set()).add("notifications" if one.is_cnp else "data")
+            carried.setdefault(one.queue, set()).add(one.kind)
     rows = []
     for queue, classes in sorted(wanted.items()):
         count = sum(classes.values())
@@ -111,7 +122,7 @@ def _of_port(
                 device_port,
                 source,
                 max(classes, key=lambda dscp: (classes[dscp], -dscp)),
-                "both" if len(carried[queue]) > 1 else next(iter(carried[queue])),
+                ", ".join(kind for kind in PacketKind if kind in carried[queue]),
                 queue,
                 count,
                 left,

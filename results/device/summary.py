@@ -7,6 +7,7 @@ are held against (`reconcile`, `class_queues`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.contract.model.device_counts import CountedDevice
-from etloop.results.device.class_queues import ExpectedClass, ReceivedClasses, class_queues
+from etloop.results.device.class_queues import ExpectedClass, PacketKind, ReceivedClasses, class_queues
 from etloop.results.device.cos import device_cos_table, device_samples_table
 from etloop.results.device.index import IndexedSource, device_ports, indexed
 from etloop.results.device.reconcile import AgentPort, PlainDatagrams, reconcile
@@ -23,6 +24,7 @@ from etloop.results.schema.columns import Column, ColumnType, columns_of
 from etloop.results.schema.device import Agreement, DeviceGap, DeviceSource, DeviceSummary
 from etloop.results.tables.arrow_tables import arrow_schema
 from etloop.results.verdict.evaluation import Frame
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -103,7 +105,7 @@ def device_results(
     used = (frozenset(plan.port_names) | {one.port for one in reported}) & basis.ports.keys()
     ports = device_ports(sources, used)
     rows = reconcile(reported, ports, counted.tolerance_per_million)
-    received = _received(frames, plan)
+    received = _received(frames, plan, {one.kind for one in basis.classes} - {PacketKind.DATA})
     classes = class_queues(received, sources, basis.classes)
     tables = {
         "dut": dut_table(sources, start_ns),
@@ -161,23 +163,54 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
     return tuple(found)
 
 
-def _received(frames: Mapping[str, Frame], plan: PlanTables) -> tuple[ReceivedClasses, ...]:
-    """Packets and notifications that came to every port."""
-    flows = frames["flows"].columns
-    local = np.where(flows["role"] == "sender", flows["src_rank"], flows["dst_rank"]).astype(np.int64)
-    notified = flows["rp_cnp_handled"].astype(np.float64) + flows["rp_cnp_ignored"].astype(np.float64)
-    cnps: dict[str, int] = {}
-    names = plan.port_names
-    for rank, count in zip(local.tolist(), notified.tolist(), strict=True):
-        name = names[rank]
-        cnps[name] = cnps.get(name, 0) + int(count)
+def _received(
+    frames: Mapping[str, Frame], plan: PlanTables, apart: AbstractSet[PacketKind]
+) -> tuple[ReceivedClasses, ...]:
+    """What came to every port of each kind of packet. Those that are not `apart` are data.
+
+    Where answers or grants are apart, packets that no queue pair took are left out: what they were is not known.
+    """
     ports, columns = frames["ports"], frames["ports"].columns
+    of_kind = _of_kinds(frames["flows"], plan)
     found = []
     for row in range(ports.rows):
         name = f"{columns['agent'][row]}/{columns['port'][row]}"
         came = _count(ports, "rx_datagrams", row) + _count(ports, "receive_overflows", row)
-        found.append(ReceivedClasses(name, max(came - cnps.get(name, 0), 0), cnps.get(name, 0)))
+        packets = {kind: of_kind[kind].get(name, 0) for kind in PacketKind}
+        if apart <= {PacketKind.NOTIFICATIONS}:
+            packets[PacketKind.DATA] = max(came - packets[PacketKind.NOTIFICATIONS], 0)
+        else:
+            own = (kind for kind in PacketKind if kind not in apart)
+            packets[PacketKind.DATA] = sum(packets[kind] for kind in own)
+        found.append(ReceivedClasses(name, packets))
     return tuple(found)
+
+
+def _of_kinds(flows: Frame, plan: PlanTables) -> dict[PacketKind, dict[str, int]]:
+    """Packets that queue pairs received, by kind and port."""
+    columns = flows.columns
+    is_sender = columns["role"] == "sender"
+    local = np.where(is_sender, columns["src_rank"], columns["dst_rank"]).astype(np.int64)
+
+    def counted(*names: str) -> NDArray[np.float64]:
+        total: NDArray[np.float64] = np.sum([columns[name].astype(np.float64) for name in names], axis=0)
+        return total
+
+    requests = counted("rx_packets")
+    counts = {
+        PacketKind.DATA: np.where(is_sender, 0, requests),
+        PacketKind.ANSWERS: counted("acks_rx", "naks_rx"),
+        # To a sender of data nothing else is written.
+        PacketKind.GRANTS: np.where(is_sender, requests, 0),
+        PacketKind.NOTIFICATIONS: counted("rp_cnp_handled", "rp_cnp_ignored"),
+    }
+    found: dict[PacketKind, dict[str, int]] = {}
+    for kind, by_flow in counts.items():
+        by_port = found.setdefault(kind, {})
+        for rank, count in zip(local.tolist(), by_flow.tolist(), strict=True):
+            name = plan.port_names[rank]
+            by_port[name] = by_port.get(name, 0) + int(count)
+    return found
 
 
 def _source(one: IndexedSource) -> DeviceSource:

@@ -60,7 +60,10 @@ class Bench:
         assert code == expected, reported.getvalue()
         return reported.getvalue()
 
-    def run(self, name: str, rig: str, expected: int, *, trace: str, dscp: int, checks: str = "") -> str:
+    def run(
+        self, name: str, rig: str, expected: int, *, trace: str, dscp: int | str, checks: str = ""
+    ) -> str:
+        """`dscp`: with other keys of `transport` behind it, where there are any."""
         scenario = f"{name}.scenario.yaml"
         (self.directory / scenario).write_text(SCENARIO.format(trace=trace, dscp=dscp) + checks)
         words = ("run", scenario, "--rig", rig, "--out", name, "--no-twin")
@@ -135,6 +138,31 @@ def test_a_class_in_another_queue_and_loss_fail_and_are_named(bench: Bench) -> N
     page = (bench.directory / "wrong" / "report.html").read_text()
     assert "counted by the device" in page
     assert "dropped" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "marks", "carries"),
+    [
+        ("acks-apart", "ack: {dscp: 48}", {0: "data", 6: "acknowledgements"}),
+        ("grants-apart", "clear_to_send: {dscp: 48}", {0: "data", 6: "clear to send"}),
+        (
+            "both-apart",
+            "ack: {dscp: 48}, clear_to_send: {dscp: 26}",
+            {0: "data", 3: "clear to send", 6: "acknowledgements"},
+        ),
+    ],
+)
+def test_packets_with_marks_of_their_own_are_no_fault_of_the_device(
+    bench: Bench, name: str, marks: str, carries: dict[int, str]
+) -> None:
+    # DSCP 26 alone leaves by another queue than the profile says.
+    expected = {queue for queue in carries if queue == 3}
+    reported = bench.run(name, "rig.yaml", 30 if expected else 0, trace="small", dscp=f"10, {marks}")
+    rows = pq.read_table(bench.directory / name / "classes.parquet").to_pylist()
+    # Notifications, which share queue 6, come when they come.
+    found = {row["expected_queue"]: row["carries"].removesuffix(", notifications") for row in rows}
+    assert found == carries
+    assert {row["expected_queue"] for row in rows if row["missing_packets"]} == expected, reported
 
 
 def test_losses_add_up_to_what_the_switch_dropped(bench: Bench) -> None:

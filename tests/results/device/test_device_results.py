@@ -15,7 +15,7 @@ from etloop.contract.model.run import RunOutcome
 from etloop.controller.run.verdict import counting_checks
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 from etloop.results.artifacts import counted_run, kpi_input, run_with_verdict
-from etloop.results.device.class_queues import ExpectedClass, ReceivedClasses, class_queues
+from etloop.results.device.class_queues import ExpectedClass, PacketKind, ReceivedClasses, class_queues
 from etloop.results.device.index import device_ports, increases_of, indexed
 from etloop.results.device.reconcile import AgentPort, DevicePort, PlainDatagrams, reconcile
 from etloop.results.device.summary import DeviceBasis, RigPortFacts
@@ -203,10 +203,37 @@ def test_packets_are_looked_for_in_the_queue_of_their_class(
     what: str, queues: dict[int, int], expected: list[tuple[int, int, int | None, int | None]]
 ) -> None:
     source = source_of({(queue("s/0", number), "packets"): moved(count) for number, count in queues.items()})
-    classes = (ExpectedClass(26, 3, is_cnp=False), ExpectedClass(48, 6, is_cnp=True))
-    rows = class_queues([ReceivedClasses("a/p0", 40, 2)], indexed(CountedDevice("x", 0, (source,))), classes)
+    classes = (ExpectedClass(26, 3, PacketKind.DATA), ExpectedClass(48, 6, PacketKind.NOTIFICATIONS))
+    came = ReceivedClasses("a/p0", {PacketKind.DATA: 40, PacketKind.NOTIFICATIONS: 2})
+    rows = class_queues([came], indexed(CountedDevice("x", 0, (source,))), classes)
     found = [(row.expected_queue, row.agent_packets, row.missing_packets, row.found_queue) for row in rows]
     assert found == expected, what
+
+
+def test_acknowledgements_with_marks_of_their_own_leave_by_a_queue_of_their_own() -> None:
+    moved_by = {0: 8, 3: 40, 6: 2}
+    source = source_of(
+        {(queue("s/0", number), "packets"): moved(count) for number, count in moved_by.items()}
+    )
+    classes = (
+        ExpectedClass(26, 3, PacketKind.DATA),
+        ExpectedClass(10, 0, PacketKind.ANSWERS),
+        ExpectedClass(11, None, PacketKind.GRANTS),
+        ExpectedClass(48, 6, PacketKind.NOTIFICATIONS),
+    )
+    came = ReceivedClasses("a/p0", dict(zip(PacketKind, (40, 8, 5, 2), strict=True)))
+    rows = class_queues([came], indexed(CountedDevice("x", 0, (source,))), classes)
+    assert [(row.expected_queue, row.carries, row.agent_packets, row.missing_packets) for row in rows] == [
+        (0, "acknowledgements", 8, 0),
+        (3, "data", 40, 0),
+        (6, "notifications", 2, 0),
+    ]
+    one_queue = tuple(replace(one, queue=3) for one in classes)
+    (row,) = class_queues([came], indexed(CountedDevice("x", 0, (source,))), one_queue)
+    assert (row.carries, row.dscp, row.agent_packets, row.missing_packets) == (
+        "data, acknowledgements, clear to send, notifications",
+        *(26, 55, 15),
+    )
 
 
 # ---- a run directory
@@ -230,7 +257,7 @@ def counted(**changes: Any) -> CountedDevice:
 BASIS: Final = DeviceBasis(
     START_NS,
     {name: RigPortFacts(4, counts_packets=True) for name in ("a/p0", "b/p0", "unused/p0")},
-    (ExpectedClass(26, 3, is_cnp=False),),
+    (ExpectedClass(26, 3, PacketKind.DATA),),
 )
 
 
