@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.protocol.codec import codec_of, plain
+from etloop.contract.protocol.lab import LabDescription
 from etloop.contract.protocol.serialization import json_bytes, parse_json
 from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.lab.plan import DEFAULT_ADDRESSES, DEFAULT_BIND, DEFAULT_MTU_BYTES
@@ -46,6 +47,14 @@ class LabOrder:
 def order_bytes(order: LabOrder) -> bytes:
     """Return an order as its file holds it."""
     return json_bytes(plain(order, FILE_RULES))
+
+
+def up_options(lab: LabDescription) -> str:
+    """Return the options of `etloop lab up` that a rig does not tell: those with which a lab came up; each after a space."""
+    mtu = "" if lab.mtu_bytes == DEFAULT_MTU_BYTES else f" --mtu {lab.mtu_bytes}B"
+    if lab.held_bps is None:
+        return f"{mtu} --unmeasured"
+    return mtu if lab.within_capacity else f"{mtu} --allow-overcommit"
 
 
 def read_order(content: bytes) -> LabOrder:

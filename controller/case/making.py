@@ -17,11 +17,9 @@ from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_bytes
-from etloop.contract.protocol.lab import LabDescription
 from etloop.contract.protocol.messages import PROTOCOL_VERSION
 from etloop.controller.case.named_files import NamedFile, named_files, with_names, with_topology
 from etloop.controller.inputs.rig import DEFAULT_BIND, Rig
-from etloop.lab.plan import DEFAULT_MTU_BYTES
 from etloop.results.schema.case import (
     CASE_SCHEMA,
     MANIFEST_FILE,
@@ -221,15 +219,16 @@ def packed_case(
     run_id: str,
     workload_digest: str,
     repeated_by: RepeatedBy,
-    lab: LabDescription | None = None,
+    lab_up: str = "",
 ) -> bytes:
-    """Return the archive of a run directory. The same run gives the same bytes. `lab` is the lab that the run was in."""
+    """Return the archive of a run directory. The same run gives the same bytes. `lab_up` are the
+    options with which its lab came up, beside those that a rig tells."""
     case = Case(
         schema=CASE_SCHEMA,
         run_id=run_id,
         versions=current_versions(),
         repeated_by=repeated_by,
-        steps=steps_of(repeated_by.command, made.lab and made.lab + lab_conditions(lab)),
+        steps=steps_of(repeated_by.command, made.lab and made.lab + lab_up),
         workload_digest=workload_digest,
         files=made.files,
     )
@@ -258,16 +257,6 @@ def lab_options(rig: Rig) -> str:
     backend = "" if backend == "udp" else f" --backend {backend}"
     bind = "" if rig.bind == DEFAULT_BIND else f" --bind {rig.bind}"
     return f"--name {rig.lab} --addresses {most}{backend}{bind}"
-
-
-def lab_conditions(lab: LabDescription | None) -> str:
-    """Return the options of `etloop lab up` that a rig does not tell: those with which its lab came up."""
-    if lab is None:
-        return ""
-    mtu = "" if lab.mtu_bytes == DEFAULT_MTU_BYTES else f" --mtu {lab.mtu_bytes}B"
-    if lab.held_bps is None:
-        return f"{mtu} --unmeasured"
-    return mtu if lab.within_capacity else f"{mtu} --allow-overcommit"
 
 
 def steps_of(command: Repeat, lab: str) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from etloop.contract.base.errors import RigError
-from etloop.contract.protocol.lab import LabDescription
 from etloop.controller.run.device_counters import counted_run, counting_of
 from etloop.controller.run.link_timeline import LinkTimeline
 from etloop.controller.run.pipeline import Executed, RunStopped, RunWatcher
@@ -21,6 +20,7 @@ from etloop.controller.run.prepare import Prepared
 from etloop.controller.session.service import Link, own_link, run
 from etloop.controller.session.settings import CurveServer, SessionSettings
 from etloop.lab.client import lab_counters, lab_status
+from etloop.lab.request import up_options
 from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.runtime.stop_signals import stop_reasons
 
@@ -96,7 +96,7 @@ class SessionExecution:
             )
         overload = max(_overload_frames(lab) - before, 0)
         outcome = replace(outcome, events=timeline.events(), overload_frames=overload)
-        return Executed(outcome, plan.connection_rows, counted, lab=_described(lab))
+        return Executed(outcome, plan.connection_rows, counted, lab_up=_up_options(lab))
 
 
 def session_settings(prepared: Prepared) -> SessionSettings:
@@ -115,12 +115,12 @@ def session_settings(prepared: Prepared) -> SessionSettings:
     )
 
 
-def _described(lab: str) -> LabDescription | None:
-    """Return what a lab is; None where there is none, or it went down meanwhile."""
+def _up_options(lab: str) -> str:
+    """Return with which options a lab came up; "" where there is none, or it went down meanwhile."""
     if lab:
         with suppress(RigError):
-            return lab_status(lab)
-    return None
+            return up_options(lab_status(lab))
+    return ""
 
 
 def _overload_frames(lab: str) -> int:

@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunEnd, RunOutcome
-from etloop.contract.protocol.lab import LabDescription
 from etloop.controller.case.making import packed_case
 from etloop.controller.run.device_counters import device_basis
 from etloop.controller.run.expectation import Expectation, expect, iterations_reached
@@ -118,8 +117,8 @@ class Executed:
     """Of a run in virtual time."""
     notes: tuple[str, ...] = ()
     """What a reader should know of how it was executed."""
-    lab: LabDescription | None = None
-    """The lab that it went through."""
+    lab_up: str = ""
+    """Options of `etloop lab up`, beside those that a rig tells, of the lab that it went through."""
 
 
 class Execution(Protocol):
@@ -180,7 +179,7 @@ def run_plan(
     if prepared.case is not None and options.out_dir is not None:
         digest = measurement.summary.workload.digest
         repeated_by = execution.repeated_by
-        case = packed_case(prepared.case, plan.parts.run_id, digest, repeated_by, executed.lab)
+        case = packed_case(prepared.case, plan.parts.run_id, digest, repeated_by, executed.lab_up)
         records = replace(records, texts={**records.texts, CASE_FILE: case})
     run = _keep(options, measured_run(records, measurement))
     if options.expects and stopped_in is None:

@@ -359,7 +359,6 @@ def test_a_broken_nic_is_found(rule: str, old: str, new: str, message: str) -> N
     assert message in found(check_profile(profile(NIC, (old, new))))[rule]
 
 
-TRUSTS_PCP = SOUND.replace("trust: dscp", "trust: pcp")
 BROKEN_JOBS = [
     ("job-in-lossy-queue", NIC.replace("[3]", "[]"), {}, ("PFC of the NIC is off, while the job expects no loss; "
      "it neither stops when it is paused nor pauses anybody: enable PFC, or write lossless: false")),
@@ -381,11 +380,6 @@ BROKEN_JOBS = [
      "packets are not ECN-capable, and queue 3 does active queue management"),
     ("job-reordered", SOUND.replace("mode: ecmp", "mode: spray"), {}, "the device balances by spray, which reorders"),
     ("job-cnp-with-data", SOUND, {"cnp_dscp": 26}, "data (DSCP 26) and notifications (DSCP 26) both leave by queue 3"),
-    ("job-cnp-with-data", TRUSTS_PCP, {"pcp": 3, "cnp_pcp": 3}, ("s.yaml: transport.cnp.pcp: data (PCP 3) and notifications "
-     "(PCP 3) both leave by queue 3; notifications wait in the queue they report: choose another PCP")),
-    ("job-cnp-with-data", TRUSTS_PCP.replace("[3], w", "[3, 6], w").replace("group: {default: 0, 3: 3}", "group: identity"),
-     {"pcp": 3, "cnp_pcp": 6},
-     "s.yaml: transport.cnp.pcp: notifications (PCP 6) have priority 6, for which PFC is on; a pause stops them, too"),
     ("job-pause-ignored", SOUND, {"pause_priorities": (3, 4)}, "the job pauses priority 4, for which the device has PFC off"),
     ("job-without-telemetry", SOUND, {"needs_telemetry": True, "congestion_algorithm": "hpcc"},
      "hpcc needs in-band telemetry, which the device does not offer"),
@@ -406,8 +400,7 @@ def test_a_job_that_the_device_cannot_carry(
     ("text", "changes"),
     [
         (SOUND.replace("[3], w", "[], w"), {"lossless": False, "dscp": 1, "needs_marks": False}),
-        (TRUSTS_PCP, {"pcp": 3, "dscp": 0}),
-        (TRUSTS_PCP, {"pcp": 3, "cnp_pcp": 6, "cnp_dscp": 26}),
+        (SOUND.replace("trust: dscp", "trust: pcp"), {"pcp": 3, "dscp": 0}),
         (SOUND.replace("mode: ecmp", "mode: spray"), {"accepts_out_of_order": True}),
         (SOUND.replace("telemetry: [gnmi]", "telemetry: [int]"), {"needs_telemetry": True}),
         (SOUND.replace("9100B", "4160B"), {}),

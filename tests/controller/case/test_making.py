@@ -17,7 +17,6 @@ from etloop.controller.case.making import (
     CaseInputs,
     CaseMaker,
     Origin,
-    lab_conditions,
     lab_options,
     packed_case,
     steps_of,
@@ -25,6 +24,7 @@ from etloop.controller.case.making import (
 from etloop.controller.case.named_files import named_files
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, prepare
+from etloop.lab.request import up_options
 from etloop.results.schema.case import CaseRole, Repeat, RepeatedBy, case_from_json
 from etloop.results.store.case_archive import opened_archive
 from etloop.workload.chakra.encoder import encode_trace
@@ -280,7 +280,6 @@ def test_the_case_of_a_run_directory_says_what_is_in_it(site: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("lab", "options", "why"),
     [
-        (None, "", "there was none"),
         (LabDescription("", 4200, True, 10**9, 1000, ()), "", "it came up without options"),
         (LabDescription("", 9000, True, 10**9, 1000, ()), " --mtu 9000B", "frames of 9000 bytes crossed it"),
         (
@@ -296,11 +295,13 @@ def test_the_case_of_a_run_directory_says_what_is_in_it(site: Path, tmp_path: Pa
     ],
 )
 def test_a_case_says_with_which_options_its_lab_came_up(
-    lab: LabDescription | None, options: str, why: str, site: Path, tmp_path: Path
+    lab: LabDescription, options: str, why: str, site: Path, tmp_path: Path
 ) -> None:
-    assert lab_conditions(lab) == options, why
+    assert up_options(lab) == options, why
     made = replace(made_of(site), lab="--name x --addresses 4")
-    (tmp_path / "case.zip").write_bytes(packed_case(made, "r1", "0123", RepeatedBy(Repeat.RUN), lab))
+    (tmp_path / "case.zip").write_bytes(
+        packed_case(made, "r1", "0123", RepeatedBy(Repeat.RUN), up_options(lab))
+    )
     with opened_archive(tmp_path / "case.zip") as archive:
         case = case_from_json(archive.read("case.json", 1 << 20).decode(), "case.json")
     assert case.steps[1:] == (
