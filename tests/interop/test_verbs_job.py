@@ -108,6 +108,16 @@ def test_a_training_step_crosses_between_card_and_endpoints(lab: Lab, synthetic:
         assert row["tx_packets"] - row["retransmitted_packets"] <= most, row
 
 
+def test_the_card_takes_provoked_naks_for_its_own_and_sends_again(lab: Lab, synthetic: Path) -> None:
+    """Its queue pairs have numbers that no plan knows: a NAK to another number would change nothing."""
+    provoked = Load("provoked", more=", faults: [{do: send_nak, every: 30}]")
+    left = lab.replay(provoked, synthetic, "provoked")
+    flows = [row for row in left.rows("flows") if row["agent"] == "a"]
+    naks = sum(row["injected_naks"] for row in left.rows("ports"))
+    assert naks > 0
+    assert sum(row["duplicate_request"] for row in flows) >= naks
+
+
 @absent
 @pytest.mark.parametrize(
     "load",
