@@ -351,6 +351,21 @@ def test_outages_and_faults_count_from_the_start_of_the_job() -> None:
     assert int(outcome.switch_ports[0]["fault_dropped_packets"].sum()) > 0
 
 
+@pytest.mark.parametrize("algorithm", ["dctcp", "nscc"])
+def test_many_holes_are_filled_without_a_timeout_for_each(algorithm: str) -> None:
+    """What arrived between two holes is not under way: a window that counts it lets nothing be sent again."""
+    switch = changed(star(9, lossless=False), buffer_bytes=800_000)
+    transport = replace(UNCONTROLLED, window_packets=256, congestion=CongestionSettings(algorithm=algorithm))
+    lasted_ns = {}
+    for selective in (False, True):
+        recovery = replace(transport.recovery, selective_repeat=selective)
+        outcome = through(incast(8, 4 << 20, replace(transport, recovery=recovery)), switch)
+        assert outcome.failure == ""
+        assert dropped(outcome) > 20
+        lasted_ns[selective] = outcome.end_ns - outcome.start_ns
+    assert lasted_ns[True] < 2 * lasted_ns[False]
+
+
 def test_limits_end_a_run_with_their_reason() -> None:
     job = incast(2, MESSAGE_BYTES)
     late = through(job, star(3), TwinSettings(limit_ns=50_000))

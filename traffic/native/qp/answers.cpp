@@ -100,7 +100,7 @@ void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
   implied_told_ = false;
   requests_.complete_before(una_, outcome);
   timer_.measure(end, now, outcome.rtt_ns);
-  if (selective_) trim_resend();
+  if (selective_) resend_.arrived_before(una_);
   // After a rewind, the acknowledgement of earlier transmissions can overtake what would be sent again.
   if (psn_distance(next_psn_, una_) < 0) rewind(una_);
 }
@@ -170,7 +170,7 @@ void Requester::recover(uint32_t psn, Nanos now) {
     const WorkRequest& request = requests_.at_psn(from);
     const uint32_t end = advance(request.first_psn, request.packets);
     const uint32_t stop = psn_distance(end, sent_end_) < 0 ? end : sent_end_;
-    resend_.push_back({from, static_cast<uint32_t>(psn_distance(stop, from))});
+    resend_.add_range(from, static_cast<uint32_t>(psn_distance(stop, from)));
     from = stop;
   }
 }
@@ -204,28 +204,8 @@ void Requester::add_holes(const wire::Packet& packet, uint32_t from, uint32_t to
   for (uint32_t psn = from; psn_distance(top, psn) > 0; psn = advance(psn, 1)) {
     const auto above = static_cast<uint32_t>(psn_distance(psn, packet.psn));
     if (above > 0 && has_bit(packet.payload, above - 1)) continue;
-    const WorkRequest& request = requests_.at_psn(psn);
-    const bool continues = !resend_.empty() && advance(resend_.back().psn, resend_.back().count) == psn &&
-                           psn != request.first_psn;
-    if (continues) {
-      ++resend_.back().count;
-    } else {
-      resend_.push_back({psn, 1});
-    }
+    resend_.add(psn, psn == requests_.at_psn(psn).first_psn);
   }
-}
-
-void Requester::trim_resend() {
-  size_t over = 0;
-  for (; over < resend_.size(); ++over) {
-    PsnRange& range = resend_[over];
-    const int32_t behind = psn_distance(una_, range.psn);
-    if (behind < static_cast<int32_t>(range.count)) {
-      if (behind > 0) range = {una_, range.count - static_cast<uint32_t>(behind)};
-      break;
-    }
-  }
-  resend_.erase(resend_.begin(), resend_.begin() + static_cast<std::ptrdiff_t>(over));
 }
 
 }  // namespace etloop

@@ -68,6 +68,7 @@ class Qp {
 
   QpFault fault() const { return requester_.fault(); }
   uint32_t oldest_unacknowledged() const { return requester_.oldest_unacknowledged(); }
+  uint32_t under_way_before(uint32_t psn) const { return requester_.under_way_before(psn); }
   uint32_t expected_psn() const { return responder_.expected_psn(); }
   uint32_t msn() const { return responder_.msn(); }
   uint32_t retries() const { return requester_.retries(); }

@@ -77,7 +77,7 @@ PacketRun Requester::next_run(uint32_t max_run) {
     return build(requests_.next(), next_psn_, room, max_run);
   }
   // The last of what is missing asks for an acknowledgement, so that its loss is noticed before the timeout.
-  const PsnRange missing = resend_.front();
+  const ResendList::Range missing = resend_.front();
   PacketRun run = build(requests_.at_psn(missing.psn), missing.psn, std::max(1U, missing.count - 1), max_run);
   if (missing.count <= span_of(run)) run.head.ack_req = true;
   return run;
@@ -150,12 +150,7 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
   const uint32_t end = advance(run.head.psn, span);
   if (!resend_.empty()) {
     counters_.retransmitted_packets += run.count;
-    PsnRange& missing = resend_.front();
-    if (missing.count <= span) {
-      resend_.erase(resend_.begin());
-    } else {
-      missing = {end, missing.count - span};
-    }
+    resend_.sent(span);
     return nullptr;
   }
   WorkRequest& request = requests_.next();
@@ -213,9 +208,10 @@ void Requester::on_timer(Nanos now) {
   timer_.forget_sent();
   examined_to_ = una_;
   recovered_to_ = una_;
-  resend_.assign(1, {una_, 1});
+  resend_.clear();
+  resend_.add_range(una_, 1);
   const uint32_t newest = advance(sent_end_, wire::kPsnMask);
-  if (newest != una_) resend_.push_back({newest, 1});
+  if (newest != una_) resend_.add_range(newest, 1);
 }
 
 void Requester::fail(QpFault fault) {

@@ -3,9 +3,9 @@
 // adaptive timeout: docs/transport.md. What a NAK calls for is go-back-N or, between ends that agreed, selective repeat.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory_resource>
-#include <vector>
 
 #include "base/time.h"
 #include "cc/ack_outcome.h"
@@ -13,6 +13,7 @@
 #include "plan/records.h"
 #include "qp/answer_timer.h"
 #include "qp/request_ring.h"
+#include "qp/resend_list.h"
 #include "qp/work.h"
 #include "wire/clear_to_send.h"
 #include "wire/packet_run.h"
@@ -47,6 +48,11 @@ class Requester {
   // Packets sent and not yet acknowledged, and their payload bytes, were they all full.
   uint32_t in_flight_packets() const { return static_cast<uint32_t>(wire::psn_distance(next_psn_, una_)); }
   int64_t in_flight_bytes() const;
+  // Packets ahead of the next run that are under way. What is to be sent again behind it is not, nor, with selective repeat,
+  // what has arrived between the holes.
+  uint32_t under_way_before(uint32_t psn) const {
+    return resend_.empty() ? static_cast<uint32_t>(std::max(0, wire::psn_distance(psn, una_))) : resend_.under_way();
+  }
   // The next run is soon asked for: what it is built of is needed.
   void expect_run() const { requests_.expect_next(); }
   bool idle() const { return requests_.empty(); }
@@ -57,11 +63,6 @@ class Requester {
   Nanos smoothed_rtt_ns() const { return timer_.smoothed_rtt_ns(); }
 
  private:
-  struct PsnRange {
-    uint32_t psn;
-    uint32_t count;
-  };
-
   PacketRun build(const WorkRequest& request, uint32_t psn, uint32_t room, uint32_t max_run);
   void put_clear_to_send(const WorkRequest& request);
   uint32_t span_of(const PacketRun& run) const;
@@ -76,7 +77,6 @@ class Requester {
   void recover(uint32_t psn, Nanos now);
   void recover_missing(const wire::Packet& packet, Nanos now);
   void rewind(uint32_t psn);
-  void trim_resend();
   bool may_retry(Nanos now);
   void add_holes(const wire::Packet& packet, uint32_t from, uint32_t top);
 
@@ -93,7 +93,7 @@ class Requester {
   uint32_t ack_every_ = 0;
   uint32_t path_mtu_;
   uint32_t mtu_shift_;
-  std::vector<PsnRange> resend_;  // selective repeat: what is missing at the peer, in order
+  ResendList resend_;  // selective repeat
   RequestRing requests_;
   uint32_t remote_qpn_;
   FlowId flow_;

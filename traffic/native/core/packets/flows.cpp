@@ -31,9 +31,7 @@ uint32_t Flows::allowed(uint32_t index, PacketRun& run, Nanos horizon_ns, Clock&
   FlowControl* control = controls_.of(index);
   if (control == nullptr) return run.count;
   const Nanos now = clock.now();
-  // What lies ahead of the run counts; what is to be sent again behind it is no longer under way.
-  const int32_t ahead = wire::psn_distance(run.head.psn, queue_pairs_[index].oldest_unacknowledged());
-  const int64_t in_flight_bytes = static_cast<int64_t>(std::max(ahead, 0)) * plan_.transport.path_mtu;
+  const int64_t in_flight_bytes = int64_t{queue_pairs_[index].under_way_before(run.head.psn)} * plan_.transport.path_mtu;
   const uint32_t packets = control->allowed(run.count, in_flight_bytes, now, horizon_ns);
   if (packets == 0) arm_timer(index, *control);
   if (horizon_ns != 0) run.departs_ns = control->departs_ns(now);
