@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +18,6 @@ import msgpack  # type: ignore[import-untyped]  # ships no types
 import pytest
 import zmq
 import zmq.asyncio
-import zmq.auth
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, RigError
 from etloop.contract.model.run import RunOutcome
@@ -26,10 +27,12 @@ from etloop.contract.protocol.wire import decode_from_controller
 from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.service import run
 from etloop.controller.session.settings import CurveServer, SessionSettings
+from etloop.runtime.curve_keys import make_key_pairs, read_public_key
 
 from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 from tests.support.places import ROOT
 
+GLANCE_S = 0.02
 PROMPT = 10_000
 """Milliseconds after which a process that should end counts as hanging."""
 
@@ -303,19 +306,42 @@ async def test_agents_that_never_come_are_named(settings: SessionSettings) -> No
 
 async def test_a_stranger_and_a_namesake_are_refused(settings: SessionSettings, agents: Agents) -> None:
     stranger = agents.start("x", "--once")
-    first, second = agents.start("a"), agents.start("a")
+    agents.start("a")
+    agents.start("a")
     waiting = asyncio.create_task(session(settings, "a", "b", ops=3))
     assert await ended(stranger) == ExitCode.PREPARATION_FAILED
     assert "agent 'x' is not in the rig; it names a, b" in agents.log("x", 0)
-    namesakes = {asyncio.create_task(ended(process)): number for number, process in ((1, first), (2, second))}
-    done, waiting_on = await asyncio.wait(namesakes, return_when=asyncio.FIRST_COMPLETED)
-    refused = done.pop()
-    assert await refused == ExitCode.PREPARATION_FAILED
-    assert "agent 'a' has already joined from" in agents.log("a", namesakes[refused])
+    logs = await said(agents, "a", (1, 2), "refused by the controller")
+    assert re.search(
+        r"agent 'a' has already joined from .* \(process \d+\); give every agent of the rig its own name, "
+        r"or stop the other one; asking again every few seconds",
+        logs,
+    )
     agents.start("b")
     assert (await waiting).state == "done"
-    agents.end()
-    await asyncio.gather(*waiting_on)
+
+
+async def test_a_namesake_that_runs_once_ends_when_it_is_refused(
+    settings: SessionSettings, agents: Agents
+) -> None:
+    agents.start("a")
+    waiting = asyncio.create_task(session(settings, "a", "b", ops=3))
+    await said(agents, "a", (0,), "joined the controller")
+    assert await ended(agents.start("a", "--once")) == ExitCode.PREPARATION_FAILED
+    assert "refused: agent 'a' has already joined from" in agents.log("a", 1)
+    agents.start("b")
+    assert (await waiting).state == "done"
+
+
+async def said(agents: Agents, name: str, numbers: tuple[int, ...], text: str) -> str:
+    """Waits until one of the agents has said `text`; what all of them said."""
+    logs = ""
+    for _ in range(round(PROMPT / 1000 / GLANCE_S)):
+        logs = "".join(agents.log(name, number) for number in numbers)
+        if text in logs:
+            return logs
+        await asyncio.sleep(GLANCE_S)
+    raise AssertionError(f"waited in vain for {text!r}: {logs}")
 
 
 async def test_another_version_is_refused_with_both_numbers(
@@ -352,8 +378,7 @@ async def test_an_agent_refuses_a_controller_of_another_version(
 def keys(tmp_path: Path) -> Path:
     folder = tmp_path / "keys"
     (folder / "allowed").mkdir(parents=True)
-    for name in ("controller", "a", "intruder"):
-        zmq.auth.create_certificates(folder, name)
+    make_key_pairs(folder, ("controller", "a", "intruder"))
     (folder / "a.key").rename(folder / "allowed" / "a.key")
     return folder
 
@@ -368,8 +393,81 @@ async def test_with_keys_only_known_agents_get_in(
     with pytest.raises(RigError, match="did not join"):
         await session(replace(secured, gather_timeout_ns=2 * NS_PER_S), "a", reported=reported)
     assert not any("joined" in line for line in reported)
+    intruder = read_public_key(keys / "intruder.key").decode()
+    assert any(f"its key {intruder} is not on the list of agents' keys" in line for line in reported)
     agents.start("a", *options, str(keys / "a.key_secret"))
     assert (await session(secured, "a", ops=3)).state == "done"
+    assert f"this agent's key {intruder} is not on its list of agents' keys" in agents.log("a", 0)
+
+
+async def test_an_agent_that_was_refused_joins_when_its_key_is_allowed(
+    settings: SessionSettings, agents: Agents, keys: Path
+) -> None:
+    secured = replace(settings, curve=CurveServer(keys / "controller.key_secret", keys / "allowed"))
+    agents.start(
+        "intruder",
+        "--controller-key",
+        str(keys / "controller.key"),
+        "--key",
+        str(keys / "intruder.key_secret"),
+    )
+    waiting = asyncio.create_task(session(secured, "intruder", ops=3))
+    await said(agents, "intruder", (0,), "asking again every few seconds")
+    shutil.copy(keys / "intruder.key", keys / "allowed")
+    assert (await waiting).state == "done"
+
+
+async def test_a_key_of_one_agent_does_not_speak_for_another(
+    settings: SessionSettings, agents: Agents, keys: Path
+) -> None:
+    secured = replace(settings, curve=CurveServer(keys / "controller.key_secret", keys / "allowed"))
+    shutil.copy(keys / "intruder.key", keys / "allowed")
+    options = ("--controller-key", str(keys / "controller.key"), "--key")
+    agents.start("a", *options, str(keys / "intruder.key_secret"))
+    reported: list[str] = []
+    waiting = asyncio.create_task(session(secured, "a", ops=3, reported=reported))
+    why = "its key is that of agent 'intruder', and it says it is 'a'; start it with --name intruder"
+    await said(agents, "a", (0,), why)
+    assert any(why in line for line in reported)
+    agents.start("a", *options, str(keys / "a.key_secret"))
+    assert (await waiting).state == "done"
+
+
+async def test_a_key_that_is_revoked_in_a_run_ends_it_with_that_reason(
+    settings: SessionSettings, agents: Agents, keys: Path
+) -> None:
+    secured = replace(settings, curve=CurveServer(keys / "controller.key_secret", keys / "allowed"))
+    options = ("--controller-key", str(keys / "controller.key"), "--key", str(keys / "a.key_secret"))
+    agents.start("a", *options)
+
+    def revoke(progress: RunProgress) -> None:
+        if progress.ops_done > 20:
+            (keys / "allowed" / "a.key").unlink(missing_ok=True)
+
+    outcome = await session(secured, "a", ops=100_000, on_progress=revoke)
+    assert outcome.state == "aborted"
+    gone = "agent 'a': left: its key is not on the controller's list of agents' keys any more, in RUN after"
+    assert outcome.reason.startswith(gone)
+    await said(agents, "a", (0,), "refused by the controller")
+    assert "its key is not on the controller's list" in agents.log("a", 0)
+
+
+async def test_a_hangup_ends_no_agent_and_has_its_keys_read_again(
+    settings: SessionSettings, agents: Agents, keys: Path
+) -> None:
+    secured = replace(settings, curve=CurveServer(keys / "controller.key_secret", keys / "allowed"))
+    own = keys / "own.key_secret"
+    shutil.copy(keys / "intruder.key_secret", own)
+    agent = agents.start("a", "--controller-key", str(keys / "controller.key"), "--key", str(own))
+    waiting = asyncio.create_task(session(secured, "a", ops=3))
+    await said(agents, "a", (0,), "asking again every few seconds")
+    own.write_text("no key any more")
+    agent.send_signal(signal.SIGHUP)
+    await said(agents, "a", (0,), "SIGHUP: the keys stay as they were")
+    shutil.copy(keys / "a.key_secret", own)
+    agent.send_signal(signal.SIGHUP)
+    assert (await waiting).state == "done"
+    assert "SIGHUP: keys read again" in agents.log("a", 0)
 
 
 async def test_an_agent_without_keys_does_not_get_in(
