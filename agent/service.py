@@ -14,7 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ import zmq
 import zmq.asyncio
 from etloop.agent.engine_protocol import Engine
 from etloop.agent.engine_work import ENGINE_ERRORS, EngineWork, engine_problem
+from etloop.agent.guard import Guard, unwanted
 from etloop.agent.host_facts import versions
 from etloop.agent.host_fit import misfits
 from etloop.agent.host_reading import read_capabilities
@@ -41,6 +42,7 @@ from etloop.agent.lifecycle_actions import (
     StartEngine,
     StartProbe,
 )
+from etloop.agent.own_prefixes import own_prefixes
 from etloop.agent.slots import Slots
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
@@ -58,6 +60,7 @@ from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.curve_keys import ClientKeys, read_client_keys, secure_client
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
 from etloop.traffic.capture import CaptureTarget
+from etloop.traffic.send_limits import UNLIMITED, SendLimits
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
 from zmq.utils.monitor import parse_monitor_message
 
@@ -109,10 +112,15 @@ class AgentSettings:
     """Compile and run congestion control that the controller sends."""
     cores: tuple[int, ...] = ()
     """Named for its engine's threads alone; (): none were."""
+    guard: Guard = field(default_factory=Guard)
+    """What it is willing to send, whatever the controller asks for."""
 
 
 def open_native_engine(
-    assignment: Assignment, capture: CaptureTarget | None = None, threads: LoopThreads = ORDINARY
+    assignment: Assignment,
+    capture: CaptureTarget | None = None,
+    threads: LoopThreads = ORDINARY,
+    limits: SendLimits = UNLIMITED,
 ) -> Engine:
     """The engine that sends real packets, and keeps them where `capture` says. Raises `RigError` or `PlanError`."""
     if found := misfits(assignment, read_capabilities(), socket.gethostname()):
@@ -120,16 +128,21 @@ def open_native_engine(
     # Late, so that preflight and key generation work where the native module cannot be loaded.
     from etloop.traffic.engine import Engine as NativeEngine
 
-    return NativeEngine.open(assignment, capture, threads)
+    return NativeEngine.open(assignment, capture, threads, limits)
 
 
 def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignment: Assignment) -> Engine:
-    """An engine for the assignment. Raises `ConfigError` if it brings code and this agent runs none; else as `open_engine`."""
+    """An engine for the assignment. Raises `ConfigError` if it brings code and this agent runs none, or asks for what this
+    agent does not send; else as `open_engine`.
+    """
     plugin = assignment.transport.congestion.plugin_name
     if plugin and not settings.allow_plugins:
         what = "is code that the controller sends, and this agent runs none"
         remedy = "start the agent with --allow-plugins if you trust who may command it"
         raise ConfigError(Problem(f"congestion control {plugin}", what, remedy))
+    host, name = read_capabilities(), socket.gethostname()
+    if found := unwanted(assignment, settings.guard, host, own_prefixes(), name):
+        raise ConfigError(*found)
     return open_engine(assignment)
 
 

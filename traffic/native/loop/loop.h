@@ -12,6 +12,7 @@
 #include "loop/pause_timer.h"
 #include "loop/realtime_keeper.h"
 #include "loop/scale_up_mesh.h"
+#include "loop/send_allowance.h"
 #include "loop/thread_place.h"
 #include "loop/turn_watch.h"
 #include "plan/plan.h"
@@ -27,6 +28,7 @@ struct LoopConfig {
   // How long an idle loop polls before it sleeps; 0 where the host has fewer cores than busy threads.
   Nanos spin_ns = 0;
   ThreadPlace place;
+  SendLimits limits;
 };
 
 // What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
@@ -98,7 +100,7 @@ class PortLoop final : public ScaleUpLinks {
 
  private:
   PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
-      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config) {}
+      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config), allowance_(config.limits) {}
   void post(int32_t port, const ScaleUpMessage& message) override {
     board_->mesh().post(index_, static_cast<size_t>(port), message);
   }
@@ -119,6 +121,7 @@ class PortLoop final : public ScaleUpLinks {
   void publish();
   void settle_state();
   void send_pauses(Nanos now);
+  bool transmit(Clock& clock, Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
   void share_core(Nanos now);
   void command(Command what);
@@ -127,6 +130,7 @@ class PortLoop final : public ScaleUpLinks {
   std::shared_ptr<LoopBoard> board_;
   size_t index_;
   LoopConfig config_;
+  SendAllowance allowance_;  // the loop's own
   std::unique_ptr<DevicePort> port_;
   std::unique_ptr<Core> core_;
   std::thread thread_;
