@@ -116,7 +116,7 @@ class Engine:
             for port in asked
             if port.engine_threads > len(processors)
         ]
-        degraded += [*planned.degraded, *threads.degraded]
+        degraded += [*planned.degraded, *threads.degraded, *limits.degraded()]
         try:
             streams = UdpStreams(assignment.streams, limits)
         except RigError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from etloop.contract.base.units import format_rate
+
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
@@ -21,6 +23,17 @@ class SendLimits:
     def limits_rate(self) -> bool:
         """Whether anything is held back."""
         return self.most_bps > 0 or self.most_packets_per_s > 0
+
+    def degraded(self) -> tuple[str, ...]:
+        """Return what a run over such an agent must say: its figures may be the agent's own."""
+        told = []
+        if self.most_bps:
+            told.append(f"this agent sends at most {format_rate(self.most_bps)} a port (--most-rate)")
+        if self.most_packets_per_s:
+            told.append(
+                f"this agent sends at most {self.most_packets_per_s} packets/s a port (--most-packet-rate)"
+            )
+        return tuple(told)
 
 
 UNLIMITED = SendLimits()

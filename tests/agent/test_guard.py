@@ -145,3 +145,12 @@ def test_loops_of_one_port_share_its_limits() -> None:
     found = loop_limits(SendLimits(1000, 7, 3), (0, 0, 0, 1))
     assert found == LoopLimits(3, (333, 333, 333, 1000), (2, 2, 2, 7))
     assert loop_limits(SendLimits(), (0, 1)) == LoopLimits(0, (0, 0), (0, 0))
+
+
+def test_a_run_over_a_limited_agent_says_so() -> None:
+    assert SendLimits().degraded() == ()
+    assert SendLimits(hop_limit=1).degraded() == ()
+    assert SendLimits(10**9, 5000).degraded() == (
+        "this agent sends at most 1Gbps a port (--most-rate)",
+        "this agent sends at most 5000 packets/s a port (--most-packet-rate)",
+    )
