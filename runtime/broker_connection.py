@@ -179,8 +179,9 @@ def tls_context(settings: BrokerSettings) -> ssl.SSLContext | None:
         except OSError as error:
             what = "a certificate and its key, as PEM and without a passphrase"
             problems.append(_unusable("cert", settings.cert_file, error, what))
-        if exposed := exposed_secret(settings.key_file or settings.cert_file):
-            problems.append(exposed)
+        else:
+            exposed = exposed_secret(settings.key_file or settings.cert_file)
+            problems += [exposed] if exposed else []
     if problems:
         raise ConfigError(*problems)
     return context

@@ -43,8 +43,6 @@ def read_secret(path: Path) -> str:
     except OSError as error:
         what = f"cannot be read: {error.strerror or error}"
         raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
-    if problem := exposed_secret(path):
-        raise ConfigError(problem)
     try:
         secret = raw.decode().strip()
     except UnicodeDecodeError:
@@ -52,4 +50,6 @@ def read_secret(path: Path) -> str:
     if not secret or not secret.isprintable() or len(raw) > _LARGEST_SECRET_BYTES:
         what = "holds no secret, which is one line of text"
         raise ConfigError(Problem(str(path), what, "write the secret into it, and nothing else"))
+    if problem := exposed_secret(path):
+        raise ConfigError(problem)
     return secret
