@@ -52,7 +52,7 @@ def read_guard(
     most_packet_rate: str | None,
     ttl: int | None,
 ) -> Guard:
-    """Return what the options of `etloop-agent run` say; None is one that was not given. Raises `ConfigError` with all mistakes."""
+    """Return what the options of `etloop-agent run` say; None: not given. Raises `ConfigError` with all mistakes."""
     found = Mistakes()
 
     def read(option: str, text: str | None, parse: Callable[[str], object]) -> object:

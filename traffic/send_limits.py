@@ -1,4 +1,4 @@
-"""How much and how far an agent sends at most, whatever the controller asks for, and what of it each loop of the engine gets. Pure."""
+"""How much and how far an agent sends at most, whatever the controller asks for, and what of it each loop gets. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LoopLimits:
 
 
 def loop_limits(limits: SendLimits, port_of: Sequence[int]) -> LoopLimits:
-    """Divide the limits of each port among its loops; `port_of` says whose each loop is. Never more than allowed, so rounded down."""
+    """Divide the limits of each port among its loops; `port_of` says whose each loop is. Rounded down: never more than allowed."""
     loops = [list(port_of).count(port) for port in port_of]
     return LoopLimits(
         limits.hop_limit,

@@ -154,7 +154,7 @@ def test_nobody_gets_a_name_whose_process_takes_part_in_a_run() -> None:
     assert isinstance(refused, Refused)
     rack.release("run")
     (welcome,) = sent(rack.on_message(b"b1", second, 40))
-    assert isinstance(welcome, Welcome), "the run is over, and the first one did not come back"
+    assert isinstance(welcome, Welcome)
 
 
 def test_slots_of_one_process_are_no_rivals() -> None:
@@ -165,7 +165,7 @@ def test_slots_of_one_process_are_no_rivals() -> None:
     rack.on_message(b"x", process("a", "q", slot=1), 1)
     rack.on_message(b"a0", Pong(0, 1, 1, 1), 2)
     (refused,) = sent(rack.on_message(b"x", process("a", "q", slot=1), 3))
-    assert isinstance(refused, Refused), "one slot that lives keeps the whole name"
+    assert isinstance(refused, Refused)
 
 
 def test_every_line_that_a_member_can_bring_about_says_its_kind() -> None:

@@ -1,4 +1,4 @@
-"""Keys of a rack that serves: allowed and revoked while it runs, one name each, refusals counted; and SIGHUP, which ends nothing."""
+"""Keys of a rack that serves: allowed and revoked meanwhile, one name each, refusals counted; and SIGHUP, which ends nothing."""
 
 from __future__ import annotations
 

@@ -100,7 +100,9 @@ class PortLoop final : public ScaleUpLinks {
 
  private:
   PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
-      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config), allowance_(config.limits) {}
+      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config) {
+    departing_.allowance = SendAllowance(config.limits);
+  }
   void post(int32_t port, const ScaleUpMessage& message) override {
     board_->mesh().post(index_, static_cast<size_t>(port), message);
   }
@@ -130,7 +132,6 @@ class PortLoop final : public ScaleUpLinks {
   std::shared_ptr<LoopBoard> board_;
   size_t index_;
   LoopConfig config_;
-  SendAllowance allowance_;  // the loop's own
   std::unique_ptr<DevicePort> port_;
   std::unique_ptr<Core> core_;
   std::thread thread_;
@@ -146,7 +147,12 @@ class PortLoop final : public ScaleUpLinks {
   Progress progress_;
   std::atomic<bool> waits_ready_{false};
   std::vector<Endpoint> peers_;    // written before kJoin
-  PauseTimer pauses_;
+  // What decides besides the core when something leaves; the loop's own.
+  struct Departing {
+    PauseTimer pauses;
+    SendAllowance allowance{SendLimits{}};
+  };
+  Departing departing_;
   Nanos last_received_ns_ = 0;
   Nanos leave_by_ns_ = kNever;  // until it is told to stop
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
