@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 
