@@ -49,7 +49,7 @@ class LoopLimits:
 
 
 def loop_limits(limits: SendLimits, port_of: Sequence[int]) -> LoopLimits:
-    """Divide the limits of each port among its loops; `port_of` says whose each loop is. Rounded down: never more than allowed."""
+    """Divide the limits of each port among its loops; `port_of` says whose each loop is. Rounded down: never more."""
     loops = [list(port_of).count(port) for port in port_of]
     return LoopLimits(
         limits.hop_limit,

@@ -70,7 +70,8 @@ async def test_a_revoked_agent_is_out_at_once_and_back_when_it_is_allowed_again(
             await says(rack, b, "its key is not on the controller's list of agents' keys any more")
             # Its connection was shut, and the next one was refused by ZeroMQ itself.
             await says(rack, b, "etloop keys allow b --dir KEYS, with the file of that key")
-            assert rack.daemon.tallies.refused_connections["key_not_allowed"] > 0
+            refused = rack.daemon.tallies.refused_connections
+            await rack.until(lambda: refused["key_not_allowed"] > 0)
             allow(keys, "b")
             await rack.until(lambda: idle(rack, "b") == 1)
             job = await rack.reaches(rack.submit(SCENARIO, "b/p0"), JobState.FINISHED)
