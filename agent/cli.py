@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from etloop.agent import preflight
+from etloop.agent.guard import read_guard
 from etloop.agent.host_facts import host_facts
 from etloop.agent.presence import PresenceSettings, add_presence, presence_published, presence_settings
 from etloop.agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
@@ -24,6 +25,7 @@ from etloop.contract.base.units import QuantityError, parse_at, parse_bytes, par
 from etloop.runtime.curve_keys import make_key_pairs
 from etloop.runtime.garbage_collection import freeze_startup_objects
 from etloop.traffic.capture import CaptureTarget
+from etloop.traffic.send_limits import UNLIMITED
 from etloop.traffic.threads.cleared_cores import cleared_cores
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads, parse_cores
 
@@ -102,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with --realtime and --cores: all other threads of this host leave those cores until the agent ends",
     )
+    _add_guard(run)
     add_presence(run)
     check = commands.add_parser(
         "preflight", help="judge this host", epilog="example: etloop-agent preflight --json"
@@ -117,6 +120,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_guard(run: argparse.ArgumentParser) -> None:
+    """What this agent is willing to send, whatever the controller asks for (docs/security.md)."""
+    group = run.add_argument_group("what this agent is willing to send, whatever its controller asks for")
+    group.add_argument(
+        "--allow-peers",
+        metavar="CIDR[,CIDR]",
+        help="networks that it sends to (default: those that its ports' own addresses are in)",
+    )
+    group.add_argument(
+        "--allow-udp-ports", metavar="LIST", help="UDP ports that it sends to (default 1024-65535)"
+    )
+    group.add_argument(
+        "--most-rate",
+        metavar="RATE",
+        help="of each port, and of its background streams together, such as 10Gbps",
+    )
+    group.add_argument("--most-packet-rate", metavar="N", help="the same, in packets a second")
+    group.add_argument(
+        "--ttl", type=int, metavar="N", help="of all it sends: 1 passes no router (default 64)"
+    )
+
+
 def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     if (options.controller_key is None) != (options.key is None):
         remedy = "give both --controller-key and --key, or neither"
@@ -126,6 +151,9 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
     parse_at("--name", parse_name, options.name)
     curve = CurveClient(options.controller_key, options.key) if options.key is not None else None
     capture = _capture_target(options)
+    guard = read_guard(
+        options.allow_peers, options.allow_udp_ports, options.most_rate, options.most_packet_rate, options.ttl
+    )
     with _threads(options) as threads:
         settings = AgentSettings(
             options.controller,
@@ -135,9 +163,10 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
             options.insecure,
             options.allow_plugins,
             threads.cores,
+            guard,
         )
-        if capture is not None or threads != ORDINARY:
-            open_engine = partial(open_native_engine, capture=capture, threads=threads)
+        if capture is not None or threads != ORDINARY or guard.limits != UNLIMITED:
+            open_engine = partial(open_native_engine, capture=capture, threads=threads, limits=guard.limits)
         freeze_startup_objects()
         return asyncio.run(_served(settings, open_engine, presence_settings(options)))
 

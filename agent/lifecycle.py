@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
+from etloop.agent.asking import Asking
 from etloop.agent.lifecycle_actions import (
     Action,
     CloseEngine,
@@ -25,7 +26,7 @@ from etloop.agent.lifecycle_actions import (
     StartEngine,
     StartProbe,
 )
-from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
+from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.model.assignment import Assignment
@@ -33,6 +34,7 @@ from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.protocol.machine import AgentEvent, AgentState, IllegalTransition, advance_agent
 from etloop.contract.protocol.message_set import VersionMismatch
 from etloop.contract.protocol.messages import (
+    LASTING_REFUSALS,
     MAX_BATCH_BYTES,
     REPORT_NS,
     AgentMessage,
@@ -71,9 +73,6 @@ from etloop.contract.protocol.messages import (
 )
 from numpy.typing import NDArray
 
-_HELLO_NS: Final = 500 * NS_PER_MS
-_REMIND_NS: Final = 30 * NS_PER_S
-"""How often an agent that nobody answers says what it waits for."""
 _MAX_REPORTED_FAILURES: Final = 64
 """Probe failures told by name; with a cut link thousands fail for one reason."""
 _NO_PROGRESS: Final = Progress(0, 0, 0, 0, 0)
@@ -95,8 +94,7 @@ class AgentLife:
         self.slots = 1
         """How many runs at once the controller may have for this agent."""
         self._heard_ns = now_ns
-        self._next_hello_ns = now_ns
-        self._next_reminder_ns = now_ns + _REMIND_NS // 6
+        self._asking = Asking(f"{hello.name} {hello.process} {hello.slot}", now_ns)
         self._ops_sent = 0
         self._wait_query = 0
         self._last = _NO_PROGRESS
@@ -138,7 +136,23 @@ class AgentLife:
 
     def on_hello_unsent(self) -> None:
         """There was no connection yet to say Hello on; it is said again at the next tick."""
-        self._next_hello_ns = 0
+        self._asking.unsent()
+
+    def on_turned_away(self, why: str, now_ns: int) -> tuple[Action, ...]:
+        """A connection broke off in its handshake for good: ZeroMQ does not try again by itself."""
+        if self.state is AgentState.JOINING and self._asking.turned_away(why, now_ns):
+            self._say_refused(why)
+        return self._taken()
+
+    def on_keys_changed(self, now_ns: int) -> tuple[Action, ...]:
+        """This agent has read its keys again; a connection uses those that it began with."""
+        if self.state is AgentState.JOINING:
+            self._asking.connect_anew(now_ns)
+        elif not self.in_run:  # A run keeps its connection, and the next one begins with another.
+            self._send(Bye("reads its keys again"))
+            self._do(Log("connecting anew with the keys read again"))
+            self._ask_again(now_ns, linger=True)
+        return self._taken()
 
     def on_message(self, message: ControllerMessage, now_ns: int) -> tuple[Action, ...]:
         """The controller said something."""
@@ -186,13 +200,17 @@ class AgentLife:
                 # A run that a rack leases this agent to welcomes it once more, and may be more patient.
                 self._lost_after_ns = message.lost_after_ns
                 self.report_ns = max(REPORT_NS, message.report_ns)
+                self._asking.welcomed()
                 if self.state is AgentState.JOINING:  # Each Hello that was repeated in vain is answered, too.
                     self._do(Log(f"joined the controller at {self._controller}"))
                     self._advance(AgentEvent.WELCOMED)
                     self.slots = message.slots
-            case Refused(reason):
-                self._do(Log(f"the controller at {self._controller} refused: {reason}"))
-                self._leave(ExitCode.PREPARATION_FAILED)
+            case Refused(reason, cause):
+                if self._once or cause in LASTING_REFUSALS:
+                    self._do(Log(f"the controller at {self._controller} refused: {reason}"))
+                    self._leave(ExitCode.PREPARATION_FAILED)
+                else:
+                    self._on_refused(reason, now_ns)
             case Dismissed():
                 how = f"aborted: {message.reason}" if message.aborted else "done"
                 code = ExitCode.RUN_ERROR if message.aborted else ExitCode.PASS
@@ -362,16 +380,28 @@ class AgentLife:
             last = number == len(batches)
             self._send(Report(self._assignment.run_id, progress, completed and last, batch))
 
+    def _on_refused(self, reason: str, now_ns: int) -> None:
+        """What keeps it out may change without it, so it goes on asking."""
+        if self.state is not AgentState.JOINING:
+            self._ask_again(now_ns, linger=False)
+        if self._asking.refused(reason, now_ns):
+            self._say_refused(reason)
+
+    def _say_refused(self, why: str) -> None:
+        self._do(
+            Log(f"refused by the controller at {self._controller}: {why}; asking again every few seconds")
+        )
+
     def _keep_asking(self, now_ns: int) -> None:
-        if now_ns >= self._next_hello_ns:
-            self._next_hello_ns = now_ns + _HELLO_NS
+        if self._asking.wants_connection(now_ns):
+            self._do(Reconnect(linger=False))
+        if self._asking.says_hello(now_ns):
             self._send(self._hello)
-        if now_ns >= self._next_reminder_ns:
-            self._next_reminder_ns = now_ns + _REMIND_NS
+        if self._asking.reminds(now_ns):
             self._do(
                 Log(
                     f"no answer from {self._controller} yet: no controller runs there, it is busy with a run, "
-                    "or the two do not have each other's keys; still asking"
+                    "or --controller-key is not its key; still asking"
                 )
             )
 
@@ -383,12 +413,14 @@ class AgentLife:
         if self._once:
             self._leave(code)
             return
+        self._ask_again(now_ns, linger=linger)
+
+    def _ask_again(self, now_ns: int, *, linger: bool) -> None:
         if self.in_run:
             self._do(CloseEngine())
             self._forget_run()
         self._advance(AgentEvent.PARTED)
-        self._next_hello_ns = now_ns
-        self._next_reminder_ns = now_ns + _REMIND_NS
+        self._asking.begin(now_ns)
         self._do(Reconnect(linger), Log(f"waiting for a controller at {self._controller}"))
 
     def _leave(self, code: ExitCode) -> None:

@@ -22,7 +22,7 @@ from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.units import parse_at, parse_name
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic
-from etloop.runtime.broker_connection import MqttVersion, broker_connection, broker_settings
+from etloop.runtime.broker_connection import MqttVersion, broker_connection, broker_settings, why_lost
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.clock import wall_time_text
 from etloop.runtime.task_shutdown import end, is_ending
@@ -128,7 +128,7 @@ async def _keep_published(settings: PresenceSettings, alive: AgentProcess) -> No
                 return
             if not silent:
                 broker = settings.broker
-                _LOG.warning("broker %s:%d is not told: %s", broker.host, broker.port, error)
+                _LOG.warning("broker %s:%d is not told: %s", broker.host, broker.port, why_lost(error))
             silent = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _MOST_PAUSE_S)

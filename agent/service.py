@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import socket
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ import zmq
 import zmq.asyncio
 from etloop.agent.engine_protocol import Engine
 from etloop.agent.engine_work import ENGINE_ERRORS, EngineWork, engine_problem
+from etloop.agent.guard import Guard, unwanted
 from etloop.agent.host_facts import versions
 from etloop.agent.host_fit import misfits
 from etloop.agent.host_reading import read_capabilities
@@ -40,6 +42,7 @@ from etloop.agent.lifecycle_actions import (
     StartEngine,
     StartProbe,
 )
+from etloop.agent.own_prefixes import own_prefixes
 from etloop.agent.slots import Slots
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
@@ -54,10 +57,12 @@ from etloop.contract.protocol.messages import (
 )
 from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.runtime.clock import monotonic_ns
-from etloop.runtime.curve_keys import secure_client
-from etloop.runtime.stop_signals import stop_reasons
+from etloop.runtime.curve_keys import ClientKeys, read_client_keys, secure_client
+from etloop.runtime.stop_signals import reload_calls, stop_reasons
 from etloop.traffic.capture import CaptureTarget
+from etloop.traffic.send_limits import UNLIMITED, SendLimits
 from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads
+from zmq.utils.monitor import parse_monitor_message
 
 _TICK_MS: Final = 20
 _IDLE_TICK_MS: Final = 200
@@ -67,6 +72,12 @@ _RECEIVE_BURST: Final = 64
 _QUEUED_MESSAGES: Final = 16
 """In ZeroMQ's queue; when it is full, records stay in the engine and pongs are left out."""
 _LINGER_MS: Final = 1000
+_LASTING_FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+"""After which ZeroMQ does not connect again; a controller that breaks off without a word, it asks again by itself."""
+_MISMATCH: Final = (
+    "one side of the connection has keys and the other has none, or it is no controller; give --controller-key and --key "
+    "where the controller's rig has keys, and neither where it has none"
+)
 _CLOSE_S: Final = 5
 """How long an ending agent waits for its engine's threads."""
 
@@ -101,10 +112,15 @@ class AgentSettings:
     """Compile and run congestion control that the controller sends."""
     cores: tuple[int, ...] = ()
     """Named for its engine's threads alone; (): none were."""
+    guard: Guard = field(default_factory=Guard)
+    """What it is willing to send, whatever the controller asks for."""
 
 
 def open_native_engine(
-    assignment: Assignment, capture: CaptureTarget | None = None, threads: LoopThreads = ORDINARY
+    assignment: Assignment,
+    capture: CaptureTarget | None = None,
+    threads: LoopThreads = ORDINARY,
+    limits: SendLimits = UNLIMITED,
 ) -> Engine:
     """The engine that sends real packets, and keeps them where `capture` says. Raises `RigError` or `PlanError`."""
     if found := misfits(assignment, read_capabilities(), socket.gethostname()):
@@ -112,16 +128,21 @@ def open_native_engine(
     # Late, so that preflight and key generation work where the native module cannot be loaded.
     from etloop.traffic.engine import Engine as NativeEngine
 
-    return NativeEngine.open(assignment, capture, threads)
+    return NativeEngine.open(assignment, capture, threads, limits)
 
 
 def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignment: Assignment) -> Engine:
-    """An engine for the assignment. Raises `ConfigError` if it brings code and this agent runs none; else as `open_engine`."""
+    """An engine for the assignment. Raises `ConfigError` if it brings code and this agent runs none, or asks for what this
+    agent does not send; else as `open_engine`.
+    """
     plugin = assignment.transport.congestion.plugin_name
     if plugin and not settings.allow_plugins:
         what = "is code that the controller sends, and this agent runs none"
         remedy = "start the agent with --allow-plugins if you trust who may command it"
         raise ConfigError(Problem(f"congestion control {plugin}", what, remedy))
+    host, name = read_capabilities(), socket.gethostname()
+    if found := unwanted(assignment, settings.guard, host, own_prefixes(), name):
+        raise ConfigError(*found)
     return open_engine(assignment)
 
 
@@ -137,15 +158,49 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
         remedy = "give --controller-key and --key, or --insecure if everybody on this network may command this host"
         what = "is on another machine, and neither keys are given nor is the connection declared insecure"
         raise ConfigError(Problem(settings.controller, what, remedy))
+    keys = AgentKeys(settings.curve)
+    process = secrets.token_hex(8)
     context = zmq.asyncio.Context()
     # Held until the end, so that an impatient second Ctrl-C does not cut off the goodbye.
-    with stop_reasons() as stops:
+    with stop_reasons() as stops, reload_calls(keys.read_again):
         try:
-            return await Slots(lambda slot: _Agent(settings, open_engine, context, slot), settings.once).live(
-                stops
-            )
+            return await Slots(
+                lambda slot: _Agent(settings, open_engine, context, keys, _Place(slot, process)),
+                settings.once,
+            ).live(stops)
         finally:
             await asyncio.to_thread(context.term)
+
+
+class AgentKeys:
+    """The keys that an agent's connections begin with, and how often they were read. Raises `ConfigError` if they cannot be."""
+
+    def __init__(self, curve: CurveClient | None) -> None:
+        self._curve = curve
+        self.reads = 0
+        self.current = self._read()
+
+    def read_again(self) -> None:
+        """Reads the files again; those that cannot be used leave the keys as they were, and that is said."""
+        try:
+            self.current = self._read()
+        except ConfigError as error:
+            _log.warning("SIGHUP: the keys stay as they were: %s", error)
+            return
+        self.reads += 1
+        _log.info("SIGHUP: %s", "keys read again" if self._curve else "there are no keys to read again")
+
+    def _read(self) -> ClientKeys | None:
+        curve = self._curve
+        return None if curve is None else read_client_keys(curve.controller_key_file, curve.secret_key_file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Which slot of which process."""
+
+    slot: int
+    process: str
 
 
 def _capabilities(settings: AgentSettings) -> Capabilities:
@@ -158,15 +213,28 @@ class _Agent:
     """One slot: a connection to the controller, and the run it carries if there is one."""
 
     def __init__(
-        self, settings: AgentSettings, open_engine: OpenEngineCall, context: zmq.asyncio.Context, slot: int
+        self,
+        settings: AgentSettings,
+        open_engine: OpenEngineCall,
+        context: zmq.asyncio.Context,
+        keys: AgentKeys,
+        place: _Place,
     ) -> None:
         hello = Hello(
-            settings.name, socket.gethostname(), os.getpid(), versions(), slot, _capabilities(settings)
+            settings.name,
+            socket.gethostname(),
+            os.getpid(),
+            versions(),
+            place.slot,
+            _capabilities(settings),
+            place.process,
         )
         self._hello = hello
         self._settings = settings
         self._open_engine = open_engine
         self._context = context
+        self._keys = keys
+        self._key_reads = keys.reads
         self._life = AgentLife(hello, settings.controller, once=settings.once, now_ns=monotonic_ns())
         self._dealer = self._connected()
         """What the controller speaks, as far as it has said; until then our own."""
@@ -193,6 +261,7 @@ class _Agent:
         """Loops until the life asks to leave."""
         while True:
             await self._perform(self._life.on_tick(monotonic_ns()))
+            await self._look_at_connection()
             await self._look_at_work()
             await self._look_at_engine()
             await self._look_at_host()
@@ -209,7 +278,7 @@ class _Agent:
     async def end(self) -> None:
         """Closes what is open, the engine first."""
         await self._work.end(_CLOSE_S)
-        self._dealer.close()
+        self._disconnect(_LINGER_MS)
 
     # ---- the controller
 
@@ -224,21 +293,42 @@ class _Agent:
             dealer.setsockopt(zmq.IPV6, 1)
             # A connection that breaks and heals within the heartbeat's patience stays the same member.
             dealer.setsockopt(zmq.IDENTITY, b"\x01" + os.urandom(16))
-            if self._settings.curve is not None:
-                secure_client(
-                    dealer, self._settings.curve.controller_key_file, self._settings.curve.secret_key_file
-                )
+            if self._keys.current is not None:
+                secure_client(dealer, self._keys.current)
+            self._failures = dealer.get_monitor_socket(_LASTING_FAILURES)
             dealer.connect(self._settings.controller)
         except zmq.ZMQError as error:
+            dealer.disable_monitor()
             dealer.close(linger=0)
             remedy = "write the controller's address as tcp://HOST:PORT"
             raise ConfigError(
                 Problem(self._settings.controller, f"cannot be connected to: {error.strerror}", remedy)
             ) from None
-        except ConfigError:
-            dealer.close(linger=0)
-            raise
         return dealer
+
+    def _disconnect(self, linger_ms: int) -> None:
+        self._dealer.disable_monitor()
+        self._failures.close(linger=0)
+        self._dealer.close(linger=linger_ms)
+
+    async def _look_at_connection(self) -> None:
+        """Hears of handshakes that ZeroMQ gives up for good, and of keys that were read again."""
+        if self._key_reads != self._keys.reads:
+            self._key_reads = self._keys.reads
+            await self._perform(self._life.on_keys_changed(monotonic_ns()))
+        try:
+            frames = await self._failures.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return
+        event = parse_monitor_message(frames)["event"]
+        why = self._refused_key() if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH else _MISMATCH
+        await self._perform(self._life.on_turned_away(why, monotonic_ns()))
+
+    def _refused_key(self) -> str:
+        keys, name = self._keys.current, self._settings.name
+        key = keys.public.decode("ascii") if keys is not None else "-"
+        remedy = f"on the controller's host: etloop keys allow {name} --dir KEYS, with the file of that key"
+        return f"this agent's key {key} is not on its list of agents' keys; {remedy}"
 
     async def _receive_burst(self) -> None:
         dealer = self._dealer
@@ -351,7 +441,7 @@ class _Agent:
                 case Reconnect(linger):
                     # Whoever is told that this agent is free again may use its ports.
                     await self._work.closed(_CLOSE_S)
-                    self._dealer.close(linger=_LINGER_MS if linger else 0)
+                    self._disconnect(_LINGER_MS if linger else 0)
                     self._outbox.clear()
                     self._dealer = self._connected()
                 case _:

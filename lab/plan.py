@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_address, ip_network
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, PlanError, Problem
@@ -85,6 +85,17 @@ class LabPlan:
     def rate_bps(self) -> int:
         """What its ports take together."""
         return sum(port.rate_bps for port in self.ports)
+
+
+def peer_networks(plan: LabPlan) -> tuple[str, ...]:
+    """The addresses of all ports, as few networks as hold them and nothing else."""
+    four: list[IPv4Network] = []
+    six: list[IPv6Network] = []
+    for port in plan.ports:
+        for address in port.addresses:
+            network = ip_network(address)
+            four.append(network) if isinstance(network, IPv4Network) else six.append(network)
+    return tuple(str(each) for each in (*collapse_addresses(four), *collapse_addresses(six)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from etloop.contract.protocol.lab import (
 from etloop.dut_profiles.device_topology import parse_modelled_topology
 from etloop.lab.capacity import measure_capacity, open_in
 from etloop.lab.client import process_descriptor
-from etloop.lab.plan import LabPlan, check_capacity, plan_lab
+from etloop.lab.plan import LabPlan, check_capacity, peer_networks, plan_lab
 from etloop.lab.relay import endpoint_of, relay_from
 from etloop.lab.request import (
     GNMI_LOG_FILE,
@@ -289,6 +289,8 @@ class Lab:
     # ---- agents
 
     def _start_agents(self) -> None:
+        # Every address of a lab is a network of its own: what its agents may send to only the plan knows.
+        peers = ",".join(peer_networks(self._parts.plan))
         for name, namespace in self._parts.namespaces.items():
             enter = (
                 "etloop.lab.exec",
@@ -298,9 +300,10 @@ class Lab:
                 str(os.getpid()),
             )
             agent = ("etloop.agent.cli", "run", "--controller", self._parts.plan.bind, "--name", name)
+            allowed = ("--allow-peers", peers)
             with (self._directory / f"agent-{name}.log").open("wb") as log:
                 self._agents[name] = subprocess.Popen(
-                    own_module(*enter, "--", *own_module(*agent)),
+                    own_module(*enter, "--", *own_module(*agent, *allowed)),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

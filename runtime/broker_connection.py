@@ -17,7 +17,7 @@ import aiomqtt
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import parse_at
 from etloop.runtime.broker_settings import BrokerSettings, default_port, parse_broker_address
-from etloop.runtime.text_file import read_text
+from etloop.runtime.secret_file import exposed_secret, read_secret
 from paho.mqtt.client import ConnectFlags
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -39,6 +39,8 @@ MOST_UNACKNOWLEDGED: Final = 512
 """Messages that a broker which speaks MQTT 5 hands to a client that has not acknowledged the ones before."""
 _VERSION_REFUSALS: Final = frozenset({1, 132})
 """CONNACK of MQTT 3.1.1 (section 3.2.2.3) and of MQTT 5 (section 3.2.2.2)."""
+_TAKEN_OVER: Final = 142
+"""Reason of a DISCONNECT (MQTT 5, section 3.14.2.1)."""
 
 
 def broker_settings(
@@ -58,7 +60,7 @@ def broker_settings(
         host=host,
         port=port or default_port(encrypted=ca is not None),
         username=username,
-        password=read_text(password_file).strip() if password_file else "",
+        password=read_secret(password_file) if password_file else "",
         ca_file=ca,
     )
     tls_context(settings)  # Files may change later; those that cannot be used now are told now.
@@ -130,6 +132,22 @@ async def _spoken(settings: BrokerSettings) -> MqttVersion:
         raise
 
 
+def why_lost(error: BaseException) -> str:
+    """Return why a connection was lost, with the reason that a broker of MQTT 5 gave when it ended it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        code = cause.rc if isinstance(cause, aiomqtt.MqttCodeError) else None
+        if isinstance(code, ReasonCode):
+            if code.value == _TAKEN_OVER:
+                return (
+                    f"{code}: another client of this broker has the same name; "
+                    "give every controller a rack name of its own, and every agent its own name"
+                )
+            return str(code)
+        cause = cause.__cause__
+    return str(error) or type(error).__name__
+
+
 def properties_of(protocol: MqttVersion, **named: Any) -> Properties | None:
     """Properties of a message, by their names in paho-mqtt; those that are None are left out, and all of them before MQTT 5."""
     if protocol is not MqttVersion.V5:
@@ -161,6 +179,9 @@ def tls_context(settings: BrokerSettings) -> ssl.SSLContext | None:
         except OSError as error:
             what = "a certificate and its key, as PEM and without a passphrase"
             problems.append(_unusable("cert", settings.cert_file, error, what))
+        else:
+            exposed = exposed_secret(settings.key_file or settings.cert_file)
+            problems += [exposed] if exposed else []
     if problems:
         raise ConfigError(*problems)
     return context

@@ -1,7 +1,7 @@
 """Make and read the key pairs of the control connection, and set them on its sockets. A shell: key files, ZeroMQ.
 
-A pair is two files of one directory, `NAME.key` (public) and `NAME.key_secret` (both). Which connection a key admits is
-ZeroMQ's to decide (CURVE, ZAP).
+A pair is two files of one directory, `NAME.key` (public) and `NAME.key_secret` (both). Whom a controller admits is decided
+in `controller.session.admission`, from what `key_directory` reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import zmq.asyncio
 import zmq.auth
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.units import parse_at, parse_name
-from zmq.auth.asyncio import AsyncioAuthenticator
+from etloop.runtime.secret_file import exposed_secret
 
 _LARGEST_KEY_FILE_BYTES: Final = 65_536
 _KEY_CHARACTERS: Final = 40
@@ -106,36 +106,47 @@ def read_public_key(path: Path) -> bytes:
 
 
 def read_key_pair(path: Path) -> tuple[bytes, bytes]:
-    """Read the public and the secret key of a `.key_secret` file. Raises `ConfigError`."""
+    """Read the public and the secret key of a `.key_secret` file. Raises `ConfigError`, also if others may read it."""
     public, secret = _read(path)
     if secret is None:
         raise ConfigError(Problem(str(path), "holds no secret key", f"give a .key_secret file {_MAKE}"))
+    if problem := exposed_secret(path):
+        raise ConfigError(problem)
     return public, secret
 
 
-def secure_client(socket: zmq.asyncio.Socket, server_key_file: Path, secret_key_file: Path) -> None:
-    """Encrypt a socket before it connects, to the one server of that key. Raises `ConfigError`."""
-    socket.curve_serverkey = read_public_key(server_key_file)
-    socket.curve_publickey, socket.curve_secretkey = read_key_pair(secret_key_file)
+@dataclass(frozen=True, slots=True)
+class ClientKeys:
+    """What an agent's end of an encrypted connection is made of; read once, so that files may change under it."""
+
+    server: bytes
+    """Public key of the one controller that is followed."""
+    public: bytes
+    secret: bytes
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return f"ClientKeys({self.public.decode('ascii', 'replace')})"
 
 
-def secure_server(
-    socket: zmq.asyncio.Socket, context: zmq.asyncio.Context, secret_key_file: Path, allowed_dir: Path
-) -> AsyncioAuthenticator:
-    """Encrypt a socket before it binds, and admit those whose public key lies in `allowed_dir`.
-
-    The caller stops what is returned when the socket is closed. Raises `ConfigError`.
-    """
+def read_client_keys(server_key_file: Path, secret_key_file: Path) -> ClientKeys:
+    """Read what `secure_client` needs. Raises `ConfigError`."""
+    server = read_public_key(server_key_file)
     public, secret = read_key_pair(secret_key_file)
-    if not any(allowed_dir.glob("*.key")):
-        remedy = f"put the .key file of every agent there, {_MAKE}"
-        raise ConfigError(Problem(str(allowed_dir), "holds no agent key (*.key)", remedy))
-    authenticator = AsyncioAuthenticator(context)
-    authenticator.start()
-    authenticator.configure_curve(domain="*", location=str(allowed_dir))
+    return ClientKeys(server, public, secret)
+
+
+def secure_client(socket: zmq.asyncio.Socket, keys: ClientKeys) -> None:
+    """Encrypt a socket before it connects, to the one server of that key."""
+    socket.curve_serverkey = keys.server
+    socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
+
+
+def secure_server(socket: zmq.asyncio.Socket, secret_key_file: Path) -> None:
+    """Encrypt a socket before it binds. Who is admitted is for the context's ZAP to say. Raises `ConfigError`."""
+    public, secret = read_key_pair(secret_key_file)
     socket.curve_publickey, socket.curve_secretkey = public, secret
     socket.curve_server = True
-    return authenticator
 
 
 def _read(path: Path) -> tuple[bytes, bytes | None]:

@@ -1,7 +1,7 @@
 """Take the signals that end a process. The only place that installs handlers of SIGINT, SIGTERM and SIGHUP.
 
-Four ways, by what the process is doing: an event loop winds up for a reason or when an event is set, code in the middle of
-something is interrupted as by Ctrl-C, and a process that others end in their own way does not listen.
+Five ways, by what the process is doing: an event loop winds up for a reason or when an event is set, or reads its keys again,
+code in the middle of something is interrupted as by Ctrl-C, and a process that others end in their own way does not listen.
 """
 
 from __future__ import annotations
@@ -32,6 +32,13 @@ def stop_reasons() -> Iterator[list[str]]:
 def event_set_by_stop(event: asyncio.Event) -> Iterator[None]:
     """Set `event` at SIGTERM, SIGINT and SIGHUP while it is open."""
     with _loop_calls(_ENDING, lambda _: event.set()):
+        yield
+
+
+@contextlib.contextmanager
+def reload_calls(call: Callable[[], None]) -> Iterator[None]:
+    """Call at each SIGHUP while it is open: who serves for months reads its keys again, and does not end."""
+    with _loop_calls((signal.SIGHUP,), lambda _: call()):
         yield
 
 

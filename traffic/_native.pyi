@@ -7,6 +7,7 @@ from etloop.contract.model.assignment import Assignment, ScheduleTables
 from etloop.contract.model.topology import Topology
 from etloop.traffic.capture import PlannedCapture
 from etloop.traffic.flow_level import FlowLevelSettings, FlowNetwork
+from etloop.traffic.send_limits import LoopLimits
 from etloop.traffic.simulation import SimulationSettings
 from etloop.traffic.soft_switch import SoftLimits, SoftPort
 from etloop.traffic.threads.loop_threads import ThreadPlan
@@ -164,7 +165,12 @@ class PortLoops:
     """
 
     def __init__(
-        self, assignment: Assignment, threads: ThreadPlan, capture: PlannedCapture, cc_library: str
+        self,
+        assignment: Assignment,
+        threads: ThreadPlan,
+        capture: PlannedCapture,
+        cc_library: str,
+        limits: LoopLimits,
     ) -> None: ...
     def endpoints(self) -> list[tuple[int, int, bool, int, int, int, int]]:
         """Ends on network cards: connection, queue pair of it, whether it sends data, number, address, key, address of

@@ -25,6 +25,7 @@ from etloop.contract.protocol.messages import QueuePairEnd
 from etloop.traffic import _native
 from etloop.traffic.capture import CaptureTarget, plan_capture
 from etloop.traffic.cc_library import library_for
+from etloop.traffic.send_limits import UNLIMITED, SendLimits, loop_limits
 from etloop.traffic.threads.loop_threads import ORDINARY, UNPLANNED, LoopThreads, ThreadPlan, plan_threads
 from etloop.traffic.threads.port_queues import Spread, gather_counters, spread_queues
 from etloop.traffic.udp_streams import UdpStreams
@@ -68,9 +69,13 @@ class Engine:
 
     @staticmethod
     def open(
-        assignment: Assignment, capture: CaptureTarget | None = None, threads: LoopThreads = ORDINARY
+        assignment: Assignment,
+        capture: CaptureTarget | None = None,
+        threads: LoopThreads = ORDINARY,
+        limits: SendLimits = UNLIMITED,
     ) -> Engine:
-        """Binds the ports' addresses and builds all queue pairs. `capture` allows packets to be kept (`plan_capture`).
+        """Binds the ports' addresses and builds all queue pairs. `capture` allows packets to be kept (`plan_capture`),
+        and `limits` hold whatever the assignment asks for.
 
         Raises RigError if an address is not here, a UDP port is taken, or the assignment does not hold together.
         """
@@ -82,7 +87,7 @@ class Engine:
         planned = plan_threads(threads, assignment.threads, len(assignment.ports), processors)
         try:
             library = library_for(assignment.transport.congestion)
-            loops = _native.PortLoops(assignment, planned, kept, library)
+            loops = _native.PortLoops(assignment, planned, kept, library, loop_limits(limits, spread.port_of))
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
             raise RigError(
@@ -111,9 +116,9 @@ class Engine:
             for port in asked
             if port.engine_threads > len(processors)
         ]
-        degraded += [*planned.degraded, *threads.degraded]
+        degraded += [*planned.degraded, *threads.degraded, *limits.degraded()]
         try:
-            streams = UdpStreams(assignment.streams)
+            streams = UdpStreams(assignment.streams, limits)
         except RigError:
             loops.close()
             raise

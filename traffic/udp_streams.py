@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.records import StreamCount
+from etloop.traffic.send_limits import UNLIMITED, SendLimits
 
 if TYPE_CHECKING:
     from etloop.contract.model.assignment import UdpStream
@@ -39,14 +40,14 @@ MARK: Final = b"etloop-udp"
 class UdpStreams:
     """The ends of streams that are at one agent."""
 
-    def __init__(self, streams: tuple[UdpStream, ...]) -> None:
+    def __init__(self, streams: tuple[UdpStream, ...], limits: SendLimits = UNLIMITED) -> None:
         """Opens the sockets. Raises `RigError` for an address that is not here or a port that is taken."""
         self._stop = threading.Event()
         self._ends: list[_Sender | _Receiver] = []
         self._threads: list[threading.Thread] = []
         try:
             for stream in streams:
-                self._ends.append(_Sender(stream) if stream.sends else _Receiver(stream))
+                self._ends.append(_Sender(stream, limits.hop_limit) if stream.sends else _Receiver(stream))
         except OSError as error:
             self.close()
             what = f"cannot be opened: {error.strerror or error}"
@@ -82,11 +83,13 @@ class UdpStreams:
 
 
 class _Sender:
-    def __init__(self, stream: UdpStream) -> None:
+    def __init__(self, stream: UdpStream, hop_limit: int) -> None:
         self.stream = stream
         self.datagrams = self.payload_bytes = self.left_out = 0
         # Of its own port, so that switches that hash it do the same every time, and as the twin does.
         self.socket = _opened(stream.src_ip, stream.udp_port, stream)
+        if hop_limit:
+            _set_hop_limit(self.socket, hop_limit)
         self.socket.setblocking(False)
         self._target = (stream.dst_ip, stream.udp_port)
         size = stream.datagram_bytes
@@ -174,6 +177,13 @@ class _Receiver:
             segment = struct.unpack_from("i", joined)[0] if len(joined) >= 4 else size
             self.datagrams += -(-size // segment) if segment else 0
             self.payload_bytes += size
+
+
+def _set_hop_limit(sender: socket.socket, hop_limit: int) -> None:
+    if sender.family is socket.AF_INET6:
+        sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, hop_limit)
+    else:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, hop_limit)
 
 
 def _opened(address: str, port: int, stream: UdpStream) -> socket.socket:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.result import CommandResult, to_json
-from etloop.cli.text.job import job_line
+from etloop.cli.text.job import audit_line, job_line
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.config import RackConfig, parse_rack_config
@@ -54,9 +54,7 @@ def _audit(store: JobStore, job_id: str, *, as_json: bool) -> CommandResult:
     lines = store.audit(job_id)
     if as_json:
         return CommandResult(to_json({"audit": [plain(line) for line in lines]}))
-    return CommandResult(
-        "".join(f"{line.at}  {line.who}: {line.what}  {line.detail}".rstrip() + "\n" for line in lines)
-    )
+    return CommandResult("".join(map(audit_line, lines)))
 
 
 def _read_config(path: Path, *, embedded_broker: bool = False) -> RackConfig:

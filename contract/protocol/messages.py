@@ -80,6 +80,8 @@ class Hello:
     of its own, counted from 0."""
     capabilities: Capabilities = UNKNOWN
     """Said again whenever they change."""
+    process: str = ""
+    """Drawn at random when the process begins: two of one name and process number on two hosts of one name differ in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +271,29 @@ class Welcome:
     """Least time between two of the agent's reports in a run; more where many agents report to one controller."""
 
 
+class RefusalCause(Enum):
+    """Why an agent may not join."""
+
+    MISTAKE = "mistake"
+    """In how it was started, or in the rig: it should end and tell its user."""
+    PROTOCOL = "protocol"
+    """It says what the protocol does not allow, or another version of it: the same."""
+    NAME_TAKEN = "name_taken"
+    """Another process of that name is there. This and what follows may change without the agent: it asks again."""
+    KEY_OF_ANOTHER = "key_of_another"
+    """Its key is that of an agent of another name."""
+    KEY_REVOKED = "key_revoked"
+
+
+LASTING_REFUSALS: Final = frozenset({RefusalCause.MISTAKE, RefusalCause.PROTOCOL})
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The agent may not join; it should end and tell its user why."""
+    """The agent may not join; it tells its user why, and ends if the cause lasts."""
 
     reason: str
+    cause: RefusalCause = RefusalCause.MISTAKE
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,18 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ProtocolError
-from etloop.contract.protocol.messages import AgentMessage, Bye, Dismissed, Hello, Pong, Refused, Welcome
+from etloop.contract.protocol.messages import (
+    AgentMessage,
+    Bye,
+    Dismissed,
+    Hello,
+    Ping,
+    Pong,
+    RefusalCause,
+    Refused,
+    Welcome,
+    clipped,
+)
 from etloop.controller.session.actions import Action, LogLine, Send
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.roster import Roster
@@ -52,11 +63,22 @@ class AgentPresence:
     clock: ClockOffset | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _SlotLease:
     run_id: str
     agent: str
     slot: int
+    hello: Hello
+    heard_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Rival:
+    """A connection of the process that has a name which another one says."""
+
+    identity: bytes
+    hello: Hello
+    heard_ns: int
 
 
 class Hub:
@@ -77,6 +99,8 @@ class Hub:
         self._leases: dict[bytes, _SlotLease] = {}
         self._returning: dict[str, set[tuple[str, int]]] = {}
         """Run that broke off -> (agent, slot) of those that have not connected anew."""
+        self._claims: dict[str, int] = {}
+        """Name that a second process says -> since when: whoever has it is asked whether it lives."""
 
     # ---- runs
 
@@ -109,14 +133,19 @@ class Hub:
             member = self._idle[slot].member(name)
             assert member is not None
             self._idle[slot].leave(name)
-            self._leases[member.identity] = _SlotLease(run_id, name, member.hello.slot)
+            self._leases[member.identity] = _SlotLease(
+                run_id, name, member.hello.slot, member.hello, member.heard_ns
+            )
             leased.append(LeasedSlot(member.identity, member.hello))
         return tuple(leased)
 
-    def holder(self, identity: bytes) -> str | None:
-        """The run that a connection is leased to."""
+    def holder(self, identity: bytes, now_ns: int) -> str | None:
+        """The run that a connection is leased to, of which something came now."""
         leased = self._leases.get(identity)
-        return leased.run_id if leased is not None else None
+        if leased is None:
+            return None
+        leased.heard_ns = now_ns
+        return leased.run_id
 
     def release(self, run_id: str) -> None:
         """A run is over and has dismissed its agents. They connect anew; what still comes from their old slots is nobody's."""
@@ -157,7 +186,7 @@ class Hub:
                     roster.pong(name, message, now_ns)
                 case Bye(reason):
                     roster.leave(name)
-                    return (LogLine(f"agent '{name}' left: {reason}"),)
+                    return (LogLine(f"agent '{name}' left: {reason[:256]}", kind=f"agent '{name}' left"),)
                 case _:
                     pass  # No order of ours asked for it; it does no harm.
             return ()
@@ -169,8 +198,18 @@ class Hub:
             name = roster.heard(identity, now_ns)
             if name is not None:
                 roster.leave(name)
-                return (Send(identity, Refused(str(error))), LogLine(f"refused agent '{name}': {error}"))
-        return (Send(identity, Refused(str(error))), LogLine(f"refused a connection: {error}"))
+                line = LogLine(f"refused agent '{name}': {error}", kind=f"refused agent '{name}'")
+                return (_refusal(identity, str(error), RefusalCause.PROTOCOL), line)
+        line = LogLine(f"refused a connection: {error}", kind="refused a connection")
+        return (_refusal(identity, str(error), RefusalCause.PROTOCOL), line)
+
+    def on_unreachable(self, identity: bytes) -> None:
+        """A connection is not there any more. One that may heal keeps its place, unless another process asks for it."""
+        for roster in self._idle:
+            name = roster.name_of(identity)
+            if name in self._claims:
+                roster.leave(name)
+                return
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
         """Time passed."""
@@ -178,7 +217,9 @@ class Hub:
         for slot, roster in enumerate(self._idle):
             for name in roster.lost(now_ns):
                 roster.leave(name)
-                actions.append(LogLine(f"agent '{name}' fell silent (slot {slot})"))
+                actions.append(
+                    LogLine(f"agent '{name}' fell silent (slot {slot})", kind=f"agent '{name}' silent")
+                )
             actions += [Send(identity, ping) for identity, ping in roster.due_pings(now_ns)]
         return tuple(actions)
 
@@ -227,30 +268,77 @@ class Hub:
         slots = self._slots.get(hello.name, 0)
         if slots and not 0 <= hello.slot < slots:
             why = f"agent '{hello.name}' has {slots} slots in this rack; slot {hello.slot} is none of them"
-            return (Send(identity, Refused(why)), LogLine(f"refused a connection: {why}"))
+            line = LogLine(f"refused a connection: {why}", kind="refused a connection")
+            return (_refusal(identity, why), line)
+        if rivals := self._rivals(hello):
+            return self._on_claim(identity, hello, rivals, now_ns)
+        self._claims.pop(hello.name, None)
         roster = self._idle[hello.slot if slots else 0]
         holder = roster.member(hello.name)
         actions: list[Action] = []
-        if holder is not None and holder.identity != identity and _restarted(holder.hello, hello):
-            # Its predecessor cannot come back: no need to wait until it counts as silent.
+        if holder is not None and holder.identity != identity:
+            # The same process, connected anew: its predecessor cannot come back.
             roster.leave(hello.name)
             holder = None
         answer = roster.join(identity, hello, now_ns)
         if isinstance(answer, Refused):
-            actions.append(LogLine(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}"))
-            return (Send(identity, answer), *actions)
+            kind = f"refused agent '{hello.name}'" if slots else "refused a connection"
+            said = f"refused agent '{hello.name}' of {hello.host}: {answer.reason}"
+            return (Send(identity, answer), LogLine(said, kind=kind))
         assert isinstance(answer, Welcome)
         self._hellos[hello.name] = hello
         for slots_away in self._returning.values():
             slots_away.discard((hello.name, hello.slot))
         if holder is None:
-            actions.append(LogLine(f"agent '{hello.name}' joined from {hello.host} (slot {hello.slot})"))
+            joined = f"agent '{hello.name}' joined"
+            actions.append(LogLine(f"{joined} from {hello.host} (slot {hello.slot})", kind=joined))
         return (Send(identity, replace(answer, slots=slots)), *actions)
+
+    def _rivals(self, hello: Hello) -> tuple[_Rival, ...]:
+        """Connections of another process that has the name of this one."""
+        members = (roster.member(hello.name) for roster in self._idle)
+        idle = [_Rival(each.identity, each.hello, each.heard_ns) for each in members if each is not None]
+        leased = [
+            _Rival(identity, each.hello, each.heard_ns)
+            for identity, each in self._leases.items()
+            if each.agent == hello.name
+        ]
+        return tuple(each for each in (*idle, *leased) if _process(each.hello) != _process(hello))
+
+    def _on_claim(
+        self, identity: bytes, hello: Hello, rivals: tuple[_Rival, ...], now_ns: int
+    ) -> tuple[Action, ...]:
+        """A second process says a name. It may be the first one's successor: only one that was heard since keeps it out.
+
+        Until that is known it gets no answer, and asks again.
+        """
+        name = hello.name
+        since_ns = self._claims.get(name)
+        if since_ns is None:
+            self._claims[name] = now_ns
+            return tuple(Send(rival.identity, Ping(0, now_ns)) for rival in rivals)
+        living = next((rival for rival in rivals if rival.heard_ns > since_ns), None)
+        if living is None:
+            return ()
+        del self._claims[name]
+        there = f"{living.hello.host} (process {living.hello.pid})"
+        why = (
+            f"agent '{name}' has already joined from {there}; "
+            "give every agent of the rig its own name, or stop the other one"
+        )
+        said = f"refused a second agent '{name}', of {hello.host} (process {hello.pid}): {why}"
+        return (
+            _refusal(identity, why, RefusalCause.NAME_TAKEN),
+            LogLine(said, kind=f"refused a second agent '{name}'"),
+        )
 
     def _idle_slot(self, name: str) -> int | None:
         return next((slot for slot, roster in enumerate(self._idle) if roster.member(name) is not None), None)
 
 
-def _restarted(before: Hello, now: Hello) -> bool:
-    """Whether a Hello comes from a new process of the host that its name was on, or from the same one, connected anew."""
-    return before.host == now.host
+def _process(hello: Hello) -> tuple[str, int, str]:
+    return hello.host, hello.pid, hello.process
+
+
+def _refusal(identity: bytes, why: str, cause: RefusalCause = RefusalCause.MISTAKE) -> Send:
+    return Send(identity, Refused(clipped(why), cause))

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.rack.actor import CONTROLLER, claim_problems
 from etloop.controller.rack.dispatch import RackPort, Start, decide, misfit
 from etloop.controller.rack.events import (
     JobChanged,
@@ -205,7 +206,7 @@ class Rack:
         what = "what it measured is kept" if summary else "no result was stored"
         reason = f"the controller went away while the job was {job.state}; {what}"
         why = (ExitCode.RUN_ERROR, reason)
-        return self._ended(job, JobEvent.ABANDONED, "controller", why, summary, artifact_bytes)
+        return self._ended(job, JobEvent.ABANDONED, CONTROLLER, why, summary, artifact_bytes)
 
     def enter(self, state: RackState) -> None:
         """The controller's own state changed."""
@@ -250,7 +251,7 @@ class Rack:
         ending = JobEvent.STORED if job.state is JobState.STORING else JobEvent.UNPREPARED
         if who and exit_code is not ExitCode.PASS:
             ending, reason = JobEvent.CANCELLED, f"cancelled by {who}"
-        return self._ended(job, ending, who or "controller", (exit_code, reason), summary, artifact_bytes)
+        return self._ended(job, ending, who or CONTROLLER, (exit_code, reason), summary, artifact_bytes)
 
     def cancel_requests(self) -> dict[str, str]:
         """Running jobs that shall wind up -> who asked."""
@@ -263,7 +264,7 @@ class Rack:
 
     # ---- inside
 
-    def _advance(self, job: Job, event: JobEvent, who: str = "controller", **changes: Any) -> Job:
+    def _advance(self, job: Job, event: JobEvent, who: str = CONTROLLER, **changes: Any) -> Job:
         moved = self.store.advance(job, event, who, **changes)
         self._changes += 1
         self._queued.pop(job.job_id, None)
@@ -308,6 +309,7 @@ class Rack:
         if not LOWEST_PRIORITY <= request.priority <= HIGHEST_PRIORITY:
             what = f"{request.priority} is outside {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
             found.append(Problem("priority", what, "give a number in that range"))
+        found += claim_problems("submitter", request.submitter)
         if len(request.labels) > MOST_LABELS:
             found.append(Problem("labels", f"{len(request.labels)} labels", f"give at most {MOST_LABELS}"))
         if not 0 <= request.time_limit_ns <= self.limits.job_time_ns:

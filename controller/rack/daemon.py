@@ -46,11 +46,13 @@ from etloop.controller.rack.store.retention import Retaining
 from etloop.controller.rack.telemetry.metrics import Tallies
 from etloop.controller.rack.thread_numbers import number_threads
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
-from etloop.controller.session.service import RouterLink, open_router, perform
+from etloop.controller.session.log_limit import WINDOW_NS, LogLimit
+from etloop.controller.session.router import RouterLink, open_router
+from etloop.controller.session.service import perform, refusal_of_name
 from etloop.controller.session.settings import CurveServer
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.garbage_collection import collect_cycles
-from etloop.runtime.stop_signals import stop_reasons
+from etloop.runtime.stop_signals import reload_calls, stop_reasons
 from etloop.runtime.task_shutdown import end, is_ending
 
 _TICK_MS: Final = 20
@@ -103,6 +105,9 @@ class Daemon:
     _obstacles: dict[str, str] = field(default_factory=dict)
     """Why no job starts: what about -> what people should know."""
     _turn_ns: int = 0
+    _lines: LogLimit = field(default_factory=LogLimit)
+    _refused: dict[str, int] = field(default_factory=dict)
+    """Connections that the link had refused when it was last asked."""
     _inherited: InheritedRuns = field(init=False)
     _retaining: Retaining = field(init=False)
 
@@ -123,9 +128,8 @@ class Daemon:
 
     async def _served(self) -> ExitCode:
         LoopTroubles(self.log).install()
-        async with open_router(self.rig.bind, CurveServer.of(self.rig.security)) as router:
-            with stop_reasons() as stops:
-                link = RouterLink(router)
+        async with open_router(self.rig.bind, CurveServer.of(self.rig.security)) as link:
+            with stop_reasons() as stops, reload_calls(link.reload):
                 self._inherited.take_over(monotonic_ns())
                 self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
                 gateways = [asyncio.create_task(self._travelled(gateway)) for gateway in self._gateways]
@@ -165,6 +169,7 @@ class Daemon:
             self.tallies.lag.saw(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S, now_ns)
         self._turn_ns = now_ns
         await self._perform(link, self.hub.on_tick(now_ns))
+        self._tell_admission(link, now_ns)
         while stops:
             self._on_signal(stops.pop(0), now_ns)
         for run in list(self._runs.values()):
@@ -197,14 +202,16 @@ class Daemon:
             if received is None:
                 return
             identity, body = received
-            holder = self.hub.holder(identity)
+            now_ns = monotonic_ns()
+            holder = self.hub.holder(identity, now_ns)
             run = self._runs.get(holder) if holder is not None else None
             if run is not None:
                 run.child.forward(identity, body)
                 continue
-            now_ns = monotonic_ns()
             try:
-                actions = self.hub.on_message(identity, decode_from_agent(body), now_ns)
+                message = decode_from_agent(body)
+                turned_away = refusal_of_name(link, identity, message)
+                actions = turned_away or self.hub.on_message(identity, message, now_ns)
             except ProtocolError as error:
                 actions = self.hub.on_malformed(identity, error, now_ns)
             await self._perform(link, actions)
@@ -214,10 +221,33 @@ class Daemon:
         return any(run.child.is_behind(now_ns) for run in self._runs.values())
 
     async def _perform(self, link: RouterLink, actions: tuple[Action, ...]) -> None:
-        self.tallies.refused_connections += sum(
-            isinstance(action, Send) and isinstance(action.message, Refused) for action in actions
+        told: list[Action] = []
+        for action in actions:
+            match action:
+                case Send(_, Refused(_, cause)):
+                    self.tallies.refused_connections[cause.value] += 1
+                    told.append(action)
+                case LogLine(text, kind) if kind:
+                    self._log_member(kind, text)
+                case _:
+                    told.append(action)
+        for identity in await perform(tuple(told), link, self.log.rack):
+            self.hub.on_unreachable(identity)
+
+    def _log_member(self, kind: str, text: str) -> None:
+        """A line that somebody outside may bring about as often as he likes."""
+        if self._lines.takes(kind, monotonic_ns()):
+            self.log.rack(text)
+
+    def _tell_admission(self, link: RouterLink, now_ns: int) -> None:
+        for notice in link.take_notices():
+            self._log_member(notice.kind, notice.text)
+        self.tallies.refused_connections.update(
+            {why: count - self._refused.get(why, 0) for why, count in link.refused.items()}
         )
-        await perform(actions, link, self.log.rack)
+        self._refused = dict(link.refused)
+        for kind, count in self._lines.left_out(now_ns):
+            self.log.rack("lines left out", about=kind, lines=count, in_s=WINDOW_NS // NS_PER_S)
 
     async def _flush(self, link: RouterLink) -> None:
         outgoing, self._outgoing = self._outgoing, []
@@ -293,7 +323,7 @@ class Daemon:
                 self._lease_slots(run)
             case ToAgent():
                 self._outgoing.append(frame)
-            case LogLine(text):
+            case LogLine(text, _):
                 self.log.job(run.job_id, text)
             case RunProgress():
                 if frame.state is RunState.RUN:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TextIO
 
+from etloop.contract.base.printable import printable
 from etloop.controller.rack.config import LogFormat
 from etloop.runtime.clock import wall_time_text
 
@@ -47,4 +48,4 @@ class RackLog:
 
 def _plain(value: Field) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    return text.encode("unicode_escape").decode("ascii") if any(ord(each) < 32 for each in text) else text
+    return printable(text)

@@ -33,6 +33,7 @@ from etloop.controller.session.settings import CurveServer, SessionSettings, che
 from etloop.runtime.broker_connection import tls_context
 from etloop.runtime.garbage_collection import freeze_startup_objects
 from etloop.runtime.malloc_tuning import give_memory_back
+from etloop.runtime.secret_file import read_secret
 
 
 def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
@@ -100,7 +101,9 @@ def _mqtt_gateway(daemon: Daemon, broker: BrokerConfig) -> MqttGateway:
     settings = broker.settings
     tls_context(settings.broker)  # Files may change later; those that cannot be used now are told now.
     if broker.password_file is not None:
-        settings = replace(settings, broker=replace(settings.broker, password=_secret(broker.password_file)))
+        settings = replace(
+            settings, broker=replace(settings.broker, password=read_secret(broker.password_file))
+        )
     return MqttGateway(daemon.rack, daemon.presence, daemon.summary_of, settings, daemon.log, daemon.tallies)
 
 
@@ -120,7 +123,7 @@ def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) ->
     if otel.ca_file is not None and not otel.ca_file.is_file():
         remedy = "name the authority of the collector's certificate"
         raise ConfigError(Problem("otel.ca", f"{otel.ca_file} is no file", remedy))
-    secret = "" if otel.authorization_file is None else _secret(otel.authorization_file)
+    secret = "" if otel.authorization_file is None else read_secret(otel.authorization_file)
     target = OtelTarget(otel, secret, daemon.config.rack)
     return OtelGateway(daemon.rack, _collector(daemon, mqtt), daemon.summary_of, target, daemon.log)
 
@@ -139,17 +142,6 @@ def new_job_id() -> str:
     """Ids sort by the wall time of submission; the rest keeps two of one millisecond apart."""
     now = datetime.now(UTC)
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
-
-
-def _secret(path: Path) -> str:
-    try:
-        secret = read_file(path).decode().strip()
-    except UnicodeDecodeError:
-        secret = ""
-    if not secret or not secret.isprintable():
-        what = "holds no secret, which is one line of text"
-        raise ConfigError(Problem(str(path), what, "write the secret into it, and nothing else"))
-    return secret
 
 
 def serve(config: RackConfig, log: RackLog) -> ExitCode:

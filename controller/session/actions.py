@@ -21,6 +21,8 @@ class LogLine:
     """Tell the user."""
 
     text: str
+    kind: str = ""
+    """What it is about where others decide how often it is said, see `log_limit`; "": it is bounded by what it tells of."""
 
 
 Action = Send | LogLine

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS
-from etloop.contract.protocol.messages import Hello, Ping, Pong, Refused, Welcome
+from etloop.contract.protocol.messages import Hello, Ping, Pong, RefusalCause, Refused, Welcome
 from etloop.controller.session.clock_map import ClockMap, ClockOffset, ClockSample
 
 CLOCK_BURST_SAMPLES: Final = 8
@@ -63,13 +63,18 @@ class Roster:
         if holder is not None and holder.identity != identity:
             return Refused(
                 f"agent '{hello.name}' has already joined from {holder.hello.host} (process {holder.hello.pid}); "
-                "give every agent of the rig its own name, or stop the other one"
+                "give every agent of the rig its own name, or stop the other one",
+                RefusalCause.NAME_TAKEN,
             )
         if holder is None:
             self._members[hello.name] = Member(identity, hello, now_ns)
             self._name_of[identity] = hello.name
         self._members[hello.name].hello = hello
         return self._welcome
+
+    def name_of(self, identity: bytes) -> str | None:
+        """The member of a connection; None for a stranger."""
+        return self._name_of.get(identity)
 
     def heard(self, identity: bytes, now_ns: int) -> str | None:
         """Notes a sign of life; the member's name, None for a stranger."""

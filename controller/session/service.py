@@ -1,4 +1,4 @@
-"""Runs a session over real sockets: a ZeroMQ ROUTER, the clock and the process's signals around `Session`.
+"""Runs a session over a link to its agents: the clock and the process's signals around `Session`.
 
 Receives, hands on, sends what the session asks for. Decides nothing about the run.
 """
@@ -11,20 +11,20 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
-import zmq
-import zmq.asyncio
 from etloop.contract.base.clock import NS_PER_MS
-from etloop.contract.base.errors import ConfigError, PlanError, Problem, ProtocolError, RigError
+from etloop.contract.base.errors import PlanError, Problem, ProtocolError, RigError
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.run import PlanTables, RunOutcome
 from etloop.contract.protocol.message_set import MessageTooLarge
-from etloop.contract.protocol.messages import MAX_TO_CONTROLLER_BYTES, Assign, Ping
+from etloop.contract.protocol.messages import AgentMessage, Assign, Hello, Ping, RefusalCause, Refused
 from etloop.contract.protocol.wire import decode_from_agent, encode
-from etloop.controller.session.actions import Action, RunProgress, Send
+from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
+from etloop.controller.session.admission import Notice
+from etloop.controller.session.log_limit import LogLimit
+from etloop.controller.session.router import open_router
 from etloop.controller.session.session import Session
-from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
+from etloop.controller.session.settings import SessionSettings, check_exposure
 from etloop.runtime.clock import monotonic_ns, wall_time_text
-from etloop.runtime.curve_keys import secure_server
 from etloop.runtime.stop_signals import stop_reasons
 
 _TICK_MS: Final = 20
@@ -32,10 +32,6 @@ _TICK_MS: Final = 20
 _PROGRESS_NS: Final = 100 * NS_PER_MS
 _RECEIVE_BURST: Final = 64
 """Messages taken between two ticks, so that a flood cannot stop the clock."""
-_QUEUED_MESSAGES: Final = 16
-"""Per agent and direction; with 4 MiB batches a slow controller holds at most 64 MiB per agent."""
-_LINGER_MS: Final = 1000
-"""How long the last words may take to leave."""
 
 OnProgress = Callable[[RunProgress], None]
 OnEvent = Callable[[str], None]
@@ -52,41 +48,20 @@ class Link(Protocol):
     async def receive(self) -> tuple[bytes, bytes] | None:
         """The next message as (connection, body), None if there is none now."""
 
-    async def send(self, identity: bytes, body: bytes) -> None:
-        """Sends a message; one for a connection that is gone or takes nothing is dropped."""
+    async def send(self, identity: bytes, body: bytes) -> bool:
+        """Sends a message; one for a connection that takes nothing is dropped. Whether the connection is there."""
+
+    def misnamed(self, identity: bytes, name: str) -> str:
+        """Why the agent on a connection may not say that it is `name`; "" if it may."""
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        """What people should know of who was let in and who was not, since the last call."""
 
 
 OpenLink = Callable[
     [SessionSettings, tuple[str, ...]], contextlib.AbstractAsyncContextManager[tuple[Link, list[str]]]
 ]
 """Opens a link to the agents of these names, and the list in which reasons to stop appear."""
-
-
-class RouterLink:
-    """A ZeroMQ ROUTER as link."""
-
-    def __init__(self, router: zmq.asyncio.Socket) -> None:
-        self._router = router
-
-    async def wait(self, timeout_ms: int) -> bool:
-        """See `Link`."""
-        return bool(await self._router.poll(timeout_ms))
-
-    async def receive(self) -> tuple[bytes, bytes] | None:
-        """See `Link`. A body in several frames is no message of ours; joined, it is refused as such."""
-        try:
-            identity, *parts = await self._router.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-        return identity, b"".join(parts)
-
-    async def send(self, identity: bytes, body: bytes) -> None:
-        """See `Link`. Of a peer that is gone the heartbeats will be missed, and that is told by name."""
-        try:
-            await self._router.send_multipart([identity, body], zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
-                raise
 
 
 @contextlib.asynccontextmanager
@@ -96,9 +71,9 @@ async def own_link(settings: SessionSettings, _: tuple[str, ...]) -> AsyncIterat
     Raises `ConfigError` for a bind address or keys that cannot be used.
     """
     check_exposure(settings)
-    async with open_router(settings.bind, settings.curve) as router:
+    async with open_router(settings.bind, settings.curve) as link:
         with stop_reasons() as stops:
-            yield RouterLink(router), stops
+            yield link, stops
 
 
 async def run(
@@ -142,8 +117,12 @@ async def _drive(
 ) -> None:
     """Lets a session live over a link until it has ended. What appears in `stops` winds it up."""
     next_progress_ns = 0
+    lines = LogLimit()
     while True:
         await perform(session.on_tick(monotonic_ns()), link, on_event)
+        for notice in link.take_notices():
+            if lines.takes(notice.kind, monotonic_ns()):
+                on_event(notice.text)
         while stops:
             await perform(session.on_stop(stops.pop(), monotonic_ns()), link, on_event)
         now_ns = monotonic_ns()
@@ -166,14 +145,29 @@ async def _receive_burst(session: Session, link: Link, on_event: OnEvent) -> Non
         identity, body = received
         now_ns = monotonic_ns()
         try:
-            actions = session.on_message(identity, decode_from_agent(body), now_ns)
+            message = decode_from_agent(body)
+            turned_away = refusal_of_name(link, identity, message)
+            actions = turned_away or session.on_message(identity, message, now_ns)
         except ProtocolError as error:
             actions = session.on_malformed(identity, error, now_ns)
         await perform(actions, link, on_event)
 
 
-async def perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) -> None:
-    """Sends what a session, or who keeps agents for sessions, asks for; `on_event` gets its lines for people."""
+def refusal_of_name(link: Link, identity: bytes, message: AgentMessage) -> tuple[Action, ...]:
+    """What an agent gets that says a name which its key does not have; () for everybody else."""
+    why = link.misnamed(identity, message.name) if isinstance(message, Hello) else ""
+    if not why:
+        return ()
+    line = LogLine(f"refused a connection: {why}", kind="an agent's key has another name")
+    return (Send(identity, Refused(why, RefusalCause.KEY_OF_ANOTHER)), line)
+
+
+async def perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) -> tuple[bytes, ...]:
+    """Sends what a session, or who keeps agents for sessions, asks for; `on_event` gets its lines for people.
+
+    Returns the connections that are not there any more.
+    """
+    gone = []
     for action in actions:
         if not isinstance(action, Send):
             on_event(action.text)
@@ -181,7 +175,9 @@ async def perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) ->
         message = action.message
         if isinstance(message, Ping):
             message = replace(message, controller_ns=monotonic_ns())
-        await link.send(action.identity, encode(message))
+        if not await link.send(action.identity, encode(message)):
+            gone.append(action.identity)
+    return tuple(gone)
 
 
 def check_sendable(assignments: Mapping[str, Assignment]) -> None:
@@ -192,31 +188,3 @@ def check_sendable(assignments: Mapping[str, Assignment]) -> None:
         except MessageTooLarge as error:
             what = f"its assignment cannot be sent: {error}"
             raise PlanError(Problem(f"agent '{name}'", what, "spread the ranks over more agents")) from None
-
-
-@contextlib.asynccontextmanager
-async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[zmq.asyncio.Socket]:
-    """A ROUTER that listens at `bind` while it is open. Raises `ConfigError` for an address or keys that cannot be used."""
-    context = zmq.asyncio.Context()
-    router = context.socket(zmq.ROUTER)
-    stopping = contextlib.ExitStack()
-    try:
-        router.setsockopt(zmq.LINGER, _LINGER_MS)
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        router.setsockopt(zmq.MAXMSGSIZE, MAX_TO_CONTROLLER_BYTES)
-        router.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
-        router.setsockopt(zmq.IPV6, 1)
-        if curve is not None:
-            admitting = secure_server(router, context, curve.secret_key_file, curve.agent_keys_dir)
-            stopping.callback(admitting.stop)
-        try:
-            router.bind(bind)
-        except zmq.ZMQError as error:
-            what = f"cannot listen there: {error.strerror}"
-            remedy = "choose an address of this host and a free port"
-            raise ConfigError(Problem(bind, what, remedy)) from None
-        yield router
-    finally:
-        router.close()
-        stopping.close()
-        await asyncio.to_thread(context.term)

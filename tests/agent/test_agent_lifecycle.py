@@ -113,7 +113,7 @@ def test_it_asks_twice_a_second_and_reminds_its_reader() -> None:
     assert len(printed(tuple(actions))) == 140
     reminders = [line for line in logged(tuple(actions)).splitlines() if line.startswith("no answer from")]
     assert len(reminders) == 3
-    assert "do not have each other's keys" in reminders[0]
+    assert "--controller-key is not its key" in reminders[0]
 
 
 def test_pings_are_answered_in_every_state() -> None:

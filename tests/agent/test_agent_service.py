@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,20 +18,20 @@ import msgpack  # type: ignore[import-untyped]  # ships no types
 import pytest
 import zmq
 import zmq.asyncio
-import zmq.auth
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.errors import ConfigError, ExitCode, RigError
+from etloop.contract.base.errors import ExitCode, RigError
 from etloop.contract.model.run import RunOutcome
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import Refused
 from etloop.contract.protocol.wire import decode_from_controller
 from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.service import run
-from etloop.controller.session.settings import CurveServer, SessionSettings
+from etloop.controller.session.settings import SessionSettings
 
 from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 from tests.support.places import ROOT
 
+GLANCE_S = 0.02
 PROMPT = 10_000
 """Milliseconds after which a process that should end counts as hanging."""
 
@@ -68,6 +70,9 @@ class Agents:
             )
         self._processes.append(process)
         return process
+
+    def process(self, number: int) -> subprocess.Popen[bytes]:
+        return self._processes[number]
 
     def log_path(self, name: str, number: int) -> Path:
         return self._folder / f"{name}.{number}.log"
@@ -303,19 +308,43 @@ async def test_agents_that_never_come_are_named(settings: SessionSettings) -> No
 
 async def test_a_stranger_and_a_namesake_are_refused(settings: SessionSettings, agents: Agents) -> None:
     stranger = agents.start("x", "--once")
-    first, second = agents.start("a"), agents.start("a")
+    agents.start("a")
+    agents.start("a")
     waiting = asyncio.create_task(session(settings, "a", "b", ops=3))
     assert await ended(stranger) == ExitCode.PREPARATION_FAILED
     assert "agent 'x' is not in the rig; it names a, b" in agents.log("x", 0)
-    namesakes = {asyncio.create_task(ended(process)): number for number, process in ((1, first), (2, second))}
-    done, waiting_on = await asyncio.wait(namesakes, return_when=asyncio.FIRST_COMPLETED)
-    refused = done.pop()
-    assert await refused == ExitCode.PREPARATION_FAILED
-    assert "agent 'a' has already joined from" in agents.log("a", namesakes[refused])
+    logs = await said(agents, "a", (1, 2), "refused by the controller")
+    assert re.search(
+        r"agent 'a' has already joined from .* \(process \d+\); give every agent of the rig its own name, "
+        r"or stop the other one; asking again every few seconds",
+        logs,
+    )
     agents.start("b")
     assert (await waiting).state == "done"
-    agents.end()
-    await asyncio.gather(*waiting_on)
+
+
+async def test_a_namesake_that_runs_once_ends_when_it_is_refused(
+    settings: SessionSettings, agents: Agents
+) -> None:
+    agents.start("a")
+    waiting = asyncio.create_task(session(settings, "a", "b", ops=3))
+    await said(agents, "a", (0,), "joined the controller")
+    assert await ended(agents.start("a", "--once")) == ExitCode.PREPARATION_FAILED
+    assert "refused: agent 'a' has already joined from" in agents.log("a", 1)
+    agents.start("b")
+    assert (await waiting).state == "done"
+
+
+async def said(agents: Agents, name: str, numbers: tuple[int, ...], text: str) -> str:
+    """Waits until one of the agents has said `text`; what all of them said."""
+    logs = ""
+    for _ in range(round(PROMPT / 1000 / GLANCE_S)):
+        logs = "".join(agents.log(name, number) for number in numbers)
+        if text in logs:
+            return logs
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(agents.process(numbers[0]).wait, GLANCE_S)
+    raise AssertionError(f"waited in vain for {text!r}: {logs}")
 
 
 async def test_another_version_is_refused_with_both_numbers(
@@ -346,68 +375,3 @@ async def test_an_agent_refuses_a_controller_of_another_version(
         await router.send_multipart([identity, msgpack.packb([9, "Welcome", {}])])
         assert await ended(agent) == ExitCode.PREPARATION_FAILED
     assert "the peer speaks protocol 9, this side 4; install the same etloop" in agents.log("a", 0)
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    folder = tmp_path / "keys"
-    (folder / "allowed").mkdir(parents=True)
-    for name in ("controller", "a", "intruder"):
-        zmq.auth.create_certificates(folder, name)
-    (folder / "a.key").rename(folder / "allowed" / "a.key")
-    return folder
-
-
-async def test_with_keys_only_known_agents_get_in(
-    settings: SessionSettings, agents: Agents, keys: Path
-) -> None:
-    secured = replace(settings, curve=CurveServer(keys / "controller.key_secret", keys / "allowed"))
-    options = ("--controller-key", str(keys / "controller.key"), "--key")
-    agents.start("a", *options, str(keys / "intruder.key_secret"))
-    reported: list[str] = []
-    with pytest.raises(RigError, match="did not join"):
-        await session(replace(secured, gather_timeout_ns=2 * NS_PER_S), "a", reported=reported)
-    assert not any("joined" in line for line in reported)
-    agents.start("a", *options, str(keys / "a.key_secret"))
-    assert (await session(secured, "a", ops=3)).state == "done"
-
-
-async def test_an_agent_without_keys_does_not_get_in(
-    settings: SessionSettings, agents: Agents, keys: Path
-) -> None:
-    agents.start("a")
-    secured = replace(settings, curve=CurveServer(keys / "controller.key_secret", keys / "allowed"))
-    with pytest.raises(RigError, match="did not join"):
-        await session(replace(secured, gather_timeout_ns=2 * NS_PER_S), "a")
-
-
-KEY_MISTAKES = {
-    "no such key": (CurveServer(Path("none.key_secret"), Path("allowed")), "is no readable key file"),
-    "a public key for the secret one": (
-        CurveServer(Path("controller.key"), Path("allowed")),
-        "holds no secret key",
-    ),
-    "an empty allow-list": (CurveServer(Path("controller.key_secret"), Path()), "holds no agent key"),
-}
-
-
-@pytest.mark.parametrize(("curve", "expected"), KEY_MISTAKES.values(), ids=KEY_MISTAKES.keys())
-async def test_keys_that_cannot_be_used_are_told(
-    settings: SessionSettings, keys: Path, curve: CurveServer, expected: str
-) -> None:
-    (keys / "empty").mkdir()
-    folder = keys / (curve.agent_keys_dir if curve.agent_keys_dir.name else "empty")
-    with pytest.raises(ConfigError, match=expected):
-        await session(replace(settings, curve=CurveServer(keys / curve.secret_key_file, folder)), "a")
-
-
-async def test_a_taken_port_is_told(settings: SessionSettings) -> None:
-    host, _, port = settings.bind.removeprefix("tcp://").partition(":")
-    with socket.create_server((host, int(port))), pytest.raises(ConfigError, match="Address already in use"):
-        await session(settings, "a")
-
-
-async def test_listening_beyond_loopback_has_to_be_meant(settings: SessionSettings) -> None:
-    with pytest.raises(ConfigError, match="reachable from other machines") as caught:
-        await session(replace(settings, bind="tcp://0.0.0.0:5555"), "a")
-    assert "insecure: true" in str(caught.value)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiomqtt
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.rack.actor import MQTT, actor, claim_problems
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.api import Accepted, Known, Rack, Rejected
 from etloop.controller.rack.config import GatewaySettings
@@ -64,6 +65,7 @@ from etloop.runtime.broker_connection import (
     broker_connection,
     kept_connection,
     properties_of,
+    why_lost,
 )
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.task_shutdown import end, is_ending
@@ -143,7 +145,7 @@ class MqttGateway:
                     self._log.rack("broker joined", broker=broker, mqtt=str(self._protocol))
                     await self._serve(client)
             except (aiomqtt.MqttError, OSError, ConfigError) as error:
-                why = str(error) or type(error).__name__
+                why = why_lost(error)
                 if is_ending():
                     return  # The broker went away as well; a cancellation must not be lost over it.
             finally:
@@ -291,7 +293,7 @@ class MqttGateway:
         )
         # In a thread: a long scenario takes seconds to read, and agents of running jobs wait for the controller's heartbeats.
         found = await asyncio.to_thread(self._rack.validate, payload.scenario)
-        match self._rack.submit(request, payload.submitter or "mqtt", found):
+        match self._rack.submit(request, actor(MQTT, payload.submitter), found):
             case Accepted(job):
                 return SubmitResponse(FORMAT, True, False, job_status(job), (), payload.correlation)
             case Known(job):
@@ -300,8 +302,10 @@ class MqttGateway:
                 return refusal(SubmitResponse, found, payload.correlation)
 
     async def _cancelled(self, job_id: str, payload: CancelRequest) -> CancelResponse:
+        if found := claim_problems("submitter", payload.submitter):
+            return refusal(CancelResponse, found, payload.correlation)
         try:
-            job = self._rack.cancel(job_id, payload.submitter or "mqtt")
+            job = self._rack.cancel(job_id, actor(MQTT, payload.submitter))
         except StoreFailed as error:
             why = Problem("controller", str(error), "ask again when there is room")
             return refusal(CancelResponse, (why,), payload.correlation)

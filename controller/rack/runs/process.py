@@ -48,6 +48,7 @@ from etloop.controller.run.pipeline import (
     run_plan,
 )
 from etloop.controller.session.actions import LogLine, RunProgress
+from etloop.controller.session.admission import Notice
 from etloop.controller.session.settings import SessionSettings
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.typed_json import to_json
@@ -126,11 +127,20 @@ class DaemonLink:
             return None
         return frame.identity, frame.body
 
-    async def send(self, identity: bytes, body: bytes) -> None:
+    async def send(self, identity: bytes, body: bytes) -> bool:
         """See `Link`. Returns when most of what was said has left: there is room for more."""
         self.send_frame(ToAgent(identity, body))
         with contextlib.suppress(OSError):
             await self._writer.drain()
+        return True
+
+    def misnamed(self, identity: bytes, name: str) -> str:
+        """See `Link`. The daemon has looked."""
+        return ""
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        """See `Link`. The daemon tells them."""
+        return ()
 
 
 class DaemonCarrier:

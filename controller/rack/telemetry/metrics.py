@@ -6,6 +6,7 @@ ports of the rig, never job ids.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,8 +15,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.protocol.messages import RefusalCause
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.job import ENDED, Job, JobState
+from etloop.controller.session.admission import ADMISSION_REFUSALS
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.version import installed_version
 from prometheus_client import CollectorRegistry, Info, ProcessCollector, generate_latest
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from etloop.controller.rack.agent_pool import AgentPresence
     from etloop.controller.rack.api import Rack
 
+CONNECTION_REFUSALS = (*(cause.value for cause in RefusalCause), *ADMISSION_REFUSALS)
+"""Values of the label `reason` of refused connections."""
 _DURATION_BOUNDS_S = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
 
 
@@ -71,7 +76,10 @@ class Tallies:
     """Of the last finished run."""
     lag: Lag = field(default_factory=Lag)
     dropped_requests: int = 0
-    refused_connections: int = 0
+    refused_connections: Counter[str] = field(
+        default_factory=lambda: Counter(dict.fromkeys(CONNECTION_REFUSALS, 0))
+    )
+    """Why -> connections."""
 
     def ended_job(self, job: Job, seconds: float, summary: dict[str, Any] | None) -> None:
         """A job has ended after `seconds` on its ports; `summary` is its summary.json."""
@@ -143,8 +151,9 @@ class RackCollector:
         yield gauge("etloop_rack_loop_lag_seconds", meaning, tallies.lag.longest_s(monotonic_ns()))
         meaning = "Requests dropped for their size or rate."
         yield counter("etloop_rack_requests_dropped", meaning, tallies.dropped_requests)
-        meaning = "Connections of agents refused."
-        yield counter("etloop_rack_connections_refused", meaning, tallies.refused_connections)
+        meaning = "Connections of agents refused, by reason."
+        refused = {(why,): count for why, count in sorted(tallies.refused_connections.items())}
+        yield counter("etloop_rack_connections_refused", meaning, refused, "reason")
 
     def _oldest_queued_s(self) -> float:
         submitted_at = self._rack.store.oldest_submitted_at(JobState.QUEUED)

@@ -54,6 +54,7 @@ LABELS: Final = {
     "port": "device.port.id",
     "state": "etloop.job.state",
     "exit_code": "etloop.job.exit_code",
+    "reason": "etloop.reason",
 }
 """Label of /metrics -> attribute here."""
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import zmq
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.api import Accepted, Rejected
@@ -23,6 +24,7 @@ from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.orphaned_runs import lock_of
+from etloop.controller.session.router import RouterLink
 
 from tests.support.first_light.commands import GLANCE_S, PATIENCE_S, Place, agents, free_place
 
@@ -217,9 +219,10 @@ class NeverSilent:
         """Something is there."""
         return 1
 
-    async def recv_multipart(self, _flags: int) -> list[bytes]:
+    async def recv_multipart(self, _flags: int, *, copy: bool) -> list[zmq.Frame]:
         """This."""
-        return [b"someone", b"noise"]
+        assert not copy
+        return [zmq.Frame(b"someone"), zmq.Frame(b"noise")]
 
     async def send_multipart(self, _frames: list[bytes], _flags: int) -> None:
         """Takes what it is given."""
@@ -229,10 +232,10 @@ async def test_agents_that_never_pause_starve_neither_gateways_nor_clients(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextlib.asynccontextmanager
-    async def opened(*_: object) -> AsyncIterator[NeverSilent]:
-        yield NeverSilent()
+    async def opened(*_: object) -> AsyncIterator[RouterLink]:
+        yield RouterLink(NeverSilent())  # type: ignore[arg-type]
 
     monkeypatch.setattr("etloop.controller.rack.daemon.open_router", opened)
     async with serving(place) as rack:
-        await rack.until(lambda: rack.daemon.tallies.refused_connections > 1000)
+        await rack.until(lambda: rack.daemon.tallies.refused_connections.total() > 1000)
         assert rack.rack.state is RackState.READY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etloop.contract.base.clock import NS_PER_MS
-from etloop.contract.protocol.messages import Hello, Ping, Pong, Refused, Welcome
+from etloop.contract.protocol.messages import Hello, Ping, Pong, RefusalCause, Refused, Welcome
 from etloop.controller.session.roster import CLOCK_BURST_SAMPLES, Roster
 
 HEARTBEAT_NS = 500 * NS_PER_MS
@@ -47,7 +47,8 @@ def test_a_namesake_is_told_who_has_the_name() -> None:
     there.join(b"1", hello("a"), 0)
     assert there.join(b"2", hello("a"), 0) == Refused(
         "agent 'a' has already joined from host (process 4711); "
-        "give every agent of the rig its own name, or stop the other one"
+        "give every agent of the rig its own name, or stop the other one",
+        RefusalCause.NAME_TAKEN,
     )
 
 

@@ -140,7 +140,7 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
 @contextlib.asynccontextmanager
 async def rack_on(place: Place, broker: Secured) -> AsyncIterator[Serving]:
     """A daemon that joined the broker as the user of the example."""
-    place.write("broker.password", PASSWORDS["etloop-controller"] + "\n")
+    place.write("broker.password", PASSWORDS["etloop-controller"] + "\n").chmod(0o600)
     path = place.directory / "controller.yaml"
     path.write_text(
         path.read_text()
@@ -251,6 +251,7 @@ def test_the_command_line_speaks_tls_with_a_password_from_a_file(
 ) -> None:
     password = tmp_path / "password"
     password.write_text("wrong\n")
+    password.chmod(0o600)
     arguments = ["submit", "--list", "--broker", f"127.0.0.1:{secured.port}", "--username", "automation"]
     arguments += ["--password-file", str(password), "--ca", str(secured.directory / "ca.pem")]
     assert main(arguments) == 65

@@ -181,7 +181,9 @@ def agent(
     place: Place, name: str, *extra: str, endpoint: str = "", within: Sequence[str] = ()
 ) -> Iterator[Live]:
     """One agent; `endpoint` is where it finds the controller, if not where the place says."""
-    arguments = ("run", "--controller", endpoint or place.endpoint, "--name", name, *extra)
+    # The networks of addresses in a namespace of a lab are those addresses alone.
+    peers = ("--allow-peers", "0.0.0.0/0,::/0") if within and "--allow-peers" not in extra else ()
+    arguments = ("run", "--controller", endpoint or place.endpoint, "--name", name, *peers, *extra)
     with running(place, "etloop.agent.cli", *arguments, within=within) as live:
         yield live
 

@@ -63,8 +63,9 @@ std::shared_ptr<Capture> open_capture(const PlannedPort& port, nb::handle planne
 // The port loops of one agent.
 class PortLoops {
  public:
-  // `threads`: a traffic.threads.loop_threads.ThreadPlan; `capture`: a traffic.capture.PlannedCapture.
-  PortLoops(nb::handle assignment, nb::handle threads, nb::handle capture, const std::string& cc_library)
+  // `threads`: a traffic.threads.loop_threads.ThreadPlan; `capture`: a traffic.capture.PlannedCapture; `limits`: a
+  // traffic.send_limits.SendLimits, of each of these ports.
+  PortLoops(nb::handle assignment, nb::handle threads, nb::handle capture, const std::string& cc_library, nb::handle limits)
       : plan_(plan_from(assignment, cc_library)) {
     const std::shared_ptr<LoopBoard> board = value_or_throw(LoopBoard::make(*plan_));
     const auto processors = read_value<std::vector<int32_t>>(threads, "processors");
@@ -74,6 +75,9 @@ class PortLoops {
       config.place = {p < processors.size() ? processors[p] : -1, read_value<int32_t>(threads, "realtime_priority")};
       config.port = port_config(*plan_, assignment, p);
       config.port.capture = open_capture(plan_->ports[p], capture, p);
+      config.port.hop_limit = read_value<uint8_t>(limits, "hop_limit");
+      config.limits = {read_value<std::vector<int64_t>>(limits, "bps").at(p),
+                       read_value<std::vector<int64_t>>(limits, "packets_per_s").at(p)};
       const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
       loops_.push_back(value_or_throw(PortLoop::open(plan_, board, static_cast<int32_t>(p), config)));
     }
@@ -262,8 +266,8 @@ nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
 
 void bind_engine(nb::module_& module) {
   nb::class_<PortLoops>(module, "PortLoops")
-      .def(nb::init<nb::handle, nb::handle, nb::handle, const std::string&>(), nb::arg("assignment"), nb::arg("threads"),
-           nb::arg("capture"), nb::arg("cc_library"))
+      .def(nb::init<nb::handle, nb::handle, nb::handle, const std::string&, nb::handle>(), nb::arg("assignment"),
+           nb::arg("threads"), nb::arg("capture"), nb::arg("cc_library"), nb::arg("limits"))
       .def("endpoints", &PortLoops::endpoints)
       .def("join", &PortLoops::join, nb::arg("peers"))
       .def("joined", &PortLoops::joined, nb::arg("peers"))

@@ -22,6 +22,7 @@ namespace {
 // Bounds of one turn, so that no side starves the other: about one socket buffer in, half a dozen bursts out.
 constexpr size_t kReceiveBudget = 256;
 constexpr size_t kTransmitBudget = 8;
+constexpr size_t kLimitedBudget = 1;  // where the agent limits its rate: short bursts
 constexpr Nanos kLongestSleepNs = 100'000'000;
 // A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
 // 50 us late, by the processor's idle states and the scheduler.
@@ -203,7 +204,7 @@ bool PortLoop::handle_commands(uint32_t commands) {
   if ((commands & kStart) != 0) {
     const Nanos start_ns = start_ns_.load(std::memory_order_relaxed);
     core_->start(start_ns);
-    pauses_.start(plan_->ports[index_].pauses, start_ns);
+    departing_.pauses.start(plan_->ports[index_].pauses, start_ns);
     state_.store(LoopState::running, std::memory_order_release);
   }
   if ((commands & kWaits) != 0 && !waits_ready_.load(std::memory_order_acquire)) {
@@ -247,8 +248,8 @@ void PortLoop::settle_state() {
 }
 
 void PortLoop::send_pauses(Nanos now) {
-  if (state_.load(std::memory_order_relaxed) != LoopState::running) return pauses_.stop();
-  pauses_.send_due(now, [this](const PauseRule& rule) {
+  if (state_.load(std::memory_order_relaxed) != LoopState::running) return departing_.pauses.stop();
+  departing_.pauses.send_due(now, [this](const PauseRule& rule) {
     ethernet::Pause pause;
     pause.enabled = static_cast<uint8_t>(1U << rule.priority);
     pause.quanta[rule.priority] = rule.quanta;
@@ -261,7 +262,8 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   if (idle_since_ns == 0) idle_since_ns = now;
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
-  const Nanos deadline = std::min({core_->next_deadline(), pauses_.next_ns(), leaves_at()});
+  const Nanos allowed_ns = departing_.allowance.holds_back(now) ? departing_.allowance.free_ns() : kNever;
+  const Nanos deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), leaves_at(), allowed_ns});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
   if (deadline - early_ns <= now) return;
   if (share_.ordinary()) {
@@ -273,6 +275,17 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   watch_.sleeps_until(longest == kLongestSleepNs ? kNever : now + longest);
   board_->mesh().sleep(index_, [&] { port_->wait(longest, board_->wake_fd(index_)); });
   blocked_ns_ += monotonic_ns() - before;
+}
+
+// Returns whether there is more that could be sent now.
+bool PortLoop::transmit(Clock& clock, Nanos now) {
+  if (!departing_.allowance.is_limited()) return port_->transmit_from(*core_, clock, kTransmitBudget);
+  if (departing_.allowance.holds_back(now)) return false;
+  const int64_t bytes_before = port_->counters().tx_bytes;
+  const int64_t packets_before = port_->counters().tx_datagrams;
+  const bool more = port_->transmit_from(*core_, clock, kLimitedBudget);
+  departing_.allowance.spend(now, port_->counters().tx_bytes - bytes_before, port_->counters().tx_datagrams - packets_before);
+  return more && !departing_.allowance.holds_back(now);
 }
 
 void PortLoop::share_core(Nanos now) {
@@ -306,9 +319,9 @@ void PortLoop::run() {
     if (received != 0) last_received_ns_ = now;
     if (now >= leaves_at()) break;
     core_->on_time(now);
-    if (now >= pauses_.next_ns()) send_pauses(now);
+    if (now >= departing_.pauses.next_ns()) send_pauses(now);
     core_->issue(now);
-    const bool sending = port_->transmit_from(*core_, clock, kTransmitBudget);
+    const bool sending = transmit(clock, now);
     const bool more = !board_->mesh().flush(index_) || sending || handed_over;
     settle_state();
     // What leaves in bursts is waited for as an answer is: to sleep between them would end late.

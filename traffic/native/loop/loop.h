@@ -12,6 +12,7 @@
 #include "loop/pause_timer.h"
 #include "loop/realtime_keeper.h"
 #include "loop/scale_up_mesh.h"
+#include "loop/send_allowance.h"
 #include "loop/thread_place.h"
 #include "loop/turn_watch.h"
 #include "plan/plan.h"
@@ -27,6 +28,7 @@ struct LoopConfig {
   // How long an idle loop polls before it sleeps; 0 where the host has fewer cores than busy threads.
   Nanos spin_ns = 0;
   ThreadPlace place;
+  SendLimits limits;
 };
 
 // What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
@@ -98,7 +100,9 @@ class PortLoop final : public ScaleUpLinks {
 
  private:
   PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
-      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config) {}
+      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config) {
+    departing_.allowance = SendAllowance(config.limits);
+  }
   void post(int32_t port, const ScaleUpMessage& message) override {
     board_->mesh().post(index_, static_cast<size_t>(port), message);
   }
@@ -119,6 +123,7 @@ class PortLoop final : public ScaleUpLinks {
   void publish();
   void settle_state();
   void send_pauses(Nanos now);
+  bool transmit(Clock& clock, Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
   void share_core(Nanos now);
   void command(Command what);
@@ -142,7 +147,12 @@ class PortLoop final : public ScaleUpLinks {
   Progress progress_;
   std::atomic<bool> waits_ready_{false};
   std::vector<Endpoint> peers_;    // written before kJoin
-  PauseTimer pauses_;
+  // What decides besides the core when something leaves; the loop's own.
+  struct Departing {
+    PauseTimer pauses;
+    SendAllowance allowance{SendLimits{}};
+  };
+  Departing departing_;
   Nanos last_received_ns_ = 0;
   Nanos leave_by_ns_ = kNever;  // until it is told to stop
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after

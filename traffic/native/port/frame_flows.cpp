@@ -59,6 +59,7 @@ Result<FlowId> FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, u
   if (is_new) hops_.push_back({neighbours_.look_up(interface_, *hop_ip), monotonic_ns(), *hop_ip});
   Flow added{{.source = interface_.mac, .destination = {}, .tag = {}, .flow = {src_ip, dst_ip, src_port, config_.udp_port}},
              at->second, traffic_class};
+  if (config_.hop_limit != 0) added.path.hop_limit = config_.hop_limit;
   if (config_.vlan_id >= 0) added.path.tag = ethernet::Tag{static_cast<uint16_t>(config_.vlan_id), config_.vlan_priority};
   flows_.push_back(added);
   return static_cast<FlowId>(flows_.size() - 1);

@@ -312,7 +312,8 @@ Result<FlowId> UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint
   if (sender.socket.get() < 0) {
     const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
     const bool departures = state_->departures_refused_why.empty();
-    const SenderOptions options{traffic_class, state_->config.segmentation_offload, departures, priority};
+    const SenderOptions options{traffic_class, state_->config.segmentation_offload, departures, state_->config.hop_limit,
+                                priority};
     auto opened = open_sender(src_ip, src_port, options);
     if (!opened) return opened.error();
     sender.socket = *std::move(opened);

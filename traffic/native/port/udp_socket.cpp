@@ -146,11 +146,15 @@ Result<Descriptor> open_sender(const IpAddress& ip, uint16_t src_port, const Sen
   set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
   set_option(fd, SOL_SOCKET, SO_RCVBUF, 0);  // nothing of ours comes back to a source port
   // The identification of an IPv4 packet is inside the ICRC, and is only known with this setting.
+  const int hop_limit = options.hop_limit != 0 ? options.hop_limit : kHopLimit;
   const bool is_set = ip.is_v4() ? set_option(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
                                        set_option(fd, SOL_IP, IP_TOS, options.traffic_class)
                                  : set_option(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
-                                       set_option(fd, SOL_IPV6, IPV6_UNICAST_HOPS, kHopLimit) &&
+                                       set_option(fd, SOL_IPV6, IPV6_UNICAST_HOPS, hop_limit) &&
                                        set_option(fd, SOL_IPV6, IPV6_TCLASS, options.traffic_class);
+  if (ip.is_v4() && options.hop_limit != 0 && !set_option(fd, SOL_IP, IP_TTL, options.hop_limit)) {
+    return Error{"cannot set the TTL of a UDP socket: " + errno_text(errno)};
+  }
   if (!is_set) {
     return Error{"cannot set don't-fragment and traffic class on a UDP socket: " + errno_text(errno)};
   }

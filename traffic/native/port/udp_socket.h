@@ -71,6 +71,7 @@ struct SenderOptions {
   uint8_t traffic_class = 0;
   bool segmentation_offload = true;
   bool departure_times = false;  // that the kernel's queueing discipline keeps (departures.h)
+  uint8_t hop_limit = 0;  // TTL; 0: the usual
   int priority = -1;  // of the kernel's packets (SO_PRIORITY), which VLAN interfaces map to tags; -1: the usual
 };
 // Lets the packets of a socket carry departure times of the monotonic clock. False: errno says why.

@@ -38,29 +38,29 @@ uint16_t header_checksum(const uint8_t* header) {
   return static_cast<uint16_t>(~sum);
 }
 
-size_t put_ipv4(uint8_t* ip, const wire::IpFlow& flow, uint8_t traffic_class, uint16_t ip_id, size_t udp_bytes) {
+size_t put_ipv4(uint8_t* ip, const Path& path, uint8_t traffic_class, uint16_t ip_id, size_t udp_bytes) {
   ip[0] = 0x45;
   ip[1] = traffic_class;
   put16(ip + 2, kIpv4Bytes + udp_bytes);
   put16(ip + 4, ip_id);
   put16(ip + 6, 0x4000);  // DF
-  ip[8] = kHopLimit;
+  ip[8] = path.hop_limit;
   ip[9] = kUdp;
   put16(ip + 10, 0);
-  put32(ip + 12, flow.src_ip.v4());
-  put32(ip + 16, flow.dst_ip.v4());
+  put32(ip + 12, path.flow.src_ip.v4());
+  put32(ip + 16, path.flow.dst_ip.v4());
   put16(ip + 10, header_checksum(ip));
   return kIpv4Bytes;
 }
 
-size_t put_ipv6(uint8_t* ip, const wire::IpFlow& flow, uint8_t traffic_class, size_t udp_bytes) {
-  const uint32_t flow_label = flow.src_port & kPortBits;
+size_t put_ipv6(uint8_t* ip, const Path& path, uint8_t traffic_class, size_t udp_bytes) {
+  const uint32_t flow_label = path.flow.src_port & kPortBits;
   put32(ip, 0x60000000 | (uint32_t{traffic_class} << 20) | flow_label);
   put16(ip + 4, udp_bytes);
   ip[6] = kUdp;
-  ip[7] = kHopLimit;
-  std::memcpy(ip + 8, flow.src_ip.bytes.data(), 16);
-  std::memcpy(ip + 24, flow.dst_ip.bytes.data(), 16);
+  ip[7] = path.hop_limit;
+  std::memcpy(ip + 8, path.flow.src_ip.bytes.data(), 16);
+  std::memcpy(ip + 24, path.flow.dst_ip.bytes.data(), 16);
   return kIpv6Bytes;
 }
 
@@ -109,7 +109,7 @@ size_t put_headers(const Path& path, uint8_t traffic_class, uint16_t ip_id, size
   put16(at, four ? kIpv4 : kIpv6);
   at += 2;
   const size_t udp_bytes = kUdpBytes + datagram_bytes;
-  at += four ? put_ipv4(at, path.flow, traffic_class, ip_id, udp_bytes) : put_ipv6(at, path.flow, traffic_class, udp_bytes);
+  at += four ? put_ipv4(at, path, traffic_class, ip_id, udp_bytes) : put_ipv6(at, path, traffic_class, udp_bytes);
   put16(at, path.flow.src_port);
   put16(at + 2, path.flow.dst_port);
   put16(at + 4, udp_bytes);

@@ -32,6 +32,7 @@ struct Path {
   Mac destination{};
   std::optional<Tag> tag;
   wire::IpFlow flow;
+  uint8_t hop_limit = kHopLimit;
 };
 
 size_t header_bytes(const Path& path);

@@ -156,7 +156,10 @@ async def test_two_jobs_on_disjoint_ports_run_at_once(place: Place, broker: Brok
             for job in jobs:
                 await client.cancel(job.job_id, "test")
                 result = await client.result(job.job_id, PATIENCE_S)
-                assert (result.state, result.reason) == (JobState.CANCELLED, "cancelled by test")
+                assert (result.state, result.reason) == (
+                    JobState.CANCELLED,
+                    'cancelled by mqtt (says "test")',
+                )
 
 
 async def test_progress_is_told_while_a_job_runs(place: Place, broker: Broker) -> None:

@@ -118,6 +118,7 @@ async def test_a_collector_gets_the_racks_figures_and_those_of_every_job_once(
     place: Place, receiver: Receiver
 ) -> None:
     (place.directory / "token").write_text("Bearer 0a1b2c\n")
+    (place.directory / "token").chmod(0o600)
     set_up(place, receiver, ", authorization_file: token")
     with agents(place):
         async with serving(place) as rack:

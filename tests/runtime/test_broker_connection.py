@@ -1,0 +1,33 @@
+"""What is said when a connection to a broker is lost."""
+
+from __future__ import annotations
+
+import aiomqtt
+import pytest
+from etloop.runtime.broker_connection import why_lost
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
+
+
+def lost(code: int) -> aiomqtt.MqttError:
+    """As the client raises it: the broker's reason is the cause of what it says itself."""
+    error = aiomqtt.MqttError("Disconnected during message iteration")
+    reason = ReasonCode(PacketTypes.DISCONNECT, identifier=code)  # type: ignore[no-untyped-call]
+    error.__cause__ = aiomqtt.MqttCodeError(reason, "Unexpected disconnection")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            lost(142),
+            "Session taken over: another client of this broker has the same name; give every controller",
+        ),
+        (lost(139), "Server shutting down"),
+        (aiomqtt.MqttError("Disconnected during message iteration"), "Disconnected during message iteration"),
+        (ConnectionResetError(), "ConnectionResetError"),
+    ],
+)
+def test_the_reason_that_a_broker_gave_is_said(error: Exception, expected: str) -> None:
+    assert why_lost(error).startswith(expected)

@@ -1,0 +1,99 @@
+"""What a directory of public keys says, and that it is read again when, and only when, something changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import zmq.auth
+from etloop.contract.base.errors import ConfigError
+from etloop.runtime.curve_keys import read_public_key
+from etloop.runtime.key_directory import KeyDirectory, ListedKeys, first_keys
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """Pairs of a, b and c, and an empty list."""
+    for name in "abc":
+        zmq.auth.create_certificates(tmp_path, name)
+    (tmp_path / "allowed").mkdir()
+    return tmp_path
+
+
+def allow(keys: Path, name: str, file: str = "") -> None:
+    shutil.copy(keys / f"{name}.key", keys / "allowed" / (file or f"{name}.key"))
+
+
+def read(directory: KeyDirectory) -> ListedKeys:
+    listed = directory.read_again()
+    assert listed is not None
+    return listed
+
+
+def test_the_name_of_a_key_is_its_files(keys: Path) -> None:
+    allow(keys, "a")
+    allow(keys, "b", "rack1-b.key")
+    (keys / "allowed" / "notes.txt").write_text("not a key")
+    listed = read(KeyDirectory(keys / "allowed"))
+    assert listed.names == {
+        read_public_key(keys / "a.key").decode(): "a",
+        read_public_key(keys / "b.key").decode(): "rack1-b",
+    }
+    assert listed.remarks == ()
+
+
+def test_it_is_read_again_when_a_file_came_went_or_changed(keys: Path) -> None:
+    directory = KeyDirectory(keys / "allowed")
+    assert read(directory).names == {}
+    assert directory.read_again() is None
+    allow(keys, "a")
+    assert set(read(directory).names.values()) == {"a"}
+    before = (keys / "allowed" / "a.key").stat()
+    allow(keys, "b", "a.key")
+    os.utime(keys / "allowed" / "a.key", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert list(read(directory).names) == [read_public_key(keys / "b.key").decode()], (
+        "an old time hides nothing"
+    )
+    assert directory.read_again() is None
+    (keys / "allowed" / "a.key").unlink()
+    assert read(directory).names == {}
+
+
+def test_what_admits_nobody_says_why(keys: Path) -> None:
+    allow(keys, "a")
+    allow(keys, "a", "twin.key")
+    allow(keys, "b")
+    shutil.copy(keys / "c.key_secret", keys / "allowed" / "c.key")
+    (keys / "allowed" / "empty.key").write_text("")
+    (keys / "allowed" / "vast.key").write_bytes(bytes(1 << 20))
+    (keys / "allowed" / "gone.key").symlink_to("nowhere")
+    listed = read(KeyDirectory(keys / "allowed"))
+    assert list(listed.names.values()) == ["b"]
+    assert [remark.split(":")[0] for remark in listed.remarks] == [
+        "c.key admits nobody",
+        "empty.key admits nobody",
+        "twin.key and a.key hold one key, which admits nobody",
+        "vast.key admits nobody",
+    ]
+
+
+def test_a_directory_that_goes_away_admits_nobody_and_says_so_once(keys: Path) -> None:
+    allow(keys, "a")
+    directory = KeyDirectory(keys / "allowed")
+    read(directory)
+    (keys / "allowed").rename(keys / "moved")
+    listed = read(directory)
+    assert listed.names == {}
+    assert listed.remarks[0].endswith("cannot be read (No such file or directory): nobody is admitted")
+    assert directory.read_again() is None
+    (keys / "moved").rename(keys / "allowed")
+    assert set(read(directory).names.values()) == {"a"}
+
+
+def test_a_list_that_admits_nobody_at_the_start_is_refused(keys: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"holds no agent key \(\*.key\); put the .key file of every agent there"
+    ):
+        first_keys(KeyDirectory(keys / "allowed"), keys / "allowed")
