@@ -290,7 +290,7 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
     ),
     "docs/running.md": Stage(
         steps={
-            "tshark": Step(change={"eth1": "lo"}, until="Capturing on"),
+            "tshark": Step(change={"eth1": "lo -a duration:1"}),
             "etloop run case": Step(before="cp examples/loopback/rig.yaml mine.yaml"),
         }
     ),

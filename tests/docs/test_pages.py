@@ -105,6 +105,11 @@ def test_measured_lines_are_alike_but_for_figures(one: str, other: str, same: bo
     assert (shape(one) == shape(other)) is same
 
 
+def test_measured_output_may_say_more_and_keeps_its_order() -> None:
+    assert differences("a 1\nb 2\n", "a 7\nnote\nb 8\n", measured=True) == []
+    assert differences("b 2\na 1\n", "a 7\nnote\nb 8\n", measured=True) == ["a 1"]
+
+
 @pytest.mark.parametrize(
     ("shown", "printed", "missing"),
     [

@@ -6,7 +6,7 @@ read up to the first blank:
     sh                          commands; run in order, in one directory a page
     sh not-run="REASON"         commands that no test can run, for a reason of NOT_RUN
     text output                 what the commands of the last `sh` print: these lines, letter by letter
-    text output=measured        the same, but figures may differ (`shape`)
+    text output=measured        the same lines in this order, but figures may differ (`shape`)
     text record=FILE            rendered from a kept record of measurements
     text form=WHAT              what another test reads or derives
     text drawing                a picture
@@ -139,15 +139,16 @@ def shape(line: str) -> str:
 def differences(shown: str, printed: str, *, measured: bool) -> list[str]:
     """Return the lines of `shown` that `printed` lacks: they stand there in this order, one right after the other but for GAP.
 
-    With `measured`, lines are alike when their shapes are. [] when everything is there.
+    With `measured`, lines are alike when their shapes are, and others may stand between them: a busy machine has more to
+    tell. [] when everything is there.
     """
     alike = shape if measured else str.rstrip
     there = [alike(line) for line in printed.splitlines()]
     parts: list[list[str]] = [[]]
     for line in shown.splitlines():
-        if line.strip() == GAP:
+        if measured or line.strip() == GAP:
             parts.append([])
-        else:
+        if line.strip() != GAP:
             parts[-1].append(line)
     start = 0
     for part in filter(None, parts):
