@@ -223,6 +223,19 @@ printf '%s\\n' 'user: etloop' 'password: open sesame' > login.yaml; chmod 600 lo
             ),
         },
     ),
+    "docs/operations.md": Stage(
+        before=SMALL_JOB.format(ranks=4)
+        + TWO_AGENTS
+        + LOOPBACK
+        + """
+mkdir jobs; mv traces jobs/
+printf '%s\\n' 'rig: rig.yaml' 'state_dir: state' 'scenario_root: jobs' 'mqtt: {embedded: true}' \\
+  'limits: {free_disk: 1MiB}' > controller.yaml
+etloop controller --config controller.yaml > controller.log 2>&1 &
+for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sleep 0.05; done
+etloop submit scenario.yaml --wait
+"""
+    ),
     "docs/ports.md": Stage(
         before="etloop synth examples/loopback/job --layers 1; cp examples/loopback/rig.yaml two.yaml",
         steps={
@@ -237,7 +250,8 @@ printf '%s\\n' 'user: etloop' 'password: open sesame' > login.yaml; chmod 600 lo
         before=SMALL_JOB.format(ranks=4)
         + """
 cp profile.yaml mine.yaml; cp scenario.yaml s.yaml
-printf '%s\\n' 'security: {insecure: true}' 'dut: {profile: loopback, counters: [{reader: linux, ports: {a/p0: lo}}]}' 'agents:' \\
+printf '%s\\n' 'security: {insecure: true}' \\
+  'dut: {profile: loopback, counters: [{reader: linux, ports: {a/p0: lo}}]}' 'agents:' \\
   '- {name: a, ports: [{name: p0, addresses: 127.0.1.1-127.0.1.4, link: 100Gbps}]}' \\
   '- {name: b, ports: [{name: p0, addresses: 127.0.2.1-127.0.2.4, link: 100Gbps}]}' > rig.yaml
 cat > infra.yaml <<'END'
