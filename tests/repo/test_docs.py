@@ -19,7 +19,7 @@ from etloop.traffic.topology.topology_file import parse_topology
 
 from tests.support.places import ROOT
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 WITH_ACTIONS = {"dut", "lab"}
 """Commands whose next word is a command of its own, with its own options."""
 EXAMPLES = sorted(path for top in ("examples", "deploy/compose") for path in (ROOT / top).rglob("*.yaml"))
@@ -80,7 +80,7 @@ def commands_shown() -> set[tuple[str, str]]:
 def test_commands_shown_in_documents_exist(
     document: str, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours, _, _ = command.partition(" -- ")  # behind it stands somebody else's
+    ours = command.partition(" -- ")[0].partition(";")[0]  # behind it stands somebody else's
     program, name, *words = ours.split()
     main = agent_main if program == "etloop-agent" else controller_main
     action = [words[0].partition("|")[0]] if name in WITH_ACTIONS and words else []
