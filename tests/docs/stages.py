@@ -8,8 +8,8 @@ from typing import Final
 from tests.support.docs.stage import Stage, Step
 
 AGENTS: Final = """\
-etloop-agent run --controller {0} --name a --insecure > a.log 2>&1 &
-etloop-agent run --controller {0} --name b --insecure > b.log 2>&1 &
+etloop-agent run --controller {0} --name a --insecure --allow-peers 10.0.0.0/16 > a.log 2>&1 &
+etloop-agent run --controller {0} --name b --insecure --allow-peers 10.0.0.0/16 > b.log 2>&1 &
 """
 TWO_PORTS: Final = "echo 'single: {ports: [a/p0, b/p0], rate: 100Gbps}' > topology.yaml"
 
