@@ -61,6 +61,9 @@ class StatusWatcher:
     def progress(self, progress: RunProgress) -> None:
         """Show nothing."""
 
+    def stored(self, ops: int) -> None:
+        """Show nothing."""
+
 
 class BarWatcher(StatusWatcher):
     """Shows a bar as well, while a session runs."""

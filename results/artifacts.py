@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
 from etloop.results.device.losses import loss_input, reconcile_losses
 from etloop.results.device.summary import DeviceBasis, device_results
 from etloop.results.expected.expected_vs_measured import compare, compared_rows, expected_rows
-from etloop.results.export.perfetto import perfetto_json
+from etloop.results.export.perfetto import MOST_OPS, MOST_OPS_OF_PART, perfetto_json
 from etloop.results.html.report import report_html
 from etloop.results.kpis.all import key_figures, results_of, vocabulary
 from etloop.results.kpis.input import KpiInput, of_jobs
@@ -38,6 +39,8 @@ from etloop.results.verdict.verdict import Conditions, decide_verdict
 from numpy.typing import NDArray
 
 JUNIT_FILE: Final = "junit.xml"
+PART_NOTE: Final = "key figures, conditions and pages are of"
+"""Begins the note on a run whose tables were too long to be worked through as a whole."""
 REPORT_FILE: Final = "report.html"
 PERFETTO_FILE: Final = "trace.perfetto.json"
 
@@ -58,21 +61,35 @@ class RunRecords:
     """By name: what only a twin knows, such as the lanes of its switches."""
 
 
-def measured_run(records: RunRecords, measurement: Measurement) -> RunArtifacts:
-    """Return the tables and figures of a run, finished or not, of which `measurement` was made."""
+def measured_run(
+    records: RunRecords, measurement: Measurement, made: Mapping[str, Path] | None = None
+) -> RunArtifacts:
+    """Return the tables and figures of a run, finished or not, of which `measurement` was made.
+
+    `made`: its files that are written already, those of the tables that `measurement` has only in part among them.
+    """
     outcome, plan, found = records.outcome, records.plan, measurement
     tables = {
         "ops": ops_table(outcome, plan, found.ops),
         "collectives": collectives_table(plan, found.groups, found.collectives),
         "flows": flows_table(outcome, plan, found.flows),
         "ports": ports_table(outcome, plan, records.port_names),
-        "jobs": jobs_table(found.ops, plan),
+        "jobs": jobs_table(found.passes, plan),
         "cc": rates_table(outcome, plan, records.connection_rows),
         **records.tables,
     }
     there = {name: table for name, table in tables.items() if table is not None}
     texts = dict.fromkeys(INPUT_FILES, "") | dict(records.texts)
-    return RunArtifacts(found.summary, plan, there, texts)
+    return RunArtifacts(found.summary, plan, there, texts, dict(made or {}), _part(plan, found))
+
+
+def _part(plan: PlanTables, found: Measurement) -> str:
+    if not found.left_out:
+        return ""
+    ops = len(found.ops)
+    return (
+        f"the first {found.iterations} of {plan.iterations} iterations ({ops} of {ops + found.left_out} ops)"
+    )
 
 
 def compared_run(
@@ -121,22 +138,23 @@ def run_with_verdict(
 
     Without `pages` only what programs read is made: no report, no trace for a viewer.
     """
-    notes = tuple(note for note in conditions.notes if note not in run.summary.notes)
+    kept = tuple(note for note in run.summary.notes if not note.startswith(PART_NOTE))
+    notes = tuple(note for note in conditions.notes if note not in kept)
+    if run.part:
+        notes += (f"{PART_NOTE} {run.part}",)
     degraded = tuple(dict.fromkeys((*run.summary.degraded, *run.summary.overload)))
-    run = replace(
-        run, summary=replace(run.summary, notes=run.summary.notes + notes, degraded=degraded, verdict=None)
-    )
+    run = replace(run, summary=replace(run.summary, notes=kept + notes, degraded=degraded, verdict=None))
     run = with_losses(run, basis)
     given = kpi_input(run, basis)
     kpis = key_figures(given, basis)
     verdict = None
     if conditions:
-        verdict = decide_verdict(conditions, results_of(given, kpis), vocabulary(), given.summary)
+        verdict = decide_verdict(conditions, results_of(given, kpis), vocabulary(), given.summary, run.part)
     summary = replace(run.summary, verdict=verdict)
     texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict)}
     if pages:
         scenario_text, rig_text = (str(run.texts[name]) for name in INPUT_FILES)
-        texts[PERFETTO_FILE] = perfetto_json(given)
+        texts[PERFETTO_FILE] = perfetto_json(given, MOST_OPS_OF_PART if run.part else MOST_OPS)
         has_case = CASE_FILE in run.texts
         texts[REPORT_FILE] = report_html(given, kpis, summary, scenario_text, rig_text, has_case=has_case)
     return replace(run, summary=summary, texts={**run.texts, **texts})

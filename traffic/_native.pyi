@@ -193,8 +193,8 @@ class PortLoops:
     def probes(self) -> list[tuple[int, int, int, int, int]]:
         """(connection, queue pair of it, verdict, seen traffic class, round trip ns) of every probe."""
 
-    def records(self, port: int, first: int) -> bytes:
-        """OP_RECORD rows of a port from `first` on."""
+    def records(self, port: int, first: int, most: int) -> bytes:
+        """OP_RECORD rows of a port from `first` on, `most` at most; those before `first` are given up."""
 
     def take_waits(self, port: int) -> bytes | None: ...
     def flows(self, port: int) -> bytes:

@@ -34,7 +34,7 @@ from etloop.bench.engine.rounds import BYTES_PER_MIB, SMALL_LENGTHS, Bench, Leng
 from etloop.bench.engine.sizes import size_sections
 from etloop.bench.engine.wire import ALL_PORTS, WirePorts, wire_sections
 from etloop.bench.engine.workers import bench_workers
-from etloop.results.measure.summary import nearest_rank
+from etloop.results.measure.distribution import nearest_rank
 from etloop.runtime.stop_signals import terminate_as_interrupt
 from etloop.workload.trace.trace import CollectiveKind
 from numpy.typing import NDArray

@@ -39,7 +39,7 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import EtloopError, ProtocolError, RunAborted
 from etloop.contract.model.engine import EnginePhase
 from etloop.contract.protocol.frames import FrameReader, frame_of
-from etloop.results.measure.summary import nearest_rank
+from etloop.results.measure.distribution import nearest_rank
 from etloop.runtime.clock import monotonic_ns
 from etloop.traffic import _native
 from etloop.traffic.engine import Engine

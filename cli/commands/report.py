@@ -8,7 +8,7 @@ from pathlib import Path
 
 from etloop.cli.result import CommandResult
 from etloop.cli.result import to_json as answer_json
-from etloop.contract.base.errors import ExitCode
+from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.results.schema.typed_json import to_json
 from etloop.results.store.run_dir import read_run
 from etloop.results.text.table import render
@@ -20,6 +20,8 @@ def report_command(parsed: argparse.Namespace) -> CommandResult:
     Raises an `InputError` where directory, conditions or profile cannot be used.
     """
     code = ExitCode.PASS
+    if (parsed.run_dir / "spool").is_dir():
+        _close(parsed.run_dir)
     if parsed.verdict or parsed.conditions or parsed.dut:
         from etloop.controller.run.verdict import renew_verdict
 
@@ -28,6 +30,19 @@ def report_command(parsed: argparse.Namespace) -> CommandResult:
     else:
         summary = read_run(parsed.run_dir).summary
     return CommandResult(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)), code)
+
+
+def _close(run_dir: Path) -> None:
+    """Make the results of a run whose process did not get to it. Raises an `InputError` where there is nothing to make them of."""
+    from etloop.cli.progress import StatusWatcher
+    from etloop.controller.run.kept_run import has_spool
+    from etloop.controller.run.pipeline import close_run
+
+    if not has_spool(run_dir):
+        return
+    if close_run(run_dir, "its process ended before it wrote its results", StatusWatcher()) is None:
+        what = "its traffic had not begun when its process ended: nothing was measured"
+        raise ConfigError(Problem(str(run_dir), what, "run it again, into another directory"))
 
 
 def bundle_command(parsed: argparse.Namespace) -> CommandResult:

@@ -95,6 +95,10 @@ class ConfigError(InputError):
     """A file of settings is at fault: a scenario, a rig, a profile."""
 
 
+class NoRoom(ConfigError):
+    """The disk has no room for what a run would leave: no fault of the run, which may go later."""
+
+
 class PlanError(InputError):
     """The workload does not fit the rig."""
 

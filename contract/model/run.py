@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 from etloop.contract.model.records import CC_RECORD, StreamCount
@@ -236,6 +237,29 @@ class LinkEvent:
     """Why not; "" if it did."""
 
 
+class KeptOps(Protocol):
+    """Op records of all agents of a run that are kept elsewhere than in memory, in parts of whole iterations."""
+
+    @property
+    def iterations_each(self) -> int:
+        """Iterations of a part; part n begins with iteration n times this."""
+
+    @property
+    def parts(self) -> int:
+        """Parts up to the last that has a record."""
+
+    @property
+    def records(self) -> int:
+        """Records in all, those of `outside` included."""
+
+    @property
+    def outside(self) -> int:
+        """Records that are of no iteration of the plan, and are not kept."""
+
+    def part(self, number: int) -> tuple[NDArray[np.void], ...]:
+        """Return the records of a part by agent, in the order in which they came. Raises `OSError`."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RunOutcome:
     """How a session ended and all that was collected until then."""
@@ -253,3 +277,12 @@ class RunOutcome:
     """Of the scenario's timeline."""
     overload_frames: int = 0
     """Lost by a soft switch in place of the device because its host could not keep up."""
+    kept_ops: KeptOps | None = None
+    """Where the op records are, if not with their agents."""
+
+    @property
+    def op_records(self) -> int:
+        """How many records of ops there are."""
+        return (
+            sum(len(agent.ops) for agent in self.agents) if self.kept_ops is None else self.kept_ops.records
+        )

@@ -8,7 +8,7 @@ store's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Final
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.actor import CONTROLLER, claim_problems
-from etloop.controller.rack.dispatch import RackPort, Start, decide, misfit
+from etloop.controller.rack.dispatch import RackPort, Start, decide, misfit, queue_order
 from etloop.controller.rack.events import (
     JobChanged,
     JobForgotten,
@@ -39,6 +39,7 @@ from etloop.controller.rack.job import (
     JobRequest,
     JobState,
 )
+from etloop.controller.rack.port_health import PortHealth
 from etloop.controller.rack.runs.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 
@@ -102,6 +103,13 @@ class Rack:
         self._cancelling: dict[str, str] = {}
         """Job -> who asked."""
         self._held: dict[str, str] = {}
+        self._put_back: dict[str, tuple[str, int]] = {}
+        """Queued job that the rack could not begin -> why, and when it is tried again."""
+        self._unfinished: dict[str, str] = {}
+        """Job on ports whose results wait -> for what."""
+        self._obstacle = ""
+        """Why no job starts at all."""
+        self.health = PortHealth(port.label for port in ports)
         self._changes = 0
         self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
         """At which change, with which agents there and gone the queue was last looked at in vain."""
@@ -171,8 +179,10 @@ class Rack:
         return job
 
     def waits_for(self, job_id: str) -> str:
-        """Why a queued job has not started; "" if it may any moment, or is not queued."""
-        return self._held.get(job_id, "")
+        """Why a queued job has not started, or why one that has measured does not end; "" if it may any moment."""
+        if job_id in self._queued:
+            return self._obstacle or self._held.get(job_id, "")
+        return self._unfinished.get(job_id, "")
 
     def leases(self) -> dict[str, str]:
         """Leased port -> its job."""
@@ -213,14 +223,61 @@ class Rack:
         self.state = state
         self.publish(RackChanged(state))
 
-    def starts(self, present: AbstractSet[str], gone: AbstractSet[str] = frozenset()) -> tuple[Start, ...]:
+    def hold(self, why: str) -> None:
+        """No job starts, and those that wait are told why; "" if not any more."""
+        if why == self._obstacle:
+            return
+        self._obstacle = why
+        for job in queue_order(tuple(self._queued.values()))[:_MOST_PUBLISHED_WAITING]:
+            self.publish(JobChanged(job))
+
+    def put_back(self, job_id: str, why: str, again_ns: int) -> Job:
+        """The rack could not begin a job for a reason of its own: it waits in its place until `again_ns`, and is told why."""
+        self._put_back[job_id] = (why, again_ns)
+        self._held[job_id] = why
+        return self._advance(self._running[job_id], JobEvent.PUT_BACK, leased=(), started_at="")
+
+    def waits_to_end(self, job_id: str, why: str) -> None:
+        """Results of a job that has measured cannot be written now, and why; "" if that is over."""
+        if self._unfinished.get(job_id, "") == why or job_id not in self._running:
+            return
+        self._unfinished[job_id] = why
+        self.publish(JobChanged(self._running[job_id]))
+
+    def unprepared(self, job_id: str, blamed: Mapping[str, str]) -> tuple[str, ...]:
+        """Ports could not be prepared for a job; those that are out of service from now on, with the reason."""
+        self._changes += 1
+        return tuple(
+            f"{label}: {what}"
+            for label, what in blamed.items()
+            if self.health.unprepared(label, job_id, what)
+        )
+
+    def host_changed(self, agent: str) -> tuple[str, ...]:
+        """An agent says something else of its host; its ports that are back in service."""
+        self._changes += 1
+        return self.health.host_changed(agent)
+
+    def starts(
+        self, present: AbstractSet[str], gone: AbstractSet[str] = frozenset(), now_ns: int = 0
+    ) -> tuple[Start, ...]:
         """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`."""
+        self._forget_put_back(now_ns)
         looked_at = (self._changes, present, gone)
         if self.state is not RackState.READY or self._nothing_starts == looked_at:
             return ()
-        queued = tuple(self._queued.values())
-        decision = decide(queued, self.ports, self.leases(), present, self.limits.running_jobs, gone)
+        queued = tuple(job for job in self._queued.values() if job.job_id not in self._put_back)
+        decision = decide(
+            queued,
+            self.ports,
+            self.leases(),
+            present,
+            self.limits.running_jobs,
+            gone,
+            self.health.out_of_service(),
+        )
         before, self._held = self._held, {held.job.job_id: held.waits_for for held in decision.held}
+        self._held |= {job_id: why for job_id, (why, _) in self._put_back.items()}
         for held in decision.held[:_MOST_PUBLISHED_WAITING]:
             if before.get(held.job.job_id) != held.waits_for:
                 self.publish(JobChanged(held.job))
@@ -264,15 +321,28 @@ class Rack:
 
     # ---- inside
 
+    def _forget_put_back(self, now_ns: int) -> None:
+        due = [job_id for job_id, (_, again_ns) in self._put_back.items() if now_ns >= again_ns]
+        for job_id in due:
+            del self._put_back[job_id]
+            self._changes += 1
+
     def _advance(self, job: Job, event: JobEvent, who: str = CONTROLLER, **changes: Any) -> Job:
         moved = self.store.advance(job, event, who, **changes)
         self._changes += 1
         self._queued.pop(job.job_id, None)
+        self._unfinished.pop(job.job_id, None)
         if moved.state in ON_PORTS:
             self._running[job.job_id] = moved
         else:
             self._running.pop(job.job_id, None)
             self._cancelling.pop(job.job_id, None)
+        if moved.state is JobState.QUEUED:
+            self._queued[job.job_id] = moved
+        else:
+            self._put_back.pop(job.job_id, None)
+        if event is JobEvent.GATHERED:
+            self.health.prepared(moved.leased)
         return moved if moved.state in ENDED else self._published(moved)
 
     def _ended(

@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
 from etloop.contract.base.errors import ExitCode, ProtocolError
 from etloop.contract.protocol.machine import RunState
-from etloop.contract.protocol.messages import Refused
+from etloop.contract.protocol.messages import Hello, Refused
 from etloop.contract.protocol.wire import decode_from_agent, encode
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.rack.agent_pool import AgentPresence, Hub, Standing
@@ -26,18 +24,22 @@ from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import RackConfig
 from etloop.controller.rack.dispatch import Start
 from etloop.controller.rack.events import AgentChanged, JobMoved, RackState
+from etloop.controller.rack.gateways import Gateway, serving
 from etloop.controller.rack.job import Job, JobEvent
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.loop_troubles import LoopTroubles
+from etloop.controller.rack.obstacles import DISK, PROCESSES, STORE, Obstacles
+from etloop.controller.rack.runs.orders import artifacts_of, to_close, to_run
 from etloop.controller.rack.runs.protocol import (
     Begin,
     Ended,
     Prepared,
     RunFrame,
+    Storing,
     ToAgent,
     TrafficEnded,
 )
-from etloop.controller.rack.runs.run_state import RackRun, RackRunEvent, RackRunState
+from etloop.controller.rack.runs.run_state import CLOSE_AGAIN_NS, STOP_NS, RackRun, RackRunEvent, RackRunState
 from etloop.controller.rack.runs.supervisor import RunChild
 from etloop.controller.rack.store import artifacts
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
@@ -45,6 +47,7 @@ from etloop.controller.rack.store.orphaned_runs import InheritedRuns, lock_of
 from etloop.controller.rack.store.retention import Retaining
 from etloop.controller.rack.telemetry.metrics import Tallies
 from etloop.controller.rack.thread_numbers import number_threads
+from etloop.controller.run.kept_run import has_spool
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
 from etloop.controller.session.log_limit import WINDOW_NS, LogLimit
 from etloop.controller.session.router import RouterLink, open_router
@@ -53,7 +56,6 @@ from etloop.controller.session.settings import CurveServer
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.garbage_collection import collect_cycles
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
-from etloop.runtime.task_shutdown import end, is_ending
 
 _TICK_MS: Final = 20
 _RECEIVE_BURST: Final = 256
@@ -61,24 +63,11 @@ _DISPATCH_NS: Final = 50 * NS_PER_MS
 _HOUSEKEEPING_NS: Final = 5 * NS_PER_S
 HEARTBEAT_NS: Final = 500 * NS_PER_MS
 LOST_AFTER_NS: Final = 3 * NS_PER_S
-_STOP_NS: Final = 30 * NS_PER_S
-"""How long a run that was told to stop may take to collect and store before its process is killed."""
 _NEVER_NS: Final = 1 << 63
-_GATEWAY_PAUSE_S: Final = 5.0
 _RETRY_NS: Final = NS_PER_S
 """Between two attempts to write what the job store did not take."""
 _RETURN_NS: Final = 5 * NS_PER_S
 """How long agents may take, beyond counting as silent, to close their ports after their run broke off."""
-
-
-class Gateway(Protocol):
-    """A way to the rack from outside, such as a broker. It outlives its own failures."""
-
-    async def live(self) -> None:
-        """Serves until it is cancelled."""
-
-    async def farewell(self) -> None:
-        """Says that the controller ends; takes a moment at most."""
 
 
 @dataclass(slots=True)
@@ -102,21 +91,19 @@ class Daemon:
     _drain_until_ns: int = _NEVER_NS
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
-    _obstacles: dict[str, str] = field(default_factory=dict)
-    """Why no job starts: what about -> what people should know."""
     _turn_ns: int = 0
     _lines: LogLimit = field(default_factory=LogLimit)
     _refused: dict[str, int] = field(default_factory=dict)
     """Connections that the link had refused when it was last asked."""
+    obstacles: Obstacles = field(init=False)
     _inherited: InheritedRuns = field(init=False)
     _retaining: Retaining = field(init=False)
 
     def __post_init__(self) -> None:
         state_dir = self.config.state_dir
+        self.obstacles = Obstacles(self.config, self.log)
         self._inherited = InheritedRuns(self.rack, state_dir, self.log)
-        self._retaining = Retaining(
-            self.rack, self.config.retention, state_dir / "artifacts", self.log, monotonic_ns()
-        )
+        self._retaining = Retaining(self.rack, self.config.retention, state_dir / "artifacts", self.log)
 
     async def run(self) -> ExitCode:
         """Serves until it is told to end and has wound up. Raises `ConfigError` if it cannot listen."""
@@ -132,15 +119,11 @@ class Daemon:
             with stop_reasons() as stops, reload_calls(link.reload):
                 self._inherited.take_over(monotonic_ns())
                 self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
-                gateways = [asyncio.create_task(self._travelled(gateway)) for gateway in self._gateways]
                 try:
-                    while self.rack.state is not RackState.STOPPED:
-                        await self._turn(link, stops)
+                    async with serving(self._gateways, self.log):
+                        while self.rack.state is not RackState.STOPPED:
+                            await self._turn(link, stops)
                 finally:
-                    await asyncio.gather(
-                        *(gateway.farewell() for gateway in self._gateways), return_exceptions=True
-                    )
-                    await end(gateways)
                     await self._retaining.end()
                     await self._abandon()
         return ExitCode.PASS
@@ -148,18 +131,6 @@ class Daemon:
     def open_gateway(self, gateway: Gateway) -> None:
         """Adds a way to the rack, to be served by `run`."""
         self._gateways = (*self._gateways, gateway)
-
-    async def _travelled(self, gateway: Gateway) -> None:
-        while True:
-            try:
-                await gateway.live()
-            except Exception as error:  # noqa: BLE001 - a mistake of ours on one gateway must not end runs and agents
-                self.log.rack(
-                    "a gateway failed", gateway=type(gateway).__name__, why=f"{type(error).__name__}: {error}"
-                )
-            if is_ending():
-                return  # It failed because it was told to end.
-            await asyncio.sleep(_GATEWAY_PAUSE_S)
 
     # ---- the loop
 
@@ -263,26 +234,19 @@ class Daemon:
             self.log.rack("stopping", reason=reason, runs=len(self._runs))
             self._drain_until_ns = now_ns
 
-    def _stuck(self, about: str, what: str) -> None:
-        """Something keeps jobs from starting; "" if not any more. Said once."""
-        if self._obstacles.get(about, "") == what:
-            return
-        if what:
-            self._obstacles[about] = what
-            self.log.rack("no job starts", why=what)
-        else:
-            self.log.rack("fixed", what=self._obstacles.pop(about))
-
     # ---- runs
 
     def _dispatch(self, now_ns: int) -> None:
         try:
             self._inherited.look(now_ns)
-            if not self._obstacles:
-                for start in self.rack.starts(self.hub.present(), self.hub.gone(now_ns)):
+            for job_id in self._inherited.to_close():
+                self._close_inherited(job_id, now_ns)
+            self.rack.hold("; ".join(self.obstacles.texts()))
+            if not self.obstacles:
+                for start in self.rack.starts(self.hub.present(), self.hub.gone(now_ns), now_ns):
                     self._start(start)
         except StoreFailed as error:
-            self._stuck("store", str(error))
+            self.obstacles.note(STORE, str(error))
             self._next_dispatch_ns = now_ns + _RETRY_NS
 
     def _start(self, start: Start) -> None:
@@ -293,30 +257,46 @@ class Daemon:
             threads[label.partition("/")[0]] += ports[label].most_threads
         machines = {name: self.hub.machine_of(name, hosts[name]) for name in threads}
         busy, taken = number_threads(threads, machines, (other.threads for other in self._runs.values()))
-        begin = Begin(
-            run_id=job.job_id,
-            scenario_text=job.request.scenario_text,
-            scenario_root=str(self.config.scenario_root),
-            rig_text=self.rig_text,
-            rig_root=str(self.config.rig.parent),
-            ports=start.ports,
-            out_dir=str(self._directory(job.job_id)),
-            allowed_code=self.config.allowed_code,
-            busy_threads=busy,
-            strict=job.request.strict,
-        )
-
-        def on_frame(frame: RunFrame) -> None:
-            self._on_frame(run, frame)
-
-        lock_path = lock_of(self.config.state_dir, job.job_id)
-        child = RunChild(begin, lock_path, self.config.run_memory_bytes, on_frame)
         limit_ns = job.request.time_limit_ns or self.config.limits.job_time_ns
-        run = RackRun(job.job_id, taken, monotonic_ns(), limit_ns, child, asyncio.create_task(child.live()))
-        self._runs[job.job_id] = run
+        child, task = self._child(to_run(self.config, self.rig_text, job, busy))
+        self._runs[job.job_id] = RackRun(job.job_id, taken, monotonic_ns(), limit_ns, child, task)
         self.log.job(job.job_id, "starting", ports=list(start.ports), priority=job.request.priority)
 
+    def _child(self, begin: Begin) -> tuple[RunChild, asyncio.Task[str]]:
+        """Starts the process of a run, or one that closes it."""
+
+        def on_frame(frame: RunFrame) -> None:
+            self._on_frame(self._runs[begin.run_id], frame)
+
+        lock_path = lock_of(self.config.state_dir, begin.run_id)
+        child = RunChild(begin, lock_path, self.config.run_memory_bytes, on_frame)
+        return child, asyncio.create_task(child.live())
+
+    def _close(self, run: RackRun, now_ns: int) -> None:
+        """Has the results of a run made from what it left, by a process of its own."""
+        run.child, run.task = self._child(to_close(self.config, run.job_id, run.outcome.reason))
+        run.note_closing(now_ns)
+        run.advance(RackRunEvent.CLOSE, now_ns)
+        self.log.job(run.job_id, "closing from what it left", reason=run.outcome.reason)
+
+    def _close_inherited(self, job_id: str, now_ns: int) -> None:
+        child, task = self._child(to_close(self.config, job_id, "the controller went away"))
+        self._runs[job_id] = RackRun(
+            job_id,
+            {},
+            now_ns,
+            _NEVER_NS,
+            child,
+            task,
+            RackRunState.CLOSING,
+            now_ns,
+            is_inherited=True,
+            closings=1,
+        )
+        self.log.job(job_id, "closing what a controller before this one left")
+
     def _on_frame(self, run: RackRun, frame: RunFrame) -> None:
+        run.heard_ns = monotonic_ns()
         match frame:
             case Prepared(agents):
                 run.wanted.update(agents)
@@ -329,20 +309,23 @@ class Daemon:
                 if frame.state is RunState.RUN:
                     self._note(run, JobEvent.GATHERED)
                 self.rack.publish(JobMoved(run.job_id, frame))
-            case TrafficEnded():
+            case TrafficEnded() if run.state is not RackRunState.CLOSING:
                 self._note(run, JobEvent.TRAFFIC_ENDED)
                 # What the agents are told last still leaves by `_outgoing`; their slots are theirs again.
                 self.hub.release(run.job_id)
+            case Storing() | TrafficEnded():
+                pass  # That it was said is what matters; traffic that a closed run had ended with its process.
             case Ended():
                 run.outcome = frame
-                run.advance(RackRunEvent.REPORT, monotonic_ns())
+                if run.state is not RackRunState.CLOSING:
+                    run.advance(RackRunEvent.REPORT, monotonic_ns())
 
     def _note(self, run: RackRun, event: JobEvent) -> None:
         """Notes where a run stands. What the store does not take is left out: its end is what must not be lost."""
         try:
             self.rack.note(run.job_id, event)
         except StoreFailed as error:
-            self._stuck("store", str(error))
+            self.obstacles.note(STORE, str(error))
 
     def _lease_slots(self, run: RackRun) -> None:
         for slot in self.hub.lease(run.job_id, sorted(run.wanted)):
@@ -353,18 +336,18 @@ class Daemon:
         match run.state:
             case RackRunState.LIVING | RackRunState.STOPPING | RackRunState.REPORTED if run.task.done():
                 return self._on_exit(run, _death(run.task), now_ns)
+            case RackRunState.CLOSING if run.task.done():
+                self._on_closed(run, _death(run.task), now_ns)
             case RackRunState.LIVING:
                 self._lease_slots(run)
                 if why := self._why_stop(run, now_ns):
                     run.advance(RackRunEvent.STOP_ORDERED, now_ns)
                     run.child.stop(why)
-            case RackRunState.STOPPING | RackRunState.REPORTED:
-                if now_ns - run.since_ns > _STOP_NS:
-                    told = "was told to stop" if run.state is RackRunState.STOPPING else "said how it ended"
-                    run.child.kill(f"its process {told} and had not ended {seconds_text(_STOP_NS)} later")
+            case RackRunState.STOPPING | RackRunState.REPORTED | RackRunState.CLOSING:
+                if why := run.silence(now_ns):
+                    run.child.kill(why)
             case RackRunState.RETURNING:
-                patience_ns = LOST_AFTER_NS + _RETURN_NS
-                if self.hub.returned(run.job_id) or now_ns - run.since_ns > patience_ns:
+                if self.hub.returned(run.job_id) or now_ns - run.since_ns > LOST_AFTER_NS + _RETURN_NS:
                     self.hub.give_up(run.job_id)
                     run.advance(RackRunEvent.RETURNED, now_ns)
                     self._store_end(run, now_ns)
@@ -374,7 +357,25 @@ class Daemon:
                 raise AssertionError("a run that is stored is forgotten")
         return ()
 
+    def _on_closed(self, run: RackRun, death: str, now_ns: int) -> None:
+        run.advance(RackRunEvent.EXIT, now_ns)
+        run.note_closed(death)
+        self._store_end(run, now_ns)
+
+    def _may_be_closed(self, run: RackRun, now_ns: int) -> bool:
+        """Whether the run's end is not to be noted now, because what it measured can become results, now or later."""
+        if not run.may_be_closed or not has_spool(artifacts_of(self.config, run.job_id)):
+            return False
+        if now_ns >= run.close_again_ns and DISK not in self.obstacles:
+            self._close(run, now_ns)
+        else:
+            self.rack.waits_to_end(run.job_id, f"its results wait: {run.outcome.reason}")
+        return True
+
     def _on_exit(self, run: RackRun, death: str, now_ns: int) -> tuple[Action, ...]:
+        if run.child.unstarted:
+            self._put_back(run, run.child.unstarted, now_ns)
+            return ()
         run.advance(RackRunEvent.EXIT, now_ns)
         if run.state is RackRunState.UNSTORED:
             self.hub.release(run.job_id)
@@ -397,21 +398,19 @@ class Daemon:
     def _store_end(self, run: RackRun, now_ns: int) -> None:
         if now_ns < run.store_again_ns:
             return
+        if run.outcome.held_up and not run.closings:
+            self._put_back(run, run.outcome.held_up, now_ns)
+            return
+        if now_ns <= self._drain_until_ns and self._may_be_closed(run, now_ns):
+            return
         ended = run.outcome
         try:
-            job = self.rack.finish(
-                run.job_id,
-                ExitCode(ended.exit_code),
-                ended.reason,
-                summary=ended.summary,
-                # Not only what is whole: retention has to know of every directory there is.
-                artifact_bytes=artifacts.size_bytes(self._directory(run.job_id)),
-            )
+            job = self._ended(run)
         except StoreFailed as error:
-            self._stuck("store", str(error))
+            self.obstacles.note(STORE, str(error))
+            self.rack.waits_to_end(run.job_id, f"its end cannot be noted: {error}")
             run.store_again_ns = now_ns + _RETRY_NS
-            given_up = now_ns > self._drain_until_ns + _STOP_NS
-            if given_up:
+            if now_ns > self._drain_until_ns + STOP_NS:
                 # The next controller finds the job unfinished, and what was stored of it.
                 del self._runs[run.job_id]
                 self.log.job(run.job_id, "its end could not be noted", reason=ended.reason)
@@ -419,11 +418,36 @@ class Daemon:
         run.advance(RackRunEvent.STORE, now_ns)
         del self._runs[run.job_id]
         self.log.job(job.job_id, str(job.state), exit_code=int(ended.exit_code), reason=job.reason)
-        took_s = (monotonic_ns() - run.began_ns) / NS_PER_S
-        self.tallies.ended_job(job, took_s, json.loads(ended.summary) if ended.summary else None)
+        self.tallies.ended_job(
+            job, (now_ns - run.began_ns) / NS_PER_S, json.loads(ended.summary) if ended.summary else None
+        )
 
-    def _directory(self, job_id: str) -> Path:
-        return self.config.state_dir / "artifacts" / job_id
+    def _ended(self, run: RackRun) -> Job:
+        """Notes the end of a run. Raises `StoreFailed`."""
+        ended, directory = run.outcome, artifacts_of(self.config, run.job_id)
+        # Not only what is whole: retention has to know of every directory there is.
+        kept_bytes = artifacts.size_bytes(directory)
+        summary = ended.summary or artifacts.summary_text(directory)
+        if run.is_inherited:
+            return self.rack.interrupt(run.job_id, summary, kept_bytes)
+        for what in self.rack.unprepared(run.job_id, ended.blamed):
+            self.log.rack("a port is out of service", why=what)
+        return self.rack.finish(
+            run.job_id, ExitCode(ended.exit_code), ended.reason, summary=summary, artifact_bytes=kept_bytes
+        )
+
+    def _put_back(self, run: RackRun, why: str, now_ns: int) -> None:
+        """The rack itself could not begin a run: its job waits until that may be over."""
+        if run.child.unstarted:
+            self.obstacles.note(PROCESSES, why)
+        self.hub.release(run.job_id)
+        try:
+            self.rack.put_back(run.job_id, why, now_ns + CLOSE_AGAIN_NS)
+        except StoreFailed as error:
+            self.obstacles.note(STORE, str(error))
+            return
+        del self._runs[run.job_id]
+        self.log.job(run.job_id, "put back", why=why)
 
     async def _abandon(self) -> None:
         """Nothing of ours outlives the daemon, whatever ended it."""
@@ -438,38 +462,35 @@ class Daemon:
 
     def summary_of(self, job: Job) -> str:
         """summary.json of a job; "" if there is none."""
-        return artifacts.summary_text(self._directory(job.job_id)) if job.run_directory else ""
-
-    def obstacles(self) -> tuple[str, ...]:
-        """Why no job would start, for /healthz."""
-        return tuple(self._obstacles.values())
-
-    def free_disk_bytes(self) -> int:
-        """Where jobs and results are kept."""
-        return shutil.disk_usage(self.config.state_dir).free
+        return artifacts.summary_text(artifacts_of(self.config, job.job_id)) if job.run_directory else ""
 
     # ---- housekeeping
 
     def _publish_agents(self, now_ns: int) -> None:
         for name, stands in self.hub.standings().items():
-            if self._known.get(name, (0, 0, None)) != stands:
+            before = self._known.get(name, (0, 0, None))
+            if before != stands:
                 self._known[name] = stands
+                self._note_host(name, before[2], stands[2])
                 self.rack.publish(AgentChanged(self.hub.presence_of(name, now_ns)))
+
+    def _note_host(self, agent: str, before: Hello | None, now: Hello | None) -> None:
+        """A host that changed may have ports that can be used again."""
+        if before is None or now is None or before.capabilities == now.capabilities:
+            return
+        for label in self.rack.host_changed(agent):
+            self.log.rack("a port is tried again", port=label, why="its host has changed")
 
     def _housekeep(self, now_ns: int) -> None:
         collect_cycles()
-        try:
-            short = self.free_disk_bytes() < self.config.free_disk_bytes
-            self._stuck("disk", "the disk is full" if short else "")
-        except OSError as error:
-            self._stuck("disk", f"{self.config.state_dir} cannot be used: {error.strerror}")
+        self.obstacles.look()
         try:
             self._retaining.look(now_ns)
-            if "store" in self._obstacles:
+            if STORE in self.obstacles:
                 self.store.probe()
-                self._stuck("store", "")
+                self.obstacles.note(STORE, "")
         except StoreFailed as error:
-            self._stuck("store", str(error))
+            self.obstacles.note(STORE, str(error))
 
 
 def _death(task: asyncio.Task[str]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,9 +65,10 @@ def decide(
     present: AbstractSet[str],
     most_running: int,
     gone: AbstractSet[str] = frozenset(),
+    out_of_service: Mapping[str, str] = MappingProxyType({}),
 ) -> Decision:
     """What to start. `leases` maps a leased port to its job, `present` are the agents that are there and idle enough, `gone`
-    those that nobody should wait for.
+    those that nobody should wait for, `out_of_service` says why of ports that no job gets.
 
     `most_running` bounds the jobs that run side by side, those that hold `leases` included.
     """
@@ -77,12 +79,13 @@ def decide(
     starts: list[Start] = []
     held: list[Held] = []
     for job in queue_order(queued):
-        wanted = _wanted(job.request.ports, ports, taken, claimed, present)
-        obstacle = _obstacle(wanted, agent_of, taken, claimed, present)
+        wanted = _wanted(job.request.ports, ports, (taken, claimed, out_of_service), present)
+        obstacle = _out_of_service(wanted, out_of_service)
+        obstacle = obstacle or _obstacle(wanted, agent_of, taken, claimed, present)
         if not obstacle and running >= most_running:
             obstacle = f"{running} jobs run, and no more than {most_running} may"
         if obstacle:
-            if not any(agent_of[label] in gone for label in wanted):
+            if not any(agent_of[label] in gone or label in out_of_service for label in wanted):
                 claimed.update((label, job.job_id) for label in wanted if label not in claimed)
             held.append(Held(job, obstacle))
             continue
@@ -109,20 +112,28 @@ def misfit(demand: PortDemand, ports: Sequence[RackPort]) -> str:
 def _wanted(
     demand: PortDemand,
     ports: Sequence[RackPort],
-    taken: Mapping[str, str],
-    claimed: Mapping[str, str],
+    unfree: tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]],
     present: AbstractSet[str],
 ) -> tuple[str, ...]:
+    """`unfree`: the ports that are leased, claimed by jobs that come first, and out of service."""
+    taken, claimed, out_of_service = unfree
     if demand.named:
         return demand.named
     fast = [port for port in ports if port.link_bps >= demand.least_link_bps]
     count = demand.count or len(fast)
 
-    def obstacles(port: RackPort) -> tuple[bool, bool, bool]:
-        return (port.label in claimed, port.agent not in present, port.label in taken)
+    def obstacles(port: RackPort) -> tuple[bool, bool, bool, bool]:
+        label = port.label
+        return (label in out_of_service, label in claimed, port.agent not in present, label in taken)
 
     chosen = {port.label for port in sorted(fast, key=obstacles)[:count]}
     return tuple(port.label for port in fast if port.label in chosen)
+
+
+def _out_of_service(wanted: Sequence[str], out_of_service: Mapping[str, str]) -> str:
+    return next(
+        (f"port {label} is {out_of_service[label]}" for label in wanted if label in out_of_service), ""
+    )
 
 
 def _obstacle(

@@ -47,6 +47,8 @@ class JobEvent(Enum):
     STORED = auto()
     UNPREPARED = auto()
     """Scenario, trace, plan or agents could not be used; no traffic was sent."""
+    PUT_BACK = auto()
+    """The rack itself could not begin it, for want of disk or descriptors: no fault of the job."""
     CANCELLED = auto()
     ABANDONED = auto()
     """Found unfinished by a controller that has just started."""
@@ -60,6 +62,7 @@ JOB_TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = {
     },
     JobState.STARTING: {
         JobEvent.GATHERED: JobState.RUNNING,
+        JobEvent.PUT_BACK: JobState.QUEUED,
         JobEvent.UNPREPARED: JobState.FINISHED,
         JobEvent.CANCELLED: JobState.CANCELLED,
         JobEvent.ABANDONED: JobState.INTERRUPTED,

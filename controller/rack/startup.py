@@ -19,18 +19,20 @@ from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
-from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon, Gateway
+from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
 from etloop.controller.rack.dispatch import RackPort
+from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
 from etloop.controller.rack.mqtt.gateway import MqttGateway
 from etloop.controller.rack.runs.confinement import within
 from etloop.controller.rack.store import locks
-from etloop.controller.rack.store.job_store import JobStore
+from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.telemetry.http import HttpGateway
 from etloop.controller.rack.telemetry.metrics import RackCollector
 from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
 from etloop.runtime.broker_connection import tls_context
+from etloop.runtime.descriptors import raise_descriptor_limit
 from etloop.runtime.garbage_collection import freeze_startup_objects
 from etloop.runtime.malloc_tuning import give_memory_back
 from etloop.runtime.secret_file import read_secret
@@ -80,7 +82,11 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
         RackPort(label, label.partition("/")[0], port.link_bps) for label, port in rig.ports.items()
     )
     store = JobStore.open(config.state_dir / "jobs.sqlite")
-    rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id, config.allowed_code)
+    try:
+        rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id, config.allowed_code)
+    except StoreFailed as error:
+        remedy = "run the etloop that wrote it, or name a new state_dir"
+        raise ConfigError(Problem(str(config.state_dir / "jobs.sqlite"), str(error), remedy)) from None
     slots = {agent.name: min(config.slots, len(agent.ports)) for agent in rig.agents}
     hub = Hub(slots, HEARTBEAT_NS, LOST_AFTER_NS)
     daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
@@ -110,7 +116,9 @@ def _mqtt_gateway(daemon: Daemon, broker: BrokerConfig) -> MqttGateway:
 def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) -> HttpGateway:
     artifacts = daemon.config.state_dir / "artifacts"
     bind = (http.host, http.port)
-    return HttpGateway(daemon.rack, _collector(daemon, mqtt), artifacts, bind, daemon.log, daemon.obstacles)
+    return HttpGateway(
+        daemon.rack, _collector(daemon, mqtt), artifacts, bind, daemon.log, daemon.obstacles.texts
+    )
 
 
 def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) -> Gateway:
@@ -133,7 +141,7 @@ def _collector(daemon: Daemon, mqtt: MqttGateway | None) -> RackCollector:
         daemon.rack,
         daemon.presence,
         daemon.tallies,
-        daemon.free_disk_bytes,
+        daemon.obstacles.free_disk_bytes,
         lambda: mqtt is not None and mqtt.connected,
     )
 
@@ -147,6 +155,7 @@ def new_job_id() -> str:
 def serve(config: RackConfig, log: RackLog) -> ExitCode:
     """Opens a daemon and lets it live. Raises `ConfigError`."""
     give_memory_back()
+    raise_descriptor_limit()
     daemon = open_daemon(config, log)
     freeze_startup_objects()
     with contextlib.suppress(KeyboardInterrupt):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from etloop.contract.base.errors import RigError
@@ -73,7 +74,7 @@ class SessionExecution:
         self._carrier = carrier or OwnCarrier()
         self.unless_stopped = self._carrier.unless_stopped
 
-    def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher) -> Executed:
+    def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher, spool: Path | None) -> Executed:
         """Run a session to its end.
 
         Raises `InputError` where the rig, its device or the lab cannot be used. What stops it ends the session only.
@@ -83,7 +84,7 @@ class SessionExecution:
             before = _overload_frames(lab)
             session = partial(
                 run,
-                session_settings(prepared),
+                replace(session_settings(prepared), spool_dir=spool),
                 plan.assignments,
                 plan.tables,
                 watcher.progress,

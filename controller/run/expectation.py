@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream
-from etloop.contract.model.run import ExpectedRun, RunOutcome
+from etloop.contract.model.run import ExpectedRun
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.timeline import TimelineEvent, ends_of
 from etloop.controller.run.topology_check import DescribedDevice, check_device
+from etloop.results.measure.joined import MeasuredOps
 from etloop.results.tables.switch_tables import totals
 from etloop.traffic.flow_level import (
     FlowLevelSettings,
@@ -124,10 +125,9 @@ def at_device_rates(assignment: Assignment, topology: Topology) -> Assignment:
     return replace(assignment, ports=ports)
 
 
-def iterations_reached(outcome: RunOutcome) -> int:
-    """Return how many iterations a run began, one at least."""
-    begun = (int(agent.ops["iteration"].max()) + 1 for agent in outcome.agents if len(agent.ops))
-    return max(begun, default=1)
+def iterations_reached(ops: MeasuredOps) -> int:
+    """Return how many iterations of a run are among `ops`, one at least."""
+    return int(ops.records["iteration"].max(initial=0)) + 1
 
 
 def packets_of_iteration(assignment: Assignment, payload_bytes: NDArray[np.int64]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.errors import ConfigError, InputError, Problem
+from etloop.contract.base.errors import ConfigError, InputError, NoRoom, Problem
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.run import PlanTables
 
@@ -40,7 +40,7 @@ def claimed_directory(out_dir: Path | None, tables: PlanTables) -> Iterator[None
 
     What is refused in the block with an `InputError` leaves no directory behind that was made for it.
 
-    Raises `ConfigError` where the results of the plan would not get in.
+    Raises `NoRoom` where the results of the plan would not get in.
     """
     if out_dir is None:
         yield
@@ -66,7 +66,7 @@ def _try_out(out_dir: Path, needed_bytes: int) -> None:
         free_bytes = shutil.disk_usage(out_dir).free
     except OSError as error:
         what = f"the results cannot be written there: {error.strerror or error}"
-        raise ConfigError(Problem(str(out_dir), what, "choose a directory that can be written")) from None
+        raise NoRoom(Problem(str(out_dir), what, "choose a directory that can be written")) from None
     if free_bytes < needed_bytes:
         what = f"{approximate_bytes(free_bytes)} are free there, and the results may take {approximate_bytes(needed_bytes)}"
-        raise ConfigError(Problem(str(out_dir), what, "make room, or choose a directory on another disk"))
+        raise NoRoom(Problem(str(out_dir), what, "make room, or choose a directory on another disk"))

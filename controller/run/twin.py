@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
@@ -66,7 +67,7 @@ class TwinExecution:
         sample_ns = given.sample_interval_ns or None
         return RepeatedBy(Repeat.TWIN, str(self.hosts), given.seed, given.limit_ns, sample_ns)
 
-    def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher) -> Executed:
+    def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher, spool: Path | None) -> Executed:
         """Work a plan out, to the last packet. Raises as `described_device` and `traffic.twin.twin`."""
         plan, topology = prepared.plan, described_device(prepared).topology
         if note := _size_note(plan):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import ControllerMessage
+
+_LOGGED_REFUSALS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,21 @@ class LogLine:
 
 
 Action = Send | LogLine
+
+
+class RefusalLog:
+    """Lines about refused strangers, who cannot fill the user's screen."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def lines(self, text: str) -> tuple[LogLine, ...]:
+        """Return what is said of one more refusal."""
+        self._count += 1
+        said: tuple[LogLine, ...] = (LogLine(text),) if self._count <= _LOGGED_REFUSALS else ()
+        if self._count == _LOGGED_REFUSALS:
+            said += (LogLine("further refusals are not logged"),)
+        return said
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What each agent has handed over so far, kept bounded by what the plan lets it send.
+"""What each agent has handed over so far, kept bounded by what the plan lets it send, in memory or in a spool.
 
 Turns into `AgentRecords` at the end, whether or not the agent could finish.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
-from etloop.contract.base.errors import ProtocolError
+from etloop.contract.base.errors import EtloopError, ProtocolError
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.model.run import AgentRecords
@@ -35,6 +35,20 @@ MOST_RATE_ROWS: Final = 1 << 19
 """Rows of one port's series; the engine thins out at half of that (traffic/native/cc/rate_series.h), two samples at least."""
 
 
+class SpoolFailed(EtloopError):
+    """What was measured cannot be kept or read again, most often because the disk is full."""
+
+
+class RecordKeeper(Protocol):
+    """Where records go as they come (`spool`). Both raise `SpoolFailed` if that cannot be kept."""
+
+    def keep_ops(self, agent: int, ops: NDArray[np.void]) -> None:
+        """Keep op records. Raises `ProtocolError` for more than their iterations have."""
+
+    def keep_message(self, agent: int, message: Flows | Rates | Finished) -> None:
+        """Keep what else results are made of."""
+
+
 def most_ops(assignment: Assignment) -> int:
     """Records that an agent may send: its communication ops, once per iteration."""
     per_program = [int(np.count_nonzero(program.kind != OpKind.DELAY)) for program in assignment.programs]
@@ -53,13 +67,21 @@ class RecordSink:
     ends: tuple[QueuePairEnd, ...] = ()
     """Its queue pair ends on network cards."""
     finished: Finished | None = None
+    spool: RecordKeeper | None = None
+    """Where records go as they come; None: they stay in memory."""
+    number: int = 0
+    """Of the agent, in the spool."""
+    unkept: str = ""
+    """Why the spool took no more, "" if it did."""
     _batches: dict[str, list[NDArray[np.void]]] = field(
         default_factory=lambda: {"op": [], "flow": [], "rate": []}
     )
     _received: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, agent: str, assignment: Assignment) -> RecordSink:
+    def of(
+        cls, agent: str, assignment: Assignment, spool: RecordKeeper | None = None, number: int = 0
+    ) -> RecordSink:
         """An empty sink with the limits that follow from the assignment (a queue pair has at most two ends here)."""
         flows = 2 * len(assignment.connections.src_qpn)
         asked = assignment.transport.congestion.series_interval_ns > 0
@@ -71,7 +93,7 @@ class RecordSink:
             "port": len(assignment.ports),
             "stream": len(assignment.streams),
         }
-        return cls(agent, limits)
+        return cls(agent, limits, spool=spool, number=number)
 
     def take_loaded(self, loaded: Loaded) -> None:
         """Keeps what the agent's engine said of itself when it was open."""
@@ -84,20 +106,42 @@ class RecordSink:
                 self._add("op", message.ops)
             case Flows():
                 self._add("flow", message.flows)
+                self._keep(message)
             case Rates():
                 self._add("rate", message.rates)
+                self._keep(message)
 
     def _add(self, what: str, records: NDArray[np.void]) -> None:
         self._received[what] += len(records)
         self._within(what, self._received[what])
-        if len(records):
+        if not len(records):
+            return
+        if what != "op" or self.spool is None:
             self._batches[what].append(records)
+            return
+        try:
+            self.spool.keep_ops(self.number, records)
+        except SpoolFailed as error:
+            self.unkept = self.unkept or str(error)
+
+    def _keep(self, message: Flows | Rates | Finished) -> None:
+        if self.spool is None:
+            return
+        try:
+            self.spool.keep_message(self.number, message)
+        except SpoolFailed as error:
+            self.unkept = self.unkept or str(error)
+
+    def count_kept(self, ops: int) -> None:
+        """Of a sink that is made of a spool: so many op records are there."""
+        self._received["op"] = ops
 
     def take_finished(self, finished: Finished) -> None:
         """Closes the sink."""
         self._within("port", len(finished.ports))
         self._within("stream", len(finished.streams))
         self.finished = finished
+        self._keep(finished)
 
     def _within(self, what: str, received: int) -> None:
         if received > self.limits[what]:
@@ -108,6 +152,8 @@ class RecordSink:
         left = self.finished
         if left is None:
             return "it did not finish handing over"
+        if self.unkept:
+            return f"not all that it measured could be kept: {self.unkept}"
         for what, sent in {"op": left.ops_sent, "flow": left.flows_sent, "rate": left.rates_sent}.items():
             if sent != self._received[what]:
                 return f"{sent} {what} records sent, {self._received[what]} received"
@@ -131,6 +177,12 @@ class RecordSink:
             complete=not self.shortfall(),
             streams=left.streams if left is not None else (),
         )
+
+
+def sinks_of(assignments: Mapping[str, Assignment], spool: RecordKeeper | None) -> dict[str, RecordSink]:
+    """Return an empty sink for every agent of a run."""
+    numbered = enumerate(assignments.items())
+    return {name: RecordSink.of(name, each, spool, number) for number, (name, each) in numbered}
 
 
 def run_progress(state: RunState, parts: Iterable[Progress], sinks: Iterable[RecordSink]) -> RunProgress:

@@ -30,6 +30,8 @@ from zmq.utils import z85
 
 _QUEUED_MESSAGES: Final = 16
 """Per agent and direction; with 4 MiB batches a slow controller holds at most 64 MiB per agent."""
+_HANDSHAKE_MS: Final = 5000
+"""How long a connection may take to say who it is: until then it holds a descriptor."""
 _LINGER_MS: Final = 1000
 """How long the last words may take to leave."""
 _ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
@@ -155,6 +157,7 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_TO_CONTROLLER_BYTES)
         router.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
+        router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         router.setsockopt(zmq.IPV6, 1)
         link = RouterLink(router)
         if curve is not None:

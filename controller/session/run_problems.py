@@ -83,6 +83,11 @@ def unloadable(name: str, failed: LoadFailed) -> tuple[Problem, ...]:
     )
 
 
+def stalled(quiet: str, chain: str) -> Problem:
+    """Nothing moves; `chain` says what waits for what."""
+    return Problem("run", f"{quiet}:\n{chain}", "look at the last link or rank named")
+
+
 def late(names: Iterable[str], what: str) -> tuple[Problem, ...]:
     """Agents that are there and do not answer."""
     remedy = "see its log; its host may be overloaded"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from etloop.contract.base.clock import NS_PER_MS
-from etloop.contract.base.errors import PlanError, Problem, ProtocolError, RigError
+from etloop.contract.base.errors import NoRoom, PlanError, Problem, ProtocolError, RigError
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.run import PlanTables, RunOutcome
 from etloop.contract.protocol.message_set import MessageTooLarge
@@ -21,9 +21,11 @@ from etloop.contract.protocol.wire import decode_from_agent, encode
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
 from etloop.controller.session.admission import Notice
 from etloop.controller.session.log_limit import LogLimit
+from etloop.controller.session.records import SpoolFailed
 from etloop.controller.session.router import open_router
 from etloop.controller.session.session import Session
 from etloop.controller.session.settings import SessionSettings, check_exposure
+from etloop.controller.session.spool import RunSpool
 from etloop.runtime.clock import monotonic_ns, wall_time_text
 from etloop.runtime.stop_signals import stop_reasons
 
@@ -89,19 +91,29 @@ async def run(
 
     A run that breaks after traffic began returns with what arrived until then; so does one that somebody stops.
     `on_event` gets a line for people now and then, `on_progress` the totals about ten times a second. `companion` lives
-    next to the session and is cancelled when that has ended. `open_link` opens what carries the session.
+    next to the session and is cancelled when that has ended. `open_link` opens what carries the session. Where the
+    settings name a directory for a spool, what is measured is there, and stays there.
 
     Raises what opening the link raises, `PlanError` for an assignment too large to send, and `RigError` if an agent, an
     address or a connection is not ready.
     """
     check_sendable(assignments)
     started_at = wall_time_text()
+    spool: RunSpool | None = None
+    if settings.spool_dir is not None:
+        spool = RunSpool(settings.spool_dir, len(tables.ops.rank), tables.iterations, started_at)
+        try:
+            spool.open()
+        except SpoolFailed as error:
+            raise NoRoom(Problem("spool", str(error), "make room on its disk")) from None
     async with open_link(settings, tuple(assignments)) as (link, stops):
-        session = Session(settings, assignments, tables, monotonic_ns())
+        session = Session(settings, assignments, tables, monotonic_ns(), spool)
         beside = asyncio.ensure_future(companion(session)) if companion is not None else None
         try:
             await _drive(session, link, stops, on_progress, on_event)
         finally:
+            if spool is not None:
+                spool.close()
             if beside is not None:
                 beside.cancel()
                 await asyncio.wait((beside,))
@@ -109,7 +121,14 @@ async def run(
             raise failure
     if session.problems:
         raise RigError(*session.problems)
-    return session.outcome(started_at)
+    outcome = session.outcome(started_at)
+    if spool is None:
+        return outcome
+    with contextlib.suppress(
+        SpoolFailed
+    ):  # It says why a run ended to who finds its spool; this one is told at once.
+        spool.end(outcome.state, outcome.reason)
+    return replace(outcome, kept_ops=spool.kept(len(outcome.agents)))
 
 
 async def _drive(

@@ -46,17 +46,17 @@ from etloop.contract.protocol.messages import (
     Waits,
 )
 from etloop.controller.session import run_problems
-from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
+from etloop.controller.session.actions import Action, LogLine, RefusalLog, RunProgress, Send
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.nic_endpoints import peers_of
-from etloop.controller.session.records import RecordSink, run_progress
+from etloop.controller.session.records import RecordSink, run_progress, sinks_of
 from etloop.controller.session.roster import Roster
 from etloop.controller.session.settings import SessionSettings
 from etloop.controller.session.shared_cores import share_cores
+from etloop.controller.session.spool import Spool, begin_spool
 from etloop.controller.session.stall import explain
 from etloop.controller.session.wait_query import WaitQuery
 
-_LOGGED_REFUSALS: Final = 20
 _ASSIGNED_AT_ONCE: Final = 4
 """Agents that get their part in one turn: heartbeats go between, however many agents and megabytes a run has."""
 _COLLECTING: Final = frozenset({RunState.COLLECT, RunState.ABORTING})
@@ -71,6 +71,7 @@ class Session:
         assignments: Mapping[str, Assignment],
         tables: PlanTables,
         now_ns: int,
+        spool: Spool | None = None,
     ) -> None:
         assert assignments
         self.state = RunState.GATHER
@@ -85,7 +86,8 @@ class Session:
         self._tables = tables
         welcome = settings.welcome(len(assignments))
         self._roster = Roster(tuple(assignments), welcome, settings.standing_by)
-        self._sinks = {name: RecordSink.of(name, assignment) for name, assignment in assignments.items()}
+        self._spool = spool
+        self._sinks = sinks_of(assignments, spool)
         self._hellos: dict[str, Hello] = {}
         self._offsets: dict[str, ClockOffset] = {}
         self._progress: dict[str, Progress] = {}
@@ -97,7 +99,7 @@ class Session:
         self._deadline_ns = now_ns + settings.gather_timeout_ns
         self._moved_ns = now_ns
         self._queries = 0
-        self._refusals = 0
+        self._refusals = RefusalLog()
         self._wait_query: WaitQuery | None = None
         self._actions: list[Action] = []
         self._unready: list[Problem] = []
@@ -134,7 +136,7 @@ class Session:
         """Somebody sent what the protocol does not allow, or is too old to be told what it should do."""
         name = self._roster.heard(identity, now_ns)
         if name is None:
-            self._log_refusal(f"refused a connection: {error}")
+            self._actions += self._refusals.lines(f"refused a connection: {error}")
             self._actions.append(Send(identity, Refused(str(error))))
         elif not self._over:
             self._on_breach(name, error, now_ns)
@@ -167,8 +169,7 @@ class Session:
     def outcome(self, started_at: str) -> RunOutcome:
         """All that was collected. Agents that never got a start order are left out: they measured nothing."""
         assert self._over
-        hellos, offsets = self._hellos, self._offsets
-        agents = tuple(self._sinks[name].records(hellos[name], offsets[name]) for name in offsets)
+        agents = tuple(sink.records(hello, offset) for sink, hello, offset in self._measuring())
         state = RunEnd.DONE if self.state is RunState.DONE else self._early_end
         return RunOutcome(self._settings.run_id, state, self.reason, started_at, self.start_ns, agents)
 
@@ -185,7 +186,9 @@ class Session:
         answer = self._roster.join(identity, hello, now_ns)
         self._actions.append(Send(identity, answer))
         if isinstance(answer, Refused):
-            self._log_refusal(f"refused agent '{hello.name}' of {hello.host}: {answer.reason}")
+            self._actions += self._refusals.lines(
+                f"refused agent '{hello.name}' of {hello.host}: {answer.reason}"
+            )
         elif member is None:
             missing = self._roster.missing()
             waits = f"; waiting for {run_problems.named(missing)}" if missing else ""
@@ -232,8 +235,7 @@ class Session:
             case Report():
                 self._on_report(name, message, now_ns)
             case Flows() | Rates():
-                self._sinks[name].take(message)
-                self._extend_collect(now_ns)
+                self._take(name, message, now_ns)
             case Finished():
                 self._on_finished(name, message, now_ns)
             case Waits():
@@ -274,7 +276,7 @@ class Session:
     def _on_report(self, name: str, report: Report, now_ns: int) -> None:
         if self.state is not RunState.RUN and self.state not in _COLLECTING:
             raise ProtocolError(f"Report while the run is in {self.state.name}")
-        self._sinks[name].take(report)
+        self._take(name, report, now_ns)
         before, after = self._progress.get(name), report.progress
         if before is None or replace(before, quiet_ns=after.quiet_ns) != after:
             self._move(now_ns)
@@ -285,6 +287,11 @@ class Session:
             self._completed.add(name)
             if self._completed == set(self._assignments):
                 self._collect(RunEvent.ALL_COMPLETED, now_ns)
+
+    def _take(self, name: str, message: Report | Flows | Rates, now_ns: int) -> None:
+        self._sinks[name].take(message)
+        if why := self._sinks[name].unkept:
+            self._abort(why, now_ns)
         self._extend_collect(now_ns)
 
     def _on_finished(self, name: str, finished: Finished, now_ns: int) -> None:
@@ -355,27 +362,30 @@ class Session:
         lead_ns = self._settings.lead_ns(len(self._assignments))
         self.start_ns = self._moved_ns = now_ns + lead_ns
         self._enter(RunEvent.ALL_ARMED, now_ns, lead_ns + self._settings.arm_timeout_ns)
+        if why := begin_spool(self._spool, self._settings.run_id, self.start_ns, self._measuring()):
+            self._abort(why, now_ns)
+            return
         self._order(lambda each: Start(self._settings.run_id, self._offsets[each].to_agent(self.start_ns)))
+
+    def _measuring(self) -> list[tuple[RecordSink, Hello, ClockOffset]]:
+        return [(self._sinks[name], self._hellos[name], offset) for name, offset in self._offsets.items()]
 
     def _collect(self, event: RunEvent, now_ns: int) -> None:
         """Ends the traffic, for good or ill, and asks for what was measured."""
         self._enter(event, now_ns, self._settings.collect_timeout_ns)
         self._wait_query = None
         self._pending = {name for name, _ in self._roster.members()} - set(self._unassigned)
-        self._extend_collect(now_ns)
         self._order(lambda _: Collect(self._settings.run_id))
         self._unassigned.clear()
-        self._end_if_collected(now_ns)
+        self._handed_over("", now_ns)
 
     def _handed_over(self, name: str, now_ns: int) -> None:
+        """`name`: "" of nobody yet, for there may be nobody to ask."""
         if self.state in _COLLECTING:
             self._pending.discard(name)
             self._extend_collect(now_ns)
-            self._end_if_collected(now_ns)
-
-    def _end_if_collected(self, now_ns: int) -> None:
-        if not self._pending:
-            self._end(RunEvent.COLLECTED, now_ns)
+            if not self._pending:
+                self._end(RunEvent.COLLECTED, now_ns)
 
     def _extend_collect(self, now_ns: int) -> None:
         if self.state in _COLLECTING:
@@ -450,11 +460,11 @@ class Session:
 
     def _query_waits(self, now_ns: int) -> None:
         self._queries += 1
-        names = {name for name, _ in self._roster.members()}
         deadline_ns = now_ns + self._settings.waits_timeout_ns
-        self._wait_query = WaitQuery(self._queries, deadline_ns, names)
-        quiet = seconds_text(now_ns - self._moved_ns)
-        self._log(f"no progress for {quiet}; asking what every rank waits for")
+        self._wait_query = WaitQuery(self._queries, deadline_ns, {name for name, _ in self._roster.members()})
+        self._log(
+            f"no progress for {seconds_text(now_ns - self._moved_ns)}; asking what every rank waits for"
+        )
         self._order(lambda _: QueryWaits(self._settings.run_id, self._queries))
 
     def _on_waits(self, name: str, waits: Waits, now_ns: int) -> None:
@@ -473,9 +483,7 @@ class Session:
             self._log(f"{quiet}, but {finding.text}; waiting on")
             self._moved_ns = now_ns
             return
-        self._break(
-            now_ns, Problem("run", f"{quiet}:\n{finding.text}", "look at the last link or rank named")
-        )
+        self._break(now_ns, run_problems.stalled(quiet, finding.text))
 
     # ---- output
 
@@ -483,14 +491,6 @@ class Session:
         """Says something to all agents that were given their part of the run."""
         members = [each for each in self._roster.members() if each[0] not in self._unassigned]
         self._actions += [Send(member.identity, message_for(name)) for name, member in members]
-
-    def _log_refusal(self, text: str) -> None:
-        """As `_log`, but strangers cannot fill the user's screen."""
-        self._refusals += 1
-        if self._refusals <= _LOGGED_REFUSALS:
-            self._log(text)
-        if self._refusals == _LOGGED_REFUSALS:
-            self._log("further refusals are not logged")
 
     def _log(self, text: str) -> None:
         self._actions.append(LogLine(text))

@@ -76,6 +76,8 @@ class SessionSettings:
     """The same after a break: records are worth waiting for, but not long."""
     dismiss_timeout_ns: int = 500 * NS_PER_MS
     """How long agents may take to acknowledge the end; a connection that closes sooner may lose its last message."""
+    spool_dir: Path | None = None
+    """Where what is measured is kept as it comes; None: in memory."""
     standing_by: tuple[str, ...] = ()
     """Agents of the rig that have no rank in this run. They are not answered, and go on asking until a run has use for them."""
 

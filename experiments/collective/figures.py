@@ -15,8 +15,8 @@ import numpy as np
 from etloop.contract.model.run import PlannedOps
 from etloop.controller.inputs.collective_spec import Amount, Average, Half
 from etloop.experiments.collective.job import Span
+from etloop.results.measure.distribution import nearest_rank
 from etloop.results.measure.joined import MeasuredOps
-from etloop.results.measure.summary import nearest_rank
 from etloop.results.schema.kinds import SEND_RECV, bus_factor
 from numpy.typing import NDArray
 

@@ -15,10 +15,11 @@ import numpy as np
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.model.run import AgentRecords, ExpectedRun, PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups
+from etloop.results.measure.distribution import nearest_rank
 from etloop.results.measure.iterations import counted_iterations, measure_iterations
 from etloop.results.measure.job_shares import counted_ops
 from etloop.results.measure.joined import MeasuredOps, match_ops
-from etloop.results.measure.summary import Measurement, nearest_rank
+from etloop.results.measure.summary import Measurement
 from etloop.results.schema.kinds import CONVENTIONS, bus_factor
 from etloop.results.schema.summary import (
     ComparisonSummary,

@@ -20,31 +20,37 @@ if TYPE_CHECKING:
 
 MOST_OPS: Final = 200_000
 """Beyond it only the first whole iterations are written; the viewer holds everything in memory."""
+MOST_OPS_OF_PART: Final = 50_000
+"""Of a run whose tables were too long for memory already."""
 PORTS_PROCESS: Final = 1_000_000
 SWITCHES_PROCESS: Final = 1_000_001
 _PORT_COUNTERS: Final = (("tx", "tx_bps"), ("rx", "rx_bps"))
 _LANE_COUNTERS: Final = ("queued_bytes", "marked_packets", "dropped_packets", "pfc_tx", "paused_ns")
 
 
-def perfetto_json(given: KpiInput) -> str:
-    """trace.perfetto.json."""
-    encoded = [json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in _events(given)]
+def perfetto_json(given: KpiInput, most_ops: int = MOST_OPS) -> str:
+    """trace.perfetto.json, of so many ops at most."""
+    encoded = [
+        json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in _events(given, most_ops)
+    ]
     about = {
         "run_id": given.summary.run_id,
         "workload": given.summary.workload.source,
-        "ops_left_out": _left_out(given),
+        "ops_left_out": _left_out(given, most_ops),
     }
-    return (
-        f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about, ensure_ascii=False)},"traceEvents":[\n'
-        + ",\n".join(encoded)
-        + "\n]}\n"
-    )
+    # One copy of what may be fifty megabytes, not three.
+    head = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about, ensure_ascii=False)},"traceEvents":[\n'
+    if encoded:
+        encoded[0] = head + encoded[0]
+        encoded[-1] += "\n]}\n"
+        return ",\n".join(encoded)
+    return f"{head}\n]}}\n"
 
 
-def _events(given: KpiInput) -> Iterator[dict[str, object]]:
+def _events(given: KpiInput, most_ops: int) -> Iterator[dict[str, object]]:
     ops = given.frames["ops"].columns
     rank = given.column("ops", "rank").astype(np.int64)
-    shown = np.arange(len(rank)) < len(rank) - _left_out(given)
+    shown = np.arange(len(rank)) < len(rank) - _left_out(given, most_ops)
     hosts = dict(zip(range(len(given.plan.rank_host)), given.plan.rank_host, strict=True))
     for host in sorted(set(hosts.values())):
         yield _named("process_name", host, 0, f"host {host}")
@@ -71,13 +77,13 @@ def _events(given: KpiInput) -> Iterator[dict[str, object]]:
     yield from _switch_events(given)
 
 
-def _left_out(given: KpiInput) -> int:
+def _left_out(given: KpiInput, most_ops: int) -> int:
     """Ops of the last iterations, if all were too many: rows are sorted by iteration."""
     iteration = given.column("ops", "iteration")
-    if len(iteration) <= MOST_OPS:
+    if len(iteration) <= most_ops:
         return 0
-    first_left_out = int(np.searchsorted(iteration, iteration[MOST_OPS]))
-    return len(iteration) - (first_left_out or MOST_OPS)
+    first_left_out = int(np.searchsorted(iteration, iteration[most_ops]))
+    return len(iteration) - (first_left_out or most_ops)
 
 
 def _thread(rank: int, lane: int) -> int:

@@ -5,14 +5,16 @@ Decides pass or fail and words the first mismatches; says nothing about speed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import numpy as np
 from etloop.contract.model.assignment import Path
 from etloop.contract.model.run import PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.job_shares import background_ranks
-from etloop.results.measure.joined import MeasuredFlows, MeasuredOps
+from etloop.results.measure.joined import NO_OPS, MeasuredFlows, MeasuredOps, OpBlock
 from etloop.results.schema.kinds import CONVENTIONS, OpCode
 from etloop.results.schema.summary import Check, CheckResult
 from numpy.typing import NDArray
@@ -32,21 +34,75 @@ _REFUSED_FLOWS: Final = (
 )
 
 
-def check_run(
-    outcome: RunOutcome, tables: PlanTables, ops: MeasuredOps, flows: MeasuredFlows
-) -> tuple[Check, ...]:
-    """All checks, in the order in which a reader should look at them."""
-    ended = outcome.state is RunEnd.DONE
-    return (
-        _agents_complete(outcome, ended),
-        _all_ops_completed(tables, ops, ended),
-        _known("op_records_known", len(ops), ops.unknown, ops.repeated, _REFUSED_OPS),
-        _times_in_order(tables, ops),
-        _op_bytes(tables, ops),
-        _plan_consistent(tables),
-        _known("flow_records_known", len(flows.records), flows.unknown, flows.repeated, _REFUSED_FLOWS),
-        _connection_bytes(tables, flows, ended),
-    )
+@dataclass(slots=True)
+class _Mismatches:
+    """What a check of ops found so far."""
+
+    checked: int = 0
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def take(self, checked: int, count: int, examples: Iterable[str]) -> None:
+        """Add what was found in a block; the first examples stay."""
+        self.checked += checked
+        self.count += count
+        self.examples += islice(examples, EXAMPLE_LIMIT - len(self.examples))
+
+
+class CheckTally:
+    """Looks at the ops of a run, a block of iterations at a time and in their order, then at all else."""
+
+    def __init__(self, outcome: RunOutcome, tables: PlanTables) -> None:
+        self._outcome = outcome
+        self._tables = tables
+        # Background ends with the jobs, wherever it is then.
+        self._awaited = ~background_ranks(tables)[tables.ops.rank]
+        self._recorded = self._unknown = self._repeated = 0
+        self._absent = _Mismatches()
+        self._times = _Mismatches()
+        self._bytes = _Mismatches()
+        self._iterations = 0
+
+    def take(self, block: OpBlock) -> None:
+        """Look at the ops of a block."""
+        ops = block.ops
+        self._recorded += len(ops)
+        self._unknown += ops.unknown
+        self._repeated += ops.repeated
+        self._look_for_absent(ops, block.iterations)
+        self._times.take(*_times_in_order(self._tables, ops))
+        self._bytes.take(*_op_bytes(self._tables, ops))
+
+    def checks(self, flows: MeasuredFlows) -> tuple[Check, ...]:
+        """Return all checks, in the order in which a reader should look at them."""
+        outcome, tables, ended = self._outcome, self._tables, self._outcome.state is RunEnd.DONE
+        self._look_for_absent(NO_OPS, range(self._iterations, tables.iterations))
+        unknown = self._unknown + (0 if outcome.kept_ops is None else outcome.kept_ops.outside)
+        times, sizes, absent = self._times, self._bytes, self._absent
+        return (
+            _agents_complete(outcome, ended),
+            _check("all_ops_completed", absent.checked, absent.count, absent.examples, ended),
+            _known("op_records_known", self._recorded, unknown, self._repeated, _REFUSED_OPS),
+            _check("times_in_order", times.checked, times.count, times.examples),
+            _check("op_bytes_as_planned", sizes.checked, sizes.count, sizes.examples),
+            _plan_consistent(tables),
+            _known("flow_records_known", len(flows.records), flows.unknown, flows.repeated, _REFUSED_FLOWS),
+            _connection_bytes(tables, flows, ended),
+        )
+
+    def _look_for_absent(self, ops: MeasuredOps, iterations: range) -> None:
+        self._iterations = iterations.stop
+        planned = int(self._awaited.sum()) * len(iterations)
+        missing = planned - int(self._awaited[ops.plan_row].sum())
+        examples = self._absent_ops(ops, iterations) if missing else ()
+        self._absent.take(planned, missing, examples)
+
+    def _absent_ops(self, ops: MeasuredOps, iterations: range) -> Iterator[str]:
+        for iteration in iterations:
+            seen = ~self._awaited
+            seen[ops.plan_row[ops.records["iteration"] == iteration]] = True
+            for row in np.flatnonzero(~seen)[:EXAMPLE_LIMIT]:
+                yield f"{op_words(self._tables, int(row), iteration)} left no record"
 
 
 def _check(name: str, checked: int, mismatches: int, examples: Iterable[str], ended: bool = True) -> Check:
@@ -87,23 +143,6 @@ def _agents_complete(outcome: RunOutcome, ended: bool) -> Check:
     )
 
 
-def _all_ops_completed(tables: PlanTables, ops: MeasuredOps, ended: bool) -> Check:
-    # Background ends with the jobs, wherever it is then.
-    awaited = ~background_ranks(tables)[tables.ops.rank]
-    planned = int(awaited.sum()) * tables.iterations
-    missing = planned - int(awaited[ops.plan_row].sum())
-    examples: list[str] = []
-    if missing:
-        for iteration in range(tables.iterations):
-            seen = ~awaited
-            seen[ops.plan_row[ops.records["iteration"] == iteration]] = True
-            absent = np.flatnonzero(~seen)[: EXAMPLE_LIMIT - len(examples)]
-            examples += [f"{op_words(tables, int(row), iteration)} left no record" for row in absent]
-            if len(examples) == EXAMPLE_LIMIT:
-                break
-    return _check("all_ops_completed", planned, missing, examples, ended)
-
-
 def _known(name: str, kept: int, unknown: int, repeated: int, words: tuple[str, str]) -> Check:
     """That no record was refused; `words` are of unknown and of repeated ones."""
     counts = (unknown, repeated)
@@ -111,7 +150,8 @@ def _known(name: str, kept: int, unknown: int, repeated: int, words: tuple[str, 
     return _check(name, kept + sum(counts), sum(counts), examples)
 
 
-def _times_in_order(tables: PlanTables, ops: MeasuredOps) -> Check:
+def _times_in_order(tables: PlanTables, ops: MeasuredOps) -> tuple[int, int, list[str]]:
+    """Return how many ops were looked at, how many are wrong, and the first of them in words."""
     records = ops.records
     wrong = (records["intended_ns"] > records["issued_ns"]) | (records["issued_ns"] > records["completed_ns"])
     first_tx_ns = records["first_tx_ns"]
@@ -128,10 +168,11 @@ def _times_in_order(tables: PlanTables, ops: MeasuredOps) -> Check:
             f"intended {int(record['intended_ns'])}, issued {int(record['issued_ns'])}, "
             f"first sent {first_tx}, completed {int(record['completed_ns'])} ns"
         )
-    return _check("times_in_order", len(ops), len(rows), examples)
+    return len(ops), len(rows), examples
 
 
-def _op_bytes(tables: PlanTables, ops: MeasuredOps) -> Check:
+def _op_bytes(tables: PlanTables, ops: MeasuredOps) -> tuple[int, int, list[str]]:
+    """As `_times_in_order`."""
     planned = {name: getattr(tables.ops, name)[ops.plan_row] for name in BYTE_COLUMNS}
     wrong = np.zeros(len(ops), np.bool_)
     for name in BYTE_COLUMNS:
@@ -146,7 +187,7 @@ def _op_bytes(tables: PlanTables, ops: MeasuredOps) -> Check:
             if record[name] != planned[name][row]
         )
         examples.append(f"{op_words(tables, int(ops.plan_row[row]), int(record['iteration']))}: {differing}")
-    return _check("op_bytes_as_planned", len(ops), len(rows), examples)
+    return len(ops), len(rows), examples
 
 
 def _plan_consistent(tables: PlanTables) -> Check:

@@ -5,7 +5,7 @@ Decides what is one collective and when it counts as complete. Statistics over m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,8 @@ from etloop.results.measure.joined import MeasuredOps
 from etloop.results.schema.kinds import SEND_RECV, OpCode, SizeRule, bus_factor, kinds_where
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from etloop.contract.model.run import PlannedOps, PlanTables, RecordedBaselines
     from numpy.typing import NDArray
 
@@ -84,6 +86,14 @@ class CollectiveRows:
     def skew_ns(self) -> NDArray[np.int64]:
         """From the first member's issue to the last member's issue."""
         return self.last_issued_ns - self.start_ns
+
+
+def joined_rows(parts: Sequence[CollectiveRows]) -> CollectiveRows:
+    """Return the rows of several blocks of iterations as one, in their order; there must be one block."""
+    if len(parts) == 1:
+        return parts[0]
+    names = (field.name for field in fields(CollectiveRows))
+    return CollectiveRows(**{name: np.concatenate([getattr(one, name) for one in parts]) for name in names})
 
 
 def group_ops(tables: PlanTables) -> PlannedGroups:

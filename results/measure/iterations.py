@@ -14,15 +14,18 @@ from etloop.results.measure.joined import MeasuredOps
 from etloop.results.schema.summary import IterationSummary
 
 
-def measure_iterations(ops: MeasuredOps, ops_per_iteration: int) -> tuple[IterationSummary, ...]:
+def measure_iterations(
+    ops: MeasuredOps, ops_per_iteration: int, before_ns: int = 0
+) -> tuple[IterationSummary, ...]:
     """Every iteration that left a record, in their order. Rows of `ops` are sorted by iteration.
 
     `jct_ns` is counted from the latest completion of all earlier iterations, of the first from the start of the run (0): BMWG's
-    JCT, "wall clock of an iteration, compute and communication, until all accelerators are done".
+    JCT, "wall clock of an iteration, compute and communication, until all accelerators are done". `before_ns`: that of iterations
+    which are not among `ops`.
     """
     iteration = ops.records["iteration"]
     bounds = np.flatnonzero(np.diff(iteration, prepend=-1, append=np.iinfo(np.int32).max)).tolist()
-    found, before_ns = [], 0
+    found = []
     for first, last in pairwise(bounds):
         records = ops.records[first:last]
         end_ns = int(records["completed_ns"].max())

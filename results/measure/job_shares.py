@@ -6,11 +6,11 @@ job. In a run of one job with nothing beside it every op counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
-from etloop.results.measure.joined import MeasuredOps
+from etloop.results.measure.joined import NO_OPS, MeasuredOps
 from etloop.results.schema.jobs import JobShare, Phase, PhaseTimes
 
 if TYPE_CHECKING:
@@ -106,22 +106,70 @@ def pass_rows(ops: MeasuredOps, tables: PlanTables) -> PassRows:
     return PassRows(round_number, job, phase, number, start_ns, end_ns, recorded.astype(np.int64), complete)
 
 
-def job_shares(ops: MeasuredOps, tables: PlanTables) -> tuple[JobShare, ...]:
-    """Every job and all background of a run; none where it is of one job."""
-    if tables.several is None:
-        return ()
-    rows = pass_rows(ops, tables)
-    return tuple(_share(ops, tables, rows, job) for job in range(len(tables.several.jobs)))
+@dataclass(slots=True)
+class _Recorded:
+    """What was recorded of a job."""
+
+    ops: int = 0
+    sent_bytes: int = 0
+    start_ns: int | None = None
+    end_ns: int | None = None
+
+    def take(self, mine: NDArray[np.void]) -> None:
+        """Add records."""
+        if not len(mine):
+            return
+        self.ops += len(mine)
+        self.sent_bytes += int(mine["wire_tx_bytes"].sum())
+        start_ns, end_ns = int(mine["issued_ns"].min()), int(mine["completed_ns"].max())
+        self.start_ns = start_ns if self.start_ns is None else min(self.start_ns, start_ns)
+        self.end_ns = end_ns if self.end_ns is None else max(self.end_ns, end_ns)
 
 
-def _share(ops: MeasuredOps, tables: PlanTables, rows: PassRows, job: int) -> JobShare:
+class JobTally:
+    """Adds up what each job of a run did, a block of iterations at a time. Of a run of one job there is nothing to add."""
+
+    def __init__(self, tables: PlanTables) -> None:
+        self._tables = tables
+        self._passes: list[PassRows] = []
+        several = tables.several
+        self._recorded = [] if several is None else [_Recorded() for _ in several.jobs]
+
+    def take(self, ops: MeasuredOps) -> None:
+        """Add the ops of a block."""
+        if self._tables.several is None:
+            return
+        self._passes.append(pass_rows(ops, self._tables))
+        for job, recorded in enumerate(self._recorded):
+            recorded.take(ops.records[_own_ops(self._tables, job)[ops.plan_row]])
+
+    def passes(self) -> PassRows | None:
+        """Return the passes of all jobs; None of a run of one job with nothing beside it."""
+        if self._tables.several is None:
+            return None
+        names = [field.name for field in fields(PassRows)]
+        parts = self._passes or [pass_rows(NO_OPS, self._tables)]
+        return PassRows(**{name: np.concatenate([getattr(one, name) for one in parts]) for name in names})
+
+    def shares(self) -> tuple[JobShare, ...]:
+        """Return every job and all background; none where the run is of one job."""
+        rows = self.passes()
+        if rows is None:
+            return ()
+        return tuple(_share(self._tables, rows, job, recorded) for job, recorded in enumerate(self._recorded))
+
+
+def _own_ops(tables: PlanTables, job: int) -> NDArray[np.bool_]:
+    """By planned op whether it is of a job, barriers between phases left out."""
+    assert tables.several is not None
+    planned, rank = tables.several.jobs[job], tables.ops.rank
+    own = (rank >= planned.first_rank) & (rank < planned.first_rank + planned.ranks)
+    return own & (tables.several.turn >= 0)
+
+
+def _share(tables: PlanTables, rows: PassRows, job: int, recorded: _Recorded) -> JobShare:
     assert tables.several is not None
     planned = tables.several.jobs[job]
-    own_rank = (np.arange(len(tables.rank_agent)) >= planned.first_rank) & (
-        np.arange(len(tables.rank_agent)) < planned.first_rank + planned.ranks
-    )
-    own_op = own_rank[tables.ops.rank] & (tables.several.turn >= 0)
-    mine = ops.records[own_op[ops.plan_row]]
     times = {} if planned.background else _phase_times(tables.several, rows, job)
     factors = _factors(tables.several, times)
     return JobShare(
@@ -130,11 +178,11 @@ def _share(ops: MeasuredOps, tables: PlanTables, rows: PassRows, job: int) -> Jo
         first_rank=planned.first_rank,
         ranks=planned.ranks,
         passes=planned.passes,
-        ops_planned=int(own_op.sum()) * (1 if planned.background else tables.iterations),
-        ops_recorded=len(mine),
-        sent_bytes=int(mine["wire_tx_bytes"].sum()),
-        start_ns=int(mine["issued_ns"].min()) if len(mine) else None,
-        end_ns=int(mine["completed_ns"].max()) if len(mine) else None,
+        ops_planned=int(_own_ops(tables, job).sum()) * (1 if planned.background else tables.iterations),
+        ops_recorded=recorded.ops,
+        sent_bytes=recorded.sent_bytes,
+        start_ns=recorded.start_ns,
+        end_ns=recorded.end_ns,
         alone=_summary(tables.several, job, times, Phase.ALONE),
         together=_summary(tables.several, job, times, Phase.TOGETHER),
         interference=float(np.mean(factors)) if factors else None,

@@ -7,8 +7,8 @@ ops that left no record. Times leave here on the run's clock (ns since its plann
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -52,6 +52,11 @@ class MeasuredOps:
         )
 
 
+NO_OPS: Final = MeasuredOps(
+    np.empty(0, OP_RECORD), np.empty(0, np.bool_), np.empty(0, np.int64), np.empty(0, np.int64), 0, 0
+)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredFlows:
     """One row per queue pair end, sorted by (connection, queue pair, sender before receiver)."""
@@ -67,10 +72,57 @@ class MeasuredFlows:
     repeated: int
 
 
-def match_ops(outcome: RunOutcome, tables: PlanTables) -> MeasuredOps:
-    """Find the planned op of every record of `outcome` and put all times on the run's clock."""
-    parts = [_agent_ops(records, outcome.start_ns, tables) for records in outcome.agents]
-    records = np.concatenate([part[0] for part in parts] or [np.empty(0, OP_RECORD)])
+@dataclass(frozen=True, slots=True, eq=False)
+class OpBlock:
+    """The ops of some iterations, every one that was recorded."""
+
+    ops: MeasuredOps
+    iterations: range
+
+
+def op_blocks(outcome: RunOutcome, tables: PlanTables) -> Iterator[OpBlock]:
+    """Find the planned op of every record of `outcome`, a block of iterations at a time, in their order.
+
+    What is in memory is one block, however much it is. Raises `OSError` where records that are kept elsewhere cannot be read.
+    """
+    kept = outcome.kept_ops
+    if kept is None:
+        yield OpBlock(match_ops(outcome, tables), range(tables.iterations))
+        return
+    each = kept.iterations_each
+    for number in range(kept.parts):
+        iterations = range(number * each, min((number + 1) * each, tables.iterations))
+        yield OpBlock(_matched_part(outcome, tables, kept.part(number)), iterations)
+
+
+def _matched_part(outcome: RunOutcome, tables: PlanTables, part: Sequence[NDArray[np.void]]) -> MeasuredOps:
+    agents = tuple(replace(agent, ops=ops) for agent, ops in zip(outcome.agents, part, strict=True))
+    return match_ops(replace(outcome, agents=agents, kept_ops=None), tables, own=True)
+
+
+def joined_ops(parts: Sequence[MeasuredOps]) -> MeasuredOps:
+    """Return the ops of several blocks as one, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    return MeasuredOps(
+        records=np.concatenate([np.empty(0, OP_RECORD), *(one.records for one in parts)]),
+        has_first_tx=np.concatenate([np.empty(0, np.bool_), *(one.has_first_tx for one in parts)]),
+        plan_row=np.concatenate([np.empty(0, np.int64), *(one.plan_row for one in parts)]),
+        agent=np.concatenate([np.empty(0, np.int64), *(one.agent for one in parts)]),
+        unknown=sum(one.unknown for one in parts),
+        repeated=sum(one.repeated for one in parts),
+    )
+
+
+def match_ops(outcome: RunOutcome, tables: PlanTables, *, own: bool = False) -> MeasuredOps:
+    """Find the planned op of every record in memory and put all times on the run's clock.
+
+    `own`: nobody else has the records, so that their times may be changed where they are.
+    """
+    parts = [_agent_ops(records, outcome.start_ns, tables, own=own) for records in outcome.agents]
+    # Of one agent nothing is copied: a block of ops is what takes memory here.
+    found = [part[0] for part in parts if len(part[0])] or [np.empty(0, OP_RECORD)]
+    records = found[0] if len(found) == 1 else np.concatenate(found)
     has_first_tx = np.concatenate([part[1] for part in parts] or [np.empty(0, np.bool_)])
     plan_row = np.concatenate([part[2] for part in parts] or [np.empty(0, np.int64)])
     agent = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
@@ -89,7 +141,7 @@ def match_ops(outcome: RunOutcome, tables: PlanTables) -> MeasuredOps:
 
 
 def _agent_ops(
-    source: AgentRecords, start_ns: int, tables: PlanTables
+    source: AgentRecords, start_ns: int, tables: PlanTables, *, own: bool
 ) -> tuple[NDArray[np.void], NDArray[np.bool_], NDArray[np.int64]]:
     """The credible records of one agent, whether each has a first transmission, and its row in the plan."""
     plan = tables.ops
@@ -106,7 +158,7 @@ def _agent_ops(
     key = _op_key(records["rank"], records["op"])
     row = np.minimum(np.searchsorted(plan_key, key), len(plan_key) - 1)
     credible &= plan_key[row] == key
-    kept = records[credible]
+    kept = records if own and credible.all() else records[credible]
     has_first_tx = kept["first_tx_ns"] > 0
     for name in TIME_COLUMNS:
         kept[name] -= source.clock_offset_ns + start_ns

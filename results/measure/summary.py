@@ -6,31 +6,44 @@ Decides every formula of summary.json (docs/metrics.md derives them). Conservati
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from etloop.contract.model.counters import AgentObject
 from etloop.contract.model.run import PlanTables, RunOutcome
-from etloop.results.measure.checks import check_run
-from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups
+from etloop.results.measure.checks import BYTE_COLUMNS, CheckTally
+from etloop.results.measure.collectives import (
+    CollectiveRows,
+    PlannedGroups,
+    group_ops,
+    joined_rows,
+    measure_groups,
+)
+from etloop.results.measure.distribution import Distribution
 from etloop.results.measure.iterations import counted_iterations, measure_iterations
-from etloop.results.measure.job_shares import background_ranks, counted_ops, job_shares
-from etloop.results.measure.joined import MeasuredFlows, MeasuredOps, match_flows, match_ops
+from etloop.results.measure.job_shares import JobTally, PassRows, background_ranks, counted_ops
+from etloop.results.measure.joined import (
+    NO_OPS,
+    MeasuredFlows,
+    MeasuredOps,
+    OpBlock,
+    joined_ops,
+    match_flows,
+    op_blocks,
+)
+from etloop.results.measure.kind_tally import KindTally
 from etloop.results.measure.timeline import missed_events
-from etloop.results.schema.kinds import CONVENTIONS, bus_factor
 from etloop.results.schema.summary import (
-    MOST_BASELINES,
     SUMMARY_SCHEMA,
     TRANSPORT_COUNTERS,
     AgentSummary,
-    Baselines,
-    BaselineSummary,
     ByteCounts,
     ClockSummary,
     IterationSummary,
     JobSummary,
-    KindSummary,
     OpCounts,
     SlipSummary,
     StreamSummary,
@@ -42,65 +55,171 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurement:
-    """A run's records joined with its plan, and the figures that follow."""
+    """A run's records joined with its plan, and the figures that follow. The summary is of all that was recorded."""
 
     ops: MeasuredOps
-    """All that was recorded."""
+    """All that was recorded, or that of the first whole iterations (see `left_out`)."""
     flows: MeasuredFlows
     groups: PlannedGroups
     collectives: CollectiveRows
-    """Likewise."""
+    """Those of `ops`."""
     job_ops: MeasuredOps
     """Of the jobs: without background and what stands between jobs (`job_shares`)."""
     job_collectives: CollectiveRows
+    passes: PassRows | None
+    """Of all jobs of a run of several."""
     summary: Summary
+    left_out: int = 0
+    """Recorded ops that are not among `ops`."""
+    iterations: int = 0
+    """Iterations that `ops` are of: the first so many."""
+
+
+class BlockTaker(Protocol):
+    """Gets the ops of a run block by block, in the order of their iterations."""
+
+    def take(self, ops: MeasuredOps, groups: PlannedGroups, collectives: CollectiveRows) -> None:
+        """Take the ops of some iterations and their collectives."""
 
 
 def measure(
-    outcome: RunOutcome, tables: PlanTables, connection_rows: Mapping[str, NDArray[np.int32]]
+    outcome: RunOutcome,
+    tables: PlanTables,
+    connection_rows: Mapping[str, NDArray[np.int32]],
+    most_ops: int | None = None,
+    taker: BlockTaker | None = None,
 ) -> Measurement:
-    """Everything that follows from the records of a run, whether it finished or not."""
-    ops = match_ops(outcome, tables)
+    """Everything that follows from the records of a run, whether it finished or not.
+
+    `most_ops`: so many ops are kept in memory (None: all), of whole iterations and at least of those of one block;
+    `taker` gets all.
+    Raises `OSError` where records that are kept elsewhere cannot be read, or `taker` fails.
+    """
     flows = match_flows(outcome, tables, connection_rows)
     groups = group_ops(tables)
-    everything = measure_groups(ops, groups)
-    counted = counted_ops(tables)
-    all_ops, ops = ops, ops.only(counted[ops.plan_row])
-    collectives = measure_groups(ops, groups) if len(ops) < len(all_ops) else everything
-    ops_per_iteration = int(counted.sum())
-    planned = ops_per_iteration * tables.iterations
-    per_iteration = measure_iterations(ops, ops_per_iteration)
-    summary = Summary(
-        schema=SUMMARY_SCHEMA,
-        run_id=outcome.run_id,
-        state=outcome.state,
-        reason=outcome.reason,
-        started_at=outcome.started_at,
-        workload=_workload(tables),
-        ops=OpCounts(planned=planned, recorded=len(ops), missing=planned - len(ops)),
-        job=_job(per_iteration, complete=len(ops) == planned),
-        kinds=_kinds(tables, groups, collectives),
-        baselines=_baselines(tables, groups, collectives),
-        slip=_slip(ops),
-        bytes=_bytes(tables, ops, counted),
-        transport=_transport(
-            outcome, flows.records[~background_ranks(tables)[tables.connections.src_rank[flows.connection]]]
-        ),
-        clock=_clock(outcome),
-        checks=check_run(outcome, tables, all_ops, flows),
-        agents=_agents(outcome, tables, ops),
-        degraded=(
-            *(f"{agent.agent}: {text}" for agent in outcome.agents for text in agent.degraded),
-            *missed_events(outcome.events),
-        ),
-        notes=tables.notes,
-        jobs=job_shares(all_ops, tables),
-        streams=_streams(outcome),
-        timeline=outcome.events,
-        overload_frames=outcome.overload_frames,
-        run_nonce=tables.run_nonce,
+    tally = _Tally(outcome, tables, groups)
+    kept: list[tuple[MeasuredOps, CollectiveRows, MeasuredOps, CollectiveRows]] = []
+    kept_ops = iterations = 0
+    is_room = True
+    for block in op_blocks(outcome, tables):
+        everything = measure_groups(block.ops, groups)
+        job_ops = block.ops.only(tally.counted[block.ops.plan_row])
+        collectives = measure_groups(job_ops, groups) if len(job_ops) < len(block.ops) else everything
+        tally.take(block, job_ops, collectives)
+        if taker is not None:
+            taker.take(block.ops, groups, everything)
+        is_room = is_room and (most_ops is None or not kept or kept_ops + len(block.ops) <= most_ops)
+        if is_room:
+            kept.append((block.ops, everything, job_ops, collectives))
+            kept_ops += len(block.ops)
+            iterations = block.iterations.stop
+        del block, everything, job_ops, collectives  # Or they are there beside the next.
+    if not kept:
+        none = measure_groups(NO_OPS, groups)
+        kept.append((NO_OPS, none, NO_OPS, none))
+    all_ops, all_rows, ops, rows = zip(*kept, strict=True)
+    return Measurement(
+        joined_ops(all_ops),
+        flows,
+        groups,
+        joined_rows(all_rows),
+        joined_ops(ops),
+        joined_rows(rows),
+        tally.jobs.passes(),
+        tally.summary(flows),
+        left_out=tally.recorded - kept_ops,
+        iterations=iterations,
     )
-    return Measurement(all_ops, flows, groups, everything, ops, collectives, summary)
+
+
+class _Tally:
+    """What the summary is made of, added up block by block."""
+
+    def __init__(self, outcome: RunOutcome, tables: PlanTables, groups: PlannedGroups) -> None:
+        self.counted = counted_ops(tables)
+        """By planned op whether it is of a job."""
+        self.jobs = JobTally(tables)
+        self.recorded = 0
+        self._outcome = outcome
+        self._tables = tables
+        self._kinds = KindTally(tables, groups)
+        self._checks = CheckTally(outcome, tables)
+        self._slip = Distribution()
+        self._iterations: list[IterationSummary] = []
+        self._ops_per_iteration = int(self.counted.sum())
+        self._ended_ns = 0
+        self._job_ops = 0
+        self._by_agent = np.zeros(len(outcome.agents), np.int64)
+        self._sums: Counter[str] = Counter()
+
+    def take(self, block: OpBlock, job_ops: MeasuredOps, collectives: CollectiveRows) -> None:
+        """Add a block, and of it what is of the jobs."""
+        records, planned = job_ops.records, self._tables.ops
+        self.recorded += len(block.ops)
+        self._job_ops += len(job_ops)
+        self.jobs.take(block.ops)
+        self._checks.take(block)
+        self._kinds.take(collectives)
+        self._slip.add(records["issued_ns"] - records["intended_ns"])
+        found = measure_iterations(job_ops, self._ops_per_iteration, self._ended_ns)
+        self._iterations += found
+        self._ended_ns = max((one.end_ns for one in found), default=self._ended_ns)
+        self._ended_ns = max(self._ended_ns, 0)
+        self._by_agent += np.bincount(job_ops.agent, minlength=len(self._by_agent))
+        for name in (*BYTE_COLUMNS, "tx_messages"):
+            self._sums[name] += int(records[name].sum(dtype=np.int64))
+        for name in ("message_bytes", "trace_bytes"):
+            self._sums[name] += int(getattr(planned, name)[job_ops.plan_row].sum())
+
+    def summary(self, flows: MeasuredFlows) -> Summary:
+        """Return the figures of all blocks."""
+        outcome, tables = self._outcome, self._tables
+        planned = self._ops_per_iteration * tables.iterations
+        of_jobs = ~background_ranks(tables)[tables.connections.src_rank[flows.connection]]
+        return Summary(
+            schema=SUMMARY_SCHEMA,
+            run_id=outcome.run_id,
+            state=outcome.state,
+            reason=outcome.reason,
+            started_at=outcome.started_at,
+            workload=_workload(tables),
+            ops=OpCounts(planned=planned, recorded=self._job_ops, missing=planned - self._job_ops),
+            job=_job(tuple(self._iterations), complete=self._job_ops == planned),
+            kinds=self._kinds.kinds(),
+            baselines=self._kinds.baselines(),
+            slip=_slip(self._slip),
+            bytes=self._bytes(),
+            transport=_transport(outcome, flows.records[of_jobs]),
+            clock=_clock(outcome),
+            checks=self._checks.checks(flows),
+            agents=_agents(outcome, tables, self._by_agent.tolist()),
+            degraded=(
+                *(f"{agent.agent}: {text}" for agent in outcome.agents for text in agent.degraded),
+                *missed_events(outcome.events),
+            ),
+            notes=tables.notes,
+            jobs=self.jobs.shares(),
+            streams=_streams(outcome),
+            timeline=outcome.events,
+            overload_frames=outcome.overload_frames,
+            run_nonce=tables.run_nonce,
+        )
+
+    def _bytes(self) -> ByteCounts:
+        plan, sums, iterations = self._tables.ops, self._sums, self._tables.iterations
+        wire_tx_bytes, local_tx_bytes = sums["wire_tx_bytes"], sums["local_tx_bytes"]
+        return ByteCounts(
+            wire_tx_bytes=wire_tx_bytes,
+            wire_rx_bytes=sums["wire_rx_bytes"],
+            local_tx_bytes=local_tx_bytes,
+            local_rx_bytes=sums["local_rx_bytes"],
+            planned_wire_tx_bytes=int(plan.wire_tx_bytes[self.counted].sum()) * iterations,
+            planned_local_tx_bytes=int(plan.local_tx_bytes[self.counted].sum()) * iterations,
+            fabric_share=_share(wire_tx_bytes, wire_tx_bytes + local_tx_bytes),
+            messages=sums["tx_messages"],
+            message_bytes=sums["message_bytes"],
+            trace_bytes=sums["trace_bytes"],
+        )
 
 
 def _workload(tables: PlanTables) -> WorkloadSummary:
@@ -135,12 +254,6 @@ def workload_digest(tables: PlanTables) -> str:
     return hashed.hexdigest()[:16]
 
 
-def nearest_rank(ordered: NDArray[np.int64], percent: int) -> int:
-    """The smallest value that at least `percent` % of the values do not exceed; `ordered` ascending, not empty."""
-    assert 0 < percent <= 100
-    return int(ordered[-(-len(ordered) * percent // 100) - 1])
-
-
 def _job(per_iteration: tuple[IterationSummary, ...], complete: bool) -> JobSummary:
     start_ns = min((iteration.start_ns for iteration in per_iteration), default=None)
     end_ns = max((iteration.end_ns for iteration in per_iteration), default=None)
@@ -157,125 +270,16 @@ def _job(per_iteration: tuple[IterationSummary, ...], complete: bool) -> JobSumm
     )
 
 
-def _kinds(tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows) -> tuple[KindSummary, ...]:
-    identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)[rows.group]
-    unique, member = np.unique(identity, axis=0, return_inverse=True)
-    member = member.reshape(-1)
-    return tuple(
-        _kind(tables, groups, rows, np.flatnonzero(member == index), *map(int, unique[index]))
-        for index in range(len(unique))
-    )
-
-
-def _kind(
-    tables: PlanTables,
-    groups: PlannedGroups,
-    rows: CollectiveRows,
-    selected: NDArray[np.int64],
-    kind: int,
-    algorithm: int,
-    ranks: int,
-) -> KindSummary:
-    whole = selected[rows.complete[selected]]
-    time_ns = np.sort(rows.time_ns[whole])
-    skew_ns = np.sort(rows.skew_ns[whole])
-    size_bytes, total_ns = int(groups.size_bytes[rows.group[whole]].sum()), int(time_ns.sum())
-    joined_ns = total_ns - int(skew_ns.sum())
-    factor = float(bus_factor(np.array([kind]), np.array([ranks]))[0])
-    sent_bytes, fabric_bytes = int(rows.sent_bytes[whole].sum()), int(rows.fabric_bytes[whole].sum())
-    algbw = _rate(size_bytes, total_ns)
-    joined_algbw = _rate(size_bytes, joined_ns)
-    measured = len(whole) > 0
-    return KindSummary(
-        kind=CONVENTIONS[kind].name,
-        algorithm=tables.algorithms[algorithm] if algorithm >= 0 else "",
-        ranks=ranks,
-        count=len(whole),
-        incomplete=len(selected) - len(whole),
-        size_bytes=size_bytes,
-        sent_bytes=sent_bytes,
-        fabric_bytes=fabric_bytes,
-        fabric_share=_share(fabric_bytes, sent_bytes),
-        messages=int(rows.messages[whole].sum()),
-        time_min_ns=int(time_ns[0]) if measured else None,
-        time_avg_ns=total_ns // len(whole) if measured else None,
-        time_p50_ns=nearest_rank(time_ns, 50) if measured else None,
-        time_p99_ns=nearest_rank(time_ns, 99) if measured else None,
-        time_max_ns=int(time_ns[-1]) if measured else None,
-        skew_p50_ns=nearest_rank(skew_ns, 50) if measured else None,
-        skew_max_ns=int(skew_ns[-1]) if measured else None,
-        algbw_bytes_per_s=algbw,
-        busbw_bytes_per_s=None if algbw is None else algbw * factor,
-        joined_busbw_bytes_per_s=None if joined_algbw is None else joined_algbw * factor,
-    )
-
-
-def _compared(groups: PlannedGroups, rows: CollectiveRows) -> NDArray[np.int64]:
-    """Groups that have a baseline and completed at least once."""
-    return np.unique(rows.group[rows.complete & (groups.recorded_ns[rows.group] >= 0)])
-
-
-def _baselines(tables: PlanTables, groups: PlannedGroups, rows: CollectiveRows) -> Baselines:
-    found = []
-    compared = _compared(groups, rows)
-    for group in compared[:MOST_BASELINES].tolist():
-        joined_ns = np.sort(rows.joined_ns[rows.complete & (rows.group == group)])
-        communicator = int(groups.communicator[group])
-        found.append(
-            BaselineSummary(
-                kind=CONVENTIONS[int(groups.kind[group])].name,
-                communicator=tables.communicators[communicator][0]
-                if communicator >= 0
-                else f"{groups.src_rank[group]} -> {groups.dst_rank[group]}",
-                sequence=int(groups.sequence[group]),
-                size_bytes=int(groups.size_bytes[group]),
-                count=len(joined_ns),
-                joined_min_ns=int(joined_ns[0]),
-                joined_p50_ns=nearest_rank(joined_ns, 50),
-                recorded_ns=int(groups.recorded_ns[group]),
-                ranks=int(groups.ranks[group]),
-                recorded_ranks=int(groups.recorded_ranks[group]),
-            )
-        )
-    return Baselines(len(compared), tuple(found))
-
-
-def _rate(size_bytes: int, time_ns: int) -> float | None:
-    """Bytes per second, or None where there were no bytes or no time."""
-    return size_bytes * 1e9 / time_ns if size_bytes > 0 and time_ns > 0 else None
-
-
-def _slip(ops: MeasuredOps) -> SlipSummary | None:
-    if not len(ops):
+def _slip(slip: Distribution) -> SlipSummary | None:
+    if not slip.count:
         return None
-    slip_ns = np.sort(ops.records["issued_ns"] - ops.records["intended_ns"])
     return SlipSummary(
-        ops=len(slip_ns),
-        p50_ns=nearest_rank(slip_ns, 50),
-        p99_ns=nearest_rank(slip_ns, 99),
-        max_ns=int(slip_ns[-1]),
+        ops=slip.count, p50_ns=slip.percentile(50), p99_ns=slip.percentile(99), max_ns=slip.greatest
     )
 
 
 def _share(part_bytes: int, whole_bytes: int) -> float | None:
     return part_bytes / whole_bytes if whole_bytes else None
-
-
-def _bytes(tables: PlanTables, ops: MeasuredOps, counted: NDArray[np.bool_]) -> ByteCounts:
-    plan, records = tables.ops, ops.records
-    wire_tx_bytes, local_tx_bytes = int(records["wire_tx_bytes"].sum()), int(records["local_tx_bytes"].sum())
-    return ByteCounts(
-        wire_tx_bytes=wire_tx_bytes,
-        wire_rx_bytes=int(records["wire_rx_bytes"].sum()),
-        local_tx_bytes=local_tx_bytes,
-        local_rx_bytes=int(records["local_rx_bytes"].sum()),
-        planned_wire_tx_bytes=int(plan.wire_tx_bytes[counted].sum()) * tables.iterations,
-        planned_local_tx_bytes=int(plan.local_tx_bytes[counted].sum()) * tables.iterations,
-        fabric_share=_share(wire_tx_bytes, wire_tx_bytes + local_tx_bytes),
-        messages=int(records["tx_messages"].sum()),
-        message_bytes=int(plan.message_bytes[ops.plan_row].sum()),
-        trace_bytes=int(plan.trace_bytes[ops.plan_row].sum()),
-    )
 
 
 def _transport(outcome: RunOutcome, flows: NDArray[np.void]) -> dict[str, int]:
@@ -315,8 +319,8 @@ def _clock(outcome: RunOutcome) -> ClockSummary:
     )
 
 
-def _agents(outcome: RunOutcome, tables: PlanTables, ops: MeasuredOps) -> tuple[AgentSummary, ...]:
-    recorded = np.bincount(ops.agent, minlength=len(outcome.agents)).tolist()
+def _agents(outcome: RunOutcome, tables: PlanTables, recorded: Sequence[int]) -> tuple[AgentSummary, ...]:
+    """`recorded`: ops of the jobs by agent."""
     return tuple(
         AgentSummary(
             name=agent.agent,

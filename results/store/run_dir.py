@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +55,10 @@ class RunArtifacts:
     """`pyarrow.Table`s by name, those of columns.py and `OPTIONAL_TABLES`."""
     texts: Mapping[str, str | bytes]
     """By file name: the inputs, and what was made for readers."""
+    made: Mapping[str, Path] = field(default_factory=dict)
+    """Files that are made already, by the names that they will have; whole, where `tables` have the first part only."""
+    part: str = ""
+    """Of what part of the run `tables` are, in words; "" if of all of it."""
 
     def frames(self) -> dict[str, Frame]:
         """Return the tables as conditions, key figures and reports read them."""
@@ -63,7 +67,7 @@ class RunArtifacts:
     def files(self) -> dict[str, object]:
         """Return the contents of the directory by file name, in the order in which they are written."""
         tables = {f"{name}.parquet": table for name, table in self.tables.items()}
-        return {**tables, **self.texts, PLAN_FILE: self.plan, SUMMARY_FILE: self.summary}
+        return {**tables, **self.texts, PLAN_FILE: self.plan, **self.made, SUMMARY_FILE: self.summary}
 
 
 def write_run(run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = None) -> None:
@@ -82,7 +86,8 @@ def write_run(run_dir: Path, now: RunArtifacts, before: RunArtifacts | None = No
 def write_files(directory: Path, files: Mapping[str, object], *, keeps: bool = False) -> None:
     """Put files into a directory (made if absent), in the place of those of the same names unless it `keeps` them.
 
-    A file's content is a `pyarrow.Table`, a plan, a summary, a text or bytes. Raises `RunNotWritten`.
+    A file's content is a `pyarrow.Table`, a plan, a summary, a text, bytes, or a file on the same disk, which stays there, too.
+    Raises `RunNotWritten`.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -117,6 +122,8 @@ def _write(path: Path, content: object, *, keeps: bool) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         match content:
+            case Path():
+                partial.hardlink_to(content)
             case bytes():
                 partial.write_bytes(content)
             case str():

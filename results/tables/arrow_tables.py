@@ -13,9 +13,9 @@ import pyarrow as pa
 from etloop.contract.base.ip_address import ip_text
 from etloop.results.measure.collectives import CollectiveRows, PlannedGroups
 from etloop.results.measure.job_shares import (
+    PassRows,
     background_ranks,
     job_of_rank,
-    pass_rows,
     phase_and_pass_of_op,
     sort_of_phase,
 )
@@ -158,12 +158,11 @@ def _job_names(tables: PlanTables) -> list[str]:
     return [] if tables.several is None else [job.name for job in tables.several.jobs]
 
 
-def jobs_table(ops: MeasuredOps, tables: PlanTables) -> pa.Table | None:
+def jobs_table(rows: PassRows | None, tables: PlanTables) -> pa.Table | None:
     """jobs.parquet: one row per round, job and pass; None for a run of one job with nothing beside it."""
     several = tables.several
-    if several is None:
+    if several is None or rows is None:
         return None
-    rows = pass_rows(ops, tables)
     sorts = [sort_of_phase(several, one).value for one in range(len(several.phases))]
     return column_table(
         JOBS,

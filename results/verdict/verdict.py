@@ -85,9 +85,9 @@ class Conditions:
 
 
 def decide_verdict(
-    conditions: Conditions, results: Results, vocabulary: Vocabulary, summary: Summary
+    conditions: Conditions, results: Results, vocabulary: Vocabulary, summary: Summary, part: str = ""
 ) -> Verdict:
-    """Return the verdict of a run under `conditions`."""
+    """Return the verdict of a run under `conditions`. `part`: of what part of it the `results` are, "" if of all of it."""
     late, lossy = _own_limits(results, conditions.limits)
     overload = summary.overload
     emulator = late + lossy + overload
@@ -96,6 +96,7 @@ def decide_verdict(
         for check in conditions.checks
     )
     broken_off = "the run broke off" if summary.state is not RunEnd.DONE else ""
+    looked_at = f"conditions were looked at over {part}" if part else ""
     unaccounted = "" if summary.checks_hold else "the run's own records do not add up (checks)"
     reasons = [
         f"{one.expression}: {one.value or 'does not hold'}" for one in outcomes if one.result is Result.FAIL
@@ -104,8 +105,8 @@ def decide_verdict(
     open_reasons = [
         f"{one.expression}: {one.reason}" for one in outcomes if one.result is Result.INCONCLUSIVE
     ]
-    open_reasons += [word for word in (conditions.unreadable, broken_off, unaccounted) if word]
-    if open_reasons and result is Result.PASS:
+    open_reasons += [word for word in (conditions.unreadable, broken_off, looked_at, unaccounted) if word]
+    if open_reasons and (result is Result.PASS or looked_at):
         result = Result.INCONCLUSIVE
     return Verdict(result, conditions.device, tuple(reasons + open_reasons), emulator, outcomes)
 

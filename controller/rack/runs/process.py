@@ -16,11 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.errors import EtloopError, ExitCode
+from etloop.contract.base.errors import EtloopError, ExitCode, NoRoom, RigError
 from etloop.contract.protocol.frames import FrameReader, frame_of
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.inputs.scenario.scenario import Scenario
+from etloop.controller.rack.port_health import blamed_ports
 from etloop.controller.rack.runs.confinement import confine, confined
 from etloop.controller.rack.runs.protocol import (
     FROM_DAEMON,
@@ -32,6 +34,7 @@ from etloop.controller.rack.runs.protocol import (
     Prepared,
     RunFrame,
     Stop,
+    Storing,
     ToAgent,
     TrafficEnded,
 )
@@ -44,6 +47,7 @@ from etloop.controller.run.pipeline import (
     RunOptions,
     RunStopped,
     Step,
+    close_run,
     prepare,
     run_plan,
 )
@@ -52,7 +56,9 @@ from etloop.controller.session.admission import Notice
 from etloop.controller.session.settings import SessionSettings
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.typed_json import to_json
+from etloop.results.store.run_dir import RunNotWritten
 from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.malloc_tuning import give_memory_back
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
@@ -202,6 +208,12 @@ class DaemonWatcher:
         self.step = step
         if step is Step.WRITE:
             self._send(TrafficEnded())
+        elif step is not Step.EXECUTE:
+            self._send(Storing(0))
+
+    def stored(self, ops: int) -> None:
+        """See `RunWatcher`."""
+        self._send(Storing(ops))
 
     def progress(self, progress: RunProgress) -> None:
         """See `RunWatcher`. The daemon is not told more often than it cares to know."""
@@ -214,6 +226,8 @@ class DaemonWatcher:
 
 def main() -> None:
     """Run in a process of its own; the one argument is the number of the socket to the daemon."""
+    give_memory_back()
+    pa.set_memory_pool(pa.system_memory_pool())  # Others keep what one table took for the next.
     asyncio.run(_main(socket.socket(fileno=int(sys.argv[1]))))
 
 
@@ -235,6 +249,8 @@ async def _main(link_socket: socket.socket) -> None:
 async def _ended(link: DaemonLink, begin: Begin) -> Ended:
     loop = asyncio.get_running_loop()
     carrier, watcher = DaemonCarrier(link, loop), DaemonWatcher(link, loop)
+    if begin.closing:
+        return await asyncio.to_thread(_closed, begin, watcher)
     running = asyncio.create_task(asyncio.to_thread(_run, begin, carrier, watcher))
     stopping = asyncio.create_task(link.stopping.wait())
     await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -243,11 +259,31 @@ async def _ended(link: DaemonLink, begin: Begin) -> Ended:
         return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
     try:
         summary = await running
+    except RunNotWritten as error:
+        return Ended(error.exit_code, str(error), stored=False, summary="", again=True)
+    except NoRoom as error:
+        return Ended(error.exit_code, str(error), stored=False, summary="", held_up=str(error))
     except EtloopError as error:
-        return Ended(error.exit_code, str(error), stored=False, summary="")
+        blamed = blamed_ports(error.problems) if isinstance(error, RigError) else {}
+        return Ended(error.exit_code, str(error), stored=False, summary="", blamed=blamed)
     except MemoryError as error:
         what = f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
         return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
+    reason = summary.reason or summary.failure
+    return Ended(summary.result.exit_code, reason, stored=True, summary=to_json(summary))
+
+
+def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
+    """Make the results of a run from what it left."""
+    try:
+        summary = close_run(Path(begin.out_dir), begin.closing, watcher)
+    except RunNotWritten as error:
+        return Ended(error.exit_code, str(error), stored=False, summary="", again=True)
+    except EtloopError as error:
+        reason = f"{begin.closing}; what it left cannot be made into results: {error}"
+        return Ended(ExitCode.RUN_ERROR, reason, stored=False, summary="")
+    if summary is None:
+        return Ended(ExitCode.RUN_ERROR, begin.closing, stored=False, summary="")
     reason = summary.reason or summary.failure
     return Ended(summary.result.exit_code, reason, stored=True, summary=to_json(summary))
 

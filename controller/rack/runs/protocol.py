@@ -7,7 +7,7 @@ everything is bounded and typed, so that a broken run cannot hurt the daemon.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from etloop.contract.protocol.message_set import MessageSet, Protocol
@@ -41,6 +41,9 @@ class Begin:
     """By agent: its engine threads are numbered from here on, for other runs have some of those before."""
     strict: bool
     """Whether what the device's profile contradicts is an error."""
+    closing: str = ""
+    """Why a run of the past in `out_dir` ended without its results: they are made from what it left, and nothing is run; "" of
+    a run that is to be run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,13 @@ class TrafficEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Storing:
+    """Results are being worked out and written: so many ops of a long run are, or a step begins."""
+
+    ops: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The last frame: how it ended. What is in `out_dir` is not whole if `stored` is false."""
 
@@ -90,10 +100,16 @@ class Ended:
     stored: bool
     summary: str
     """summary.json, "" if not stored."""
+    again: bool = False
+    """Whether results that were not stored can be made from what the run left, once there is room."""
+    blamed: dict[str, str] = field(default_factory=dict)
+    """What is wrong with ports that could not be prepared, by "agent/port"."""
+    held_up: str = ""
+    """What of the rack's own, such as its disk, kept the run from beginning: the job may begin when that is over."""
 
 
 DaemonFrame = Begin | FromAgent | Stop
-RunFrame = Prepared | ToAgent | LogLine | RunProgress | TrafficEnded | Ended
+RunFrame = Prepared | ToAgent | LogLine | RunProgress | TrafficEnded | Storing | Ended
 
 _PROTOCOL: Final = Protocol(
     1,

@@ -83,6 +83,8 @@ class RunChild:
         self._early: list[DaemonFrame] = [begin]
         """What is to be sent once it is connected."""
         self._stderr: deque[str] = deque(maxlen=_LAST_LINES)
+        self.unstarted = ""
+        """Why there was no process at all; nothing was begun."""
         self._wrong = ""
         self._behind_since_ns: int | None = None
 
@@ -92,7 +94,8 @@ class RunChild:
             self._process, ours = await self._start()
         except OSError as error:
             self._advance(ChildEvent.FAILED)
-            return f"its process could not be started: {error.strerror}"
+            self.unstarted = f"its process could not be started: {error.strerror}"
+            return self.unstarted
         with contextlib.suppress(OSError, ProcessLookupError):
             limit = (self._memory_bytes, self._memory_bytes)
             resource.prlimit(self._process.pid, resource.RLIMIT_AS, limit)

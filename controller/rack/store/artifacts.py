@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import stat
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,16 +24,17 @@ def size_bytes(directory: Path) -> int:
     return total_bytes
 
 
-def expired(jobs: Sequence[Job], total_bytes: int, retention: Retention, now: datetime) -> tuple[Job, ...]:
+def expired(
+    jobs: Sequence[Job], total_bytes: int, retention: Retention, ages_ns: Mapping[str, int]
+) -> tuple[Job, ...]:
     """Ended jobs whose artifacts must go: those above the age, then the oldest until the rest fits the size.
 
-    `jobs` are the oldest with artifacts, oldest first; `total_bytes` is what all jobs keep. Wall time is what people
-    mean by age; a clock that is stepped back only keeps things longer.
+    `jobs` are the oldest with artifacts, oldest first; `total_bytes` is what all jobs keep; `ages_ns` is the time that was seen
+    to pass since each ended: no clock that is set makes a job older.
     """
     gone = []
     for job in jobs:
-        age_s = (now - datetime.fromisoformat(job.ended_at)).total_seconds()
-        if age_s * 1e9 <= retention.age_ns and total_bytes <= retention.size_bytes:
+        if ages_ns[job.job_id] <= retention.age_ns and total_bytes <= retention.size_bytes:
             continue
         gone.append(job)
         total_bytes -= job.artifact_bytes

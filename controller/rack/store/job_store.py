@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
 from etloop.contract.protocol.codec import codec_of
-from etloop.contract.protocol.typed_form import FILE_RULES
+from etloop.contract.protocol.typed_form import FILE_RULES, Misfit
 from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, advance_job
+from etloop.controller.rack.store.seen_time import SeenTime
 from etloop.runtime.clock import wall_time_text
 
 STORE_VERSION: Final = 1
@@ -59,7 +60,13 @@ CREATE TABLE audit (
 ) STRICT;
 CREATE INDEX audit_job ON audit (job_id);
 """
-
+_SEEN_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS seen_time (
+    only INTEGER PRIMARY KEY CHECK (only = 1), seen_ns INTEGER NOT NULL, boot TEXT NOT NULL, uptime_ns INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS job_seen (job_id TEXT PRIMARY KEY, seen_ns INTEGER NOT NULL) STRICT;
+"""
+"""The time that was seen to pass, and how much of it when a job was first seen to have ended."""
 
 _MOST_CHANGED: Final = 10_000
 
@@ -94,6 +101,7 @@ class JobStore:
     @classmethod
     def open(cls, path: Path) -> JobStore:
         """The store at `path`, made if absent. Raises `ConfigError` if it cannot be used."""
+        _refuse_empty(path)
         try:
             # Autocommit: every transaction is stated where it begins.
             connection = sqlite3.connect(path, isolation_level=None)
@@ -105,8 +113,10 @@ class JobStore:
             _make_or_check(connection, path)
             # Not of the first stores of this version.
             connection.execute("CREATE INDEX IF NOT EXISTS job_ended ON job (ended_at)")
+            connection.executescript(_SEEN_TABLES)
         except sqlite3.Error as error:
-            remedy = "name a file in a directory that this user may write to, on a disk with room"
+            is_damaged = type(error) is sqlite3.DatabaseError
+            remedy = _RESTORE_STORE if is_damaged else _MAY_WRITE
             raise ConfigError(Problem(str(path), f"cannot be used as job store: {error}", remedy)) from None
         return cls(connection)
 
@@ -170,12 +180,36 @@ class JobStore:
             self._audit(who, f"{job.state} -> {state}", job.job_id, moved.reason if state in ENDED else "")
         return moved
 
+    def seen_time(self) -> SeenTime:
+        """How much time controllers of this store have seen pass."""
+        rows = self._rows("SELECT seen_ns, boot, uptime_ns FROM seen_time")
+        return SeenTime(*rows[0]) if rows else SeenTime()
+
+    def see(self, now: SeenTime, ended: Sequence[str]) -> dict[str, int]:
+        """Keeps how much time was seen to pass, and that jobs with artifacts have ended by now; of `ended` how long ago."""
+        with self._transaction():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO seen_time (only, seen_ns, boot, uptime_ns) VALUES (1, ?, ?, ?)",
+                (now.seen_ns, now.boot, now.uptime_ns),
+            )
+            self._connection.execute(
+                "INSERT OR IGNORE INTO job_seen (job_id, seen_ns) "
+                "SELECT job_id, ? FROM job WHERE run_directory != '' AND ended_at != ''",
+                (now.seen_ns,),
+            )
+        found = self._rows(
+            "SELECT job_id, seen_ns FROM job_seen WHERE job_id IN (SELECT value FROM json_each(?))",
+            json.dumps(ended),
+        )
+        return {row[0]: max(now.seen_ns - row[1], 0) for row in found}
+
     def forget_artifacts(self, job: Job, who: str) -> Job:
         """Notes that the run directory of an ended job was removed."""
         assert job.state in ENDED
         bare = replace(job, run_directory="", artifact_bytes=0)
         with self._transaction():
             self._write(bare)
+            self._connection.execute("DELETE FROM job_seen WHERE job_id = ?", (job.job_id,))
             self._audit(who, "artifacts removed", job.job_id, job.run_directory)
         return bare
 
@@ -337,8 +371,33 @@ _OLDEST: Final = "SELECT submitted_at FROM job WHERE state = ? ORDER BY number L
 _AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? IS NULL OR job_id = ? ORDER BY line DESC LIMIT ?"
 
 
+_MAY_WRITE: Final = "name a file in a directory that this user may write to, on a disk with room"
+_RESTORE_STORE: Final = (
+    "put a copy of it in its place (docs/rack.md), "
+    "or move it away and begin a new one: run directories stay, and are not listed"
+)
+
+
+def _refuse_empty(path: Path) -> None:
+    """A store that was once made is never empty; taken for a new one, all that it knew would be lost without a word."""
+    try:
+        is_empty = path.is_file() and path.stat().st_size == 0
+    except OSError:
+        return  # Which opening it says better.
+    if is_empty:
+        raise ConfigError(Problem(str(path), "is empty: what the job store held is lost", _RESTORE_STORE))
+
+
 def _make_or_check(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    if version == 0 and tables:
+        what = "holds tables, and is no job store of this version or any other"
+        raise ConfigError(Problem(str(path), what, "name the job store of a controller, or a new file"))
+    (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if health != "ok":
+        what = f"is damaged: {' '.join(str(health).split())[:200]}"
+        raise ConfigError(Problem(str(path), what, _RESTORE_STORE))
     if version == 0:
         connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {STORE_VERSION}; COMMIT;")
     _check(connection, path)
@@ -352,7 +411,14 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _job(row: sqlite3.Row) -> Job:
-    found = dict(row)
+    try:
+        return _job_of(dict(row))
+    except (Misfit, ValueError, TypeError) as error:
+        what = f"the job store holds what this version does not read: job {row['job_id']}: {error}"
+        raise StoreFailed(what) from error
+
+
+def _job_of(found: dict[str, Any]) -> Job:
     code = found["exit_code"]
     return Job(
         **found

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.store import artifacts, locks
+from etloop.controller.run.kept_run import has_spool
 
 if TYPE_CHECKING:
     from etloop.controller.rack.api import Rack
     from etloop.controller.rack.log import RackLog
 
 _PATIENCE_NS: Final = 30 * NS_PER_S
-"""How long such a process may take to store what it has."""
+"""How long such a process may write nothing while it stores what it has."""
 
 
 def lock_of(state_dir: Path, job_id: str) -> Path:
@@ -36,12 +37,13 @@ class InheritedRuns:
         self._state_dir = state_dir
         self._log = log
         self._left: set[str] = set()
-        self._until_ns = 0
+        self._to_close: list[str] = []
+        self._written: dict[str, tuple[int, int]] = {}
+        """Job -> bytes in its directory, and until when that may stay so."""
 
     def take_over(self, now_ns: int) -> None:
         """Finds them. Raises `StoreFailed`."""
         self._left = {job.job_id for job in self._rack.recover()}
-        self._until_ns = now_ns + _PATIENCE_NS
         for stale in (self._state_dir / "running").iterdir():
             if stale.name not in self._left and not locks.held(stale):
                 stale.unlink(missing_ok=True)
@@ -51,15 +53,33 @@ class InheritedRuns:
         for job_id in sorted(self._left):
             lock = lock_of(self._state_dir, job_id)
             if locks.held(lock):
-                if now_ns > self._until_ns:
+                if self._is_quiet(job_id, now_ns):
                     self._kill(job_id, lock)
                 continue
             directory = self._state_dir / "artifacts" / job_id
+            if has_spool(directory):
+                self._left.discard(job_id)
+                self._to_close.append(job_id)
+                continue
             summary = artifacts.summary_text(directory)
             job = self._rack.interrupt(job_id, summary, artifacts.size_bytes(directory))
             self._left.discard(job_id)
             lock.unlink(missing_ok=True)
             self._log.job(job_id, "interrupted", reason=job.reason)
+
+    def to_close(self) -> list[str]:
+        """Return jobs whose results are to be made from what they left, each once: they are the caller's now."""
+        found, self._to_close = self._to_close, []
+        return found
+
+    def _is_quiet(self, job_id: str, now_ns: int) -> bool:
+        """Whether a process that nobody hears any more has written nothing for long."""
+        written_bytes = artifacts.size_bytes(self._state_dir / "artifacts" / job_id)
+        before_bytes, until_ns = self._written.get(job_id, (-1, 0))
+        if written_bytes != before_bytes:
+            self._written[job_id] = (written_bytes, now_ns + _PATIENCE_NS)
+            return False
+        return now_ns > until_ns
 
     def _kill(self, job_id: str, lock: Path) -> None:
         pid = locks.signature(lock)

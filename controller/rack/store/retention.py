@@ -1,18 +1,20 @@
-"""Removes what ended jobs left when it is too old or too much, beside the daemon's loop. A shell: task, thread, wall clock.
+"""Removes what ended jobs left when it is too old or too much, beside the daemon's loop. A shell: task and thread.
 
-Which of it has to go is decided by `artifacts.expired`. Removing a large directory from a slow disk may take longer than
+Which of it has to go is decided by `artifacts.expired`, by the time that was seen to pass (`seen_time`).
+Removing a large directory from a slow disk may take longer than
 an agent may be silent; nobody waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.controller.rack.store import artifacts
+from etloop.runtime.seen_time import SinceBoot, since_boot
 from etloop.runtime.task_shutdown import end
 
 if TYPE_CHECKING:
@@ -20,22 +22,30 @@ if TYPE_CHECKING:
     from etloop.controller.rack.config import Retention
     from etloop.controller.rack.log import RackLog
 
-_MOST_REMOVED: Final = 64
-"""Run directories looked at in one go."""
+_MOST_REMOVED: Final = 16
+"""Run directories removed in one pass: who sees in the log that something goes that should not has time."""
+_PASS_NS: Final = 60 * NS_PER_S
+_NAMED: Final = 8
 
 
 class Retaining:
-    """Keeps the artifacts of a rack within their bounds."""
+    """Keeps the artifacts of a rack within their bounds. The first pass after a start only says what the next would remove."""
 
     def __init__(
-        self, rack: Rack, retention: Retention, directory: Path, log: RackLog, began_ns: int
+        self,
+        rack: Rack,
+        retention: Retention,
+        directory: Path,
+        log: RackLog,
+        kernel_time: Callable[[], SinceBoot] = since_boot,
     ) -> None:
         self._rack = rack
         self._retention = retention
         self._directory = directory
         self._log = log
-        self._wall_began = datetime.now(UTC)
-        self._began_ns = began_ns
+        self._kernel_time = kernel_time
+        self._next_pass_ns = 0
+        self._is_first = True
         self._going: asyncio.Task[None] | None = None
 
     def look(self, now_ns: int) -> None:
@@ -45,11 +55,22 @@ class Retaining:
                 return
             done, self._going = self._going, None
             done.result()
+        if now_ns < self._next_pass_ns:
+            return
+        self._next_pass_ns = now_ns + _PASS_NS
         self._rack.store.trim(self._retention.ended_jobs, self._retention.audit_lines)
         kept = self._rack.store.with_artifacts(_MOST_REMOVED)
+        ages_ns = self._rack.store.see(
+            self._rack.store.seen_time().at(*self._kernel_time()), [job.job_id for job in kept]
+        )
         total_bytes = self._rack.store.artifact_bytes()
-        gone = artifacts.expired(kept, total_bytes, self._retention, self._today(now_ns))
-        if gone:
+        gone = artifacts.expired(kept, total_bytes, self._retention, ages_ns)
+        is_first, self._is_first = self._is_first, False
+        if gone and is_first:
+            what = f"{len(gone)} run directories are above the bounds of retention"
+            names = [job.job_id for job in gone[:_NAMED]]
+            self._log.rack(what, first=names, removed_from=f"{seconds_text(_PASS_NS)} from now on")
+        elif gone:
             self._going = asyncio.create_task(self._remove([job.job_id for job in gone]))
 
     async def end(self) -> None:
@@ -63,8 +84,3 @@ class Retaining:
             if job is not None and await asyncio.to_thread(artifacts.remove, self._directory / job_id):
                 self._rack.forget(job)
                 self._log.job(job_id, "artifacts removed", bytes=job.artifact_bytes)
-
-    def _today(self, now_ns: int) -> datetime:
-        """The wall time, but not later than the time that has passed allows: a stepped clock must not age results."""
-        passed = timedelta(seconds=(now_ns - self._began_ns) / NS_PER_S)
-        return min(datetime.now(UTC), self._wall_began + passed)

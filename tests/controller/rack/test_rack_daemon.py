@@ -18,7 +18,7 @@ from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.api import Accepted, Rejected
 from etloop.controller.rack.config import LogFormat, parse_rack_config
 from etloop.controller.rack.daemon import Daemon
-from etloop.controller.rack.events import RackState
+from etloop.controller.rack.events import JobMoved, RackState
 from etloop.controller.rack.job import ENDED, Job, JobRequest, JobState, PortDemand
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.startup import open_daemon
@@ -193,9 +193,19 @@ async def test_a_run_whose_process_is_killed_ends_with_its_reason(place: Place) 
             await rack.reaches(job_id, JobState.RUNNING)
             pid = locks.signature(lock_of(place.directory / "state", job_id))
             assert pid is not None
+            heard = rack.daemon.rack.subscribe()
+            async with asyncio.timeout(PATIENCE_S):
+                while not (isinstance(event := await heard.next(), JobMoved) and event.progress.ops_done):
+                    pass
             os.kill(pid, signal.SIGKILL)
             job = await rack.reaches(job_id, JobState.FINISHED)
             assert (job.exit_code, job.reason) == (ExitCode.RUN_ERROR, "its process was killed by SIGKILL")
+            directory = place.directory / "state" / "artifacts" / job.run_directory
+            summary = json.loads((directory / "summary.json").read_text())
+            assert (summary["state"], summary["reason"]) == ("aborted", "its process was killed by SIGKILL")
+            assert summary["ops"]["recorded"] > 0
+            assert any(note.startswith("closed from what was kept on disk") for note in summary["notes"])
+            assert not (directory / "spool").exists()
             assert (await rack.reaches(rack.submit(), JobState.FINISHED)).exit_code is ExitCode.PASS
 
 
@@ -208,7 +218,9 @@ async def test_a_queue_outlives_the_daemon_and_what_ran_is_marked(place: Place) 
             assert rack.job(waiting).state is JobState.QUEUED
         async with serving(place) as rack:
             job = await rack.reaches(running, JobState.INTERRUPTED)
-            assert job.reason == "the controller went away while the job was running; no result was stored"
+            assert (
+                job.reason == "the controller went away while the job was running; what it measured is kept"
+            )
             assert (await rack.reaches(waiting, JobState.FINISHED)).exit_code is ExitCode.PASS
 
 

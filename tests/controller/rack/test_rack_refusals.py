@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sqlite3
 import threading
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.store.retention import Retaining
 from etloop.runtime.broker_connection import broker_settings
 from etloop.runtime.broker_settings import BrokerSettings
+from etloop.runtime.seen_time import SinceBoot
 
 from tests.support.first_light.commands import PATIENCE_S
 
@@ -144,26 +147,43 @@ async def test_a_directory_that_takes_long_to_remove_holds_nobody_up(
     retention = Retention(age_ns=NS_PER_S, size_bytes=10, ended_jobs=1, audit_lines=100)
     log = tmp_path / "log"
     with log.open("w") as stream:
-        retaining = Retaining(rack, retention, tmp_path, RackLog(LogFormat.JSON, stream), 0)
+        retaining = Retaining(rack, retention, tmp_path, RackLog(LogFormat.JSON, stream))
         async with asyncio.timeout(PATIENCE_S):
             retaining.look(0)
+            assert not begun.is_set(), "the first pass removes nothing"
+            retaining.look(60 * NS_PER_S)
             await asyncio.to_thread(begun.wait)
-            retaining.look(0)
+            retaining.look(60 * NS_PER_S)
             assert store.artifact_bytes() == 100, "it is not gone yet"
             goes_on.set()
             while store.artifact_bytes():  # noqa: ASYNC110 - a store tells nobody
                 await asyncio.sleep(0)
         await retaining.end()
-    assert "artifacts removed" in log.read_text()
+    said = log.read_text()
+    assert "1 run directories are above the bounds of retention" in said
+    assert "artifacts removed" in said
 
 
 def test_results_do_not_age_by_a_step_of_the_clock(tmp_path: Path) -> None:
+    """The job ended 400 days ago by the wall clock, which was wrong then or is now; the kernel has seen 30 s pass since."""
+    day_ns = 86_400 * NS_PER_S
     store = JobStore.open(tmp_path / "jobs.sqlite")
+    job, _ = store.submit("j1", JobRequest("x", PortDemand()), "test")
+    ended = store.advance(job, JobEvent.CANCELLED, "test", run_directory="j1", artifact_bytes=100)
+    with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as beside, beside:
+        beside.execute("UPDATE job SET ended_at = '2020-01-01T00:00:00.000+00:00'")
     rack = Rack(store, (), RackLimits(1, 1, 1, 1), tmp_path, lambda: "j2")
-    retaining = Retaining(rack, Retention(1, 1, 1, 100), tmp_path, RackLog(LogFormat.JSON), 0)
-    began = datetime.now(UTC)
-    retaining._wall_began = began - timedelta(days=400)  # noqa: SLF001 - the clock has leapt since
-    assert retaining._today(NS_PER_S) == began - timedelta(days=400) + timedelta(seconds=1)  # noqa: SLF001
+    retention = Retention(age_ns=day_ns, size_bytes=1 << 40, ended_jobs=1, audit_lines=100)
+    uptime_ns = [5 * day_ns]
+    for boot, passed_ns in (("x", 0), ("x", 30 * NS_PER_S), ("y", 400 * day_ns)):
+        # Another controller each: the last after a start of the machine, whose time since then is no time of the job's.
+        uptime_ns.append(uptime_ns[-1] + passed_ns)
+        kernel_time = partial(SinceBoot, boot, uptime_ns[-1])
+        retaining = Retaining(rack, retention, tmp_path, RackLog(LogFormat.JSON), kernel_time)
+        for number in range(3):
+            retaining.look(number * 60 * NS_PER_S)
+    assert store.artifact_bytes() == ended.artifact_bytes, "nothing is removed"
+    assert store.see(store.seen_time(), ["j1"]) == {"j1": 30 * NS_PER_S}
 
 
 class Running(RackClient):

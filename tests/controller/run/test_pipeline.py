@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,9 @@ class Seen:
     def progress(self, progress: RunProgress) -> None:
         raise AssertionError("nothing is sent")
 
+    def stored(self, ops: int) -> None:
+        raise AssertionError("the run is short")
+
 
 @dataclass
 class Execution:
@@ -91,8 +95,10 @@ class Execution:
     is_twin = False
     repeated_by = RepeatedBy(Repeat.RUN)
 
-    def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher) -> Executed:
-        return self.change(replace(TwinExecution(TwinSettings()).execute(prepared, lab, watcher), twin=None))
+    def execute(self, prepared: Prepared, lab: str, watcher: RunWatcher, spool: Path | None) -> Executed:
+        return self.change(
+            replace(TwinExecution(TwinSettings()).execute(prepared, lab, watcher, spool), twin=None)
+        )
 
     def unless_stopped(self, work: Callable[[], T]) -> T:
         if self.refuses is not None:
@@ -193,7 +199,7 @@ def never(_: Executed) -> Executed:
 
 def test_a_directory_that_goes_during_the_run_is_an_error_after_it(tmp_path: Path) -> None:
     def gone(executed: Executed) -> Executed:
-        (tmp_path / "run").rmdir()
+        shutil.rmtree(tmp_path / "run")
         (tmp_path / "run").write_text("")
         return executed
 

@@ -192,30 +192,39 @@ def test_link_down_when_its_agent_joins(broken: Broken) -> None:
 
 
 @for_root
-def test_disk_full_while_storing(broken: Broken) -> None:
+def test_disk_full_in_a_run(broken: Broken) -> None:
     with (
         small_disk(broken.state_dir / "artifacts", "32k") as resize,
         agents(broken.place),
         broken.controller() as controller,
     ):
-        job = broken.reaches(controller, broken.submit(SECONDS), JobState.FINISHED)
-        assert job.exit_code is ExitCode.PREPARATION_FAILED, "known before anything is sent"
-        assert "are free there, and the results may take" in job.reason
-        resize("64m")
+        waiting = broken.submit(SCENARIO)
+        resize("96m")
+        job = broken.reaches(controller, waiting, JobState.FINISHED)
+        assert job.exit_code is ExitCode.PASS, "it waited for room"
         job_id = broken.submit(SECONDS)
         broken.reaches(controller, job_id, JobState.RUNNING)
-        broken.strikes(lambda: resize("32k"))
+        filler = broken.state_dir / "artifacts" / "filler"
+        broken.strikes(lambda: fill(filler))
         job = broken.reaches(controller, job_id, JobState.FINISHED)
         assert job.exit_code is ExitCode.RUN_ERROR
-        assert "cannot write the run" in job.reason
         assert "No space left on device" in job.reason
+        assert (broken.state_dir / "artifacts" / job_id / "summary.json").exists()
         broken.cleared(
-            "disk full while a run is stored",
-            "the job ends with that reason; no job starts while less than `limits.free_disk` is free",
-            "the files that still found room; without summary.json they are known as not whole",
+            "disk full in a run",
+            "the run is aborted with that reason; no job starts while less than `limits.free_disk` is free, "
+            "and those that wait say so",
+            "records until then: room for their tables was set aside",
         )
-        resize("64m")
+        filler.unlink()
         broken.serves_on(controller)
+
+
+def fill(filler: Path) -> None:
+    """Takes all the room of a disk."""
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as sink:
+        while True:
+            sink.write(bytes(4096))
 
 
 def fill_store(broken: Broken) -> None:
@@ -235,9 +244,7 @@ def test_disk_of_the_job_store_full(broken: Broken) -> None:
         job_id = broken.submit(SECONDS)
         broken.reaches(controller, job_id, JobState.RUNNING)
         filler = broken.state_dir / "filler"
-        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as sink:
-            while True:
-                sink.write(bytes(4096))
+        fill(filler)
         with pytest.raises(RequestRefused, match="the job store cannot be written"):
             fill_store(broken)
         controller.wait_for("no job starts")
@@ -326,7 +333,7 @@ def test_run_process_killed(broken: Broken) -> None:
         broken.cleared(
             "process of a run killed (SIGKILL)",
             "its agents are told to stop and come back, its ports stay leased until they have; the job ends with that reason",
-            "nothing of that run: its records were in that process",
+            "records until then: another process makes results of them",
         )
         broken.serves_on(controller)
 

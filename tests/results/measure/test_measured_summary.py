@@ -12,7 +12,8 @@ import pytest
 from etloop.contract.model.records import OP_RECORD
 from etloop.contract.model.run import AgentRecords, PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.collectives import group_ops
-from etloop.results.measure.summary import measure, nearest_rank
+from etloop.results.measure.distribution import nearest_rank
+from etloop.results.measure.summary import measure
 from etloop.results.schema.kinds import CONVENTIONS, OP_NAMES, SEND_RECV, OpCode, bus_factor
 from etloop.results.schema.summary import Check, CheckResult, KindSummary, Summary
 from etloop.workload.trace.program import OpKind

@@ -10,8 +10,7 @@ import pytest
 from etloop.contract.model.run import RunEnd
 from etloop.results.device.summary import CLASSES, RECONCILIATION
 from etloop.results.device.tables import COUNTERS, DUT
-from etloop.results.measure.checks import check_run
-from etloop.results.measure.joined import match_flows, match_ops
+from etloop.results.measure.summary import measure
 from etloop.results.schema.columns import COMPARISON, JOBS, TABLES, Column
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.results.schema.summary import SUMMARY_SCHEMA, CheckResult, Summary
@@ -75,8 +74,7 @@ def test_every_key_of_the_summary_is_derived() -> None:
 
 def test_every_check_state_and_kind_is_explained() -> None:
     outcome, tables = outcome_by_hand(), tables_by_hand()
-    flows = match_flows(outcome, tables, connection_rows_by_hand())
-    checks = check_run(outcome, tables, match_ops(outcome, tables), flows)
+    checks = measure(outcome, tables, connection_rows_by_hand()).summary.checks
     explained = named(PAGE)
     assert {check.name for check in checks} <= explained
     assert {str(value) for value in (*CheckResult, *RunEnd)} <= explained

@@ -4,6 +4,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -149,11 +150,21 @@ class PortLoops {
     return out;
   }
 
-  // Records [first, published) of a port.
-  nb::bytes records(size_t port, size_t first) const {
-    const size_t published = loops_.at(port)->published_records();
-    if (first > published) throw nb::index_error("no such record");
-    return as_bytes(loops_[port]->records() + first, published - first);
+  // Records of a port from `first` on, `most` at most; those before `first` are given up.
+  nb::bytes records(size_t port, size_t first, size_t most) {
+    PortLoop& loop = *loops_.at(port);
+    const size_t published = loop.published_records();
+    if (first > published || first < loop.released_records()) throw nb::index_error("no such record");
+    loop.release_records(first);
+    std::vector<OpRecord> found;
+    found.reserve(std::min(most, published - first));
+    while (found.size() < most) {
+      const auto piece = loop.records(first + found.size());
+      if (piece.empty()) break;
+      const auto taken = piece.first(std::min(piece.size(), most - found.size()));
+      found.insert(found.end(), taken.begin(), taken.end());
+    }
+    return as_bytes(found.data(), found.size());
   }
 
   nb::object take_waits(size_t port) {
@@ -278,7 +289,7 @@ void bind_engine(nb::module_& module) {
       .def("close", &PortLoops::close)
       .def("status", &PortLoops::status)
       .def("probes", &PortLoops::probes)
-      .def("records", &PortLoops::records, nb::arg("port"), nb::arg("first"))
+      .def("records", &PortLoops::records, nb::arg("port"), nb::arg("first"), nb::arg("most"))
       .def("take_waits", &PortLoops::take_waits, nb::arg("port"))
       .def("flows", &PortLoops::flows, nb::arg("port"))
       .def("counters", &PortLoops::counters, nb::arg("port"))

@@ -101,7 +101,8 @@ class Core final : public PortSink {
   int32_t failed_connection() const { return failure_.connection(); }
   const CoreStatus& status() const { return records_.status(); }
   // Completed ops in order of completion; only grows, never reallocates.
-  const std::vector<OpRecord>& records() const { return records_.completed(); }
+  const RecordLog& records() const { return records_.completed(); }
+  RecordLog& records() { return records_.completed(); }
   int64_t total_ops() const { return ranks_.total_ops(); }
   std::vector<FlowRecord> flows() const;
   std::vector<WaitRecord> waits() const;

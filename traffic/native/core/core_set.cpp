@@ -65,6 +65,7 @@ void CoreSet::turn(int32_t port) {
   } while (core.failure().empty() && !core.probing() && due_ns <= clock_.now_ns);
   size_t& told = told_[static_cast<size_t>(port)];
   for (; told < core.records().size(); ++told) run_.records.push_back(core.records()[told]);
+  core.records().release(told);
   if (!core.failure().empty()) {
     run_.failure = core.failure();
     run_.failed_connection = core.failed_connection();

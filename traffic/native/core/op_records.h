@@ -9,6 +9,7 @@
 
 #include "base/time.h"
 #include "base/turnarounds.h"
+#include "core/record_log.h"
 #include "plan/records.h"
 
 namespace etloop {
@@ -24,7 +25,7 @@ class OpRecords {
  public:
   OpRecords() : turnarounds_(kTurnaroundBuckets, 0) {}
 
-  // Room for all ops that will complete: their records never move.
+  // How many ops will complete at most.
   void reserve(size_t ops) { completed_.reserve(ops); }
 
   // Begins a record. Its number is the op's until `close`, after which another op may have it.
@@ -67,8 +68,9 @@ class OpRecords {
   Nanos trigger_ns() const { return trigger_ns_; }
   void set_trigger(Nanos arrived_ns) { trigger_ns_ = arrived_ns; }
 
-  // Completed ops in order of completion; only grows, never reallocates.
-  const std::vector<OpRecord>& completed() const { return completed_; }
+  // Completed ops in order of completion.
+  const RecordLog& completed() const { return completed_; }
+  RecordLog& completed() { return completed_; }
   const CoreStatus& status() const { return status_; }
   const std::vector<uint64_t>& turnarounds() const { return turnarounds_; }
 
@@ -82,7 +84,7 @@ class OpRecords {
   Nanos trigger_ns_ = 0;
   std::vector<Open> open_;
   std::vector<uint32_t> free_;
-  std::vector<OpRecord> completed_;
+  RecordLog completed_;
   std::vector<uint64_t> turnarounds_;
 };
 

@@ -224,6 +224,7 @@ void PortLoop::publish() {
   progress_.wire_tx_bytes.store(status.wire_tx_bytes, std::memory_order_relaxed);
   progress_.wire_rx_bytes.store(status.wire_rx_bytes, std::memory_order_relaxed);
   progress_.last_ns.store(status.last_progress_ns, std::memory_order_relaxed);
+  core_->records().release(progress_.read_records.load(std::memory_order_acquire));
   progress_.records.store(core_->records().size(), std::memory_order_release);
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,7 +84,11 @@ class PortLoop final : public ScaleUpLinks {
   int32_t failed_connection() const { return core_->failed_connection(); }
   // Records [0, published_records()) are final and may be read while the loop runs.
   size_t published_records() const { return progress_.records.load(std::memory_order_acquire); }
-  const OpRecord* records() const { return core_->records().data(); }
+  // Those from `first` on that lie together, as far as they are published.
+  std::span<const OpRecord> records(size_t first) const { return core_->records().piece(first, published_records()); }
+  // Records before `end` were read; a call of the thread that reads them. The loop lets go of them.
+  void release_records(size_t end) { progress_.read_records.store(end, std::memory_order_release); }
+  size_t released_records() const { return progress_.read_records.load(std::memory_order_relaxed); }
   // True once since request_waits(): `out` holds the answer.
   bool take_waits(std::vector<WaitRecord>& out);
   // Valid once the state is ready or later.
@@ -109,6 +114,7 @@ class PortLoop final : public ScaleUpLinks {
   // How far the run is, for other threads to look at.
   struct Progress {
     std::atomic<size_t> records{0};
+    std::atomic<size_t> read_records{0};  // by another thread, which is the one that writes it
     std::atomic<int64_t> ops_done{0};
     std::atomic<int64_t> wire_tx_bytes{0};
     std::atomic<int64_t> wire_rx_bytes{0};

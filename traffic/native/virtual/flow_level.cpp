@@ -117,7 +117,9 @@ class FlowLevel final : public MessageCarrier {
     core_->start(0);
     while (step()) {
     }
-    outcome_.records = core_->records();
+    const RecordLog& records = core_->records();
+    outcome_.records.reserve(records.size());
+    for (size_t i = 0; i < records.size(); ++i) outcome_.records.push_back(records[i]);
     if (!outcome_.failure.empty()) outcome_.waits = core_->waits();
     outcome_.end_ns = now_ns_;
     outcome_.looks = shares_.looks();

@@ -1,0 +1,362 @@
+"""What the agents of a run hand over, on disk as it comes, so that it outlives the session and its process. A shell: files.
+
+A spool is a directory:
+
+    begun.json   who measures and how their clocks stand, from the start order on
+    NUMBER.ops   op records of some iterations as they came, the agent's number in the field `reserved`
+    outside.ops  such of no iteration of the plan
+    messages     what else agents said that results are made of: number of the agent, length, message
+    ended.json   how the session ended, once it has
+    reserve      room set aside for the tables that are made of all this
+
+Nothing is flushed to the disk before the end: what a process that is killed had written is there, a power cut takes what the
+kernel had yet to write. A spool that a crash has cut off in the middle of a record is read up to there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+from etloop.contract.base.errors import ProtocolError
+from etloop.contract.model.records import OP_RECORD
+from etloop.contract.model.run import RunEnd, RunOutcome
+from etloop.contract.protocol.codec import codec_of
+from etloop.contract.protocol.messages import Finished, Flows, Hello, Rates
+from etloop.contract.protocol.serialization import Unreadable, parse_json
+from etloop.contract.protocol.typed_form import FILE_RULES, Misfit
+from etloop.contract.protocol.wire import decode_from_agent, encode
+from etloop.controller.session.clock_map import ClockOffset
+from etloop.controller.session.records import RecordKeeper, RecordSink, SpoolFailed
+from numpy.typing import NDArray
+
+PART_OPS: Final = 1 << 18
+"""Records of a part, about (22 MiB), unless one iteration has more: what is in memory when it is read."""
+_MOST_OPEN: Final = 4
+"""Parts at a time, of the iterations that ranks are in."""
+_FIRST_RESERVE_BYTES: Final = 32 << 20
+"""Of plan, pages and figures."""
+_RESERVE_STEP_BYTES: Final = 8 << 20
+_MESSAGE: Final = struct.Struct(">II")
+_BEGUN_FILE: Final = "begun.json"
+_ENDED_FILE: Final = "ended.json"
+_MESSAGES_FILE: Final = "messages"
+_RESERVE_FILE: Final = "reserve"
+_OUTSIDE: Final = "outside"
+
+
+@dataclass(frozen=True, slots=True)
+class BegunAgent:
+    """An agent that got its start order."""
+
+    name: str
+    host: str
+    versions: dict[str, str]
+    clock_offset_ns: int
+    clock_error_ns: int
+    degraded: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    limits: dict[str, int]
+    """Most records of each sort."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """begun.json."""
+
+    run_id: str
+    started_at: str
+    start_ns: int
+    iterations_each: int
+    agents: tuple[BegunAgent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """ended.json."""
+
+    state: RunEnd
+    reason: str
+
+
+_BEGUN: Final = codec_of(Begun, FILE_RULES)
+_ENDED: Final = codec_of(_Ended, FILE_RULES)
+
+
+class Spool(RecordKeeper, Protocol):
+    """Where a session keeps what it is handed."""
+
+    iterations_each: int
+    started_at: str
+
+    def begin(self, begun: Begun) -> None:
+        """Keep who measures. Raises `SpoolFailed`."""
+
+
+def begin_spool(
+    spool: Spool | None,
+    run_id: str,
+    start_ns: int,
+    measuring: Iterable[tuple[RecordSink, Hello, ClockOffset]],
+) -> str:
+    """Keep who measures, in the order of the agents' numbers; why that cannot be kept, "" if it is or nothing is to be."""
+    if spool is None:
+        return ""
+    agents = tuple(
+        BegunAgent(
+            sink.agent,
+            hello.host,
+            hello.versions,
+            offset.offset_ns,
+            offset.error_ns,
+            sink.degraded,
+            sink.capabilities,
+            dict(sink.limits),
+        )
+        for sink, hello, offset in measuring
+    )
+    try:
+        spool.begin(Begun(run_id, spool.started_at, start_ns, spool.iterations_each, agents))
+    except SpoolFailed as error:
+        return str(error)
+    return ""
+
+
+class RunSpool:
+    """The spool of a run that goes on; `plan_ops` are the ops of an iteration of all agents."""
+
+    def __init__(self, directory: Path, plan_ops: int, iterations: int, started_at: str) -> None:
+        self.iterations_each = max(1, PART_OPS // max(plan_ops, 1))
+        self.started_at = started_at
+        self._directory = directory
+        self._iterations = iterations
+        self._most_of_part = self.iterations_each * plan_ops
+        self._received: dict[str, int] = {}
+        """By part."""
+        self._open: OrderedDict[str, int] = OrderedDict()
+        self._bytes = 0
+        self._reserved = 0
+
+    def open(self) -> None:
+        """Make the directory and set room aside. Raises `SpoolFailed`."""
+        with _telling(self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._reserve(_FIRST_RESERVE_BYTES)
+
+    def close(self) -> None:
+        """Close the files; what they hold stays."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def begin(self, begun: Begun) -> None:
+        """See `Spool`."""
+        with _telling(self._directory):
+            _write_whole(self._directory / _BEGUN_FILE, json.dumps(_BEGUN.write(begun)))
+
+    def end(self, state: RunEnd, reason: str) -> None:
+        """Keep how the session ended, and give the room back that was set aside. Raises `SpoolFailed`."""
+        free_reserve(self._directory)
+        with _telling(self._directory):
+            _write_whole(self._directory / _ENDED_FILE, json.dumps(_ENDED.write(_Ended(state, reason))))
+
+    def kept(self, agents: int) -> SpooledOps:
+        """Return the op records that are kept, of so many agents."""
+        return SpooledOps(self._directory, self.iterations_each, agents)
+
+    def keep_ops(self, agent: int, ops: NDArray[np.void]) -> None:
+        """See `Spool`."""
+        ops = ops.copy()
+        ops["reserved"] = agent
+        iteration = ops["iteration"]
+        inside = (iteration >= 0) & (iteration < self._iterations)
+        part = np.where(inside, iteration // self.iterations_each, -1)
+        for number in np.unique(part).tolist():
+            mine = ops if number == part[0] and (part == number).all() else ops[part == number]
+            name = f"{number:06d}" if number >= 0 else _OUTSIDE
+            received = self._received[name] = self._received.get(name, 0) + len(mine)
+            if number >= 0 and received > self._most_of_part:
+                raise ProtocolError(f"{received} op records of iterations that have {self._most_of_part}")
+            self._append(f"{name}.ops", mine.tobytes())
+
+    def keep_message(self, agent: int, message: Flows | Rates | Finished) -> None:
+        """See `Spool`."""
+        body = encode(message)
+        self._append(_MESSAGES_FILE, _MESSAGE.pack(agent, len(body)) + body)
+
+    def _append(self, name: str, content: bytes) -> None:
+        with _telling(self._directory):
+            self._reserve(_FIRST_RESERVE_BYTES + (self._bytes + len(content)) // 2)
+            descriptor = self._descriptor(name)
+            before_bytes = os.fstat(descriptor).st_size
+            try:
+                left = memoryview(content)
+                while left:
+                    left = left[os.write(descriptor, left) :]
+            except OSError:
+                # What follows, if there is room again, begins where a record begins.
+                os.ftruncate(descriptor, before_bytes)
+                raise
+            self._bytes += len(content)
+
+    def _descriptor(self, name: str) -> int:
+        if name in self._open:
+            self._open.move_to_end(name)
+            return self._open[name]
+        while len(self._open) >= _MOST_OPEN:
+            os.close(self._open.popitem(last=False)[1])
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._open[name] = os.open(self._directory / name, flags, 0o640)
+        return self._open[name]
+
+    def _reserve(self, wanted_bytes: int) -> None:
+        """Tables take less than half of what the records take; so a disk is full for records while there is room for tables."""
+        if wanted_bytes <= self._reserved:
+            return
+        steps = -(-(wanted_bytes - self._reserved) // _RESERVE_STEP_BYTES)
+        descriptor = os.open(self._directory / _RESERVE_FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            os.posix_fallocate(descriptor, self._reserved, steps * _RESERVE_STEP_BYTES)
+        finally:
+            os.close(descriptor)
+        self._reserved += steps * _RESERVE_STEP_BYTES
+
+
+class SpooledOps:
+    """The op records of a spool. A `contract.model.run.KeptOps`."""
+
+    def __init__(self, directory: Path, iterations_each: int, agents: int) -> None:
+        self.iterations_each = iterations_each
+        self._directory = directory
+        self._agents = agents
+
+    @property
+    def parts(self) -> int:
+        """See `KeptOps`."""
+        return max((int(name) + 1 for name in self._names() if name != _OUTSIDE), default=0)
+
+    @property
+    def records(self) -> int:
+        """See `KeptOps`."""
+        return sum(self._count(name) for name in self._names())
+
+    @property
+    def outside(self) -> int:
+        """See `KeptOps`."""
+        return self._count(_OUTSIDE)
+
+    def part(self, number: int) -> tuple[NDArray[np.void], ...]:
+        """See `KeptOps`."""
+        path = self._directory / f"{number:06d}.ops"
+        ops = np.fromfile(path, OP_RECORD) if path.exists() else np.empty(0, OP_RECORD)
+        agent = ops["reserved"].copy()
+        ops["reserved"] = 0
+        if self._agents == 1 and not agent.any():
+            return (ops,)
+        return tuple(ops[agent == one] for one in range(self._agents))
+
+    def by_agent(self) -> list[int]:
+        """Return how many records of each agent there are, whatever their iterations."""
+        found = np.zeros(self._agents, np.int64)
+        for name in self._names():
+            agent = np.fromfile(self._directory / f"{name}.ops", OP_RECORD)["reserved"]
+            inside = (agent >= 0) & (agent < self._agents)
+            found += np.bincount(agent[inside], minlength=self._agents)
+        return [int(count) for count in found]
+
+    def _names(self) -> list[str]:
+        names = (path.stem for path in self._directory.glob("*.ops"))
+        return sorted(name for name in names if name == _OUTSIDE or name.isdecimal())
+
+    def _count(self, name: str) -> int:
+        try:
+            return (self._directory / f"{name}.ops").stat().st_size // OP_RECORD.itemsize
+        except FileNotFoundError:
+            return 0
+
+
+def read_spool(directory: Path, reason: str) -> RunOutcome | None:
+    """Return what a session that is over left in its spool; None if it had not begun to measure.
+
+    `reason`: why it ended, where it could not say so itself.
+
+    Raises:
+        SpoolFailed: the spool cannot be read, or is not as this version writes it.
+    """
+    with _telling(directory, "read"):
+        if not (directory / _BEGUN_FILE).exists():
+            return None
+        begun = _BEGUN.read(parse_json((directory / _BEGUN_FILE).read_text(), None))
+        ended = _Ended(RunEnd.ABORTED, reason)
+        if (directory / _ENDED_FILE).exists():
+            ended = _ENDED.read(parse_json((directory / _ENDED_FILE).read_text(), None))
+        kept = SpooledOps(directory, begun.iterations_each, len(begun.agents))
+        sinks = [RecordSink(agent.name, agent.limits) for agent in begun.agents]
+        for sink, count in zip(sinks, kept.by_agent(), strict=True):
+            sink.count_kept(count)
+        for number, message in _messages(directory / _MESSAGES_FILE, len(sinks)):
+            if isinstance(message, Finished):
+                sinks[number].take_finished(message)
+            elif isinstance(message, Flows | Rates):
+                sinks[number].take(message)
+    agents = []
+    for sink, agent in zip(sinks, begun.agents, strict=True):
+        sink.degraded, sink.capabilities = agent.degraded, agent.capabilities
+        hello = Hello(agent.name, agent.host, 0, agent.versions)
+        agents.append(sink.records(hello, ClockOffset(agent.clock_offset_ns, agent.clock_error_ns)))
+    return RunOutcome(
+        begun.run_id,
+        ended.state,
+        ended.reason,
+        begun.started_at,
+        begun.start_ns,
+        tuple(agents),
+        kept_ops=kept,
+    )
+
+
+def free_reserve(directory: Path) -> None:
+    """Give the room back that a spool has set aside for the tables of its run."""
+    with contextlib.suppress(OSError):
+        (directory / _RESERVE_FILE).unlink()
+
+
+def _messages(path: Path, agents: int) -> Iterator[tuple[int, object]]:
+    """Yield what agents said, up to where the file was cut off."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        while len(head := file.read(_MESSAGE.size)) == _MESSAGE.size:
+            agent, length = _MESSAGE.unpack(head)
+            body = file.read(length)
+            if len(body) < length:
+                return
+            if agent >= agents:
+                raise ProtocolError(f"a message of agent {agent}, and there are {agents}")
+            yield agent, decode_from_agent(body)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file that is there as a whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.rename(path)
+
+
+@contextlib.contextmanager
+def _telling(directory: Path, verb: str = "written") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SpoolFailed(f"{directory} cannot be {verb}: {error.strerror or error}") from error
+    except (Misfit, Unreadable, ProtocolError) as error:
+        if verb == "written":
+            raise
+        raise SpoolFailed(f"{directory} is not as this version of ETLoop writes it: {error}") from error

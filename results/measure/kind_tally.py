@@ -1,0 +1,137 @@
+"""Time and bandwidth per kind of collective, and beside the trace's own baselines, added up a block of iterations at a time.
+
+Decides the formulas of `kinds` and `baselines` of summary.json (docs/metrics.md derives them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.results.measure.distribution import Distribution
+from etloop.results.schema.kinds import CONVENTIONS, bus_factor
+from etloop.results.schema.summary import MOST_BASELINES, Baselines, BaselineSummary, KindSummary
+
+if TYPE_CHECKING:
+    from etloop.contract.model.run import PlanTables
+    from etloop.results.measure.collectives import CollectiveRows, PlannedGroups
+    from numpy.typing import NDArray
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Of one kind, algorithm and size of group. Sums are of complete collectives."""
+
+    time: Distribution = field(default_factory=Distribution)
+    skew: Distribution = field(default_factory=Distribution)
+    incomplete: int = 0
+    size_bytes: int = 0
+    sent_bytes: int = 0
+    fabric_bytes: int = 0
+    messages: int = 0
+
+    def take(self, rows: CollectiveRows, groups: PlannedGroups, selected: NDArray[np.int64]) -> None:
+        """Add the rows that are `selected`, which are of this kind."""
+        whole = selected[rows.complete[selected]]
+        self.time.add(rows.time_ns[whole])
+        self.skew.add(rows.skew_ns[whole])
+        self.incomplete += len(selected) - len(whole)
+        self.size_bytes += int(groups.size_bytes[rows.group[whole]].sum())
+        self.sent_bytes += int(rows.sent_bytes[whole].sum())
+        self.fabric_bytes += int(rows.fabric_bytes[whole].sum())
+        self.messages += int(rows.messages[whole].sum())
+
+
+class KindTally:
+    """The collectives of a run."""
+
+    def __init__(self, tables: PlanTables, groups: PlannedGroups) -> None:
+        self._tables = tables
+        self._groups = groups
+        self._kinds: dict[tuple[int, int, int], _Kind] = {}
+        self._joined: dict[int, Distribution] = {}
+        """Of groups that have a baseline: the first few by number."""
+        self._compared = np.zeros(len(groups.kind), np.bool_)
+
+    def take(self, rows: CollectiveRows) -> None:
+        """Add the collectives of a block."""
+        groups = self._groups
+        identity = np.stack([groups.kind, groups.algorithm, groups.ranks], axis=1)[rows.group]
+        unique, member = np.unique(identity, axis=0, return_inverse=True)
+        member = member.reshape(-1)
+        for index, (kind, algorithm, ranks) in enumerate(unique.tolist()):
+            of_kind = self._kinds.setdefault((kind, algorithm, ranks), _Kind())
+            of_kind.take(rows, groups, np.flatnonzero(member == index))
+        self._take_baselines(rows)
+
+    def _take_baselines(self, rows: CollectiveRows) -> None:
+        """Of a group that comes later none was complete before, so that those with the least numbers miss nothing."""
+        compared = np.unique(rows.group[rows.complete & (self._groups.recorded_ns[rows.group] >= 0)])
+        self._compared[compared] = True
+        kept = np.flatnonzero(self._compared)[:MOST_BASELINES].tolist()
+        self._joined = {group: self._joined.get(group) or Distribution() for group in kept}
+        for group, joined in self._joined.items():
+            joined.add(rows.joined_ns[rows.complete & (rows.group == group)])
+
+    def kinds(self) -> tuple[KindSummary, ...]:
+        """Return every kind of which one was recorded."""
+        return tuple(self._kind(*key, self._kinds[key]) for key in sorted(self._kinds))
+
+    def _kind(self, kind: int, algorithm: int, ranks: int, found: _Kind) -> KindSummary:
+        time, skew = found.time, found.skew
+        factor = float(bus_factor(np.array([kind]), np.array([ranks]))[0])
+        algbw = _rate(found.size_bytes, time.total)
+        joined_algbw = _rate(found.size_bytes, time.total - skew.total)
+        measured = time.count > 0
+        return KindSummary(
+            kind=CONVENTIONS[kind].name,
+            algorithm=self._tables.algorithms[algorithm] if algorithm >= 0 else "",
+            ranks=ranks,
+            count=time.count,
+            incomplete=found.incomplete,
+            size_bytes=found.size_bytes,
+            sent_bytes=found.sent_bytes,
+            fabric_bytes=found.fabric_bytes,
+            fabric_share=found.fabric_bytes / found.sent_bytes if found.sent_bytes else None,
+            messages=found.messages,
+            time_min_ns=time.least if measured else None,
+            time_avg_ns=time.total // time.count if measured else None,
+            time_p50_ns=time.percentile(50) if measured else None,
+            time_p99_ns=time.percentile(99) if measured else None,
+            time_max_ns=time.greatest if measured else None,
+            skew_p50_ns=skew.percentile(50) if measured else None,
+            skew_max_ns=skew.greatest if measured else None,
+            algbw_bytes_per_s=algbw,
+            busbw_bytes_per_s=None if algbw is None else algbw * factor,
+            joined_busbw_bytes_per_s=None if joined_algbw is None else joined_algbw * factor,
+        )
+
+    def baselines(self) -> Baselines:
+        """Return the collectives that have a baseline and completed at least once."""
+        return Baselines(
+            int(self._compared.sum()),
+            tuple(self._baseline(group, joined) for group, joined in self._joined.items()),
+        )
+
+    def _baseline(self, group: int, joined: Distribution) -> BaselineSummary:
+        groups, communicator = self._groups, int(self._groups.communicator[group])
+        return BaselineSummary(
+            kind=CONVENTIONS[int(groups.kind[group])].name,
+            communicator=self._tables.communicators[communicator][0]
+            if communicator >= 0
+            else f"{groups.src_rank[group]} -> {groups.dst_rank[group]}",
+            sequence=int(groups.sequence[group]),
+            size_bytes=int(groups.size_bytes[group]),
+            count=joined.count,
+            joined_min_ns=joined.least,
+            joined_p50_ns=joined.percentile(50),
+            recorded_ns=int(groups.recorded_ns[group]),
+            ranks=int(groups.ranks[group]),
+            recorded_ranks=int(groups.recorded_ranks[group]),
+        )
+
+
+def _rate(size_bytes: int, time_ns: int) -> float | None:
+    """Bytes per second, or None where there were no bytes or no time."""
+    return size_bytes * 1e9 / time_ns if size_bytes > 0 and time_ns > 0 else None

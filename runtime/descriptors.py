@@ -1,0 +1,31 @@
+"""How many files and sockets this process may still open. A shell: it asks the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+
+
+def raise_descriptor_limit() -> int:
+    """Let this process have as many descriptors as its hard limit allows; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            return hard
+    return soft
+
+
+def can_open(count: int) -> bool:
+    """Return whether so many more descriptors can be had now."""
+    opened: list[int] = []
+    try:
+        opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        opened += (os.dup(opened[0]) for _ in range(count - 1))
+    except OSError:
+        return False
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return True
