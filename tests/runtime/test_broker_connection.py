@@ -12,7 +12,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 def lost(code: int) -> aiomqtt.MqttError:
     """As the client raises it: the broker's reason is the cause of what it says itself."""
     error = aiomqtt.MqttError("Disconnected during message iteration")
-    reason = ReasonCode(PacketTypes.DISCONNECT, identifier=code)  # type: ignore[no-untyped-call]
+    reason = ReasonCode(PacketTypes.DISCONNECT, identifier=code)
     error.__cause__ = aiomqtt.MqttCodeError(reason, "Unexpected disconnection")
     return error
 
