@@ -319,9 +319,10 @@ class MqttGateway:
         return ListResponse(FORMAT, statuses, (), payload.correlation)
 
     async def _inventory(self, payload: InventoryRequest) -> InventoryResponse:
-        leases = self._rack.leases()
+        leases, out = self._rack.leases(), self._rack.health.out_of_service()
         ports = tuple(
-            PortStatus(port.label, port.link_bps, leases.get(port.label, "")) for port in self._rack.ports
+            PortStatus(port.label, port.link_bps, leases.get(port.label, ""), out.get(port.label, ""))
+            for port in self._rack.ports
         )
         agents = tuple(agent_status(presence) for presence in self._presence())
         return InventoryResponse(FORMAT, agents, ports, (), payload.correlation)

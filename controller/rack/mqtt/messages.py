@@ -263,6 +263,7 @@ class PortStatus:
     label: str = field('"agent/port".')
     link_bps: int = field("Speed of the link.")
     job_id: str = field("Job that holds it; empty if it is free.")
+    out_of_service: str = field("Why no job gets it; empty if it is in service.", default="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,10 @@ class RackCollector:
         yield gauge("etloop_rack_agent_clock_error_seconds", meaning, errors, "agent")
         leased = {(port.label,): int(port.label in leases) for port in rack.ports}
         yield gauge("etloop_rack_port_leased", "1 while a job holds a port.", leased, "port")
+        out = rack.health.out_of_service()
+        served = {(port.label,): int(port.label not in out) for port in rack.ports}
+        meaning = "0 while no job gets a port, because it could not be prepared."
+        yield gauge("etloop_rack_port_in_service", meaning, served, "port")
         meaning = "Payload bytes that finished runs sent through the device under test."
         yield counter("etloop_rack_wire_sent_bytes", meaning, tallies.wire_tx_bytes)
         meaning = "Packets that finished runs sent again."

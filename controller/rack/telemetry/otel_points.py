@@ -37,6 +37,7 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "etloop_rack_agent_runs": ("etloop.rack.agent.runs", "{run}"),
     "etloop_rack_agent_clock_error_seconds": ("etloop.rack.agent.clock_error", "s"),
     "etloop_rack_port_leased": ("etloop.rack.port.leased", "1"),
+    "etloop_rack_port_in_service": ("etloop.rack.port.in_service", "1"),
     "etloop_rack_wire_sent_bytes": ("etloop.rack.wire.sent", "By"),
     "etloop_rack_retransmitted_packets": ("etloop.rack.packets.retransmitted", "{packet}"),
     "etloop_rack_slip_max_seconds": ("etloop.rack.slip.max", "s"),

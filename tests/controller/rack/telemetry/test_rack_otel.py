@@ -258,3 +258,18 @@ def test_without_the_extra_the_remedy_is_named(place: Place, monkeypatch: pytest
     text = path.read_text() + "otel: {}\n"
     with pytest.raises(ConfigError, match=r"pip install 'etloop\[otel\]'"):
         open_daemon(parse_rack_config(text.encode(), "c", place.directory), RackLog(LogFormat.TEXT))
+
+
+def test_a_port_that_no_job_gets_is_out_of_service(root: Path) -> None:
+    rack = rack_of(root, AllowedCode())
+    collector = RackCollector(rack, lambda: (), Tallies(), lambda: 7, lambda: False)
+
+    def in_service() -> dict[str, float]:
+        (family,) = (f for f in collector.collect() if f.name == "etloop_rack_port_in_service")
+        return {sample.labels["port"]: sample.value for sample in family.samples}
+
+    first, *others = in_service()
+    assert set(in_service().values()) == {1}
+    for job in ("j1", "j2"):
+        rack.health.unprepared(first, job, "its link is down")
+    assert in_service() == {first: 0} | dict.fromkeys(others, 1)
