@@ -86,6 +86,10 @@ _CATCHING_UP_NS: Final = NS_PER_S
 """After joining, at least so long what comes may have waited at the broker."""
 _MOST_INCOMING: Final = 1024
 """Requests taken from the broker and not yet answered; beyond it they are dropped, which clients see as no answer."""
+_LONG_BYTES: Final = 16 << 10
+"""A request above this takes long to read, and is read beside the others."""
+_MOST_LONG: Final = 16
+"""Long requests that wait to be read; who sends more is told when to come again."""
 _REPUBLISHED_JOBS: Final = 200
 """Jobs that ended last, whose state is published again when the broker comes back: it may have lost what it retained."""
 _REPUBLISHED_LINES: Final = 2000
@@ -126,6 +130,7 @@ class MqttGateway:
         self._retained: dict[str, None] = {}
         """Ended jobs that the broker retains, in the order in which they were told."""
         self._rate = RequestRate(settings.requests_per_s)
+        self._long: asyncio.Queue[tuple[aiomqtt.Message, bytes]] = asyncio.Queue(_MOST_LONG)
         self._protocol = MqttVersion.V5
         self.connected = False
         self._tallies = tallies
@@ -197,6 +202,7 @@ class MqttGateway:
                 await client.subscribe(topic, options=options)
             else:
                 await client.subscribe(topic, qos=_QOS)
+        self._long = asyncio.Queue(_MOST_LONG)  # What an earlier connection left comes again on this one.
         subscription = self._rack.subscribe()
         parts: list[asyncio.Task[None]] = []
         try:
@@ -205,6 +211,7 @@ class MqttGateway:
             parts += [
                 asyncio.create_task(self._publish_changes(client, subscription)),
                 asyncio.create_task(self._respond_to_requests(client)),
+                asyncio.create_task(self._respond_to_long_ones(client)),
             ]
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in done:
@@ -219,22 +226,44 @@ class MqttGateway:
             taken += 1
             came_now = len(client.messages) == 0 and monotonic_ns() - began_ns > _CATCHING_UP_NS
             caught_up = caught_up or came_now or taken > _MOST_INCOMING
-            await self._take(client, message, patiently=not caught_up)
+            if not await self._take(client, message, patiently=not caught_up):
+                continue
             # Not before it is dealt with: what a controller that dies had not answered comes again.
             client.acknowledge(message)
 
-    async def _take(self, client: aiomqtt.Client, message: aiomqtt.Message, *, patiently: bool) -> None:
-        """Answers a request in its turn. `patiently`: it may have waited at the broker, and waits for its turn here."""
+    async def _respond_to_long_ones(self, client: BrokerClient) -> None:
+        """One after another, so that a flood of them takes one core at most, and holds up no other request."""
+        while True:
+            message, body = await self._long.get()
+            await self._respond(client, str(message.topic), body, message.properties, Turn.SERVED)
+            client.acknowledge(message)
+
+    async def _take(self, client: aiomqtt.Client, message: aiomqtt.Message, *, patiently: bool) -> bool:
+        """Answers a request in its turn, and says whether it is over with that: a long one waits beside.
+
+        `patiently`: it may have waited at the broker, and waits for its turn here.
+        """
         if message.retain:
-            return  # A request that somebody retained would be carried out again at every start.
+            return True  # A request that somebody retained would be carried out again at every start.
         body = message.payload if isinstance(message.payload, bytes) else str(message.payload or "").encode()
         if patiently:
             await asyncio.sleep(self._rate.wait_ns(monotonic_ns()) / NS_PER_S)
         turn = self._rate.take(monotonic_ns())
+        if turn is Turn.SERVED and _LONG_BYTES < len(body) <= self._settings.request_bytes:
+            if patiently:
+                await self._long.put((message, body))
+                return False
+            try:
+                self._long.put_nowait((message, body))
+            except asyncio.QueueFull:
+                turn = Turn.BUSY
+            else:
+                return False
         if turn is not Turn.SERVED or len(body) > self._settings.request_bytes:
             self._tallies.dropped_requests += 1
         if turn is not Turn.DROPPED:
             await self._respond(client, str(message.topic), body, message.properties, turn)
+        return True
 
     async def _respond(
         self, client: aiomqtt.Client, topic: str, body: bytes, properties: Properties | None, turn: Turn
@@ -248,7 +277,7 @@ class MqttGateway:
             payload, answer = None, refusal(question.answer, (self._too_large(body),))
         elif turn is Turn.BUSY:
             payload = None if where else decode_request(question.request, body, form)[0]
-            answer = self._put_off(question, getattr(payload, "correlation", ""))
+            answer = self._put_off(question, getattr(payload, "correlation", ""), len(body))
         else:
             payload, problems = await asyncio.to_thread(decode_request, question.request, body, form)
             answer = (
@@ -274,9 +303,11 @@ class MqttGateway:
         remedy = f"keep it below {self._settings.request_bytes} bytes"
         return Problem("the message", f"has {len(body)} bytes", remedy)
 
-    def _put_off(self, question: _Question, correlation: str) -> Any:
+    def _put_off(self, question: _Question, correlation: str, body_bytes: int) -> Any:
         after_ms = self._rate.retry_after_ms(monotonic_ns())
         what = f"takes {self._settings.requests_per_s} requests a second, and more have come"
+        if body_bytes > _LONG_BYTES and self._long.full():
+            what = f"reads {_MOST_LONG} long requests at a time, and more have come"
         busy = Problem("controller", what, f"ask again in {after_ms} ms")
         return refusal(question.answer, (busy,), correlation, after_ms)
 

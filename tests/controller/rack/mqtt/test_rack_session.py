@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
 import pytest
 from etloop.contract.protocol.codec import plain
+from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.client.client import RackClient, RackUnreachable
 from etloop.controller.rack.mqtt.gateway import MqttGateway
 from etloop.controller.rack.mqtt.messages import SubmitRequest
@@ -88,6 +91,41 @@ async def test_a_retained_request_is_ignored_also_while_the_controller_listens(
         assert await jobs(rack, 1) == 1
         assert [job.request.client_key for job in rack.rack.store.latest(2)] == ["not"]
         assert len(await client.jobs()) == 1
+
+
+async def test_long_requests_are_read_beside_the_others_and_so_many_at_most(
+    place: Place, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one is read every other question is answered; who sends more than may wait is told when to come again."""
+    goes_on = threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        assert goes_on.wait(PATIENCE_S), "the test waited for it"
+        return parse_scenario(*arguments)
+
+    monkeypatch.setattr("etloop.controller.rack.api.parse_scenario", slowly)
+    long = SCENARIO + "# " + "x" * (32 << 10)
+    async with rack_with(place, on(mosquitto)) as (rack, client):
+        async with aiomqtt.Client(
+            "127.0.0.1", mosquitto.port, protocol=aiomqtt.ProtocolVersion.V5
+        ) as automation:
+            await automation.subscribe("answers", qos=1)
+            for number in range(20):
+                body = plain(
+                    SubmitRequest(long, client_key=f"key {number}", response_topic="answers", correlation="c")
+                )
+                await automation.publish(SUBMIT, json.dumps(body), qos=1)
+            async with asyncio.timeout(PATIENCE_S):
+                answers = [
+                    json.loads(bytes((await anext(aiter(automation.messages))).payload)) for _ in range(3)
+                ]
+                assert await client.jobs() == (), "nobody waits for what is read"
+        assert {answer["problems"][0]["what"] for answer in answers} == {
+            "reads 16 long requests at a time, and more have come"
+        }
+        assert all(0 < answer["retry_after_ms"] <= 1000 for answer in answers)
+        goes_on.set()
+        assert await jobs(rack, 17) == 17
 
 
 async def test_what_its_asker_has_given_up_is_not_carried_out_later(mosquitto: Mosquitto) -> None:
