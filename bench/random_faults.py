@@ -60,7 +60,9 @@ _WAITING_JOBS: Final = 4
 _PATIENCE_S: Final = 120.0
 _END_PATIENCE_S: Final = 600.0
 _POLL_S: Final = 0.1
-_STATE_DISK: Final = "96m"
+_DISK_MIB: Final = 128
+_DISK_MIB_A_JOB: Final = 8
+"""Room for everything that is kept, and for what a run sets aside as it begins."""
 _FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
 
 
@@ -371,7 +373,8 @@ def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callabl
     healed: list[Healed] = []
     state = directory / "state"
     state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_STATE_DISK}", "tmpfs", str(state)], check=True)
+    size = f"size={_DISK_MIB + _DISK_MIB_A_JOB * jobs}m"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(state)], check=True)
     feeder = Feeder(rack, jobs, random.Random(seed + 1))
     try:
         for name in ("broker", "controller", "a", "b"):

@@ -108,6 +108,8 @@ def test_measured_lines_are_alike_but_for_figures(one: str, other: str, same: bo
 def test_measured_output_may_say_more_and_keeps_its_order() -> None:
     assert differences("a 1\nb 2\n", "a 7\nnote\nb 8\n", measured=True) == []
     assert differences("b 2\na 1\n", "a 7\nnote\nb 8\n", measured=True) == ["a 1"]
+    wrapped = "job completion  1234567 us in all; avg 2,\n                max 3 us\n"
+    assert differences("job completion  9 us in all; avg 2, max 3 us\n", wrapped, measured=True) == []
 
 
 @pytest.mark.parametrize(

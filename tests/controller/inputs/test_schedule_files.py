@@ -39,7 +39,7 @@ BROADCAST = CollectiveKind.BROADCAST
 def template() -> str:
     """The Python file that docs/schedules.md shows."""
     text = (ROOT / "docs" / "schedules.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (block,) = re.findall(r"```python[^\n]*\n(.*?)```", text, re.DOTALL)
     return str(block)
 
 

@@ -182,9 +182,6 @@ def test_losses_add_up_to_what_the_switch_dropped(bench: Bench) -> None:
     assert words in " ".join(reported.split())
     verdict = {one["expression"]: one["result"] for one in summary["verdict"]["checks"]}
     assert (verdict["unexplained_packets == 0"], verdict["dut_dropped_packets == 0"]) == ("pass", "fail")
-    # What the same lab did not lose stands beside it.
-    bench.run("whole", "rig.yaml", 0, trace="small", dscp=10)
-    assert bench.summary("whole")["losses"]["dropped_packets"] == 0
 
 
 def test_a_case_brings_its_lab_up_as_it_was(bench: Bench) -> None:

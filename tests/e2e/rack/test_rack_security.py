@@ -68,7 +68,9 @@ def documented() -> list[str]:
     """The commands of docs/deploy.md that set a broker up."""
     page = (ROOT / "docs" / "deploy.md").read_text()
     section = page.split("## A broker with TLS, users and an ACL\n")[1]
-    return section.split("```\n")[1].splitlines()
+    block = re.search(r"^```sh[^\n]*\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    return block.group(1).splitlines()
 
 
 def set_up(directory: Path) -> Path:

@@ -143,6 +143,8 @@ def differences(shown: str, printed: str, *, measured: bool) -> list[str]:
     tell. [] when everything is there.
     """
     alike = shape if measured else str.rstrip
+    if measured:  # Longer figures wrap a line of a summary, which goes on below its first column.
+        shown, printed = (re.sub(r"\n {16}(?=\S)", " ", text) for text in (shown, printed))
     there = [alike(line) for line in printed.splitlines()]
     parts: list[list[str]] = [[]]
     for line in shown.splitlines():
