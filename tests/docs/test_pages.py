@@ -112,6 +112,14 @@ def test_measured_output_may_say_more_and_keeps_its_order() -> None:
     assert differences("job completion  9 us in all; avg 2, max 3 us\n", wrapped, measured=True) == []
 
 
+def test_a_sentence_that_a_busy_machine_adds_below_a_line_hides_no_line() -> None:
+    printed = "job completion  9 us in all\n                (iterations overlap)\nops             3 of 3\n"
+    assert differences("job completion  5 us in all\nops             3 of 3\n", printed, measured=True) == []
+    assert differences("job completion  5 us in\nops             3 of 3\n", printed, measured=True) == [
+        "job completion  5 us in"
+    ]
+
+
 @pytest.mark.parametrize(
     ("shown", "printed", "missing"),
     [

@@ -19,6 +19,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import contains
 from pathlib import Path
 from typing import Final
 
@@ -143,11 +144,9 @@ def differences(shown: str, printed: str, *, measured: bool) -> list[str]:
     tell. [] when everything is there.
     """
     alike = shape if measured else str.rstrip
-    if measured:  # Longer figures wrap a line of a summary, which goes on below its first column.
-        shown, printed = (re.sub(r"\n {16}(?=\S)", " ", text) for text in (shown, printed))
-    there = [alike(line) for line in printed.splitlines()]
+    there = [{alike(words) for words in line} for line in _lines(printed, joined=measured)]
     parts: list[list[str]] = [[]]
-    for line in shown.splitlines():
+    for *_, line in _lines(shown, joined=measured):
         if measured or line.strip() == GAP:
             parts.append([])
         if line.strip() != GAP:
@@ -156,9 +155,29 @@ def differences(shown: str, printed: str, *, measured: bool) -> list[str]:
     for part in filter(None, parts):
         wanted = [alike(line) for line in part]
         places = range(start, len(there) - len(wanted) + 1)
-        found = next((at for at in places if there[at : at + len(wanted)] == wanted), None)
+        found = next((at for at in places if all(map(contains, there[at : at + len(wanted)], wanted))), None)
         if found is None:
-            missing = [line for line, want in zip(part, wanted, strict=True) if want not in there]
+            missing = [
+                line for line, want in zip(part, wanted, strict=True) if not any(want in one for one in there)
+            ]
             return missing or part
         start = found + len(wanted)
     return []
+
+
+def _lines(text: str, *, joined: bool) -> Iterator[list[str]]:
+    """Yield each line as the forms that it may be shown in, the longest last.
+
+    Longer figures wrap a line of a summary, which goes on below its first column; a sentence that only busy machines print
+    stands there too. So a line is itself, and itself with one, two, ... of the lines that go on.
+    """
+    forms: list[str] = []
+    for line in text.splitlines():
+        if joined and forms and re.match(r" {16}\S", line):
+            forms.append(f"{forms[-1]} {line.strip()}")
+            continue
+        if forms:
+            yield forms
+        forms = [line]
+    if forms:
+        yield forms
