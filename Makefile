@@ -42,7 +42,7 @@ demo: $(STAMPS)/built
 	$(BIN)/etloop demo
 
 test: lint $(STAMPS)/native-tests $(STAMPS)/native-tests-sanitized
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
@@ -106,7 +106,7 @@ $(STAMPS)/native-tests: $(STAMPS)/built $(NATIVE_TESTS)
 
 $(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE_TESTS)
 	@$(BIN)/cmake -S . -B $(SANITIZED_BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DETLOOP_PYTHON=OFF -DETLOOP_TESTS=ON \
-	  -DETLOOP_WERROR=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g" -DETLOOP_SANITIZE=ON > /dev/null
+	  -DETLOOP_WERROR=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" -DETLOOP_SANITIZE=ON > /dev/null
 	$(call native_tests,$(SANITIZED_BUILD))
 	@touch $@
 

@@ -52,10 +52,12 @@ COMMANDS: Final[Mapping[str, str]] = {
     "lab": "run switches of software, between namespaces of this host with agents in them or between interfaces",
     "controller": "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave",
     "submit": "submit a job to a rack, wait for it, cancel it, or list jobs",
+    "rack": "drain ports, hold, reorder and requeue jobs, pause the queue, or show how a rack stands",
     "jobs": "list a rack's jobs from its state directory, whether its controller runs or not",
     "keys": "make, list, allow and revoke the keys of the control connection",
 }
-"""Name -> what it is for, in the order of the help. `cli/options` has a module of each name."""
+"""Name -> what it is for, in the order of the help. `cli/options` has a module of each name, `cli/options/rack` those of racks."""
+_OF_RACKS: Final = frozenset(("controller", "submit", "rack", "jobs"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         for name, summary in COMMANDS.items():
             commands.add_parser(name, help=summary)
         return parser
-    command: Command = importlib.import_module(f"etloop.cli.options.{named}").COMMAND
+    command = declaration(named)
     summary = COMMANDS[named]
     own = commands.add_parser(
         named,
@@ -111,6 +113,13 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     own.set_defaults(command=partial(_carry_out, command.carried_out_by), json=False)
     command.add_arguments(own)
     return parser
+
+
+def declaration(name: str) -> Command:
+    """Load what the module of a command declares."""
+    room = "etloop.cli.options.rack" if name in _OF_RACKS else "etloop.cli.options"
+    command: Command = importlib.import_module(f"{room}.{name}").COMMAND
+    return command
 
 
 def _carry_out(where: str, parsed: argparse.Namespace) -> CommandResult:

@@ -18,6 +18,11 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts processes begins first: files that take minutes must not be the last that one worker is left with."""
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+
+
 def _reason(report: pytest.TestReport) -> str:
     reported = report.longrepr
     return str(reported[2] if isinstance(reported, tuple) else reported).removeprefix("Skipped: ")

@@ -1,23 +1,41 @@
-"""The rack's commands of `etloop`: `controller` serves a rack until it is told to end, `jobs` reads what it keeps."""
+"""The rack's commands of `etloop`: `controller` serves a rack until it is told to end, `jobs` reads what it keeps, `rack` gives
+orders to it. A shell: the terminal."""
 
 from __future__ import annotations
 
+import asyncio
+import getpass
+import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from etloop.cli.commands.submit import rack_client
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import audit_line, job_line
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.printable import printable
+from etloop.contract.base.units import format_rate
 from etloop.contract.protocol.codec import plain
+from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.config import RackConfig, parse_rack_config
 from etloop.controller.rack.job import JobState
-from etloop.controller.rack.mqtt.messages import job_status
+from etloop.controller.rack.mqtt.messages import InventoryResponse, JobChange, JobStatus, PortStatus
+from etloop.controller.rack.mqtt.statuses import job_status
+from etloop.controller.rack.mqtt.topics import is_job_id
 from etloop.controller.rack.store.job_store import JobStore
 
 if TYPE_CHECKING:
     import argparse
 
 _MOST_LISTED: Final = 100_000
+_CHANGES: Final = {
+    "hold": JobChange.HOLD,
+    "release": JobChange.RELEASE,
+    "priority": JobChange.PRIORITISE,
+    "requeue": JobChange.REQUEUE,
+}
+_OF_NOTHING: Final = ("pause", "resume", "status")
 
 
 def controller_command(parsed: argparse.Namespace) -> CommandResult:
@@ -64,3 +82,75 @@ def _read_config(path: Path, *, embedded_broker: bool = False) -> RackConfig:
         what = f"cannot be read: {error.strerror}"
         raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
     return parse_rack_config(text, str(path), path.parent, embedded_broker=embedded_broker)
+
+
+def rack_command(parsed: argparse.Namespace) -> CommandResult:
+    """Carry the command out. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    where = f"etloop rack {parsed.order}"
+    if parsed.order in _OF_NOTHING and parsed.names:
+        raise ConfigError(Problem(where, "is about no port or job", "leave the names out"))
+    if parsed.order not in _OF_NOTHING and not parsed.names:
+        kind = "jobs" if parsed.order in _CHANGES else "ports or agents"
+        raise ConfigError(Problem(where, "nothing is named", f"name {kind}"))
+    if parsed.to and parsed.order != "priority":
+        raise ConfigError(Problem("--to", "is of the order priority", "leave it out"))
+    for job_id in parsed.names if parsed.order in _CHANGES else ():
+        if not is_job_id(job_id):
+            what = f'"{printable(job_id[:64])}" is no id of a job'
+            raise ConfigError(Problem(where, what, "see etloop submit --list"))
+    return asyncio.run(_carried_out(parsed))
+
+
+async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
+    words: Any = {"reason": parsed.reason, "submitter": f"{getpass.getuser()}@{socket.gethostname()}"[:256]}
+    async with rack_client(parsed) as rack:
+        match parsed.order:
+            case "status":
+                return await _status(rack, as_json=parsed.json)
+            case "pause" | "resume":
+                paused = await rack.pause(paused=parsed.order == "pause", **words)
+                return CommandResult(to_json({"paused": paused}) if parsed.json else _queue_line(paused))
+            case "drain" | "undrain":
+                ports = await rack.service(parsed.names, in_service=parsed.order == "undrain", **words)
+                rows = {"ports": [plain(port) for port in ports]}
+                return CommandResult(to_json(rows) if parsed.json else "".join(map(_port_line, ports)))
+            case _:
+                jobs = [await _changed(rack, parsed, job_id, words) for job_id in parsed.names]
+                rows = {"jobs": [plain(job) for job in jobs]}
+                return CommandResult(to_json(rows) if parsed.json else "".join(map(job_line, jobs)))
+
+
+async def _changed(rack: RackClient, parsed: argparse.Namespace, job_id: str, words: Any) -> JobStatus:
+    job = await rack.change(job_id, _CHANGES[parsed.order], priority=parsed.to, **words)
+    if job is None:
+        problem = Problem(
+            f"etloop rack {parsed.order}", f"there is no job {job_id}", "see etloop submit --list"
+        )
+        raise ConfigError(problem)
+    return job
+
+
+async def _status(rack: RackClient, *, as_json: bool) -> CommandResult:
+    controller, inventory = await rack.controller(), await rack.inventory()
+    if as_json:
+        return CommandResult(to_json({"controller": plain(controller), "inventory": plain(inventory)}))
+    head = f"controller {controller.state}, etloop {controller.version}\n"
+    agents = "".join(_agent_lines(inventory))
+    return CommandResult(
+        head + _queue_line(controller.paused) + agents + "".join(map(_port_line, inventory.ports))
+    )
+
+
+def _queue_line(paused: str) -> str:
+    return f"queue {printable(paused) or 'open'}\n"
+
+
+def _agent_lines(inventory: InventoryResponse) -> Sequence[str]:
+    stands = {True: "present", False: "absent"}
+    return [f"agent {one.name}  {stands[one.present]}, {one.runs} runs\n" for one in inventory.agents]
+
+
+def _port_line(port: PortStatus) -> str:
+    stands = printable(port.out_of_service) or "in service"
+    job = f", leased to job {port.job_id}" if port.job_id else ""
+    return f"port {port.label}  {format_rate(port.link_bps)}  {stands}{job}\n"

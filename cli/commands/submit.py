@@ -73,14 +73,19 @@ async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _attempt(parsed: argparse.Namespace) -> CommandResult:
+def rack_client(parsed: argparse.Namespace) -> RackClient:
+    """Return a client of the rack that the options of `cli.options.rack.broker` name. Raises `ConfigError`."""
     settings = broker_settings(
         parsed.broker,
         username=parsed.username,
         password_file=parsed.password_file,
         ca=parsed.ca,
     )
-    async with RackClient(settings, parse_at("rack", parse_name, parsed.rack)) as rack:
+    return RackClient(settings, parse_at("rack", parse_name, parsed.rack))
+
+
+async def _attempt(parsed: argparse.Namespace) -> CommandResult:
+    async with rack_client(parsed) as rack:
         if parsed.list:
             jobs = await rack.jobs()
             return CommandResult(
@@ -106,6 +111,7 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
             labels=_labels(parsed.label),
             time_limit_ns=parsed.time_limit,
             strict=parsed.strict,
+            retries=parsed.retries,
         )
         if parsed.wait:
             return await waited(rack, job.job_id, parsed)
@@ -123,7 +129,7 @@ async def waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> C
         sys.stderr.write(f"\njob {job_id} goes on: {again} waits for it again, {ends} ends it\n")
         raise
     except TimeoutError:
-        await rack.cancel(job_id, "etloop submit --wait-limit")
+        await rack.cancel(await rack.newest(job_id), "etloop submit --wait-limit")
         raise JobNotEnded(f"job {job_id} did not end within {seconds_text(limit)}; it is cancelled") from None
 
 
@@ -134,7 +140,7 @@ async def _followed(rack: RackClient, job_id: str, *, as_json: bool) -> CommandR
         if line != last_line and not as_json:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
-        last_line = line
+        last_line, job_id = line, update.job_id
     result = await rack.result(job_id)
     text = to_json(plain(result)) if as_json else _result_text(result)
     return CommandResult(text, ExitCode(result.exit_code))

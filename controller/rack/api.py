@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.rack.actor import CONTROLLER, claim_problems
-from etloop.controller.rack.dispatch import RackPort, Start, decide, misfit, queue_order
+from etloop.controller.rack.actor import CONTROLLER
+from etloop.controller.rack.dispatch import RackPort, Start, decide, queue_order
 from etloop.controller.rack.events import (
     JobChanged,
     JobForgotten,
@@ -28,11 +28,7 @@ from etloop.controller.rack.events import (
 )
 from etloop.controller.rack.job import (
     ENDED,
-    HIGHEST_PRIORITY,
     JOB_TRANSITIONS,
-    LOWEST_PRIORITY,
-    MOST_LABELS,
-    MOST_PORTS,
     ON_PORTS,
     Job,
     JobEvent,
@@ -41,42 +37,21 @@ from etloop.controller.rack.job import (
 )
 from etloop.controller.rack.port_health import PortHealth
 from etloop.controller.rack.runs.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
+from etloop.controller.rack.standing_orders import OrderKind, StandingOrders
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
+from etloop.controller.rack.submissions import (
+    REQUEUE_KEY,
+    Accepted,
+    Known,
+    RackLimits,
+    Rejected,
+    again,
+    key_problems,
+    request_problems,
+)
 
 _MOST_PUBLISHED_WAITING: Final = 32
 """Of so many jobs, the next to start, is told whenever it changes what they wait for; of the others when somebody asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class RackLimits:
-    """What a rack takes on."""
-
-    queued_jobs: int
-    running_jobs: int
-    scenario_bytes: int
-    job_time_ns: int
-    """Longest that a run may take from its start on; a job may ask for less."""
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The job is queued and on disk."""
-
-    job: Job
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The client key was used before: this is the job it stands for."""
-
-    job: Job
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """Nothing was queued; all that is wrong."""
-
-    problems: tuple[Problem, ...]
 
 
 class Rack:
@@ -110,6 +85,7 @@ class Rack:
         self._obstacle = ""
         """Why no job starts at all."""
         self.health = PortHealth(port.label for port in ports)
+        self.orders = StandingOrders(store.standing_orders())
         self._changes = 0
         self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
         """At which change, with which agents there and gone the queue was last looked at in vain."""
@@ -134,9 +110,14 @@ class Rack:
     ) -> Accepted | Known | Rejected:
         earlier = self.store.by_client_key(request.client_key)
         if earlier is not None:
-            return _again(earlier, request)
+            return again(earlier, request)
         found = self.validate(request.scenario_text) if known_problems is None else known_problems
-        problems = (*self._problems(request), *found)
+        problems = (
+            *self._problems(),
+            *request_problems(request, self.limits, self.ports),
+            *key_problems(request.client_key),
+            *found,
+        )
         if problems:
             self.store.note(who, "refused a submission", detail=str(problems[0]))
             return Rejected(problems)
@@ -180,13 +161,28 @@ class Rack:
 
     def waits_for(self, job_id: str) -> str:
         """Why a queued job has not started, or why one that has measured does not end; "" if it may any moment."""
-        if job_id in self._queued:
-            return self._obstacle or self._held.get(job_id, "")
-        return self._unfinished.get(job_id, "")
+        if job_id not in self._queued:
+            return self._unfinished.get(job_id, "")
+        held = self.orders.find(OrderKind.HELD, job_id)
+        return (held.text() if held else "") or self._why_none_starts() or self._held.get(job_id, "")
 
     def leases(self) -> dict[str, str]:
         """Leased port -> its job."""
         return {label: job.job_id for job in self._running.values() for label in job.leased}
+
+    def out_of_service(self) -> dict[str, str]:
+        """Return the ports that no job gets, with the reason: drained, or not to be prepared."""
+        return self.health.out_of_service() | self.orders.texts(OrderKind.DRAINED)
+
+    def paused(self) -> str:
+        """Return by whom and why no job starts; "" if jobs may start."""
+        order = self.orders.find(OrderKind.PAUSED)
+        return order.text() if order is not None else ""
+
+    def requeued_as(self, job_id: str) -> str:
+        """Id of the job that runs this one again; "" if there is none."""
+        again = self.store.by_client_key(f"{REQUEUE_KEY}{job_id}")
+        return again.job_id if again is not None else ""
 
     def subscribe(self) -> Subscription:
         """Events from now on. `unsubscribe` ends it."""
@@ -214,7 +210,7 @@ class Rack:
         """Nothing of a job that `recover` found lives any more; it had stored `artifact_bytes`."""
         job = self._running[job_id]
         what = "what it measured is kept" if summary else "no result was stored"
-        reason = f"the controller went away while the job was {job.state}; {what}"
+        reason = self._retried(job, f"the controller went away while the job was {job.state}; {what}")
         why = (ExitCode.RUN_ERROR, reason)
         return self._ended(job, JobEvent.ABANDONED, CONTROLLER, why, summary, artifact_bytes)
 
@@ -228,8 +224,7 @@ class Rack:
         if why == self._obstacle:
             return
         self._obstacle = why
-        for job in queue_order(tuple(self._queued.values()))[:_MOST_PUBLISHED_WAITING]:
-            self.publish(JobChanged(job))
+        self._publish_waiting()
 
     def put_back(self, job_id: str, why: str, again_ns: int) -> Job:
         """The rack could not begin a job for a reason of its own: it waits in its place until `again_ns`, and is told why."""
@@ -264,9 +259,10 @@ class Rack:
         """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`."""
         self._forget_put_back(now_ns)
         looked_at = (self._changes, present, gone)
-        if self.state is not RackState.READY or self._nothing_starts == looked_at:
+        if self.state is not RackState.READY or self.paused() or self._nothing_starts == looked_at:
             return ()
-        queued = tuple(job for job in self._queued.values() if job.job_id not in self._put_back)
+        passed_over = {*self._put_back, *self.orders.texts(OrderKind.HELD)}
+        queued = tuple(job for job in self._queued.values() if job.job_id not in passed_over)
         decision = decide(
             queued,
             self.ports,
@@ -274,7 +270,7 @@ class Rack:
             present,
             self.limits.running_jobs,
             gone,
-            self.health.out_of_service(),
+            self.out_of_service(),
         )
         before, self._held = self._held, {held.job.job_id: held.waits_for for held in decision.held}
         self._held |= {job_id: why for job_id, (why, _) in self._put_back.items()}
@@ -283,6 +279,41 @@ class Rack:
                 self.publish(JobChanged(held.job))
         self._nothing_starts = looked_at if not decision.starts else None
         return decision.starts
+
+    # ---- what operators order, see `operators`
+
+    def reconsider(self, kind: OrderKind, subject: str) -> None:
+        """An order was given or taken back: what it is about may start, or may not any more, and is told so."""
+        self._changes += 1
+        match kind:
+            case OrderKind.DRAINED:
+                pass  # Jobs that wait for it are told at the next look at the queue; ports have no topic.
+            case OrderKind.HELD:
+                self._published(self._queued[subject])
+            case OrderKind.PAUSED:
+                self.publish(RackChanged(self.state))
+                self._publish_waiting()
+
+    def prioritise(self, job: Job, priority: int, who: str) -> Job:
+        """Gives a queued job another place in the queue."""
+        self._changes += 1
+        moved = self._queued[job.job_id] = self.store.prioritise(job, priority, who)
+        return self._published(moved)
+
+    def requeue(self, job: Job, request: JobRequest, who: str) -> Job:
+        """Queues what a job asked for, as a new job; once for each job."""
+        key = f"{REQUEUE_KEY}{job.job_id}"
+        request = replace(request, client_key=key, requeue_of=job.job_id)
+        again, is_new = self.store.submit(self._new_job_id(), request, who)
+        if is_new:
+            self._queued[again.job_id] = again
+            self._changes += 1
+            self._published(again)
+            if job.state in ENDED:
+                self._published(job)
+        return again
+
+    # ---- the life of a job
 
     def begin(self, start: Start) -> Job:
         """The job has its ports."""
@@ -295,9 +326,16 @@ class Rack:
             self._advance(job, event)
 
     def finish(
-        self, job_id: str, exit_code: ExitCode, reason: str, *, summary: str = "", artifact_bytes: int = 0
+        self,
+        job_id: str,
+        exit_code: ExitCode,
+        reason: str,
+        summary: str = "",
+        artifact_bytes: int = 0,
+        *,
+        at_limit: bool = False,
     ) -> Job:
-        """The run's process has ended, in whatever way; its ports are free.
+        """The run's process has ended, in whatever way; its ports are free. `at_limit`: it had taken all of its time.
 
         May be called again after `StoreFailed`: until it is noted that the job has ended, it has not.
         """
@@ -308,6 +346,8 @@ class Rack:
         ending = JobEvent.STORED if job.state is JobState.STORING else JobEvent.UNPREPARED
         if who and exit_code is not ExitCode.PASS:
             ending, reason = JobEvent.CANCELLED, f"cancelled by {who}"
+        elif exit_code is ExitCode.RUN_ERROR and not at_limit:
+            reason = self._retried(job, reason)
         return self._ended(job, ending, who or CONTROLLER, (exit_code, reason), summary, artifact_bytes)
 
     def cancel_requests(self) -> dict[str, str]:
@@ -320,6 +360,26 @@ class Rack:
         self.publish(JobForgotten(job.job_id))
 
     # ---- inside
+
+    def _retried(self, job: Job, reason: str) -> str:
+        """Queue a job again that the rack itself broke, as often as its client allows; the reason of its end."""
+        if not job.request.retries:
+            return reason
+        again = self.requeue(job, replace(job.request, retries=job.request.retries - 1), CONTROLLER)
+        return f"{reason}; queued again as job {again.job_id}"
+
+    def _forget_held(self, job_id: str) -> None:
+        if self.orders.find(OrderKind.HELD, job_id) is not None:
+            self.store.withdraw(OrderKind.HELD, job_id, "", CONTROLLER)
+            self.orders.drop(OrderKind.HELD, job_id)
+
+    def _why_none_starts(self) -> str:
+        paused = f"the queue is {order}" if (order := self.paused()) else ""
+        return "; ".join(filter(None, (paused, self._obstacle)))
+
+    def _publish_waiting(self) -> None:
+        for job in queue_order(tuple(self._queued.values()))[:_MOST_PUBLISHED_WAITING]:
+            self.publish(JobChanged(job))
 
     def _forget_put_back(self, now_ns: int) -> None:
         due = [job_id for job_id, (_, again_ns) in self._put_back.items() if now_ns >= again_ns]
@@ -341,6 +401,7 @@ class Rack:
             self._queued[job.job_id] = moved
         else:
             self._put_back.pop(job.job_id, None)
+            self._forget_held(job.job_id)
         if event is JobEvent.GATHERED:
             self.health.prepared(moved.leased)
         return moved if moved.state in ENDED else self._published(moved)
@@ -369,39 +430,12 @@ class Rack:
         for subscription in self._subscriptions:
             subscription.put(event)
 
-    def _problems(self, request: JobRequest) -> tuple[Problem, ...]:
+    def _problems(self) -> tuple[Problem, ...]:
+        """Why no job can be taken now."""
         found: list[Problem] = []
         if self.state is not RackState.READY:
             found.append(Problem("controller", f"is {self.state}", "submit the job again when it is ready"))
         if self.store.count(JobState.QUEUED) >= self.limits.queued_jobs:
             what = f"the queue holds {self.limits.queued_jobs} jobs, and takes no more"
             found.append(Problem("queue", what, "wait for some to finish, or cancel some"))
-        if not LOWEST_PRIORITY <= request.priority <= HIGHEST_PRIORITY:
-            what = f"{request.priority} is outside {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
-            found.append(Problem("priority", what, "give a number in that range"))
-        found += claim_problems("submitter", request.submitter)
-        if len(request.labels) > MOST_LABELS:
-            found.append(Problem("labels", f"{len(request.labels)} labels", f"give at most {MOST_LABELS}"))
-        if not 0 <= request.time_limit_ns <= self.limits.job_time_ns:
-            what = f"{request.time_limit_ns} ns is more than this rack allows"
-            found.append(Problem("time_limit", what, f"ask for at most {self.limits.job_time_ns} ns"))
-        if len(request.ports.named) > MOST_PORTS or len(set(request.ports.named)) < len(request.ports.named):
-            found.append(
-                Problem("ports", "a port is named twice, or too many are", f"name at most {MOST_PORTS}, once")
-            )
-        elif request.ports.named and (request.ports.count or request.ports.least_link_bps):
-            what = "ports are named, and wished for by number or speed as well"
-            found.append(Problem("ports", what, "name them, or give port_count and least_link_bps"))
-        elif unmet := misfit(request.ports, self.ports):
-            found.append(Problem("ports", unmet, "ask for ports that this rack has"))
         return tuple(found)
-
-
-def _again(earlier: Job, request: JobRequest) -> Known | Rejected:
-    """The job that a client key stands for; a refusal if it is asked for something else now, whose verdict that job has not."""
-    asked = (("scenario", "scenario_text"), ("ports", "ports"))
-    others = [name for name, field in asked if getattr(earlier.request, field) != getattr(request, field)]
-    if not others:
-        return Known(earlier)
-    what = f"stands for job {earlier.job_id}, which was submitted with other {' and '.join(others)}"
-    return Rejected((Problem("client_key", what, "choose a new key for another job"),))

@@ -25,8 +25,8 @@ from etloop.contract.base.yaml_reader import (
 )
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.agent_pool import MOST_SLOTS
-from etloop.controller.rack.api import RackLimits
 from etloop.controller.rack.runs.submitted_code import AllowedCode
+from etloop.controller.rack.submissions import RackLimits
 from etloop.runtime.broker_settings import BrokerSettings, default_port
 
 _BASE_URL: Final = re.compile(

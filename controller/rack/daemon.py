@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, seconds_text
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ExitCode, ProtocolError
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import Hello, Refused
@@ -391,9 +391,7 @@ class Daemon:
             return f"cancelled by {who}"
         if now_ns >= self._drain_until_ns:
             return "the controller is shutting down"
-        if now_ns - run.began_ns > run.time_limit_ns:
-            return f"stopped at its time limit of {seconds_text(run.time_limit_ns)}"
-        return ""
+        return run.note_time(now_ns)
 
     def _store_end(self, run: RackRun, now_ns: int) -> None:
         if now_ns < run.store_again_ns:
@@ -432,9 +430,8 @@ class Daemon:
             return self.rack.interrupt(run.job_id, summary, kept_bytes)
         for what in self.rack.unprepared(run.job_id, ended.blamed):
             self.log.rack("a port is out of service", why=what)
-        return self.rack.finish(
-            run.job_id, ExitCode(ended.exit_code), ended.reason, summary=summary, artifact_bytes=kept_bytes
-        )
+        code, reason, at_limit = ExitCode(ended.exit_code), ended.reason, run.is_at_limit
+        return self.rack.finish(run.job_id, code, reason, summary, kept_bytes, at_limit=at_limit)
 
     def _put_back(self, run: RackRun, why: str, now_ns: int) -> None:
         """The rack itself could not begin a run: its job waits until that may be over."""

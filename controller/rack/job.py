@@ -19,6 +19,7 @@ HIGHEST_PRIORITY: Final = 100
 MOST_PORTS: Final = 4096
 """Ports that one job may name or count."""
 MOST_LABELS: Final = 32
+MOST_RETRIES: Final = 10
 
 
 class JobState(StrEnum):
@@ -120,6 +121,10 @@ class JobRequest:
     """From the start on; 0: the rack's own limit."""
     strict: bool = False
     """Whether what the device's profile contradicts is an error."""
+    retries: int = 0
+    """How often it is queued again where the rack itself broke it."""
+    requeue_of: str = ""
+    """The job that this one runs again; "" of one that a client submitted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class PortEvent(Enum):
     """It could not be prepared for a job, another one than before."""
     HOST_CHANGED = auto()
     """Its agent says something else of its host, such as that a link is up."""
+    RESTORED = auto()
+    """Somebody says that it can be used."""
 
 
 PORT_TRANSITIONS: Final[Mapping[PortState, Mapping[PortEvent, PortState]]] = {
@@ -49,11 +51,13 @@ PORT_TRANSITIONS: Final[Mapping[PortState, Mapping[PortEvent, PortState]]] = {
         PortEvent.PREPARED: PortState.IN_SERVICE,
         PortEvent.UNPREPARED: PortState.SUSPECT,
         PortEvent.HOST_CHANGED: PortState.IN_SERVICE,
+        PortEvent.RESTORED: PortState.IN_SERVICE,
     },
     PortState.SUSPECT: {
         PortEvent.PREPARED: PortState.IN_SERVICE,
         PortEvent.UNPREPARED: PortState.QUARANTINED,
         PortEvent.HOST_CHANGED: PortState.SUSPECT,
+        PortEvent.RESTORED: PortState.IN_SERVICE,
     },
     PortState.QUARANTINED: {
         # A job that had it before it was taken out of service.
@@ -61,6 +65,7 @@ PORT_TRANSITIONS: Final[Mapping[PortState, Mapping[PortEvent, PortState]]] = {
         PortEvent.UNPREPARED: PortState.QUARANTINED,
         # One job may find out whether that helped; if not, it is the last.
         PortEvent.HOST_CHANGED: PortState.SUSPECT,
+        PortEvent.RESTORED: PortState.IN_SERVICE,
     },
 }
 
@@ -105,6 +110,10 @@ class PortHealth:
         self._advance(label, PortEvent.UNPREPARED)
         port.job_id, port.reason = job_id, reason[:_LONGEST_REASON]
         return port.state is PortState.QUARANTINED and before is not port.state
+
+    def restored(self, label: str) -> None:
+        """Somebody says that a port can be used again."""
+        self._advance(label, PortEvent.RESTORED)
 
     def host_changed(self, agent: str) -> tuple[str, ...]:
         """Note that an agent's host is not what it was; the ports that are back in service for it."""

@@ -15,7 +15,7 @@ from etloop.contract.model.assignment import PortBackend, PortSettings
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities, Interface, RoceDevice
 from etloop.contract.protocol.messages import Hello, Welcome
 from etloop.controller.rack.agent_pool import AgentPresence
-from etloop.controller.rack.mqtt.messages import agent_status
+from etloop.controller.rack.mqtt.statuses import agent_status
 from etloop.controller.session.roster import Roster
 
 from tests.support.control_plane.control_plane_by_hand import ring_assignments

@@ -13,7 +13,7 @@ import pytest
 from etloop.bench import startup
 from etloop.bench.processes import BAR_MISSED
 from etloop.cli.main import main
-from etloop.cli.parser import COMMANDS
+from etloop.cli.parser import COMMANDS, declaration
 
 LIBRARIES: Final = frozenset(
     "aiohttp aiomqtt amqtt asyncio grpc msgpack numpy plotly prometheus_client pyarrow pyroute2 rich scipy yaml zmq"
@@ -75,7 +75,7 @@ def test_options_are_told_without_what_carries_the_command_out(name: str) -> Non
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_carries_a_command_out_is_where_its_options_say(name: str) -> None:
-    module, function = importlib.import_module(f"etloop.cli.options.{name}").COMMAND.carried_out_by.split(":")
+    module, function = declaration(name).carried_out_by.split(":")
     assert callable(getattr(importlib.import_module(f"etloop.cli.commands.{module}"), function))
 
 

@@ -85,16 +85,20 @@ _SMALL: Final = Step(change={"etloop bench": "etloop bench turnaround --small"})
 NAMES: Final = "echo 127.0.0.1 localhost rack-broker > hosts; mount --bind hosts /etc/hosts\n"
 """The broker of the pages is this machine, for as long as the page runs."""
 
+_ENDED: Final = "$(ls examples/laptop/state/artifacts | head -1)"
+"""A job of the laptop's rack that has ended."""
 RACK: Final = Stage(
     before=NAMES + "cp examples/laptop/scenario.yaml S.yaml",
     steps={
         "etloop controller": Step(stays="broker joined"),
         "etloop-agent run": Step(stays="agent a"),
         "etloop submit examples": Step(before=LOOPBACK_AGENT.format("b > b.log 2>&1 &")),
+        "etloop rack hold": Step(before="etloop submit S.yaml > job", change={"JOB": "$(cat job)"}),
+        "etloop rack priority": Step(change={"JOB": "$(cat job)"}),
+        "etloop rack requeue": Step(change={"JOB": _ENDED}),
+        "etloop submit --list": Step(before="etloop rack resume; etloop rack release $(cat job)"),
         "etloop jobs --config": Step(change={"controller.yaml": "examples/laptop/controller.yaml"}),
-        "etloop jobs --state-dir": Step(
-            change={"DIR": "examples/laptop/state", "JOB": "$(ls examples/laptop/state/artifacts | head -1)"}
-        ),
+        "etloop jobs --state-dir": Step(change={"DIR": "examples/laptop/state", "JOB": _ENDED}),
         "def test_the_switch": Step(writes="test_switch.py"),
         "pytest": Step(
             before="""\

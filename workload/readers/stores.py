@@ -189,7 +189,7 @@ def foreign_look(head: bytes) -> str | None:
     text = head.decode("utf-8", errors="ignore")
     printable = sum(c.isprintable() or c in "\t\r\n" for c in text)
     if text and len(text) >= 0.9 * len(head) and printable == len(text):
-        opening = text.lstrip()[:_SHOWN_TEXT].split("\n")[0]
+        opening = shown(next(iter(text.lstrip()[:_SHOWN_TEXT].splitlines()), ""))
         kind = "JSON text" if opening[:1] in ("{", "[") else "text"
         return f'begins like {kind}: "{opening}"'
     first = next((i for i, byte in enumerate(head[:5]) if byte < 0x80), None)

@@ -12,12 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from etloop.controller.rack.client.client import RESPONSE_TIMEOUT_S, RackClient, RackUnreachable
-from etloop.controller.rack.mqtt.messages import ControllerStatus, InventoryResponse, JobStatus, ResultStatus
+from etloop.controller.rack.mqtt.messages import (
+    ControllerStatus,
+    InventoryResponse,
+    JobChange,
+    JobStatus,
+    PortStatus,
+    ResultStatus,
+)
 from etloop.runtime.broker_settings import BrokerSettings
 
 T = TypeVar("T")
@@ -65,12 +72,24 @@ class BlockingRack:
         try:
             return self.result(job.job_id, limit_s)
         except RackUnreachable:
-            self.cancel(job.job_id)
+            self.cancel(self._done(self._client.newest(job.job_id)))
             raise
 
     def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
         """See `RackClient.cancel`."""
         return self._done(self._client.cancel(job_id, submitter))
+
+    def change(self, job_id: str, change: JobChange, **words: Any) -> JobStatus | None:
+        """See `RackClient.change`, whose keywords these are."""
+        return self._done(self._client.change(job_id, change, **words))
+
+    def service(self, ports: Sequence[str], **words: Any) -> tuple[PortStatus, ...]:
+        """See `RackClient.service`, whose keywords these are."""
+        return self._done(self._client.service(ports, **words))
+
+    def pause(self, **words: Any) -> str:
+        """See `RackClient.pause`, whose keywords these are."""
+        return self._done(self._client.pause(**words))
 
     def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
         """See `RackClient.jobs`."""

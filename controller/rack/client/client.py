@@ -28,15 +28,24 @@ from etloop.controller.rack.mqtt.encoding import ContentType, decode_published, 
 from etloop.controller.rack.mqtt.messages import (
     CancelRequest,
     CancelResponse,
+    ChangeRequest,
+    ChangeResponse,
     ControllerStatus,
     InventoryRequest,
     InventoryResponse,
+    JobChange,
     JobStatus,
     ListRequest,
     ListResponse,
+    PauseRequest,
+    PauseResponse,
+    PortStatus,
     ProgressStatus,
+    RequestProblem,
     ResponseT,
     ResultStatus,
+    ServiceRequest,
+    ServiceResponse,
     SubmitRequest,
     SubmitResponse,
 )
@@ -49,6 +58,8 @@ T = TypeVar("T")
 
 _QOS: Final = 1
 _MOST_WAITING: Final = 4096
+_MOST_REQUEUED: Final = 1000
+"""How often one job may have been run again, one after another."""
 RESPONSE_TIMEOUT_S: Final = 10.0
 """How long the controller may take to answer a request."""
 _RETRY_S: Final = 2.0
@@ -66,6 +77,14 @@ class JobWishes(TypedDict, total=False):
     labels: Mapping[str, str] | None
     time_limit_ns: int
     strict: bool
+    retries: int
+
+
+class OrderWords(TypedDict, total=False):
+    """What may be said with an order."""
+
+    reason: str
+    submitter: str
 
 
 class RackUnreachable(EtloopError):
@@ -126,13 +145,41 @@ class RackClient:
         }
         answer = await self._request(self._topics.submit, SubmitRequest(scenario, **fields), SubmitResponse)
         if answer.job is None:
-            raise RequestRefused(*(Problem(each.where, each.what, each.remedy) for each in answer.problems))
+            raise _refused(answer.problems)
         return answer.job
 
     async def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
         """Asks for the end of a job; None if there is none of that id."""
         request = CancelRequest(submitter)
         return (await self._request(self._topics.cancel(job_id), request, CancelResponse)).job
+
+    async def change(
+        self, job_id: str, change: JobChange, *, priority: int = 0, **words: Unpack[OrderWords]
+    ) -> JobStatus | None:
+        """Holds, releases or reorders a queued job, or runs an ended one again; the job as it stands then, the new one if it is
+        run again; None if there is none of that id. Raises `RequestRefused` where its state does not allow that."""
+        request = ChangeRequest(change, priority, **words)
+        answer = await self._request(self._topics.change(job_id), request, ChangeResponse)
+        if answer.problems:
+            raise _refused(answer.problems)
+        return answer.job
+
+    async def service(
+        self, ports: Sequence[str], *, in_service: bool, **words: Unpack[OrderWords]
+    ) -> tuple[PortStatus, ...]:
+        """Drains ports, or takes them back into service; they as they stand then. Raises `RequestRefused`."""
+        request = ServiceRequest(tuple(ports), in_service, **words)
+        answer = await self._request(self._topics.service, request, ServiceResponse)
+        if answer.problems:
+            raise _refused(answer.problems)
+        return answer.ports
+
+    async def pause(self, *, paused: bool, **words: Unpack[OrderWords]) -> str:
+        """Lets no job start, or lets them start again; by whom and why none does, "" if they do. Raises `RequestRefused`."""
+        answer = await self._request(self._topics.pause, PauseRequest(paused, **words), PauseResponse)
+        if answer.problems:
+            raise _refused(answer.problems)
+        return answer.paused
 
     async def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first."""
@@ -147,7 +194,7 @@ class RackClient:
         return await self._retained(self._topics.controller_status, ControllerStatus)
 
     async def follow(self, job_id: str) -> AsyncIterator[JobStatus | ProgressStatus]:
-        """A job's state and progress as they change, until it has ended.
+        """A job's state and progress as they change, until it has ended; then those of the job that runs it again, if one does.
 
         Raises `RackUnreachable` if nothing is told of such a job, or nothing any more.
         """
@@ -172,7 +219,7 @@ class RackClient:
                 job = _read(JobStatus, message.payload)
                 yield job
                 if job.state in ENDED:
-                    return
+                    break
         except TimeoutError:
             raise RackUnreachable(f"{_unknown(job_id)}; see `etloop submit --list`") from None
         except aiomqtt.MqttError as error:
@@ -181,13 +228,26 @@ class RackClient:
             with contextlib.suppress(aiomqtt.MqttError):
                 for topic in (state, progress):
                     await client.unsubscribe(topic)
+        if job.requeued_as:
+            async for update in self.follow(job.requeued_as):
+                yield update
+
+    async def newest(self, job_id: str) -> str:
+        """Id of the job that runs a job again, or runs that one again and so on; its own if none does."""
+        for _ in range(_MOST_REQUEUED):
+            job = await self._retained(self._topics.state(job_id), JobStatus)
+            if not job.requeued_as:
+                break
+            job_id = job.requeued_as
+        return job_id
 
     async def result(self, job_id: str, limit_s: float | None = None) -> ResultStatus:
-        """Waits until a job has ended and returns what came of it. Raises `RackUnreachable` after `limit_s`."""
+        """Waits until a job has ended and returns what came of it, or of the job that runs it again. Raises `RackUnreachable`
+        after `limit_s`."""
         try:
             async with asyncio.timeout(limit_s):
-                async for _ in self.follow(job_id):
-                    pass
+                async for update in self.follow(job_id):
+                    job_id = update.job_id
         except TimeoutError:
             raise RackUnreachable(f"job {job_id} did not end within {limit_s} s") from None
         return await self._retained(self._topics.result(job_id), ResultStatus)
@@ -270,6 +330,10 @@ def _responds_to(message: aiomqtt.Message, correlation: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(decoded, dict) and decoded.get("correlation") == correlation
+
+
+def _refused(problems: Sequence[RequestProblem]) -> RequestRefused:
+    return RequestRefused(*(Problem(each.where, each.what, each.remedy) for each in problems))
 
 
 def _unknown(job_id: str) -> str:

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import aiomqtt
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.controller.rack.actor import MQTT, actor, claim_problems
 from etloop.controller.rack.agent_pool import AgentPresence
-from etloop.controller.rack.api import Accepted, Known, Rack, Rejected
+from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import GatewaySettings
 from etloop.controller.rack.events import (
     AgentChanged,
@@ -34,31 +31,21 @@ from etloop.controller.rack.events import (
     RackEvent,
     Subscription,
 )
-from etloop.controller.rack.job import ENDED, Job, JobRequest, JobState, PortDemand
+from etloop.controller.rack.job import ENDED, Job, JobState
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.mqtt.answers import Answers, Question
 from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode_request, encode
 from etloop.controller.rack.mqtt.messages import (
     FORMAT,
-    CancelRequest,
-    CancelResponse,
     ControllerStatus,
-    InventoryRequest,
-    InventoryResponse,
-    ListRequest,
-    ListResponse,
-    PortStatus,
     ProgressStatus,
     RackStatus,
     ResultStatus,
-    SubmitRequest,
-    SubmitResponse,
-    agent_status,
-    job_status,
     refusal,
 )
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
+from etloop.controller.rack.mqtt.statuses import agent_status, job_status
 from etloop.controller.rack.mqtt.topics import Topics
-from etloop.controller.rack.store.job_store import StoreFailed
 from etloop.runtime.broker_connection import (
     BrokerClient,
     MqttVersion,
@@ -97,15 +84,6 @@ _REPUBLISHED_LINES: Final = 2000
 _MOST_SUMMARY_BYTES: Final = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What a topic asks, how it is answered, and by what."""
-
-    request: type[Any]
-    answer: type[Any]
-    carry_out: Callable[[Any], Awaitable[Any]]
-
-
 class MqttGateway:
     """Serves a rack over a broker until it is cancelled."""
 
@@ -122,6 +100,7 @@ class MqttGateway:
         self._presence = presence
         self._summary_of = summary_of
         self._topics = Topics(settings.rack)
+        self._answers = Answers(rack, presence, self._topics)
         self._settings = settings
         self._log = log
         self._progress_published_ns: dict[str, int] = {}
@@ -194,10 +173,9 @@ class MqttGateway:
     # ---- what is asked
 
     async def _serve(self, client: BrokerClient) -> None:
-        topics = self._topics
         # MQTT 5, 3.8.3.1: requests that somebody retained are not sent, and marked as such where they are.
         options = SubscribeOptions(qos=_QOS, retainAsPublished=True, retainHandling=2)
-        for topic in (topics.submit, topics.list, topics.inventory, topics.cancels):
+        for topic in self._answers.topics():
             if self._protocol is MqttVersion.V5:
                 await client.subscribe(topic, options=options)
             else:
@@ -268,7 +246,7 @@ class MqttGateway:
     async def _respond(
         self, client: aiomqtt.Client, topic: str, body: bytes, properties: Properties | None, turn: Turn
     ) -> None:
-        question = self._question(topic)
+        question = self._answers.question(topic)
         if question is None:
             return
         form = content_type(body, str(getattr(properties, "ContentType", "") or ""))
@@ -290,73 +268,17 @@ class MqttGateway:
         back = properties_of(self._protocol, ContentType=form.value, CorrelationData=correlation)
         await client.publish(where, encode(answer, form), qos=_QOS, properties=back)
 
-    def _question(self, topic: str) -> _Question | None:
-        if job_id := self._topics.job_of_cancel(topic):
-            return _Question(CancelRequest, CancelResponse, functools.partial(self._cancelled, job_id))
-        return {
-            self._topics.submit: _Question(SubmitRequest, SubmitResponse, self._submitted),
-            self._topics.list: _Question(ListRequest, ListResponse, self._listed),
-            self._topics.inventory: _Question(InventoryRequest, InventoryResponse, self._inventory),
-        }.get(topic)
-
     def _too_large(self, body: bytes) -> Problem:
         remedy = f"keep it below {self._settings.request_bytes} bytes"
         return Problem("the message", f"has {len(body)} bytes", remedy)
 
-    def _put_off(self, question: _Question, correlation: str, body_bytes: int) -> Any:
+    def _put_off(self, question: Question, correlation: str, body_bytes: int) -> Any:
         after_ms = self._rate.retry_after_ms(monotonic_ns())
         what = f"takes {self._settings.requests_per_s} requests a second, and more have come"
         if body_bytes > _LONG_BYTES and self._long.full():
             what = f"reads {_MOST_LONG} long requests at a time, and more have come"
         busy = Problem("controller", what, f"ask again in {after_ms} ms")
         return refusal(question.answer, (busy,), correlation, after_ms)
-
-    async def _submitted(self, payload: SubmitRequest) -> SubmitResponse:
-        request = JobRequest(
-            scenario_text=payload.scenario,
-            ports=PortDemand(payload.ports, payload.port_count, payload.least_link_bps),
-            priority=payload.priority,
-            client_key=payload.client_key,
-            submitter=payload.submitter,
-            labels=tuple(payload.labels.items()),
-            time_limit_ns=payload.time_limit_ns,
-            strict=payload.strict,
-        )
-        # In a thread: a long scenario takes seconds to read, and agents of running jobs wait for the controller's heartbeats.
-        found = await asyncio.to_thread(self._rack.validate, payload.scenario)
-        match self._rack.submit(request, actor(MQTT, payload.submitter), found):
-            case Accepted(job):
-                return SubmitResponse(FORMAT, True, False, job_status(job), (), payload.correlation)
-            case Known(job):
-                return SubmitResponse(FORMAT, True, True, job_status(job), (), payload.correlation)
-            case Rejected(found):
-                return refusal(SubmitResponse, found, payload.correlation)
-
-    async def _cancelled(self, job_id: str, payload: CancelRequest) -> CancelResponse:
-        if found := claim_problems("submitter", payload.submitter):
-            return refusal(CancelResponse, found, payload.correlation)
-        try:
-            job = self._rack.cancel(job_id, actor(MQTT, payload.submitter))
-        except StoreFailed as error:
-            why = Problem("controller", str(error), "ask again when there is room")
-            return refusal(CancelResponse, (why,), payload.correlation)
-        status = job_status(job) if job is not None else None
-        return CancelResponse(FORMAT, job is not None, status, (), payload.correlation)
-
-    async def _listed(self, payload: ListRequest) -> ListResponse:
-        states = payload.states or tuple(JobState)
-        jobs = self._rack.store.latest(payload.limit, payload.before_number or None, states)
-        statuses = tuple(job_status(job, self._rack.waits_for(job.job_id)) for job in jobs)
-        return ListResponse(FORMAT, statuses, (), payload.correlation)
-
-    async def _inventory(self, payload: InventoryRequest) -> InventoryResponse:
-        leases, out = self._rack.leases(), self._rack.health.out_of_service()
-        ports = tuple(
-            PortStatus(port.label, port.link_bps, leases.get(port.label, ""), out.get(port.label, ""))
-            for port in self._rack.ports
-        )
-        agents = tuple(agent_status(presence) for presence in self._presence())
-        return InventoryResponse(FORMAT, agents, ports, (), payload.correlation)
 
     # ---- what is told
 
@@ -423,7 +345,9 @@ class MqttGateway:
 
     async def _publish_state(self, client: aiomqtt.Client, status: RackStatus) -> None:
         await self._publish(
-            client, self._topics.controller_status, ControllerStatus(FORMAT, status, installed_version())
+            client,
+            self._topics.controller_status,
+            ControllerStatus(FORMAT, status, installed_version(), self._rack.paused()),
         )
 
     async def _publish_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:
@@ -440,12 +364,15 @@ class MqttGateway:
                 job.reason,
                 job.run_directory,
                 _parsed(found),
+                self._rack.requeued_as(job.job_id),
             )
             # The result first: who waits for the state to end finds it there.
             await self._publish(client, self._topics.result(job.job_id), result)
             await client.publish(self._topics.progress(job.job_id), b"", qos=_QOS, retain=True)
         await self._publish(
-            client, self._topics.state(job.job_id), job_status(job, self._rack.waits_for(job.job_id))
+            client,
+            self._topics.state(job.job_id),
+            job_status(job, self._rack.waits_for(job.job_id), self._rack.requeued_as(job.job_id)),
         )
 
     async def _publish_progress(self, client: aiomqtt.Client, moved: JobMoved) -> None:

@@ -11,18 +11,18 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from etloop.contract.base.errors import Problem
-from etloop.contract.model.capabilities import MOST_ADDRESSES, MOST_INTERFACES, UNKNOWN, Capabilities
+from etloop.contract.model.capabilities import MOST_ADDRESSES, MOST_INTERFACES
 from etloop.contract.protocol.presence import AgentProcess
 from etloop.contract.protocol.typed_form import field
-from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.job import (
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,
     MOST_LABELS,
     MOST_PORTS,
-    Job,
+    MOST_RETRIES,
     JobState,
 )
+from etloop.controller.rack.standing_orders import MOST_REASON_CHARACTERS
 
 FORMAT: Final = 1
 MOST_LISTED: Final = 1000
@@ -70,6 +70,12 @@ class SubmitRequest:
     labels: dict[str, str] = field("For the client's own use.", max_length=MOST_LABELS, default_factory=dict)
     time_limit_ns: int = field("From the start of the job; 0: the rack's own limit.", minimum=0, default=0)
     strict: bool = field("Refuse what the profile of the device contradicts.", default=False)
+    retries: int = field(
+        "How often the job is queued again where the rack itself broke it: exit code 50, or the controller went away.",
+        minimum=0,
+        maximum=MOST_RETRIES,
+        default=0,
+    )
     response_topic: str = field(
         "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
     )
@@ -114,6 +120,63 @@ class InventoryRequest:
     correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
 
 
+class JobChange(StrEnum):
+    """What may be changed of a job besides its end."""
+
+    HOLD = "hold"
+    """It stays queued until it is released."""
+    RELEASE = "release"
+    PRIORITISE = "prioritise"
+    """It gets another place in the queue."""
+    REQUEUE = "requeue"
+    """What it asked for is queued as a new job, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """Change the job that the topic names."""
+
+    change: JobChange = field("What to do with it.")
+    priority: int = field(
+        "Its new one, to prioritise it.", minimum=LOWEST_PRIORITY, maximum=HIGHEST_PRIORITY, default=0
+    )
+    reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
+    submitter: str = field("Who asks, for people.", max_length=256, default="")
+    response_topic: str = field(
+        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+    )
+    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRequest:
+    """Drain ports, or take them back into service."""
+
+    ports: tuple[str, ...] = field(
+        'Ports as "agent/port", or agents for all of their ports; at least one.', max_length=MOST_PORTS
+    )
+    in_service: bool = field("false: no job gets them from now on; one that has them may end.")
+    reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
+    submitter: str = field("Who asks, for people.", max_length=256, default="")
+    response_topic: str = field(
+        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+    )
+    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequest:
+    """Let no job start, or let them start again; those that run go on."""
+
+    paused: bool = field("Whether the queue is to be paused.")
+    reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
+    submitter: str = field("Who asks, for people.", max_length=256, default="")
+    response_topic: str = field(
+        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+    )
+    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+
+
 # ---- told
 
 
@@ -147,6 +210,8 @@ class JobStatus:
     client_key: str = field("As submitted.")
     submitter: str = field("As submitted.")
     labels: dict[str, str] = field("As submitted.")
+    requeue_of: str = field("Job that this one runs again; empty if a client submitted it.", default="")
+    requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +238,7 @@ class ResultStatus:
     reason: str = field("Why it did not pass.", max_length=1 << 20)
     run_directory: str = field("Below the rack's artifacts; empty if nothing was kept.")
     summary: Any = field("summary.json of the run (its own schema: etloop-summary), null if there is none.")
+    requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +261,29 @@ class CancelResponse:
     format: int = field("Version of these messages.")
     found: bool = field("Whether there is such a job.")
     job: JobStatus | None = field("The job as it stands.")
+    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    correlation: str = field("As asked.")
+    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResponse:
+    """Answer to a `ChangeRequest`."""
+
+    format: int = field("Version of these messages.")
+    found: bool = field("Whether there is such a job.")
+    job: JobStatus | None = field("The job as it stands now; the new one if it was to be run again.")
+    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    correlation: str = field("As asked.")
+    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class PauseResponse:
+    """Answer to a `PauseRequest`."""
+
+    format: int = field("Version of these messages.")
+    paused: str = field("By whom and why no job starts; empty if jobs may start.")
     problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(_RETRY, minimum=0, default=0)
@@ -267,6 +356,17 @@ class PortStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceResponse:
+    """Answer to a `ServiceRequest`."""
+
+    format: int = field("Version of these messages.")
+    ports: tuple[PortStatus, ...] = field("The ports meant, as they stand now.")
+    problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
+    correlation: str = field("As asked.")
+    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+
+
+@dataclass(frozen=True, slots=True)
 class InventoryResponse:
     """Answer to an `InventoryRequest`."""
 
@@ -285,12 +385,25 @@ class ControllerStatus:
     format: int = field("Version of these messages.")
     state: RackStatus = field("lost: it vanished; whatever else is retained may be out of date.")
     version: str = field("Of etloop.")
+    paused: str = field("By whom and why no job starts; empty if jobs may start.", default="")
 
 
-ResponseT = TypeVar("ResponseT", SubmitResponse, CancelResponse, ListResponse, InventoryResponse)
+ResponseT = TypeVar(
+    "ResponseT",
+    SubmitResponse,
+    CancelResponse,
+    ChangeResponse,
+    ServiceResponse,
+    PauseResponse,
+    ListResponse,
+    InventoryResponse,
+)
 _NOTHING: Final[dict[type[Any], dict[str, Any]]] = {
     SubmitResponse: {"accepted": False, "known": False, "job": None},
     CancelResponse: {"found": False, "job": None},
+    ChangeResponse: {"found": False, "job": None},
+    ServiceResponse: {"ports": ()},
+    PauseResponse: {"paused": ""},
     ListResponse: {"jobs": ()},
     InventoryResponse: {"agents": (), "ports": ()},
 }
@@ -311,10 +424,21 @@ def refusal(
     )
 
 
-REQUESTS: Final = (SubmitRequest, CancelRequest, ListRequest, InventoryRequest)
+REQUESTS: Final = (
+    SubmitRequest,
+    CancelRequest,
+    ChangeRequest,
+    ServiceRequest,
+    PauseRequest,
+    ListRequest,
+    InventoryRequest,
+)
 PUBLISHED: Final = (
     SubmitResponse,
     CancelResponse,
+    ChangeResponse,
+    ServiceResponse,
+    PauseResponse,
     ListResponse,
     InventoryResponse,
     JobStatus,
@@ -325,62 +449,3 @@ PUBLISHED: Final = (
     ControllerStatus,
 )
 """Everything that is published; with `REQUESTS`, everything that has a schema."""
-
-
-# ---- the rack's values as messages
-
-
-def job_status(job: Job, waits_for: str = "") -> JobStatus:
-    """A job; `waits_for` is why it has not started."""
-    request = job.request
-    return JobStatus(
-        FORMAT,
-        job.job_id,
-        job.number,
-        job.state,
-        request.priority,
-        job.submitted_at,
-        job.started_at,
-        job.ended_at,
-        job.leased,
-        None if job.exit_code is None else int(job.exit_code),
-        job.reason or waits_for,
-        job.run_directory,
-        request.client_key,
-        request.submitter,
-        dict(request.labels),
-    )
-
-
-def agent_status(presence: AgentPresence) -> AgentStatus:
-    """An agent."""
-    hello = presence.hello
-    return AgentStatus(
-        FORMAT,
-        presence.name,
-        presence.idle_slots + presence.leased_slots > 0,
-        presence.idle_slots > 0,
-        presence.leased_slots,
-        hello.host if hello is not None else "",
-        dict(hello.versions) if hello is not None else {},
-        presence.clock.error_ns if presence.clock is not None else None,
-        _host_status(hello.capabilities) if hello is not None and hello.capabilities != UNKNOWN else None,
-    )
-
-
-def _host_status(host: Capabilities) -> HostStatus:
-    return HostStatus(
-        host.cores,
-        tuple(
-            InterfaceStatus(each.name, each.addresses, each.link_bps, each.mtu_bytes, each.driver, each.up)
-            for each in host.interfaces
-        ),
-        host.backends,
-        tuple(f"{each.name}/{each.interface}" for each in host.roce_devices),
-        host.clock_source,
-        host.ptp_clocks,
-        host.governor,
-        host.privileges,
-        host.receive_buffer_bytes,
-        host.open_files,
-    )

@@ -53,6 +53,21 @@ class Topics:
         return f"{self.root}/jobs/+/cancel"
 
     @property
+    def service(self) -> str:
+        """`ServiceRequest`."""
+        return f"{self.root}/ports/service"
+
+    @property
+    def pause(self) -> str:
+        """`PauseRequest`."""
+        return f"{self.root}/queue/pause"
+
+    @property
+    def changes(self) -> str:
+        """`ChangeRequest` of any job, as a filter."""
+        return f"{self.root}/jobs/+/change"
+
+    @property
     def controller_status(self) -> str:
         """`ControllerStatus`."""
         return f"{self.root}/controller/status"
@@ -60,6 +75,10 @@ class Topics:
     def cancel(self, job_id: str) -> str:
         """`CancelRequest`."""
         return f"{self.root}/jobs/{job_id}/cancel"
+
+    def change(self, job_id: str) -> str:
+        """`ChangeRequest`."""
+        return f"{self.root}/jobs/{job_id}/change"
 
     def state(self, job_id: str) -> str:
         """`JobStatus`."""
@@ -79,7 +98,14 @@ class Topics:
 
     def job_of_cancel(self, topic: str) -> str | None:
         """The job that a cancel topic names; None if it is no such topic, or names what can be no job."""
-        head, tail = f"{self.root}/jobs/", "/cancel"
+        return self._job_before("/cancel", topic)
+
+    def job_of_change(self, topic: str) -> str | None:
+        """The job that a change topic names; None as above."""
+        return self._job_before("/change", topic)
+
+    def _job_before(self, tail: str, topic: str) -> str | None:
+        head = f"{self.root}/jobs/"
         if not (topic.startswith(head) and topic.endswith(tail)):
             return None
         job_id = topic[len(head) : -len(tail)]

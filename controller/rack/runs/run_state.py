@@ -97,6 +97,7 @@ class RackRun:
     """By machine: the numbers of its engine threads there (`thread_numbers`)."""
     began_ns: int
     time_limit_ns: int
+    """For all that it does; beyond it it is stopped."""
     child: RunChild
     task: asyncio.Task[str]
     """The life of its process."""
@@ -109,6 +110,8 @@ class RackRun:
     """How it ended; means something from REPORTED and RETURNING on."""
     heard_ns: int = 0
     """When its process said something last."""
+    is_at_limit: bool = False
+    """Whether it was stopped because it had taken all of its time."""
     is_inherited: bool = False
     """Whether a controller before this one began it."""
     closings: int = 0
@@ -122,6 +125,11 @@ class RackRun:
         """Move on. Raises `IllegalTransition` for what the state does not accept."""
         self.state = advance("run of the rack", RACK_RUN_TRANSITIONS, self.state, event)
         self.since_ns = now_ns
+
+    def note_time(self, now_ns: int) -> str:
+        """Return why a run is to be stopped that has taken all of its time, "" while it has not."""
+        self.is_at_limit = now_ns - self.began_ns > self.time_limit_ns
+        return f"stopped at its time limit of {seconds_text(self.time_limit_ns)}" if self.is_at_limit else ""
 
     def silence(self, now_ns: int) -> str:
         """Return why a process that winds up is beyond help, "" if it is not: however much it stores, it says so as it goes."""

@@ -19,6 +19,7 @@ from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Prob
 from etloop.contract.protocol.codec import codec_of
 from etloop.contract.protocol.typed_form import FILE_RULES, Misfit
 from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, advance_job
+from etloop.controller.rack.standing_orders import OrderKind, StandingOrder
 from etloop.controller.rack.store.seen_time import SeenTime
 from etloop.runtime.clock import wall_time_text
 
@@ -67,7 +68,12 @@ CREATE TABLE IF NOT EXISTS seen_time (
 CREATE TABLE IF NOT EXISTS job_seen (job_id TEXT PRIMARY KEY, seen_ns INTEGER NOT NULL) STRICT;
 """
 """The time that was seen to pass, and how much of it when a job was first seen to have ended."""
-
+_ORDER_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS standing_order (
+    kind TEXT NOT NULL, subject TEXT NOT NULL, who TEXT NOT NULL, reason TEXT NOT NULL, since TEXT NOT NULL,
+    PRIMARY KEY (kind, subject)
+) STRICT;
+"""
 _MOST_CHANGED: Final = 10_000
 
 
@@ -113,7 +119,7 @@ class JobStore:
             _make_or_check(connection, path)
             # Not of the first stores of this version.
             connection.execute("CREATE INDEX IF NOT EXISTS job_ended ON job (ended_at)")
-            connection.executescript(_SEEN_TABLES)
+            connection.executescript(_SEEN_TABLES + _ORDER_TABLE)
         except sqlite3.Error as error:
             is_damaged = type(error) is sqlite3.DatabaseError
             remedy = _RESTORE_STORE if is_damaged else _MAY_WRITE
@@ -179,6 +185,45 @@ class JobStore:
             self._write(moved)
             self._audit(who, f"{job.state} -> {state}", job.job_id, moved.reason if state in ENDED else "")
         return moved
+
+    def prioritise(self, job: Job, priority: int, who: str) -> Job:
+        """Keeps another priority of a queued job; the job as it is then."""
+        assert job.state is JobState.QUEUED
+        moved = replace(job, request=replace(job.request, priority=priority))
+        with self._transaction():
+            self._connection.execute(
+                "UPDATE job SET priority = ?, request = ? WHERE job_id = ?",
+                (priority, json.dumps(_REQUEST.write(moved.request)), job.job_id),
+            )
+            self._audit(who, f"priority {job.request.priority} -> {priority}", job.job_id, "")
+        return moved
+
+    def standing_orders(self) -> tuple[StandingOrder, ...]:
+        """Every order that was given and not taken back."""
+        rows = self._rows("SELECT kind, subject, who, reason, since FROM standing_order")
+        return tuple(StandingOrder(OrderKind(row["kind"]), *row[1:]) for row in rows)
+
+    def order(self, kind: OrderKind, subject: str, reason: str, who: str) -> StandingOrder:
+        """Keeps an order, in place of an earlier one of its kind about the same."""
+        order = StandingOrder(kind, subject, who, reason, wall_time_text())
+        with self._transaction():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO standing_order (kind, subject, who, reason, since) VALUES (?, ?, ?, ?, ?)",
+                (kind, subject, who, reason, order.since),
+            )
+            self._audit(who, f"{kind}: {_about(kind, subject)}", _job_of_order(kind, subject), reason)
+        return order
+
+    def withdraw(self, kind: OrderKind, subject: str, reason: str, who: str) -> bool:
+        """Forgets an order; whether there was one."""
+        with self._transaction():
+            gone = self._connection.execute(
+                "DELETE FROM standing_order WHERE kind = ? AND subject = ?", (kind, subject)
+            ).rowcount
+            if gone:
+                about = f"no longer {kind}: {_about(kind, subject)}"
+                self._audit(who, about, _job_of_order(kind, subject), reason)
+        return bool(gone)
 
     def seen_time(self) -> SeenTime:
         """How much time controllers of this store have seen pass."""
@@ -369,6 +414,16 @@ _KEPT_BYTES: Final = "SELECT COALESCE(SUM(artifact_bytes), 0) FROM job WHERE run
 _COUNT: Final = "SELECT COUNT(*) FROM job WHERE state IN (SELECT value FROM json_each(?))"
 _OLDEST: Final = "SELECT submitted_at FROM job WHERE state = ? ORDER BY number LIMIT 1"
 _AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? IS NULL OR job_id = ? ORDER BY line DESC LIMIT ?"
+
+
+def _about(kind: OrderKind, subject: str) -> str:
+    return {OrderKind.DRAINED: f"port {subject}", OrderKind.HELD: "the job", OrderKind.PAUSED: "the queue"}[
+        kind
+    ]
+
+
+def _job_of_order(kind: OrderKind, subject: str) -> str:
+    return subject if kind is OrderKind.HELD else ""
 
 
 _MAY_WRITE: Final = "name a file in a directory that this user may write to, on a disk with room"

@@ -18,6 +18,7 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.protocol.messages import RefusalCause
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.job import ENDED, Job, JobState
+from etloop.controller.rack.standing_orders import OrderKind
 from etloop.controller.session.admission import ADMISSION_REFUSALS
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.version import installed_version
@@ -139,6 +140,10 @@ class RackCollector:
         served = {(port.label,): int(port.label not in out) for port in rack.ports}
         meaning = "0 while no job gets a port, because it could not be prepared."
         yield gauge("etloop_rack_port_in_service", meaning, served, "port")
+        drained = rack.orders.texts(OrderKind.DRAINED)
+        ports = {(port.label,): int(port.label in drained) for port in rack.ports}
+        meaning = "1 while no job gets a port, because an operator drained it."
+        yield gauge("etloop_rack_port_drained", meaning, ports, "port")
         meaning = "Payload bytes that finished runs sent through the device under test."
         yield counter("etloop_rack_wire_sent_bytes", meaning, tallies.wire_tx_bytes)
         meaning = "Packets that finished runs sent again."
@@ -147,6 +152,10 @@ class RackCollector:
         yield gauge("etloop_rack_slip_max_seconds", meaning, tallies.slip_max_s)
         is_ready = int(rack.state is RackState.READY)
         yield gauge("etloop_rack_ready", "1 if the controller takes jobs, 0 while it drains.", is_ready)
+        is_paused = int(bool(rack.paused()))
+        yield gauge("etloop_rack_queue_paused", "1 while an operator lets no job start.", is_paused)
+        held = len(rack.orders.texts(OrderKind.HELD))
+        yield gauge("etloop_rack_jobs_held", "Queued jobs that an operator holds.", held)
         meaning = "Free bytes where jobs and results are kept."
         yield gauge("etloop_rack_disk_free_bytes", meaning, self._free_disk_bytes())
         is_connected = int(self._broker_connected())

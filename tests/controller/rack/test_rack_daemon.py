@@ -15,7 +15,6 @@ import pytest
 import zmq
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
-from etloop.controller.rack.api import Accepted, Rejected
 from etloop.controller.rack.config import LogFormat, parse_rack_config
 from etloop.controller.rack.daemon import Daemon
 from etloop.controller.rack.events import JobMoved, RackState
@@ -24,6 +23,7 @@ from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.orphaned_runs import lock_of
+from etloop.controller.rack.submissions import Accepted, Rejected
 from etloop.controller.session.router import RouterLink
 
 from tests.support.first_light.commands import GLANCE_S, PATIENCE_S, Place, agents, free_place

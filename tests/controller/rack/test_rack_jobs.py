@@ -12,7 +12,7 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.protocol.machine import IllegalTransition
-from etloop.controller.rack.api import Accepted, Rack, RackLimits, Rejected
+from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import Retention
 from etloop.controller.rack.dispatch import RackPort, decide, misfit
 from etloop.controller.rack.job import (
@@ -26,6 +26,7 @@ from etloop.controller.rack.job import (
 )
 from etloop.controller.rack.store import artifacts, locks
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
+from etloop.controller.rack.submissions import Accepted, RackLimits, Rejected
 from hypothesis import given
 from hypothesis import strategies as st
 

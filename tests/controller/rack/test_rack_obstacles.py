@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from etloop.contract.base.errors import ConfigError
-from etloop.controller.rack.api import Accepted, Rack, RackLimits
+from etloop.controller.rack.api import Rack
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.events import JobChanged
 from etloop.controller.rack.job import JobEvent, JobRequest, JobState, PortDemand
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.store.seen_time import SeenTime
+from etloop.controller.rack.submissions import Accepted, RackLimits
 from etloop.runtime.descriptors import can_open
 
 PRESENT = frozenset("a")

@@ -16,7 +16,7 @@ from etloop.cli.commands.submit import waited
 from etloop.cli.main import main
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
-from etloop.controller.rack.api import Rack, RackLimits
+from etloop.controller.rack.api import Rack
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.config import LogFormat, Retention, parse_rack_config
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
@@ -26,6 +26,7 @@ from etloop.controller.rack.startup import open_daemon
 from etloop.controller.rack.store import artifacts
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.store.retention import Retaining
+from etloop.controller.rack.submissions import RackLimits
 from etloop.runtime.broker_connection import broker_settings
 from etloop.runtime.broker_settings import BrokerSettings
 from etloop.runtime.seen_time import SinceBoot

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
-from etloop.controller.rack.api import Accepted
 from etloop.controller.rack.job import JobRequest, JobState, PortDemand
+from etloop.controller.rack.submissions import Accepted
 from etloop.lab.client import lab_counters, lab_down
 
 from tests.controller.rack.test_rack_daemon import SCENARIO, place, serving

@@ -25,6 +25,7 @@ from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.client.client import RackClient, RackUnreachable
 from etloop.controller.rack.config import RackConfig, parse_rack_config
 from etloop.controller.rack.job import JobState
+from etloop.controller.rack.mqtt.messages import JobChange
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.runtime.broker_settings import BrokerSettings
 
@@ -36,7 +37,8 @@ from tests.support.places import ROOT
 __all__ = ["place"]
 
 PASSWORDS = {
-    name: f"secret-of-{name}-0f1e2d3c" for name in ("etloop-controller", "automation", "viewer", "a")
+    name: f"secret-of-{name}-0f1e2d3c"
+    for name in ("etloop-controller", "automation", "operator", "viewer", "a")
 }
 
 
@@ -168,6 +170,17 @@ async def test_the_example_broker_lets_automation_work_and_others_look(
             assert (result.exit_code, result.state) == (0, JobState.FINISHED)
             assert [each.job_id for each in await client.jobs()] == [job.job_id]
             assert len((await client.inventory()).agents) == 2
+
+            async with RackClient(secured.settings("operator"), "rack1") as operator:
+                assert (await operator.pause(paused=True)).startswith("paused by mqtt")
+                assert await operator.pause(paused=False) == ""
+                (port,) = await operator.service(["a/p0"], in_service=True)
+                assert port.out_of_service == ""
+                assert await operator.change("nobody", JobChange.HOLD) is None
+            async with RackClient(secured.settings("automation"), "rack1", response_timeout_s=3) as other:
+                with pytest.raises(RackUnreachable):
+                    await other.pause(paused=True)
+                assert rack.rack.paused() == "", "only operators pause the queue"
 
             async with RackClient(secured.settings("viewer"), "rack1", response_timeout_s=3) as viewer:
                 assert (await viewer.result(job.job_id, PATIENCE_S)).exit_code == 0

@@ -258,6 +258,11 @@ BAD_CONTENTS: list[tuple[str, bytes, str]] = [
         'w.1.et: is not a Chakra trace: it begins like JSON text: "{"; give the .et files of the job',
     ),
     (
+        "text with a line end of another system",
+        b"rank\tname\rmore",
+        'w.1.et: is not a Chakra trace: it begins like text: "rank\\tname"; give the .et files of the job',
+    ),
+    (
         "a zip archive",
         b"PK\x03\x04" + bytes(40),
         "w.1.et: is not a Chakra trace: it begins like a zip archive; give the .et files of the job",

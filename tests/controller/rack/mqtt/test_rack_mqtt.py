@@ -28,6 +28,7 @@ from etloop.controller.rack.mqtt.messages import PUBLISHED as PUBLISHED_KINDS
 from etloop.controller.rack.mqtt.messages import (
     REQUESTS,
     CancelResponse,
+    JobChange,
     ProgressStatus,
     RackStatus,
     ResultStatus,
@@ -385,6 +386,9 @@ ASKED = {
     "jobs/list": "list",
     "agents/inventory": "inventory",
     "cancel": "cancel",
+    "change": "change",
+    "ports/service": "service",
+    "queue/pause": "pause",
 }
 PUBLISHED = {
     "controller/status": "controller-status",
@@ -436,11 +440,17 @@ async def test_everything_that_is_said_fits_its_schema(place: Place, broker: Bro
             good = await client.submit(LONG)
             await rack.until(lambda: any(topic.endswith("/progress") for topic, _ in heard))
             await client.cancel(good.job_id)
+            await client.pause(paused=True)
             bad = await client.submit(SCENARIO.replace("job", "none"))
+            await client.change(bad.job_id, JobChange.HOLD)
             with pytest.raises(RequestRefused):
                 await client.submit("nonsense: 1")
             await client.jobs()
             await client.inventory()
+            await client.service(["a/p0"], in_service=False)
+            await client.service(["a"], in_service=True)
+            await client.change(bad.job_id, JobChange.RELEASE)
+            await client.pause(paused=False)
             for job in (good, bad):
                 await client.result(job.job_id, PATIENCE_S)
             await rack.until(lambda: any(topic.endswith(f"{bad.job_id}/state") for topic, _ in heard))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
-from etloop.controller.rack.api import Accepted, Rack, RackLimits, Rejected
+from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import JobRequest, JobState, PortDemand
@@ -15,6 +15,7 @@ from etloop.controller.rack.runs.process import inputs_of
 from etloop.controller.rack.runs.protocol import Begin
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.store.job_store import JobStore
+from etloop.controller.rack.submissions import Accepted, RackLimits, Rejected
 from etloop.controller.run.prepare import Prepared, prepare
 
 from tests.controller.rack.test_rack_daemon import place, serving

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from etloop.cli.options.rack.broker import add_rack_arguments
 from etloop.cli.parser import Command
 from etloop.cli.values import quantity
 from etloop.contract.base.units import parse_duration_ns
@@ -16,10 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "scenario", type=Path, nargs="?", metavar="SCENARIO", help="scenario.yaml of the new job"
     )
-    parser.add_argument(
-        "--broker", default="127.0.0.1:1883", metavar="HOST[:PORT]", help="MQTT broker of the rack"
-    )
-    parser.add_argument("--rack", default="rack", metavar="NAME", help="name of the rack (default rack)")
     wanted = parser.add_mutually_exclusive_group()
     wanted.add_argument(
         "--ports", default="", metavar="A/P,...", help="ports to run on (default: every port)"
@@ -40,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="refuse what the profile of the device contradicts"
     )
+    parser.add_argument(
+        "--retries",
+        type=int,
+        default=0,
+        metavar="N",
+        help="queue the job again, at most N times, where the rack itself broke it",
+    )
     parser.add_argument("--wait", action="store_true", help="wait for the end; exit with the job's own code")
     parser.add_argument(
         "--patience",
@@ -58,11 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cancel", metavar="JOB", help="cancel a job instead")
     parser.add_argument("--follow", metavar="JOB", help="wait for a job submitted before instead")
     parser.add_argument("--list", action="store_true", help="list the newest jobs instead")
-    parser.add_argument("--username", default="", metavar="USER", help="of the broker")
-    parser.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password")
-    parser.add_argument(
-        "--ca", type=Path, metavar="FILE", help="authority that the broker's certificate is checked by"
-    )
+    add_rack_arguments(parser)
 
 
 COMMAND: Final = Command(

@@ -1,0 +1,19 @@
+"""Options of commands that ask a rack: its broker, its name, and who asks."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_rack_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add where the rack is, and what its broker wants to know."""
+    parser.add_argument(
+        "--broker", default="127.0.0.1:1883", metavar="HOST[:PORT]", help="MQTT broker of the rack"
+    )
+    parser.add_argument("--rack", default="rack", metavar="NAME", help="name of the rack (default rack)")
+    parser.add_argument("--username", default="", metavar="USER", help="of the broker")
+    parser.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password")
+    parser.add_argument(
+        "--ca", type=Path, metavar="FILE", help="authority that the broker's certificate is checked by"
+    )

@@ -1,0 +1,39 @@
+"""The command line of `etloop rack`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from etloop.cli.options.rack.broker import add_rack_arguments
+from etloop.cli.parser import Command
+
+ORDERS: Final = {
+    "status": "show ports, agents and whether the queue is paused",
+    "drain": "let no job have these ports from now on (AGENT/PORT, or AGENT for all of its ports)",
+    "undrain": "take ports back into service, drained or not to be prepared",
+    "pause": "let no job start; those that run go on",
+    "resume": "let jobs start again",
+    "hold": "keep queued jobs from starting",
+    "release": "let held jobs start",
+    "priority": "give queued jobs another priority",
+    "requeue": "queue ended jobs again, as new jobs",
+}
+"""What may be ordered, and what it does."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the order, what it is about, and the rack."""
+    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in ORDERS.items())
+    parser.add_argument("order", choices=ORDERS, metavar="ORDER", help=meanings)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="ports, agents or jobs that it is about")
+    parser.add_argument("--to", type=int, default=0, metavar="N", help="the new priority (default 0)")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why; jobs that wait say it")
+    add_rack_arguments(parser)
+
+
+COMMAND: Final = Command(
+    '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n  etloop rack hold JOB\n  etloop rack status --json',
+    add_arguments,
+    "rack:rack_command",
+)

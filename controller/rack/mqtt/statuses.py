@@ -1,0 +1,66 @@
+"""The rack's values as messages. Pure."""
+
+from __future__ import annotations
+
+from etloop.contract.model.capabilities import UNKNOWN, Capabilities
+from etloop.controller.rack.agent_pool import AgentPresence
+from etloop.controller.rack.job import Job
+from etloop.controller.rack.mqtt.messages import FORMAT, AgentStatus, HostStatus, InterfaceStatus, JobStatus
+
+
+def job_status(job: Job, waits_for: str = "", requeued_as: str = "") -> JobStatus:
+    """A job; `waits_for` is why it has not started, `requeued_as` the job that runs it again."""
+    request = job.request
+    return JobStatus(
+        FORMAT,
+        job.job_id,
+        job.number,
+        job.state,
+        request.priority,
+        job.submitted_at,
+        job.started_at,
+        job.ended_at,
+        job.leased,
+        None if job.exit_code is None else int(job.exit_code),
+        job.reason or waits_for,
+        job.run_directory,
+        request.client_key,
+        request.submitter,
+        dict(request.labels),
+        request.requeue_of,
+        requeued_as,
+    )
+
+
+def agent_status(presence: AgentPresence) -> AgentStatus:
+    """An agent."""
+    hello = presence.hello
+    return AgentStatus(
+        FORMAT,
+        presence.name,
+        presence.idle_slots + presence.leased_slots > 0,
+        presence.idle_slots > 0,
+        presence.leased_slots,
+        hello.host if hello is not None else "",
+        dict(hello.versions) if hello is not None else {},
+        presence.clock.error_ns if presence.clock is not None else None,
+        _host_status(hello.capabilities) if hello is not None and hello.capabilities != UNKNOWN else None,
+    )
+
+
+def _host_status(host: Capabilities) -> HostStatus:
+    return HostStatus(
+        host.cores,
+        tuple(
+            InterfaceStatus(each.name, each.addresses, each.link_bps, each.mtu_bytes, each.driver, each.up)
+            for each in host.interfaces
+        ),
+        host.backends,
+        tuple(f"{each.name}/{each.interface}" for each in host.roce_devices),
+        host.clock_source,
+        host.ptp_clocks,
+        host.governor,
+        host.privileges,
+        host.receive_buffer_bytes,
+        host.open_files,
+    )
