@@ -60,7 +60,7 @@ def verdict_of(rows: Sequence[RowFigures], least_busbw: float | None) -> Verdict
     return Verdict(
         average_busbw=sum(row.busbw for row in rows) / len(rows) if rows else 0.0,
         wrong_bytes=sum(row.wrong_bytes for row in rows),
-        complete=all(row.time_ns is not None for row in rows),
+        complete=bool(rows) and all(row.time_ns is not None for row in rows),
         least_busbw=least_busbw,
     )
 

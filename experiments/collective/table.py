@@ -135,8 +135,9 @@ def fitted(value: float, width: int) -> str:
 
 def render_end(kind: int, rows: Sequence[RowFigures], verdict: Verdict) -> str:
     """Everything below the rows of one test."""
-    errors = verdict.wrong_bytes or not verdict.complete
-    bounds = f"{verdict.wrong_bytes} {'FAILED' if errors else 'OK'}"
+    # A test that was stopped found nothing wrong in what it looked at; its missing operations are another fault.
+    looked_at = "OK" if verdict.complete else "in the operations that completed; others are missing"
+    bounds = f"{verdict.wrong_bytes} {'FAILED' if verdict.wrong_bytes else looked_at}"
     outcome_words = {None: "", True: " OK", False: " FAILED"}[verdict.bandwidth_ok]
     sent, fabric = sum(row.sent_bytes for row in rows), sum(row.fabric_bytes for row in rows)
     share = f"{100 * fabric / sent:.1f} %" if sent else "0 %"
@@ -145,7 +146,7 @@ def render_end(kind: int, rows: Sequence[RowFigures], verdict: Verdict) -> str:
         _labelled("Avg bus bandwidth", f"{verdict.average_busbw / 1e9:.4g}{outcome_words}"),
         _labelled("S_fabric", f"{share} of the bytes sent cross the device under test"),
         "#",
-        f"# Collective test concluded: {CONVENTIONS[kind].name}",
+        f"# Collective test {'concluded' if verdict.complete else 'incomplete'}: {CONVENTIONS[kind].name}",
     ]
     return "\n".join(lines) + "\n"
 
