@@ -19,8 +19,14 @@ from etloop.contract.base.units import format_rate
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.config import RackConfig, parse_rack_config
-from etloop.controller.rack.job import JobState
-from etloop.controller.rack.mqtt.messages import InventoryResponse, JobChange, JobStatus, PortStatus
+from etloop.controller.rack.job import ENDED, JobState
+from etloop.controller.rack.mqtt.messages import (
+    MOST_LISTED,
+    InventoryResponse,
+    JobChange,
+    JobStatus,
+    PortStatus,
+)
 from etloop.controller.rack.mqtt.statuses import job_status
 from etloop.controller.rack.mqtt.topics import is_job_id
 from etloop.controller.rack.store.job_store import JobStore
@@ -35,6 +41,15 @@ _CHANGES: Final = {
     "priority": JobChange.PRIORITISE,
     "requeue": JobChange.REQUEUE,
 }
+_CANCEL: Final = "cancel"
+_MAY_BE_GIVEN_TO: Final = {
+    "hold": frozenset((JobState.QUEUED,)),
+    "release": frozenset((JobState.QUEUED,)),
+    "priority": frozenset((JobState.QUEUED,)),
+    "requeue": ENDED,
+    _CANCEL: frozenset(JobState) - ENDED,
+}
+"""Order -> jobs that it is for, by state."""
 _OF_NOTHING: Final = ("pause", "resume", "status")
 
 
@@ -89,12 +104,16 @@ def rack_command(parsed: argparse.Namespace) -> CommandResult:
     where = f"etloop rack {parsed.order}"
     if parsed.order in _OF_NOTHING and parsed.names:
         raise ConfigError(Problem(where, "is about no port or job", "leave the names out"))
-    if parsed.order not in _OF_NOTHING and not parsed.names:
-        kind = "jobs" if parsed.order in _CHANGES else "ports or agents"
+    if parsed.label and (parsed.names or parsed.order not in _MAY_BE_GIVEN_TO):
+        raise ConfigError(Problem("--label", "stands for names of jobs", "give one or the other"))
+    if parsed.label and not parsed.label.partition("=")[1]:
+        raise ConfigError(Problem("--label", f'"{parsed.label}" is no label', "write NAME=VALUE"))
+    if parsed.order not in _OF_NOTHING and not parsed.names and not parsed.label:
+        kind = "jobs" if parsed.order in _MAY_BE_GIVEN_TO else "ports or agents"
         raise ConfigError(Problem(where, "nothing is named", f"name {kind}"))
     if parsed.to and parsed.order != "priority":
         raise ConfigError(Problem("--to", "is of the order priority", "leave it out"))
-    for job_id in parsed.names if parsed.order in _CHANGES else ():
+    for job_id in parsed.names if parsed.order in _MAY_BE_GIVEN_TO else ():
         if not is_job_id(job_id):
             what = f'"{printable(job_id[:64])}" is no id of a job'
             raise ConfigError(Problem(where, what, "see etloop submit --list"))
@@ -115,19 +134,38 @@ async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
                 rows = {"ports": [plain(port) for port in ports]}
                 return CommandResult(to_json(rows) if parsed.json else "".join(map(_port_line, ports)))
             case _:
-                jobs = [await _changed(rack, parsed, job_id, words) for job_id in parsed.names]
+                named = parsed.names or await _labelled(rack, parsed)
+                jobs = [await _changed(rack, parsed, job_id, words) for job_id in named]
                 rows = {"jobs": [plain(job) for job in jobs]}
                 return CommandResult(to_json(rows) if parsed.json else "".join(map(job_line, jobs)))
 
 
 async def _changed(rack: RackClient, parsed: argparse.Namespace, job_id: str, words: Any) -> JobStatus:
-    job = await rack.change(job_id, _CHANGES[parsed.order], priority=parsed.to, **words)
+    if parsed.order == _CANCEL:
+        job = await rack.cancel(job_id, words["submitter"])
+    else:
+        job = await rack.change(job_id, _CHANGES[parsed.order], priority=parsed.to, **words)
     if job is None:
         problem = Problem(
             f"etloop rack {parsed.order}", f"there is no job {job_id}", "see etloop submit --list"
         )
         raise ConfigError(problem)
     return job
+
+
+async def _labelled(rack: RackClient, parsed: argparse.Namespace) -> list[str]:
+    """Return the jobs with that label to which the order can be given, the oldest first. Raises `ConfigError` without one."""
+    name, _, value = parsed.label.partition("=")
+    states = _MAY_BE_GIVEN_TO[parsed.order]
+    found = [
+        job.job_id
+        for job in reversed(await rack.jobs(MOST_LISTED))
+        if job.labels.get(name) == value and job.state in states and not job.requeued_as
+    ]
+    if not found:
+        what = f"no job labelled {printable(parsed.label)} is {' or '.join(sorted(states))}"
+        raise ConfigError(Problem(f"etloop rack {parsed.order}", what, "see etloop submit --list --json"))
+    return found
 
 
 async def _status(rack: RackClient, *, as_json: bool) -> CommandResult:

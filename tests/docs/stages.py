@@ -93,10 +93,12 @@ RACK: Final = Stage(
         "etloop controller": Step(stays="broker joined"),
         "etloop-agent run": Step(stays="agent a"),
         "etloop submit examples": Step(before=LOOPBACK_AGENT.format("b > b.log 2>&1 &")),
-        "etloop rack hold": Step(before="etloop submit S.yaml > job", change={"JOB": "$(cat job)"}),
+        "etloop rack hold": Step(
+            before="etloop submit S.yaml --label suite=nightly > job", change={"JOB": "$(cat job)"}
+        ),
         "etloop rack priority": Step(change={"JOB": "$(cat job)"}),
         "etloop rack requeue": Step(change={"JOB": _ENDED}),
-        "etloop submit --list": Step(before="etloop rack resume; etloop rack release $(cat job)"),
+        "etloop submit --list": Step(before="etloop rack resume"),
         "etloop jobs --config": Step(change={"controller.yaml": "examples/laptop/controller.yaml"}),
         "etloop jobs --state-dir": Step(change={"DIR": "examples/laptop/state", "JOB": _ENDED}),
         "def test_the_switch": Step(writes="test_switch.py"),

@@ -17,6 +17,7 @@ ORDERS: Final = {
     "hold": "keep queued jobs from starting",
     "release": "let held jobs start",
     "priority": "give queued jobs another priority",
+    "cancel": "end jobs that have not ended",
     "requeue": "queue ended jobs again, as new jobs",
 }
 """What may be ordered, and what it does."""
@@ -27,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in ORDERS.items())
     parser.add_argument("order", choices=ORDERS, metavar="ORDER", help=meanings)
     parser.add_argument("names", nargs="*", metavar="NAME", help="ports, agents or jobs that it is about")
+    parser.add_argument(
+        "--label",
+        default="",
+        metavar="NAME=VALUE",
+        help="instead of names: every job so labelled, among the newest 1000, to which the order can be given",
+    )
     parser.add_argument("--to", type=int, default=0, metavar="N", help="the new priority (default 0)")
     parser.add_argument("--reason", default="", metavar="TEXT", help="why; jobs that wait say it")
     add_rack_arguments(parser)

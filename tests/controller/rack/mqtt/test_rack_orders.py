@@ -97,6 +97,31 @@ async def test_while_the_queue_is_paused_everybody_is_told_why(
             assert (await client.result(job.job_id, PATIENCE_S)).exit_code == 0
 
 
+async def test_jobs_are_named_by_a_label(
+    place: Place, broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with rack_with(place, broker) as (rack, client):
+        jobs = [(await client.submit(LONG, labels={"suite": name})).job_id for name in ("a", "b", "a")]
+
+        async def etloop(*words: str) -> int:
+            where = ["--broker", f"127.0.0.1:{broker.settings.port}"]
+            return await asyncio.to_thread(main, ["rack", *words, "--label", "suite=a", *where])
+
+        assert await etloop("hold") == 0
+        assert ["held by" in rack.rack.waits_for(job) for job in jobs] == [True, False, True]
+        assert await etloop("cancel") == 0
+        assert [rack.job(job).state for job in jobs] == [
+            JobState.CANCELLED,
+            JobState.QUEUED,
+            JobState.CANCELLED,
+        ]
+        capfd.readouterr()
+        assert await etloop("cancel") == 65
+        assert "no job labelled suite=a is queued or running or starting or storing" in capfd.readouterr().err
+        assert await etloop("requeue") == 0
+        assert await etloop("requeue") == 65, "those have been run again"
+
+
 async def test_orders_that_make_no_sense_are_refused(place: Place, broker: Broker) -> None:
     async with rack_with(place, broker) as (_, client):
         with pytest.raises(
@@ -118,6 +143,9 @@ async def test_orders_that_make_no_sense_are_refused(place: Place, broker: Broke
         (["drain"], "etloop rack drain: nothing is named; name ports or agents"),
         (["hold"], "etloop rack hold: nothing is named; name jobs"),
         (["hold", "a/p0"], 'etloop rack hold: "a/p0" is no id of a job; see etloop submit --list'),
+        (["hold", "j1", "--label", "a=b"], "--label: stands for names of jobs; give one or the other"),
+        (["drain", "--label", "a=b"], "--label: stands for names of jobs; give one or the other"),
+        (["hold", "--label", "a"], '--label: "a" is no label; write NAME=VALUE'),
         (["drain", "a", "--to", "3"], "--to: is of the order priority; leave it out"),
     ],
 )
