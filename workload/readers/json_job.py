@@ -7,15 +7,16 @@ far as they can; what is in the files is asked only where they cannot, and json_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, TraceError
-from etloop.workload.readers.decompression import decompressed
+from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.json_names import Family, families, lone, with_rank
-from etloop.workload.readers.stores import Directory, Store, bounded
+from etloop.workload.readers.stores import Directory, Store, bounded, unreadable
+from etloop.workload.readers.tar_members import TarFault
 from etloop.workload.trace.trace_names import by_prefix, listed, rank_problems, shown
 
 if TYPE_CHECKING:
@@ -76,12 +77,38 @@ def json_parts(source: Path, store: Store, wanted: str, names: frozenset[str]) -
         found = [one for one in found if one.ranked or _form(Part(store, one)) is not None]
     found = exact or found
     parts = tuple(Part(store, one) for one in found)
+    problems = _objections(source, parts)
+    if not problems:
+        return parts
+    # Names that profilers give tell host, process and time; what the files say of themselves then decides.
+    stated = _stated(store, parts)
+    if isinstance(stated, str):
+        why = f"; {stated}" if stated else ""
+        raise TraceError(*(replace(each, what=f"{each.what}{why}") for each in problems))
+    return same_ranks(source, stated)
+
+
+def _objections(source: Path, parts: tuple[Part, ...]) -> tuple[Problem, ...]:
+    """What keeps the parts that names tell from being one job."""
     if len(parts) > 2 or (len(parts) == 2 and not _is_pair(parts)):
-        several = listed(one.prefix for one in found)
-        root = shown(store.where(found[0].prefix if found[0].ranked else found[0].files[0].name))
+        several = listed(one.family.prefix for one in parts)
+        first = parts[0].family
+        root = shown(parts[0].store.where(first.prefix if first.ranked else first.files[0].name))
         what = f"has the traces of several jobs: {several}"
-        raise TraceError(Problem(shown(str(source)), what, f"name one by its prefix or file, such as {root}"))
-    return same_ranks(source, parts)
+        return (Problem(shown(str(source)), what, f"name one by its prefix or file, such as {root}"),)
+    return tuple(_rank_objections(source, parts))
+
+
+def _stated(store: Store, parts: tuple[Part, ...]) -> tuple[Part, ...] | str:
+    """The parts by what their files state; why there are none, or "" for files that cannot be read."""
+    from etloop.workload.readers.json_stated import stated_families
+
+    names = [file.name for part in parts for file in part.family.files]
+    try:
+        found = stated_families(store, names)
+    except (OSError, CompressionFault, TarFault) as error:
+        raise TraceError(unreadable(store.where(""), error)) from None
+    return found if isinstance(found, str) else tuple(Part(store, one) for one in found)
 
 
 def _below(prefix: str, wanted: str) -> bool:
@@ -109,18 +136,22 @@ def _plain(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def same_ranks(source: Path, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """The parts, if each has the ranks 0..n-1 once and all the same."""
+    if problems := _rank_objections(source, parts):
+        raise TraceError(*problems)
+    return parts
+
+
+def _rank_objections(source: Path, parts: tuple[Part, ...]) -> list[Problem]:
     problems: list[Problem] = []
     for part in parts:
         files = part.family.files
-
-        problems += rank_problems(shown(str(source)), files, partial(with_rank, files[0]))
+        named = "the trace of rank {}".format if part.family.stated else partial(with_rank, files[0])
+        problems += rank_problems(shown(str(source)), files, named)
     counts = {len(part.family.files) for part in parts}
     if len(counts) > 1:
         what = f"host and Kineto traces are of different numbers of ranks: {' and '.join(map(str, sorted(counts)))}"
         problems.append(Problem(shown(str(source)), what, "give both for every rank"))
-    if problems:
-        raise TraceError(*problems)
-    return parts
+    return problems
 
 
 def group_file_of(part: Part, names: frozenset[str]) -> str:

@@ -27,6 +27,8 @@ class Family:
     prefix: str
     files: tuple[TraceName, ...]
     ranked: bool
+    stated: bool = False
+    """Whether the files' contents told their ranks, and not their names alone."""
 
 
 def is_json_name(name: str) -> bool:

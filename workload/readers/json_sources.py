@@ -7,6 +7,7 @@ a file's name says (json_names). The forms themselves are read by their own modu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import Final
@@ -22,12 +23,13 @@ from etloop.workload.readers.pytorch.kineto import EVENTS_KEY, KinetoTrace, read
 from etloop.workload.readers.pytorch.kineto_join import join
 from etloop.workload.readers.pytorch.rank import RankRead, Remark, read_host, read_linked
 from etloop.workload.trace.trace import RankTrace
-from etloop.workload.trace.trace_names import shown
+from etloop.workload.trace.trace_names import MAX_RANKS, shown
 
 HEAD_BYTES: Final = 256 << 10
 """How much of a document its form is told by."""
 
-_KINETO_KEYS: Final = frozenset({EVENTS_KEY, "schemaVersion", "deviceProperties", "distributedInfo"})
+_PLACE_KEY: Final = "distributedInfo"
+_KINETO_KEYS: Final = frozenset({EVENTS_KEY, "schemaVersion", "deviceProperties", _PLACE_KEY})
 _STREAMED: Final = frozenset({EVENTS_KEY, NODES_KEY, GRAPH_KEY})
 _BARE: Final = "\0"
 _BROKEN: Final = "copy or collect the file again, or correct the program that wrote it"
@@ -70,6 +72,28 @@ def form_of(head: bytes) -> JsonForm | None:
     except JsonFault:
         pass
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What the head of a document says of itself; None where it says nothing."""
+
+    form: JsonForm | None
+    rank: int | None = None
+    world_size: int | None = None
+
+
+def statement_of(head: bytes) -> Statement:
+    """Return what a document that begins with `head` says of its form and its place in the job."""
+    stated = next((value for key, value in _top(head) if key == _PLACE_KEY), None)
+    place = stated if isinstance(stated, dict) else {}
+    return Statement(form_of(head), _index(place.get("rank")), _index(place.get("world_size")))
+
+
+def _index(value: object) -> int | None:
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_RANKS else None
+    )
 
 
 def _top(head: bytes) -> Iterator[tuple[str, object]]:

@@ -8,6 +8,7 @@ file that is no Chakra trace looks like by its first bytes, so that a message ca
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ from etloop.workload.trace.trace_names import by_prefix, shown
 COPY_AGAIN: Final = "copy or collect the file again"
 
 _PIECE_BYTES: Final = 1 << 20
+_DEEPEST: Final = 4
+"""Folders within folders that a job's files are looked for in."""
+_MOST_SEEN: Final = 200_000
+"""Files and folders that are looked at; a job has a few a rank."""
 HEAD_BYTES: Final = 512
 """How much of a file `foreign_look` wants to see."""
 
@@ -56,12 +61,30 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The files of one folder."""
+    """The files of one folder; where it is the whole job and holds no trace itself, of the folders in it."""
 
     path: Path
+    is_whole: bool = False
 
     def names(self) -> frozenset[str]:
-        return frozenset(path.name for path in self.path.iterdir())
+        found = frozenset(path.name for path in self.path.iterdir())
+        if not self.is_whole or by_prefix(found) or any(map(is_json_name, found)):
+            return found
+        return found | frozenset(self._below())
+
+    def _below(self) -> Iterator[str]:
+        """Names of files in the folders of this one, which are not followed through links."""
+        seen = 0
+        for folder, folders, files in os.walk(self.path):
+            place = Path(folder).relative_to(self.path)
+            seen += len(folders) + len(files)
+            if len(place.parts) == _DEEPEST:
+                folders.clear()
+            if place.parts:
+                yield from ((place / name).as_posix() for name in files)
+            if seen > _MOST_SEEN:
+                what = f"holds more than {_MOST_SEEN} files in its folders, and no trace itself"
+                raise TraceError(Problem(shown(str(self.path)), what, "name the folder of one job"))
 
     def where(self, name: str) -> str:
         return shown(str(self.path / name))
@@ -119,7 +142,7 @@ def file_pieces(path: Path) -> Generator[bytes, None, None]:
 def open_store(source: Path) -> tuple[Store, str]:
     """The store that `source` lies in, and what of its path is inside: a prefix or folder, "" for all."""
     if source.is_dir():
-        return Directory(source), ""
+        return Directory(source, is_whole=True), ""
     for archive in (source, *source.parents):
         if archive.is_file():
             if archive == source and by_prefix((source.name,)):
