@@ -148,6 +148,7 @@ def rank_of(
     world = rank_count
     if kineto is not None:
         remarks += _placed(kineto, rank, rank_count, alone)
+        remarks += _cut(kineto)
         world = kineto.world_size or rank_count
     book = GroupBook(world)
     if len(documents_of_rank) > 1 and (host is None or kineto is None):
@@ -175,6 +176,13 @@ def _placed(kineto: KinetoTrace, rank: int, rank_count: int, alone: bool) -> lis
     which = f"rank {kineto.rank} of" if alone and kineto.rank is not None else "of a job of"
     what = f"is {which} {kineto.world_size} ranks, of which {rank_count} {'is' if rank_count == 1 else 'are'} here"
     return [Remark(what, "give the traces of all ranks")]
+
+
+def _cut(kineto: KinetoTrace) -> list[Remark]:
+    if not (count := kineto.begun_before):
+        return []
+    what = f"{count} NCCL kernels were launched before recording began and tell nothing: they are left out"
+    return [Remark(what, "begin recording between two steps, while nothing communicates")]
 
 
 def fault_problem(where: str, fault: JsonFault) -> Problem:

@@ -7,10 +7,12 @@ Format: Chrome "Trace Event Format"; pytorch/kineto, libkineto/src/output_json.c
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_ns, as_text, kept, members
@@ -42,6 +44,7 @@ ITEM_BYTES: Final = {
 """Bytes of an element by the name that the profiler gives its type, in small letters and digits."""
 
 _DEVICE_CATEGORIES: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_LAUNCH_CATEGORIES: Final = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver"})
 _HOST_CATEGORIES: Final = frozenset({"cpu_op", "user_annotation"})
 _COUNTED: Final = (
     "In msg nelems",
@@ -73,6 +76,8 @@ class DeviceEvent:
     stream: int
     external: int | None
     """External id: the host call that launched it, where the profiler correlates by it."""
+    correlation: int | None
+    """What its launch has, too."""
     arguments: dict[str, Any]
     """Those that tell a collective."""
     offset: int
@@ -100,6 +105,10 @@ class KinetoTrace:
     """Events of each category ("None": without one)."""
     host_names: Counter[str] = field(default_factory=Counter)
     """How often each communicating host call is there."""
+    launches: array[int] = field(default_factory=partial(array, "q"))
+    """Correlation of every launch that was recorded."""
+    begun_before: int = 0
+    """Kernels that communicate and were launched before recording began; they are left out."""
 
     @property
     def kernels(self) -> list[DeviceEvent]:
@@ -122,8 +131,27 @@ def read_kineto(pieces: Iterable[bytes]) -> KinetoTrace:
                 _event(item.value, item.place, item.offset, trace)
     if not found:
         raise JsonFault(EVENTS_KEY, "is missing")
+    _leave_out_begun(trace)
     trace.device.sort(key=lambda event: event.start_ns)
     return trace
+
+
+def _leave_out_begun(trace: KinetoTrace) -> None:
+    """Leave out kernels that communicate, tell nothing, and have no launch in a trace that records launches: they were running,
+    or waiting, as recording began, and nobody can say what they carried."""
+    if not trace.launches:
+        return
+    launched = set(trace.launches) if any(map(_may_be_begun, trace.device)) else set()
+    begun = [event for event in trace.device if _may_be_begun(event) and event.correlation not in launched]
+    trace.begun_before = len(begun)
+    if begun:
+        places = {event.place for event in begun}
+        trace.device = [event for event in trace.device if event.place not in places]
+
+
+def _may_be_begun(event: DeviceEvent) -> bool:
+    is_bare = "Collective name" not in event.arguments
+    return is_bare and event.communicates and event.external is None and event.correlation is not None
 
 
 def _distributed(stated: dict[str, Any], trace: KinetoTrace) -> None:
@@ -145,8 +173,12 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace) -
     category = category.lower()
     given = event.get("args")
     arguments = given if isinstance(given, dict) else {}
-    kept(len(trace.device) + len(trace.calls), place)
-    if category in _DEVICE_CATEGORIES:
+    kept(len(trace.device) + len(trace.calls) + len(trace.launches) // 8, place)
+    if category in _LAUNCH_CATEGORIES:
+        correlation = arguments.get("correlation")
+        if type(correlation) is int and 0 <= correlation < 1 << 63:
+            trace.launches.append(correlation)
+    elif category in _DEVICE_CATEGORIES:
         trace.device.append(_device_event(event, arguments, place, offset))
     elif category in _HOST_CATEGORIES:
         name = as_text(event.get("name"), f"{place}.name")
@@ -174,12 +206,14 @@ def _device_event(event: dict[str, Any], arguments: dict[str, Any], place: str, 
     start_ns, duration_ns = _span(event, place)
     stream = arguments.get("stream", event.get("tid"))
     external = arguments.get("External id", arguments.get("external id"))
+    correlation = arguments.get("correlation")
     return DeviceEvent(
         name=as_text(event.get("name"), f"{place}.name"),
         start_ns=start_ns,
         duration_ns=duration_ns,
         stream=as_int(stream, f"{place}.stream"),
         external=external if type(external) is int else None,
+        correlation=correlation if type(correlation) is int else None,
         arguments={key: arguments[key] for key in _ARGUMENTS & arguments.keys()},
         offset=offset,
         place=place,
@@ -207,7 +241,7 @@ def read_device(kineto: KinetoTrace, book: GroupBook) -> RankRead:
     if bare := outcomes[_Filled.NOTHING]:
         what = f"{bare} NCCL kernels carry no collective arguments (profilers before 2024): sizes and groups are not known"
         remarks.append(Remark(what, BESIDE.format("host")))
-    elif not any(event.communicates for event in kineto.device):
+    elif not kineto.begun_before and not any(event.communicates for event in kineto.device):
         what = "has no NCCL kernel: with a CPU backend only the host traces tell the operations"
         remarks.append(Remark(what, BESIDE.format("host")))
     if cut := outcomes[_Filled.SPLITS_CUT]:

@@ -297,3 +297,72 @@ def test_without_a_gpu_the_calls_of_the_host_get_their_own_times() -> None:
     assert trace.start_ns[:3].tolist() == [100_000, 110_000, 112_000]
     assert trace.start_ns[3] == ABSENT
     assert (trace.kind[1], trace.comm.size[1], trace.pg_names) == (NodeKind.COMM_COLL, 16, ("0",))
+
+
+FULL: dict[str, Any] = TWO | {"Collective name": "allreduce", "In msg nelems": 100, "dtype": "Float"}
+
+
+def launch(correlation: Any) -> dict[str, Any]:
+    """An event of the call that launched a kernel."""
+    return {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernelExC",
+        "ts": 1,
+        "dur": 1,
+        "args": {"correlation": correlation},
+    }
+
+
+def test_kernels_launched_before_recording_began_are_left_out_and_counted() -> None:
+    begun = [kernel(ALL_REDUCE, at, 2, correlation=at) for at in (1, 3)]
+    whole = {**kernel(ALL_REDUCE, 9, 2, External_id=4, correlation=9)}
+    whole["args"] |= FULL
+    trace, remarks = reported(kineto(*begun, kernel("gemm", 5, 1, correlation=5), whole, launch(9)))
+    assert [trace.name(i) for i in range(len(trace))] == ["gemm", ALL_REDUCE], "compute stays"
+    assert trace.comm.size.tolist()[-1] == 400
+    assert [(each.what, each.remedy) for each in remarks] == [
+        (
+            "2 NCCL kernels were launched before recording began and tell nothing: they are left out",
+            "begin recording between two steps, while nothing communicates",
+        )
+    ]
+
+
+def test_beside_a_host_trace_they_are_left_out_too() -> None:
+    nodes = host(comms(10, "allreduce", [tensor(5, 6, 100)], group=77))
+    device = kineto(
+        kernel(ALL_REDUCE, 1, 2, correlation=1), kernel(ALL_REDUCE, 9, 2, correlation=9), launch(9)
+    )
+    assert read(nodes, device).comm.size.tolist() == [400]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "events"),
+    [
+        ("no launch is recorded at all", [kernel(ALL_REDUCE, 1, 2, correlation=1)]),
+        ("its launch is recorded", [kernel(ALL_REDUCE, 1, 2, correlation=1), launch(1)]),
+        (
+            "a graph launched it, whose launch is recorded",
+            [launch(7), kernel(ALL_REDUCE, 1, 2, correlation=7)],
+        ),
+        ("it has a host call", [kernel(ALL_REDUCE, 1, 2, correlation=1, External_id=3), launch(2)]),
+        ("it states no correlation", [kernel(ALL_REDUCE, 1, 2), launch(2)]),
+        (
+            "launches that are no numbers",
+            [kernel(ALL_REDUCE, 1, 2, correlation=1), launch("1"), launch(1 << 70)],
+        ),
+    ],
+)
+def test_other_kernels_that_tell_nothing_stay_and_are_an_error(
+    sentence: str, events: list[dict[str, Any]]
+) -> None:
+    trace, remarks = reported(kineto(*events))
+    assert trace.comm.type.tolist() == [CollectiveKind.ALL_REDUCE], sentence
+    assert "carry no collective arguments" in remarks[0].what
+
+
+def test_what_a_kernel_tells_is_read_whenever_it_was_launched() -> None:
+    one = kernel(ALL_REDUCE, 1, 2, correlation=1)
+    one["args"] |= FULL
+    assert read(kineto(one, launch(9))).comm.size.tolist() == [400]
