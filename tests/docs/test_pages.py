@@ -99,6 +99,8 @@ def test_blocks_are_read_with_their_indent_and_place() -> None:
         ("p99 5.5 us", "p50 5.5 us", False),
         ("agents a, b", "agents a", False),
         ("0 of 311880 packets", "12 of 7 packets", True),
+        ("min 184637, avg 1,191,809 us", "min 97637.4, avg 99999.9 us", True),
+        ("of 5, 6 and 1,024", "of 5 6 and 1,024", False),
     ],
 )
 def test_measured_lines_are_alike_but_for_figures(one: str, other: str, same: bool) -> None:

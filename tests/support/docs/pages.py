@@ -50,7 +50,7 @@ GAP: Final = "..."
 """A line of output that stands for any lines."""
 _FENCE: Final = re.compile(r"^( *)(```+)(.*)$")
 _FIGURE: Final = re.compile(
-    r"[<>]?[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+    r"[<>]?[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
     r"(?:\s?(?:ns|us|ms|s|B|kB|MB|GB|TB|KiB|MiB|GiB|ppm|%|[kKMGT]?(?:bit|b|B)/s|[KMGT]bps)(?![\w/]))?(?!\w)"
 )
 
