@@ -256,7 +256,7 @@ def _stages(rows: Sequence[ReconciledPort]) -> tuple[int, int] | None:
 def _suspects(summary: Summary) -> tuple[str, ...]:
     found = []
     if summary.started_at == VIRTUAL_TIME:
-        found.append("a twin ends with its job, so they were still under way")
+        found.append("what the network of a twin cannot pass on stays in it")
     elif summary.state is not RunEnd.DONE:
         found.append("the run broke off with packets under way")
     if summary.streams and summary.started_at != VIRTUAL_TIME:

@@ -55,8 +55,6 @@ class Case:
     topology: str = fabric()
     rows: tuple[str, ...] = ()
     """Reasons for which packets must have been lost."""
-    ends_early: bool = False
-    """Whether packets that nobody waits for are under way when the job ends: go-back-n sent them twice."""
 
 
 CASES: Final = (
@@ -77,7 +75,6 @@ CASES: Final = (
         topology="single:\n  ports: [a/p0, b/p0, c/p0, d/p0]\n  rate: 2Gbps\n"
         "  switch: {faults: [{in: a/p0, chance: 1%, corrupt: true}, {in: b/p0, chance: 1%}]}\n",
         rows=("dropped_by_fault", "came_damaged"),
-        ends_early=True,
     ),
     Case(
         "every rule of an endpoint, on both sides of its port",
@@ -113,17 +110,7 @@ def losses_of(run: FinishedRun) -> LossSummary:
 def test_every_packet_is_explained(case: Case) -> None:
     losses = losses_of(twin_of(case))
     assert losses.why == ""
-    if case.ends_early:
-        rest = losses.unexplained_packets or 0
-        assert 0 < rest < 10
-        assert losses.notes == (
-            (
-                f"{rest} packets were not received, and neither the device nor our hosts count them as lost; "
-                "a twin ends with its job, so they were still under way"
-            ),
-        )
-    else:
-        assert (losses.unexplained_packets, losses.notes) == (0, ())
+    assert (losses.unexplained_packets, losses.notes) == (0, ())
     for name in case.rows:
         assert losses.packets(name), name
 

@@ -24,6 +24,10 @@ void TwinStreams::begin(Nanos job_start_ns) {
   }
 }
 
+void TwinStreams::end() {
+  for (State& state : states_) state.next_ns = kNever;
+}
+
 Nanos TwinStreams::first_due_ns() const {
   Nanos first_ns = kNever;
   for (const State& state : states_) first_ns = std::min(first_ns, state.next_ns);

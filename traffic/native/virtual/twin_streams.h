@@ -39,6 +39,8 @@ class TwinStreams {
   explicit TwinStreams(const std::vector<TwinStream>& streams);
 
   void begin(Nanos job_start_ns);
+  // Nothing is due any more.
+  void end();
   // When a stream is to be looked at next; kNever where none is.
   Nanos due_ns() const { return states_.empty() ? kNever : first_due_ns(); }
   // A stream whose look is due at `now`: how many datagrams it has to send. Its next look is a tick later.
