@@ -71,6 +71,19 @@ def write_rig(place: Place, device: str = "rxe0") -> str:
     return f"tcp://{HOST_ADDRESSES[0]}:{port}"
 
 
+def printed_in(machine: Machine, *argv: str) -> list[str]:
+    """Every line that a Python program prints in the machine."""
+    with machine.running(sys.executable, *argv, env={"PYTHONPATH": str(ROOT)}) as program:
+        return program.rest(60)
+
+
+def card_counter(machine: Machine, name: str) -> int:
+    """What the device itself counted."""
+    path = f"/sys/class/infiniband/rxe0/ports/1/hw_counters/{name}"
+    (line,) = printed_in(machine, "-c", f"print(open({path!r}).read())")[:1]
+    return int(line)
+
+
 @pytest.fixture(scope="module")
 def lab(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Both agents, which stay from run to run."""
@@ -108,14 +121,34 @@ def test_a_training_step_crosses_between_card_and_endpoints(lab: Lab, synthetic:
         assert row["tx_packets"] - row["retransmitted_packets"] <= most, row
 
 
-def test_the_card_takes_provoked_naks_for_its_own_and_sends_again(lab: Lab, synthetic: Path) -> None:
-    """Its queue pairs have numbers that no plan knows: a NAK to another number would change nothing."""
-    provoked = Load("provoked", more=", faults: [{do: send_nak, every: 30}]")
-    left = lab.replay(provoked, synthetic, "provoked")
+@pytest.mark.parametrize(
+    ("rule", "injected", "counter"),
+    [
+        pytest.param("send_nak, every: 30", "injected_naks", "rcvd_seq_err", id="a NAK: sequence error"),
+        pytest.param("send_rnr, every: 30", "injected_rnr_naks", "rcvd_rnr_err", id="receiver not ready"),
+    ],
+)
+def test_the_card_takes_provoked_answers_for_its_own_and_sends_again(
+    lab: Lab, machine: Machine, synthetic: Path, rule: str, injected: str, counter: str
+) -> None:
+    """Its queue pairs have numbers that no plan knows: an answer to another number would change nothing."""
+    before = card_counter(machine, counter)
+    left = lab.replay(Load(injected, more=f", faults: [{{do: {rule}}}]"), synthetic, injected)
     flows = [row for row in left.rows("flows") if row["agent"] == "a"]
-    naks = sum(row["injected_naks"] for row in left.rows("ports"))
-    assert naks > 0
-    assert sum(row["duplicate_request"] for row in flows) >= naks
+    answers = sum(row[injected] for row in left.rows("ports"))
+    assert answers > 0
+    # Of answers to what was acknowledged since, the card takes and counts none.
+    assert 0 < card_counter(machine, counter) - before <= answers
+    assert sum(row["duplicate_request"] for row in flows) >= answers
+
+
+def test_preflight_says_what_the_card_can_be_used_for(machine: Machine) -> None:
+    """A device that takes RoCE's port is what verbs needs, and in the way of ports of other kinds."""
+    answer = printed_in(machine, "-P", "-m", "etloop.agent.cli", "preflight")
+    rows = dict(re.findall(r"^(\S.*?)  +(\S+ .*)$", "\n".join(answer), re.MULTILINE))
+    assert re.fullmatch(r"ok +port ACTIVE, \d+ RoCEv2 addresses", rows["RDMA device rxe0"]), answer
+    assert re.fullmatch(r"warning +rxe0 takes UDP 4791 of eth0 for itself", rows["RoCE in hardware"]), answer
+    assert re.fullmatch(r"ok +available", rows["verbs ports"]), answer
 
 
 @absent
