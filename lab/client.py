@@ -36,6 +36,7 @@ from etloop.contract.protocol.lab import (
     StatusRequest,
     WatchRequest,
 )
+from etloop.lab.plan import LabPlan
 from etloop.lab.request import LOG_FILE, ORDER_FILE, LabOrder, order_bytes
 from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
 from etloop.runtime.own_module import own_module
@@ -94,6 +95,24 @@ def lab_taken(name: str) -> Path:
     release(directory)
     directory.mkdir(mode=0o700)
     return directory
+
+
+def refuse_taken_names(plan: LabPlan) -> None:
+    """Raise `RigError` where a lab of this user is up whose agents have names of this plan's and look for the same controller.
+
+    The controller would take the first of a name, and a run would go half through the one switch, half through the other.
+    """
+    names = {agent.name for agent in plan.agents}
+    for directory in sorted(lab_directory("").parent.glob("lab-*")):
+        name = directory.name.removeprefix("lab-")
+        try:
+            status = lab_status(name)
+        except RigError:
+            continue  # it was killed, or goes down now
+        if status.bind == plan.bind and (taken := sorted(names & status.processes.keys())):
+            what = f'lab "{name}" is up, and its agents {", ".join(taken)} look for a controller at {plan.bind}, too'
+            remedy = f"take it down (etloop lab down --name {name}), or give this one another --bind"
+            raise RigError(Problem("lab", what, remedy))
 
 
 def release(directory: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import RigError
-from etloop.lab.client import lab_down, lab_up
+from etloop.lab.client import lab_down, lab_up, refuse_taken_names
 from etloop.lab.plan import plan_lab, rig_text
 from etloop.lab.request import LabOrder
 from etloop.traffic.topology.topology_file import parse_topology
@@ -78,6 +78,7 @@ def demo_lab(directory: Path, bind: str) -> Iterator[str]:
         addresses=order.addresses,
         bind=order.bind,
     )
+    refuse_taken_names(plan)
     lab_up(order)
     try:
         (directory / "topology.yaml").write_text(TOPOLOGY)

@@ -56,7 +56,7 @@ def lab_command(parsed: argparse.Namespace) -> CommandResult:
 
 def _up(parsed: argparse.Namespace) -> CommandResult:
     from etloop.dut_profiles.device_topology import parse_modelled_topology
-    from etloop.lab.client import lab_up
+    from etloop.lab.client import lab_up, refuse_taken_names
     from etloop.lab.plan import plan_lab, rig_text
     from etloop.lab.profile import map_deviations
 
@@ -76,6 +76,8 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
     )
     topology = parse_modelled_topology(text.encode(), order.source, parsed.topology.parent)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
+    if order.agents:
+        refuse_taken_names(plan)
     status = lab_up(order)
     notes: tuple[str, ...] | None = None
     if parsed.rig_out is not None:

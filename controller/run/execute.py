@@ -80,6 +80,8 @@ class SessionExecution:
         Raises `InputError` where the rig, its device or the lab cannot be used. What stops it ends the session only.
         """
         plan, counting = prepared.plan, counting_of(prepared.rig)
+        if lab:
+            _expect_up(lab)
         with LinkTimeline(prepared.scenario.timeline, lab) as timeline:
             before = _overload_frames(lab)
             session = partial(
@@ -114,6 +116,15 @@ def session_settings(prepared: Prepared) -> SessionSettings:
         stall_timeout_ns=scenario.stall_timeout_ns,
         lost_after_ns=scenario.lost_after_ns,
     )
+
+
+def _expect_up(lab: str) -> None:
+    """Raise `RigError` where a lab is not up: its agents would be waited for in vain."""
+    try:
+        lab_status(lab)
+    except RigError as error:
+        remedy = f"bring it up with its agents: etloop lab up TOPOLOGY --agents --name {lab}"
+        raise RigError(*(replace(problem, remedy=remedy) for problem in error.problems)) from None
 
 
 def _up_options(lab: str) -> str:

@@ -140,6 +140,34 @@ def test_a_lab_comes_up_answers_runs_commands_and_goes(desk: Desk, capfd: pytest
         desk.status()
 
 
+def test_agents_of_two_labs_do_not_look_for_one_controller_by_one_name(desk: Desk) -> None:
+    """The controller would take an agent of each, and a run would go through both switches, or neither."""
+    (desk.directory / "t.yaml").write_text(TOPOLOGY)
+    (desk.directory / "other.yaml").write_text(TOPOLOGY.replace("a/p0, b/p0", "c/p0, d/p0"))
+    desk.up(agents=True)
+    second = ("lab", "up", "t.yaml", "--agents", "--unmeasured", "--name", "second")
+    refused = desk.etloop(*second, expected=65)
+    assert refused.stderr.startswith(
+        f'etloop: lab: lab "lab" is up, and its agents a, b look for a controller at {DEFAULT_BIND}, too; '
+        "take it down (etloop lab down --name lab), or give this one another --bind"
+    )
+    for words in ((*second, "--bind", "tcp://127.0.0.1:7421"), (*second[:2], "other.yaml", *second[3:])):
+        desk.etloop(*words)
+        assert lab_down("second")
+
+
+def test_a_run_through_a_lab_that_is_down_waits_for_nobody(desk: Desk) -> None:
+    (desk.directory / "t.yaml").write_text(TOPOLOGY)
+    (desk.directory / "s.yaml").write_text("workload: {trace: job}\n")
+    desk.etloop("synth", "job", "--tp", "2", "--dp", "1", "--pp", "1", "--no-experts")
+    desk.etloop("lab", "up", "t.yaml", "--unmeasured", "--rig-out", "rig.yaml")
+    assert lab_down("lab")
+    refused = desk.etloop("run", "s.yaml", "--rig", "rig.yaml", "--out", "run", expected=65)
+    assert refused.stderr.startswith(
+        'etloop: lab: no lab called "lab" is up; bring it up with its agents: etloop lab up TOPOLOGY --agents --name lab'
+    )
+
+
 def test_frames_cross_the_switch_and_its_links_obey(desk: Desk) -> None:
     desk.up()
     send = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('198.18.2.1', 9))"
