@@ -62,6 +62,7 @@ bench: $(STAMPS)/dev
 	$(BIN)/python -m etloop.bench.readers
 	$(BIN)/python -m etloop.bench.schedules
 	$(BIN)/python -m etloop.bench.startup
+	$(BIN)/python -m etloop.bench.receive
 
 faults: $(STAMPS)/dev
 	@mkdir -p build && rm -f build/faults.jsonl

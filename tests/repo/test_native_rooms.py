@@ -28,7 +28,7 @@ NATIVE_MAY_INCLUDE: Final[Mapping[str, tuple[str, ...]]] = {
     "loop": ("base", "wire", "plan", "core", "port"),
     "switch": ("base", "wire"),
     "virtual": ("base", "wire", "plan", "cc", "core", "switch"),
-    "bare": ("base", "wire", "port", "switch"),
+    "bare": ("base", "wire", "plan", "qp", "port", "switch"),
     "bind": ("base", "wire", "plan", "cc", "qp", "core", "port", "loop", "switch", "virtual", "bare"),
 }
 """Room of traffic/native -> the rooms it may include, besides itself: only rooms above it in this table."""

@@ -38,22 +38,37 @@ void crc_is_the_ethernet_one() {
   CHECK_EQ(~crc32::update(crc32::kInitial, bytes), 0xCBF43926U);
 }
 
-// Long messages take another way through the processor than short ones: every length and start around the border.
+// Every way of this processor at every length up to several of its widest strides, from every alignment.
 void every_length_and_alignment_agrees_with_hashing_bits() {
+  constexpr size_t kLongest = 1200;
   std::vector<uint8_t> bytes(9000);
   uint32_t drawn = 1;
   for (uint8_t& byte : bytes) {
     drawn = drawn * 1664525 + 1013904223;
     byte = static_cast<uint8_t>(drawn >> 24);
   }
-  for (size_t start = 0; start < 17; ++start) {
-    for (size_t count = 0; count < 300; ++count) {
-      const std::vector<uint8_t> some(bytes.begin() + static_cast<ptrdiff_t>(start),
-                                      bytes.begin() + static_cast<ptrdiff_t>(start + count));
-      const uint32_t state = 0x12345678 * static_cast<uint32_t>(count + 1);
-      CHECK_EQ(crc32::update(state, {&bytes[start], count}), bytewise_crc(state, some));
+  for (const crc32::Way way : crc32::kWays) {
+    if (!crc32::is_here(way)) continue;
+    for (size_t start = 0; start < 65; ++start) {
+      const uint32_t before = 0x9E3779B9 * static_cast<uint32_t>(start + 1);
+      uint32_t expected = before;
+      for (size_t count = 0; count <= kLongest; ++count) {
+        CHECK_EQ(crc32::update_by(way, before, {&bytes[start], count}), expected);
+        expected = bytewise_crc(expected, {bytes[start + count]});
+      }
     }
+    // In two places: the first bytes stand elsewhere.
+    for (size_t count = 0; count <= kLongest; count += 1 + count / 16) {
+      const std::span whole(bytes.data(), crc32::kFirstBytes + count);
+      const std::vector<uint8_t> apart(whole.begin(), whole.begin() + crc32::kFirstBytes);
+      const uint32_t found =
+          crc32::update_by(way, 0x1234567, std::span(apart).first<crc32::kFirstBytes>(), whole.subspan(crc32::kFirstBytes));
+      CHECK_EQ(found, bytewise_crc(0x1234567, {whole.begin(), whole.end()}));
+    }
+    CHECK_EQ(crc32::update_by(way, crc32::kInitial, bytes), bytewise_crc(crc32::kInitial, bytes));
   }
+  CHECK(crc32::is_here(crc32::Way::table));
+  CHECK(crc32::is_here(crc32::fastest()));
   CHECK_EQ(crc32::update(crc32::kInitial, bytes), bytewise_crc(crc32::kInitial, bytes));
 }
 

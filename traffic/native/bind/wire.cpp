@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "bare/blast.h"
+#include "bare/receive_speed.h"
 #include "bind/plan.h"
 #include "bind/value_or_throw.h"
 #include "loop/core_watch.h"
@@ -23,6 +24,7 @@ namespace etloop {
 namespace {
 
 constexpr uint32_t kMaxPayloadBytes = 65000;
+constexpr uint32_t kMostMtuBytes = 4096;
 
 std::span<const uint8_t> bytes_of(const nb::bytes& bytes) {
   return {static_cast<const uint8_t*>(bytes.data()), bytes.size()};
@@ -215,6 +217,31 @@ void bind_core_watch(nb::module_& module) {
   module.def("watch_core", &watch_core, "processor"_a, "priority"_a);
 }
 
+const char* name_of(crc32::Way way) {
+  switch (way) {
+    case crc32::Way::table: return "table";
+    case crc32::Way::clmul_128: return "clmul_128";
+    case crc32::Way::clmul_256: return "clmul_256";
+    case crc32::Way::clmul_512: return "clmul_512";
+  }
+  return "";
+}
+
+nb::list receive_turns(uint32_t path_mtu, uint32_t packets, uint32_t turns) {
+  if (path_mtu == 0 || path_mtu > kMostMtuBytes || packets == 0 || packets > kMostReceived) {
+    throw nb::value_error("no such path MTU or number of packets");
+  }
+  std::vector<ReceiveTurn> found;
+  {
+    const nb::gil_scoped_release released;
+    found = receive_speed(path_mtu, packets, turns);
+  }
+  if (found.empty()) throw nb::value_error("the frames were not taken in as one message");
+  nb::list out;
+  for (const ReceiveTurn& turn : found) out.append(nb::make_tuple(name_of(turn.way), turn.packet_ns));
+  return out;
+}
+
 }  // namespace
 
 void bind_wire(nb::module_& module) {
@@ -226,6 +253,7 @@ void bind_wire(nb::module_& module) {
              "frame"_a);
   bind_blast(module);
   bind_core_watch(module);
+  module.def("receive_speed", &receive_turns, "path_mtu"_a, "packets"_a, "turns"_a);
 }
 
 }  // namespace etloop

@@ -115,13 +115,6 @@ uint32_t update_payload(uint32_t state, const Packet& packet) {
   return crc32::shift(state, pad_bytes(packet.payload_bytes));
 }
 
-// Hashes an IP packet whose first `masked.size()` bytes are given with the variant fields already set to ones.
-uint32_t icrc_of(std::span<const uint8_t> masked, std::span<const uint8_t> rest) {
-  uint32_t state = crc32::update(crc32::kInitial, kIcrcPrefix);
-  state = crc32::update(state, masked);
-  return ~crc32::update(state, rest);
-}
-
 uint32_t get32_le(const uint8_t* at) {
   return at[0] | (uint32_t{at[1]} << 8) | (uint32_t{at[2]} << 16) | (uint32_t{at[3]} << 24);
 }
@@ -159,9 +152,17 @@ struct RocePacket {
 
 // The ICRC of an IP packet whose UDP header stands at `udp`.
 uint32_t icrc_at(std::span<const uint8_t> ip, size_t udp, bool ipv4) {
-  std::array<uint8_t, 60 + kUdpBytes + kBthBytes> masked;  // the longest IPv4 header, UDP, BTH
-  const size_t masked_bytes = udp + kUdpBytes + kBthBytes;
-  std::memcpy(masked.data(), ip.data(), masked_bytes);
+  constexpr size_t kMostHeaders = kIcrcPrefix.size() + 60 + kUdpBytes + kBthBytes;  // with the longest IPv4 header
+  static_assert(kMostHeaders <= 2 * crc32::kFirstBytes);
+  const size_t headers = kIcrcPrefix.size() + udp + kUdpBytes + kBthBytes;
+  const size_t hashed_bytes = ip.size() - kIcrcBytes;
+  // Filled up with what follows the headers, as far as it goes.
+  std::array<uint8_t, 2 * crc32::kFirstBytes> hashed;
+  const size_t room = headers <= crc32::kFirstBytes ? crc32::kFirstBytes : headers;
+  const size_t filled = std::min(room, kIcrcPrefix.size() + hashed_bytes);
+  std::memcpy(hashed.data(), kIcrcPrefix.data(), kIcrcPrefix.size());
+  uint8_t* masked = hashed.data() + kIcrcPrefix.size();
+  std::memcpy(masked, ip.data(), filled - kIcrcPrefix.size());
   if (ipv4) {
     masked[1] = masked[8] = masked[10] = masked[11] = 0xFF;
   } else {
@@ -169,8 +170,12 @@ uint32_t icrc_at(std::span<const uint8_t> ip, size_t udp, bool ipv4) {
     masked[1] = masked[2] = masked[3] = masked[7] = 0xFF;
   }
   masked[udp + 6] = masked[udp + 7] = masked[udp + kUdpBytes + 4] = 0xFF;
-  const size_t hashed_bytes = ip.size() - kIcrcBytes;
-  return icrc_of({masked.data(), masked_bytes}, ip.subspan(masked_bytes, hashed_bytes - masked_bytes));
+  if (filled < crc32::kFirstBytes) return ~crc32::update(crc32::kInitial, {hashed.data(), filled});
+  const size_t before = filled - crc32::kFirstBytes;
+  const uint32_t state = crc32::update(crc32::kInitial, {hashed.data(), before});
+  const size_t taken = filled - kIcrcPrefix.size();
+  return ~crc32::update(state, std::span(hashed).subspan(before).first<crc32::kFirstBytes>(),
+                        ip.subspan(taken, hashed_bytes - taken));
 }
 
 FrameCheck check_roce(const RocePacket& roce, bool ipv4, bool any_port) {
