@@ -157,7 +157,8 @@ def _progress_line(update: JobStatus | ProgressStatus) -> str:
 def _result_text(result: ResultStatus) -> str:
     lines = [f"job {result.job_id} {result.state}, exit code {result.exit_code}"]
     lines += [f"reason: {result.reason}"] if result.reason else []
-    lines += [f"results: {result.run_directory} (below the rack's artifacts)"] if result.run_directory else []
+    place = result.results_url or f"{result.run_directory} (below the rack's artifacts)"
+    lines += [f"results: {place}"] if result.run_directory else []
     return "\n".join(lines) + "\n"
 
 

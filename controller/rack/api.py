@@ -26,6 +26,8 @@ from etloop.controller.rack.events import (
     RackState,
     Subscription,
 )
+from etloop.controller.rack.exchange.links import Links
+from etloop.controller.rack.exchange.reading import Readings
 from etloop.controller.rack.job import (
     ENDED,
     JOB_TRANSITIONS,
@@ -85,6 +87,9 @@ class Rack:
         self._obstacle = ""
         """Why no job starts at all."""
         self.health = PortHealth(port.label for port in ports)
+        self.links = Links()
+        """Where what jobs left can be had."""
+        self.readings = Readings()
         self.orders = StandingOrders(store.standing_orders())
         self._changes = 0
         self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None

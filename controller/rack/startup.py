@@ -21,12 +21,18 @@ from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
 from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
 from etloop.controller.rack.dispatch import RackPort
+from etloop.controller.rack.exchange.admission import HttpAdmission
+from etloop.controller.rack.exchange.links import Links
+from etloop.controller.rack.exchange.run_pages import RunPages
+from etloop.controller.rack.exchange.tokens import TokenFile
+from etloop.controller.rack.exchange.transfers import Transfers
 from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
 from etloop.controller.rack.mqtt.gateway import MqttGateway
 from etloop.controller.rack.runs.confinement import within
 from etloop.controller.rack.store import locks
+from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.telemetry.http import HttpGateway
 from etloop.controller.rack.telemetry.metrics import RackCollector
@@ -66,6 +72,7 @@ def _taken(state_dir: Path) -> int:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
         (state_dir / "artifacts").mkdir(exist_ok=True)
         (state_dir / "running").mkdir(exist_ok=True)
+        (state_dir / "logs").mkdir(exist_ok=True)
         lock = locks.take(state_dir / "controller.lock")
     except OSError as error:
         remedy = "name a directory that this user may write to"
@@ -89,6 +96,7 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
         raise ConfigError(Problem(str(config.state_dir / "jobs.sqlite"), str(error), remedy)) from None
     slots = {agent.name: min(config.slots, len(agent.ports)) for agent in rig.agents}
     hub = Hub(slots, HEARTBEAT_NS, LOST_AFTER_NS)
+    log.keep(JobLogs(config.state_dir / "logs"))
     daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
     mqtt: MqttGateway | None = None
     if config.broker is not None:
@@ -114,11 +122,15 @@ def _mqtt_gateway(daemon: Daemon, broker: BrokerConfig) -> MqttGateway:
 
 
 def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) -> HttpGateway:
-    artifacts = daemon.config.state_dir / "artifacts"
-    bind = (http.host, http.port)
-    return HttpGateway(
-        daemon.rack, _collector(daemon, mqtt), artifacts, bind, daemon.log, daemon.obstacles.texts
-    )
+    rack, log, state_dir = daemon.rack, daemon.log, daemon.config.state_dir
+    tokens = None if http.tokens is None else TokenFile(http.tokens)
+    if tokens is not None:
+        tokens.current()  # The file may change later; one that cannot be used now is told now.
+    rack.links = Links(http.url)
+    admission = HttpAdmission(tokens, daemon.tallies.refused_requests, log)
+    runs = RunPages(rack, state_dir / "artifacts", JobLogs(state_dir / "logs"), admission, Transfers(), log)
+    collector, bind = _collector(daemon, mqtt), (http.host, http.port)
+    return HttpGateway(rack, collector, bind, log, daemon.obstacles.texts, runs.routes(), admission)
 
 
 def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) -> Gateway:

@@ -44,7 +44,7 @@ from etloop.controller.rack.mqtt.messages import (
     refusal,
 )
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
-from etloop.controller.rack.mqtt.statuses import agent_status, job_status
+from etloop.controller.rack.mqtt.statuses import agent_status
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.runtime.broker_connection import (
     BrokerClient,
@@ -365,6 +365,8 @@ class MqttGateway:
                 job.run_directory,
                 _parsed(found),
                 self._rack.requeued_as(job.job_id),
+                self._rack.links.results(job),
+                self._rack.links.log(job),
             )
             # The result first: who waits for the state to end finds it there.
             await self._publish(client, self._topics.result(job.job_id), result)
@@ -372,7 +374,7 @@ class MqttGateway:
         await self._publish(
             client,
             self._topics.state(job.job_id),
-            job_status(job, self._rack.waits_for(job.job_id), self._rack.requeued_as(job.job_id)),
+            self._answers.status(job),
         )
 
     async def _publish_progress(self, client: aiomqtt.Client, moved: JobMoved) -> None:

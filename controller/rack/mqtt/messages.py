@@ -212,6 +212,13 @@ class JobStatus:
     labels: dict[str, str] = field("As submitted.")
     requeue_of: str = field("Job that this one runs again; empty if a client submitted it.", default="")
     requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")
+    results_url: str = field(
+        "Where the run directory is, as a tar archive; empty if nothing was kept, or the rack has no HTTP.",
+        default="",
+    )
+    log_url: str = field(
+        "Where the lines of the rack's log that are about the job are; empty without HTTP.", default=""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +246,13 @@ class ResultStatus:
     run_directory: str = field("Below the rack's artifacts; empty if nothing was kept.")
     summary: Any = field("summary.json of the run (its own schema: etloop-summary), null if there is none.")
     requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")
+    results_url: str = field(
+        "Where the run directory is, as a tar archive; empty if nothing was kept, or the rack has no HTTP.",
+        default="",
+    )
+    log_url: str = field(
+        "Where the lines of the rack's log that are about the job are; empty without HTTP.", default=""
+    )
 
 
 @dataclass(frozen=True, slots=True)
