@@ -28,6 +28,8 @@ from etloop.controller.rack.events import (
 )
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.exchange.reading import Readings
+from etloop.controller.rack.exchange.trace_names import PREFIX, digests_in
+from etloop.controller.rack.exchange.trace_shelf import TraceShelf
 from etloop.controller.rack.job import (
     ENDED,
     JOB_TRANSITIONS,
@@ -90,6 +92,7 @@ class Rack:
         self.links = Links()
         """Where what jobs left can be had."""
         self.readings = Readings()
+        self.traces = TraceShelf()
         self.orders = StandingOrders(store.standing_orders())
         self._changes = 0
         self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
@@ -121,6 +124,7 @@ class Rack:
             *self._problems(),
             *request_problems(request, self.limits, self.ports),
             *key_problems(request.client_key),
+            *self.trace_problems(request.scenario_text),
             *found,
         )
         if problems:
@@ -148,6 +152,19 @@ class Rack:
         except PluginNamed:
             pass  # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
         return ()
+
+    def trace_problems(self, scenario_text: str) -> tuple[Problem, ...]:
+        """Which uploaded traces a scenario names that are not here; those that are count as used now."""
+        remedy = "upload it with etloop submit --upload, or by PUT to /traces/ of the rack's HTTP server"
+        return tuple(
+            Problem(f"{PREFIX}{digest}", "this rack has no such trace, or none any more", remedy)
+            for digest in self.traces.missing(digests_in(scenario_text))
+        )
+
+    def named_traces(self) -> frozenset[str]:
+        """Return the digests of the uploaded traces that jobs name which have not ended."""
+        unended = (*self._queued.values(), *self._running.values())
+        return frozenset().union(*(digests_in(job.request.scenario_text) for job in unended))
 
     def cancel(self, job_id: str, who: str) -> Job | None:
         """Ends a queued job at once, and asks a running one to wind up; None if there is no such job.

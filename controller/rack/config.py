@@ -92,6 +92,10 @@ class HttpConfig:
     """By which others reach it, without a slash at its end."""
     tokens: Path | None
     """Who may read what jobs left, and upload; None: whoever reaches the address may read, and nobody upload."""
+    largest_trace_bytes: int
+    """Of an archive that is uploaded."""
+    traces_bytes: int
+    """Of all that were uploaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +259,13 @@ def _read_http(section: Section, directory: Path) -> HttpConfig:
     if not _BASE_URL.fullmatch(url):
         remedy = "write how others reach the server, such as https://rack.example/etloop"
         section.mistake("url", "is no base URL of a web server", remedy)
+    largest_bytes = section.optional("trace", _size, 4 << 30)
+    all_bytes = section.optional("traces", _size, 20 << 30)
+    if largest_bytes > all_bytes:
+        what = f"{largest_bytes} bytes are more than all traces may have, {all_bytes}"
+        section.mistake("trace", what, "raise http.traces, or lower http.trace")
     section.close()
-    return HttpConfig(host, port, url.rstrip("/"), tokens)
+    return HttpConfig(host, port, url.rstrip("/"), tokens, largest_bytes, all_bytes)
 
 
 def _read_otel(section: Section, directory: Path) -> OtelConfig:

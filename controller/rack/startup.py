@@ -11,6 +11,7 @@ import os
 import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
@@ -25,12 +26,16 @@ from etloop.controller.rack.exchange.admission import HttpAdmission
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.exchange.run_pages import RunPages
 from etloop.controller.rack.exchange.tokens import TokenFile
+from etloop.controller.rack.exchange.trace_check import trace_problems
+from etloop.controller.rack.exchange.trace_pages import TraceLimits, TracePages
+from etloop.controller.rack.exchange.trace_shelf import TraceShelf
 from etloop.controller.rack.exchange.transfers import Transfers
 from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
 from etloop.controller.rack.mqtt.gateway import MqttGateway
 from etloop.controller.rack.runs.confinement import within
+from etloop.controller.rack.runs.orders import traces_of
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
@@ -128,9 +133,28 @@ def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) ->
         tokens.current()  # The file may change later; one that cannot be used now is told now.
     rack.links = Links(http.url)
     admission = HttpAdmission(tokens, daemon.tallies.refused_requests, log)
-    runs = RunPages(rack, state_dir / "artifacts", JobLogs(state_dir / "logs"), admission, Transfers(), log)
+    transfers = Transfers()
+    runs = RunPages(rack, state_dir / "artifacts", JobLogs(state_dir / "logs"), admission, transfers, log)
+    traces = _trace_pages(daemon, http, admission, transfers)
+    routes = (*runs.routes(), *traces.routes())
     collector, bind = _collector(daemon, mqtt), (http.host, http.port)
-    return HttpGateway(rack, collector, bind, log, daemon.obstacles.texts, runs.routes(), admission)
+    return HttpGateway(rack, collector, bind, log, daemon.obstacles.texts, routes, admission)
+
+
+def _trace_pages(
+    daemon: Daemon, http: HttpConfig, admission: HttpAdmission, transfers: Transfers
+) -> TracePages:
+    config, rack = daemon.config, daemon.rack
+    rack.traces = TraceShelf(http.traces_bytes)
+    limits = TraceLimits(http.largest_trace_bytes, config.free_disk_bytes)
+    check = partial(trace_problems, memory_bytes=config.run_memory_bytes)
+    pages = TracePages(rack, traces_of(config), limits, check, admission, transfers, daemon.log)
+    try:
+        pages.open()
+    except OSError as error:
+        remedy = "let this user read and write what is in it"
+        raise ConfigError(Problem(str(traces_of(config)), f"{error.strerror}", remedy)) from None
+    return pages
 
 
 def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) -> Gateway:

@@ -1,4 +1,4 @@
-"""What a job left, fetched from a rack's HTTP server. A shell: sockets and files; it blocks.
+"""What a job left, fetched from a rack's HTTP server, and traces put there. A shell: sockets and files; it blocks.
 
 The token goes to the address that the rack named and nowhere else: no redirect is followed, no proxy asked, and it crosses
 no network unencrypted. What comes back is taken for hostile: an archive's members are regular files below one folder, bounded
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import ssl
 import tempfile
 import urllib.error
@@ -16,7 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from etloop.contract.base.errors import ConfigError, Problem
@@ -29,6 +30,9 @@ from etloop.workload.readers.tar_members import MemberKind, TarFault, TarMember,
 _PIECE_BYTES: Final = 1 << 18
 _SILENCE_S: Final = 30.0
 """How long the server may say nothing."""
+_CHECK_S: Final = 600.0
+"""How long the server may take to read a trace that it was sent, until it answers."""
+_MOST_STATE_BYTES: Final = 4 << 20
 _MOST_FILES: Final = 10_000
 _MOST_LOG_BYTES: Final = 16 << 20
 _MOST_REASON_BYTES: Final = 4096
@@ -97,13 +101,36 @@ class RackWeb:
             raise ConfigError(Problem(str(error.filename or out), what, "name another --out")) from None
         return Fetched(log, directory if results_url else None)
 
+    def upload(self, base: str, archive: Path, digest: str) -> bool:
+        """Put an archive into a rack's traces, unless they have it; whether they had. `base`: `ControllerStatus.http_url`."""
+        size_bytes = archive.stat().st_size
+        with self._opened(f"{base}/traces/") as answer:
+            state = _state_of(answer.read(_MOST_STATE_BYTES), base)
+        if digest in state.digests:
+            return True
+        if not state.may_write:
+            remedy = "give --token-file FILE with a token that may write (http.tokens of the rack)"
+            raise ConfigError(Problem(f"{base}/traces/", "takes no trace from this client", remedy))
+        if size_bytes > state.largest_bytes:
+            what = f"has {size_bytes} bytes packed, and the rack takes {state.largest_bytes}"
+            raise ConfigError(Problem("the trace", what, "ask the rack's owner to raise http.trace"))
+        with archive.open("rb") as body:
+            request = self._request("PUT", f"{base}/traces/{digest}", body)
+            request.add_header("Content-Length", str(size_bytes))
+            request.add_header("Content-Type", "application/octet-stream")
+            with self._opened(request.full_url, request, _CHECK_S) as answer:
+                answer.read(_MOST_REASON_BYTES)
+        return False
+
     @contextlib.contextmanager
-    def _opened(self, url: str) -> Iterator[Any]:
+    def _opened(
+        self, url: str, request: urllib.request.Request | None = None, silence_s: float = _SILENCE_S
+    ) -> Iterator[Any]:
         """The answer to a request, if it is a success."""
         self._refuse_exposure(url)
-        request = self._request("GET", url)
+        request = request or self._request("GET", url)
         try:
-            with self._opener.open(request, timeout=_SILENCE_S) as answer:
+            with self._opener.open(request, timeout=silence_s) as answer:
                 try:
                     yield answer
                 except (_BrokenOff, TimeoutError, ConnectionError, http.client.HTTPException) as error:
@@ -128,8 +155,8 @@ class RackWeb:
         except (OSError, http.client.HTTPException):
             return "the rack does not answer any more"
 
-    def _request(self, method: str, url: str) -> urllib.request.Request:
-        request = urllib.request.Request(url, method=method)  # noqa: S310 - http or https, see `_refuse_exposure`
+    def _request(self, method: str, url: str, body: IO[bytes] | None = None) -> urllib.request.Request:
+        request = urllib.request.Request(url, body, method=method)  # noqa: S310 - http or https, see `_refuse_exposure`
         if self._token:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         return request
@@ -148,6 +175,25 @@ class RackWeb:
             what = "the token would cross the network unencrypted"
             remedy = "put a proxy with TLS before the rack, and its https:// address into http.url"
             raise ConfigError(Problem(url, what, remedy))
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a rack takes of traces, and has."""
+
+    may_write: bool
+    largest_bytes: int
+    digests: frozenset[str]
+
+
+def _state_of(text: bytes, base: str) -> _State:
+    try:
+        said = json.loads(text)
+        digests = frozenset(str(each["digest"]) for each in said["traces"])
+        return _State(bool(said["may_write"]), int(said["largest_bytes"]), digests)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        what = "answers in another form than this client reads"
+        raise ConfigError(Problem(f"{base}/traces/", what, "run the etloop of the rack's version")) from None
 
 
 class _BrokenOff(Exception):

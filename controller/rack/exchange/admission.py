@@ -55,6 +55,19 @@ class HttpAdmission:
             request[HOLDER] = await self._holder(request)
         return await handler(request)
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether anybody may write."""
+        return self._tokens is not None
+
+    async def expect(self, request: web.Request) -> None:
+        """Have who waits to be asked for his body send it (Expect: 100-continue), if he may; raises the refusal of any other."""
+        await self._holder(request)
+        if request.headers.get("Expect", "").lower() != "100-continue":
+            raise web.HTTPExpectationFailed(text="Expect: 100-continue is all that is understood\n")
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # The answer itself has not begun.
+
     def refuse(self, request: web.Request, why: str, refusal: web.HTTPException) -> web.HTTPException:
         """Count and log a refusal, which is returned."""
         self._refused[why] += 1

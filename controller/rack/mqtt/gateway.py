@@ -347,7 +347,7 @@ class MqttGateway:
         await self._publish(
             client,
             self._topics.controller_status,
-            ControllerStatus(FORMAT, status, installed_version(), self._rack.paused()),
+            ControllerStatus(FORMAT, status, installed_version(), self._rack.paused(), self._rack.links.base),
         )
 
     async def _publish_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:

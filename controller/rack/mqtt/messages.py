@@ -400,6 +400,7 @@ class ControllerStatus:
     state: RackStatus = field("lost: it vanished; whatever else is retained may be out of date.")
     version: str = field("Of etloop.")
     paused: str = field("By whom and why no job starts; empty if jobs may start.", default="")
+    http_url: str = field("Where the rack's HTTP server is; empty without one.", default="")
 
 
 ResponseT = TypeVar(

@@ -22,6 +22,7 @@ from etloop.contract.base.errors import EtloopError, ExitCode, NoRoom, RigError
 from etloop.contract.protocol.frames import FrameReader, frame_of
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.inputs.scenario.scenario import Scenario
+from etloop.controller.rack.exchange.trace_names import digests_in, with_places
 from etloop.controller.rack.port_health import blamed_ports
 from etloop.controller.rack.runs.confinement import confine, confined
 from etloop.controller.rack.runs.protocol import (
@@ -297,13 +298,19 @@ def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summar
 def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
     """Return what a run is made of, and what it may not do."""
     root = Path(begin.scenario_root)
+    roots, text = [root], begin.scenario_text
+    if digests_in(text):
+        # Only where a job names one: no other has a way to them.
+        traces = Path(begin.traces).absolute()
+        roots.append(traces)
+        text = with_places(text, traces)
 
     def admit(scenario: Scenario) -> None:
-        confine(scenario, root)
+        confine(scenario, *roots)
         refuse_python(scenario, begin.allowed_code)
 
     inputs = RunInputs(
-        scenario=InputFile(root / "scenario", begin.scenario_text.encode(), "scenario"),
+        scenario=InputFile(root / "scenario", text.encode(), "scenario"),
         rig=InputFile(Path(begin.rig_root) / "rig", begin.rig_text.encode(), "the rack's rig"),
         run_id=begin.run_id,
     )
@@ -311,7 +318,7 @@ def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
         strict=begin.strict,
         read_plugin=compiling_reader(begin.allowed_code, root),
         admit=admit,
-        confine=partial(confined, root),
+        confine=partial(confined, *roots),
         ports=begin.ports,
         busy_threads=begin.busy_threads,
     )
