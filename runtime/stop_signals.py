@@ -36,9 +36,9 @@ def event_set_by_stop(event: asyncio.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reload_calls(call: Callable[[], None]) -> Iterator[None]:
-    """Call at each SIGHUP while it is open: who serves for months reads its keys again, and does not end."""
-    with _loop_calls((signal.SIGHUP,), lambda _: call()):
+def reload_calls(*calls: Callable[[], None]) -> Iterator[None]:
+    """Call all at each SIGHUP while it is open: who serves for months reads its keys again, and does not end."""
+    with _loop_calls((signal.SIGHUP,), lambda _: [call() for call in calls]):
         yield
 
 
@@ -73,7 +73,9 @@ def _handled(
 
 
 @contextlib.contextmanager
-def _loop_calls(numbers: Sequence[signal.Signals], call: Callable[[signal.Signals], None]) -> Iterator[None]:
+def _loop_calls(
+    numbers: Sequence[signal.Signals], call: Callable[[signal.Signals], object]
+) -> Iterator[None]:
     # Late: small processes that only ignore signals start without an event loop's modules.
     import asyncio
 

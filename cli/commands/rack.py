@@ -215,6 +215,9 @@ async def _status(rack: RackClient, *, as_json: bool) -> CommandResult:
     if as_json:
         return CommandResult(to_json({"controller": plain(controller), "inventory": plain(inventory)}))
     head = f"controller {controller.state}, etloop {controller.version}\n"
+    if controller.rig_refused:
+        since = f"the one of {controller.rig_read_at} is served"
+        head += f"rig refused, {since}: {printable(' '.join(controller.rig_refused.split()))}\n"
     agents = "".join(_agent_lines(inventory))
     return CommandResult(
         head + _queue_line(controller.paused) + agents + "".join(map(_port_line, inventory.ports))

@@ -28,7 +28,6 @@ from etloop.controller.rack.events import (
 )
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.exchange.reading import Readings
-from etloop.controller.rack.exchange.trace_names import PREFIX, digests_in
 from etloop.controller.rack.exchange.trace_shelf import TraceShelf
 from etloop.controller.rack.job import (
     ENDED,
@@ -93,6 +92,10 @@ class Rack:
         """Where what jobs left can be had."""
         self.readings = Readings()
         self.traces = TraceShelf()
+        self.rig_read_at = ""
+        """Wall time in UTC, ISO 8601."""
+        self.rig_refused = ""
+        """Why the rig as it was last read is not served; "" if it is."""
         self.orders = StandingOrders(store.standing_orders())
         self._changes = 0
         self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
@@ -124,7 +127,7 @@ class Rack:
             *self._problems(),
             *request_problems(request, self.limits, self.ports),
             *key_problems(request.client_key),
-            *self.trace_problems(request.scenario_text),
+            *self.traces.problems(request.scenario_text),
             *found,
         )
         if problems:
@@ -152,19 +155,6 @@ class Rack:
         except PluginNamed:
             pass  # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
         return ()
-
-    def trace_problems(self, scenario_text: str) -> tuple[Problem, ...]:
-        """Which uploaded traces a scenario names that are not here; those that are count as used now."""
-        remedy = "upload it with etloop submit --upload, or by PUT to /traces/ of the rack's HTTP server"
-        return tuple(
-            Problem(f"{PREFIX}{digest}", "this rack has no such trace, or none any more", remedy)
-            for digest in self.traces.missing(digests_in(scenario_text))
-        )
-
-    def named_traces(self) -> frozenset[str]:
-        """Return the digests of the uploaded traces that jobs name which have not ended."""
-        unended = (*self._queued.values(), *self._running.values())
-        return frozenset().union(*(digests_in(job.request.scenario_text) for job in unended))
 
     def cancel(self, job_id: str, who: str) -> Job | None:
         """Ends a queued job at once, and asks a running one to wind up; None if there is no such job.
@@ -240,6 +230,13 @@ class Rack:
         """The controller's own state changed."""
         self.state = state
         self.publish(RackChanged(state))
+
+    def serve(self, ports: Sequence[RackPort]) -> None:
+        """The rig has these ports from now on; those that are leased must be among them."""
+        assert self.leases().keys() <= {port.label for port in ports}
+        self.ports = tuple(ports)
+        self.health.serve(port.label for port in ports)
+        self._changes += 1
 
     def hold(self, why: str) -> None:
         """No job starts, and those that wait are told why; "" if not any more."""

@@ -84,6 +84,10 @@ class PortHealth:
     def __init__(self, labels: Iterable[str]) -> None:
         self._ports = {label: _Port() for label in labels}
 
+    def serve(self, labels: Iterable[str]) -> None:
+        """The rack has these ports from now on; those it had before stand as they did."""
+        self._ports = {label: self._ports.get(label) or _Port() for label in labels}
+
     def out_of_service(self) -> dict[str, str]:
         """Return the ports that no job gets, with the reason."""
         return {

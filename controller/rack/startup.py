@@ -15,13 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
-from etloop.controller.inputs.files import read_file
-from etloop.controller.inputs.rig import Rig, parse_rig
+from etloop.controller.inputs.rig import Rig
 from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
 from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
-from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.exchange.admission import HttpAdmission
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.exchange.run_pages import RunPages
@@ -34,6 +32,8 @@ from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
 from etloop.controller.rack.mqtt.gateway import MqttGateway
+from etloop.controller.rack.rig.rig_change import rack_ports, slots_of
+from etloop.controller.rack.rig.served_rig import ServedRig, read_rig
 from etloop.controller.rack.runs.confinement import within
 from etloop.controller.rack.runs.orders import traces_of
 from etloop.controller.rack.store import locks
@@ -51,8 +51,7 @@ from etloop.runtime.secret_file import read_secret
 
 def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
     """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
-    rig_bytes = read_file(config.rig)
-    rig = parse_rig(rig_bytes, str(config.rig), config.rig.parent)
+    rig, rig_text = read_rig(config)
     check_exposure(
         SessionSettings("", rig.bind, CurveServer.of(rig.security), insecure=rig.security.insecure)
     )
@@ -64,7 +63,7 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
         raise ConfigError(Problem("state_dir", what, "name a directory outside of it"))
     lock = _taken(config.state_dir)
     try:
-        return _assembled(config, rig, rig_bytes.decode("utf-8-sig"), lock, log)
+        return _assembled(config, rig, rig_text, lock, log)
     except BaseException:
         os.close(lock)
         raise
@@ -90,19 +89,17 @@ def _taken(state_dir: Path) -> int:
 
 
 def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
-    ports = tuple(
-        RackPort(label, label.partition("/")[0], port.link_bps) for label, port in rig.ports.items()
-    )
     store = JobStore.open(config.state_dir / "jobs.sqlite")
     try:
-        rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id, config.allowed_code)
+        ports, root = rack_ports(rig), config.scenario_root
+        rack = Rack(store, ports, config.limits, root, new_job_id, config.allowed_code)
     except StoreFailed as error:
         remedy = "run the etloop that wrote it, or name a new state_dir"
         raise ConfigError(Problem(str(config.state_dir / "jobs.sqlite"), str(error), remedy)) from None
-    slots = {agent.name: min(config.slots, len(agent.ports)) for agent in rig.agents}
-    hub = Hub(slots, HEARTBEAT_NS, LOST_AFTER_NS)
+    hub = Hub(slots_of(rig, config.slots), HEARTBEAT_NS, LOST_AFTER_NS)
     log.keep(JobLogs(config.state_dir / "logs"))
-    daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
+    served = ServedRig(config, rig, rig_text, rack, hub, log)
+    daemon = Daemon(config, served, store, rack, hub, log, lock)
     mqtt: MqttGateway | None = None
     if config.broker is not None:
         mqtt = _mqtt_gateway(daemon, config.broker)

@@ -22,8 +22,9 @@ from etloop.contract.base.errors import Problem
 from etloop.contract.base.units import approximate_bytes
 from etloop.controller.rack.exchange.admission import BUSY, HOLDER, HttpAdmission
 from etloop.controller.rack.exchange.tokens import Right
-from etloop.controller.rack.exchange.trace_names import digest_of_file, file_name
+from etloop.controller.rack.exchange.trace_names import digest_of_file, digests_in, file_name
 from etloop.controller.rack.exchange.transfers import MOST_TRANSFERS, TooMany, Transfer, Transfers
+from etloop.controller.rack.job import ON_PORTS, JobState
 from etloop.controller.rack.store.job_store import StoreFailed
 
 if TYPE_CHECKING:
@@ -161,7 +162,12 @@ class TracePages:
             what = f"the rack's disk has no room for {approximate_bytes(size_bytes)} more\n"
             raise web.HTTPInsufficientStorage(text=what)
         shelf = self._rack.traces
-        gone = shelf.expect(size_bytes, self._rack.named_traces())
+        try:
+            unended = self._rack.store.in_states(JobState.QUEUED, *ON_PORTS)
+        except StoreFailed as error:
+            raise web.HTTPInsufficientStorage(text=f"{error}\n") from None
+        named = frozenset().union(*(digests_in(job.request.scenario_text) for job in unended))
+        gone = shelf.expect(size_bytes, named)
         if gone is None:
             what = (
                 f"the rack keeps {approximate_bytes(shelf.most_bytes)} of traces (http.traces), "

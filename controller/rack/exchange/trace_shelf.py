@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from etloop.contract.base.errors import Problem
+from etloop.controller.rack.exchange.trace_names import PREFIX, digests_in
+
 MOST_TRACES: Final = 10_000
 
 
@@ -31,6 +34,14 @@ class TraceShelf:
         for digest in digests & self._kept.keys():
             self._kept[digest] = self._kept.pop(digest)
         return sorted(digests - self._kept.keys())
+
+    def problems(self, scenario_text: str) -> tuple[Problem, ...]:
+        """Return which traces a scenario names that are not kept; the others count as used now."""
+        remedy = "upload it with etloop submit --upload, or by PUT to /traces/ of the rack's HTTP server"
+        return tuple(
+            Problem(f"{PREFIX}{digest}", "this rack has no such trace, or none any more", remedy)
+            for digest in self.missing(digests_in(scenario_text))
+        )
 
     def keep(self, digest: str, size_bytes: int) -> None:
         """A trace is there."""

@@ -23,6 +23,7 @@ from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import GatewaySettings
 from etloop.controller.rack.events import (
     AgentChanged,
+    AgentForgotten,
     JobChanged,
     JobForgotten,
     JobMoved,
@@ -326,6 +327,8 @@ class MqttGateway:
                 await self._forget(client, job_id)
             case AgentChanged(presence):
                 await self._publish(client, self._topics.agent_status(presence.name), agent_status(presence))
+            case AgentForgotten(name):
+                await client.publish(self._topics.agent_status(name), b"", qos=_QOS, retain=True)
             case RackChanged(state):
                 await self._publish_state(client, RackStatus(state.value))
             case Missed():
@@ -347,7 +350,15 @@ class MqttGateway:
         await self._publish(
             client,
             self._topics.controller_status,
-            ControllerStatus(FORMAT, status, installed_version(), self._rack.paused(), self._rack.links.base),
+            ControllerStatus(
+                FORMAT,
+                status,
+                installed_version(),
+                self._rack.paused(),
+                self._rack.links.base,
+                self._rack.rig_read_at,
+                self._rack.rig_refused,
+            ),
         )
 
     async def _publish_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:

@@ -401,6 +401,12 @@ class ControllerStatus:
     version: str = field("Of etloop.")
     paused: str = field("By whom and why no job starts; empty if jobs may start.", default="")
     http_url: str = field("Where the rack's HTTP server is; empty without one.", default="")
+    rig_read_at: str = field("When the rig that is served was read; UTC, ISO 8601.", default="")
+    rig_refused: str = field(
+        "Why the rig's file, when it was last read, is not what is served; empty if it is.",
+        default="",
+        max_length=4096,
+    )
 
 
 ResponseT = TypeVar(

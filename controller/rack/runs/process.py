@@ -18,11 +18,11 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.errors import EtloopError, ExitCode, NoRoom, RigError
+from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, NoRoom, Problem, RigError
 from etloop.contract.protocol.frames import FrameReader, frame_of
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.inputs.scenario.scenario import Scenario
-from etloop.controller.rack.exchange.trace_names import digests_in, with_places
+from etloop.controller.rack.exchange.trace_names import PREFIX, digests_in, file_name, with_places
 from etloop.controller.rack.port_health import blamed_ports
 from etloop.controller.rack.runs.confinement import confine, confined
 from etloop.controller.rack.runs.protocol import (
@@ -303,6 +303,11 @@ def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
         # Only where a job names one: no other has a way to them.
         traces = Path(begin.traces).absolute()
         roots.append(traces)
+        remedy = "upload it again, with etloop submit --upload"
+        gone = sorted(each for each in digests_in(text) if not (traces / file_name(each)).is_file())
+        if gone:
+            what = "this rack has no such trace any more"
+            raise ConfigError(*(Problem(f"{PREFIX}{each}", what, remedy) for each in gone))
         text = with_places(text, traces)
 
     def admit(scenario: Scenario) -> None:

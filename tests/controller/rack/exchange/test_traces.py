@@ -19,10 +19,10 @@ from etloop.controller.rack.client.web import RackWeb
 from etloop.controller.rack.exchange.trace_check import found_problems
 from etloop.controller.rack.exchange.trace_names import digest_of_file, digests_in, with_places
 from etloop.controller.rack.exchange.trace_shelf import TraceShelf
-from etloop.controller.rack.job import JobRequest, PortDemand
+from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.operators import Operators, Refused
 from etloop.controller.rack.runs.process import inputs_of
-from etloop.controller.rack.submissions import Accepted, Rejected
+from etloop.controller.rack.submissions import Rejected
 from etloop.controller.run.pipeline import prepare
 from etloop.workload.readers.files import read_trace
 
@@ -230,13 +230,12 @@ async def test_a_job_names_only_what_is_there_and_what_it_names_stays(tmp_path: 
         )
         assert (await put(served, archive))[0] == 201
         served.rack.traces.most_bytes = len(archive) + 10
-        accepted = served.rack.submit(request, "test", ())
-        assert isinstance(accepted, Accepted) or "port" in str(accepted)
-        served.rack._queued["j"] = served.rack.store.submit("j", request, "test")[0]  # noqa: SLF001
+        assert served.rack.traces.problems(request.scenario_text) == ()
+        job, _ = served.rack.store.submit("j", request, "test")
         other = gzip.compress(gzip.decompress(archive), mtime=1)
         status, said = await put(served, other)
         assert (status, "those of jobs that have not ended leave no room" in said) == (507, True)
-        served.rack.cancel("j", "test")
+        served.rack.store.advance(job, JobEvent.CANCELLED, "test")
         assert (await put(served, other))[0] == 201
         assert list(served.rack.traces.kept) == [digest_of(other)]
         again = Operators(served.rack).requeue("j", "test")
@@ -256,7 +255,7 @@ def test_the_process_of_a_run_reads_the_trace_that_a_job_names_and_no_other_file
     assert made.scenario.jobs[0].source.trace == traces / f"{digest}.tar"
     for scenario, said in (
         (f"workload: {{trace: {traces}/{digest}.tar}}\n", "lies outside the rack's scenario root"),
-        (f"workload: {{trace: sha256:{A}}}\n", "does not exist"),
+        (f"workload: {{trace: sha256:{A}}}\n", "this rack has no such trace any more; upload it again"),
     ):
         with pytest.raises(InputError, match=said):
             prepare(*inputs_of(replace(named, scenario_text=scenario + MAPPED)))
