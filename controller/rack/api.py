@@ -42,6 +42,7 @@ from etloop.controller.rack.port_health import PortHealth
 from etloop.controller.rack.runs.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
 from etloop.controller.rack.standing_orders import OrderKind, StandingOrders
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
+from etloop.controller.rack.store.quarantine import QuarantineRecord
 from etloop.controller.rack.submissions import (
     REQUEUE_KEY,
     Accepted,
@@ -88,6 +89,7 @@ class Rack:
         self._obstacle = ""
         """Why no job starts at all."""
         self.health = PortHealth(port.label for port in ports)
+        self._quarantine = QuarantineRecord(self.health, store)
         self.links = Links()
         """Where what jobs left can be had."""
         self.readings = Readings()
@@ -275,7 +277,8 @@ class Rack:
     def starts(
         self, present: AbstractSet[str], gone: AbstractSet[str] = frozenset(), now_ns: int = 0
     ) -> tuple[Start, ...]:
-        """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`."""
+        """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`. Raises `StoreFailed`."""
+        self._quarantine.keep()
         self._forget_put_back(now_ns)
         looked_at = (self._changes, present, gone)
         if self.state is not RackState.READY or self.paused() or self._nothing_starts == looked_at:
@@ -305,7 +308,7 @@ class Rack:
         """An order was given or taken back: what it is about may start, or may not any more, and is told so."""
         self._changes += 1
         match kind:
-            case OrderKind.DRAINED:
+            case OrderKind.DRAINED | OrderKind.QUARANTINED:
                 pass  # Jobs that wait for it are told at the next look at the queue; ports have no topic.
             case OrderKind.HELD:
                 self._published(self._queued[subject])
