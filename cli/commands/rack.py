@@ -19,7 +19,7 @@ from etloop.contract.base.units import format_rate
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.client.web import RackWeb
-from etloop.controller.rack.config import RackConfig, parse_rack_config
+from etloop.controller.rack.config import LogLevel, RackConfig, parse_rack_config
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.messages import (
@@ -32,6 +32,7 @@ from etloop.controller.rack.mqtt.messages import (
 from etloop.controller.rack.mqtt.statuses import job_status
 from etloop.controller.rack.mqtt.topics import is_job_id
 from etloop.controller.rack.store.job_store import JobStore
+from etloop.runtime.stop_signals import level_calls
 
 if TYPE_CHECKING:
     import argparse
@@ -63,7 +64,9 @@ def controller_command(parsed: argparse.Namespace) -> CommandResult:
     from etloop.controller.rack.startup import serve
 
     config = _read_config(parsed.config, embedded_broker=parsed.embedded_broker)
-    return CommandResult("", serve(config, RackLog(config.log_format)))
+    log = RackLog(config.log_format, level=LogLevel(parsed.log_level))
+    with level_calls(log.write_all, log.write_as_started):
+        return CommandResult("", serve(config, log))
 
 
 def jobs_command(parsed: argparse.Namespace) -> CommandResult:

@@ -45,6 +45,23 @@ class LogFormat(StrEnum):
     TEXT = "text"
 
 
+class LogLevel(StrEnum):
+    """From which weight on an event is written; each of them has all that follow."""
+
+    DEBUG = "debug"
+    """What was asked for and answered, too."""
+    INFO = "info"
+    WARNING = "warning"
+    """Something is not as it should be; the rack goes on."""
+    ERROR = "error"
+    """A mistake of the controller's own."""
+
+    @property
+    def weight(self) -> int:
+        """Orders the levels."""
+        return tuple(LogLevel).index(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """How long artifacts are kept: the oldest go first, whichever bound is reached."""

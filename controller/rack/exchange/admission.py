@@ -53,6 +53,9 @@ class HttpAdmission:
         """Answer a request of somebody who may make it; raises the refusal of any other."""
         if request.path not in _OPEN:
             request[HOLDER] = await self._holder(request)
+        if self._log.writes_all:
+            who = request[HOLDER].name if HOLDER in request else ANYBODY.name
+            self._log.rack("http request", method=request.method, path=request.path[:256], who=who)
         return await handler(request)
 
     @property

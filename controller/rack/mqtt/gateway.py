@@ -263,6 +263,9 @@ class MqttGateway:
                 refusal(question.answer, problems) if payload is None else await question.carry_out(payload)
             )
         where = where or getattr(payload, "response_topic", "")
+        if self._log.writes_all:
+            found = [f"{each.where}: {each.what}"[:256] for each in answer.problems[:4]]
+            self._log.rack("request", topic=topic, bytes=len(body), problems=found)
         if not self._topics.may_respond_on(where):
             return
         correlation = getattr(properties, "CorrelationData", None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -60,6 +61,7 @@ from etloop.results.schema.typed_json import to_json
 from etloop.results.store.run_dir import RunNotWritten
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.malloc_tuning import give_memory_back
+from etloop.runtime.stop_signals import ignore_stops
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
@@ -229,7 +231,9 @@ def main() -> None:
     """Run in a process of its own; the one argument is the number of the socket to the daemon."""
     give_memory_back()
     pa.set_memory_pool(pa.system_memory_pool())  # Others keep what one table took for the next.
-    asyncio.run(_main(socket.socket(fileno=int(sys.argv[1]))))
+    # Meant for the controller's log, and sent to everything in its unit.
+    with ignore_stops(signal.SIGUSR1, signal.SIGUSR2):
+        asyncio.run(_main(socket.socket(fileno=int(sys.argv[1]))))
 
 
 async def _main(link_socket: socket.socket) -> None:
