@@ -24,6 +24,7 @@ from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Prob
 from etloop.contract.base.units import QuantityError, parse_at, parse_bytes, parse_name
 from etloop.runtime.curve_keys import make_key_pairs
 from etloop.runtime.garbage_collection import freeze_startup_objects
+from etloop.runtime.stop_signals import level_calls
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.send_limits import UNLIMITED
 from etloop.traffic.threads.cleared_cores import cleared_cores
@@ -45,6 +46,7 @@ def main(
         format=f"%(asctime)s.%(msecs)03d agent {getattr(options, 'name', None) or '-'}: %(message)s",
         datefmt="%H:%M:%S",
     )
+    _log.setLevel(getattr(options, "log_level", "info").upper())
     try:
         match options.command:
             case "run":
@@ -103,6 +105,12 @@ def _parser() -> argparse.ArgumentParser:
         "--clear-cores",
         action="store_true",
         help="with --realtime and --cores: all other threads of this host leave those cores until the agent ends",
+    )
+    run.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="what the log has (default info); SIGUSR1 has it say all from then on, SIGUSR2 this again",
     )
     _add_guard(run)
     add_presence(run)
@@ -168,7 +176,9 @@ def _run(options: argparse.Namespace, open_engine: OpenEngineCall) -> ExitCode:
         if capture is not None or threads != ORDINARY or guard.limits != UNLIMITED:
             open_engine = partial(open_native_engine, capture=capture, threads=threads, limits=guard.limits)
         freeze_startup_objects()
-        return asyncio.run(_served(settings, open_engine, presence_settings(options)))
+        level = options.log_level.upper()
+        with level_calls(partial(_log.setLevel, logging.DEBUG), partial(_log.setLevel, level)):
+            return asyncio.run(_served(settings, open_engine, presence_settings(options)))
 
 
 async def _served(

@@ -205,6 +205,8 @@ class AgentLife:
                     self._do(Log(f"joined the controller at {self._controller}"))
                     self._advance(AgentEvent.WELCOMED)
                     self.slots = message.slots
+                else:  # A rack whose rig has more ports here than before.
+                    self.slots = max(self.slots, message.slots)
             case Refused(reason, cause):
                 if self._once or cause in LASTING_REFUSALS:
                     self._do(Log(f"the controller at {self._controller} refused: {reason}"))

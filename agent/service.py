@@ -53,6 +53,7 @@ from etloop.contract.protocol.messages import (
     MAX_TO_AGENT_BYTES,
     AgentMessage,
     Hello,
+    Ping,
     Pong,
 )
 from etloop.contract.protocol.wire import decode_from_controller, encode
@@ -340,6 +341,8 @@ class _Agent:
             now_ns = monotonic_ns()
             try:
                 message = decode_from_controller(b"".join(frames))
+                if not isinstance(message, Ping):
+                    _log.debug("slot %d heard %s", self._hello.slot, type(message).__name__)
                 actions = self._life.on_message(message, now_ns)
             except ProtocolError as error:
                 actions = self._life.on_malformed(error, now_ns)

@@ -1,6 +1,7 @@
-"""Take the signals that end a process. The only place that installs handlers of SIGINT, SIGTERM and SIGHUP.
+"""Take the signals that end a process. The only place that installs handlers of SIGINT, SIGTERM, SIGHUP and SIGUSR1 and 2.
 
-Five ways, by what the process is doing: an event loop winds up for a reason or when an event is set, or reads its keys again,
+Six ways, by what the process is doing: an event loop winds up for a reason or when an event is set, or reads its keys again,
+a log says more or less,
 code in the middle of something is interrupted as by Ctrl-C, and a process that others end in their own way does not listen.
 """
 
@@ -36,9 +37,21 @@ def event_set_by_stop(event: asyncio.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reload_calls(call: Callable[[], None]) -> Iterator[None]:
-    """Call at each SIGHUP while it is open: who serves for months reads its keys again, and does not end."""
-    with _loop_calls((signal.SIGHUP,), lambda _: call()):
+def reload_calls(*calls: Callable[[], None]) -> Iterator[None]:
+    """Call all at each SIGHUP while it is open: who serves for months reads its keys again, and does not end."""
+    with _loop_calls((signal.SIGHUP,), lambda _: [call() for call in calls]):
+        yield
+
+
+@contextlib.contextmanager
+def level_calls(more: Callable[[], None], less: Callable[[], None]) -> Iterator[None]:
+    """Call `more` at each SIGUSR1 and `less` at each SIGUSR2 while it is open: how much a log says; of the main thread only."""
+    calls = {signal.SIGUSR1: more, signal.SIGUSR2: less}
+
+    def call(number: int, _frame: FrameType | None) -> None:
+        calls[signal.Signals(number)]()
+
+    with _handled(tuple(calls), call):
         yield
 
 
@@ -73,7 +86,9 @@ def _handled(
 
 
 @contextlib.contextmanager
-def _loop_calls(numbers: Sequence[signal.Signals], call: Callable[[signal.Signals], None]) -> Iterator[None]:
+def _loop_calls(
+    numbers: Sequence[signal.Signals], call: Callable[[signal.Signals], object]
+) -> Iterator[None]:
     # Late: small processes that only ignore signals start without an event loop's modules.
     import asyncio
 

@@ -18,7 +18,9 @@ from etloop.contract.base.printable import printable
 from etloop.contract.base.units import format_rate
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.client.client import RackClient
-from etloop.controller.rack.config import RackConfig, parse_rack_config
+from etloop.controller.rack.client.web import RackWeb
+from etloop.controller.rack.config import LogLevel, RackConfig, parse_rack_config
+from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.messages import (
     MOST_LISTED,
@@ -30,6 +32,7 @@ from etloop.controller.rack.mqtt.messages import (
 from etloop.controller.rack.mqtt.statuses import job_status
 from etloop.controller.rack.mqtt.topics import is_job_id
 from etloop.controller.rack.store.job_store import JobStore
+from etloop.runtime.stop_signals import level_calls
 
 if TYPE_CHECKING:
     import argparse
@@ -42,12 +45,14 @@ _CHANGES: Final = {
     "requeue": JobChange.REQUEUE,
 }
 _CANCEL: Final = "cancel"
+_FETCH: Final = "fetch"
 _MAY_BE_GIVEN_TO: Final = {
     "hold": frozenset((JobState.QUEUED,)),
     "release": frozenset((JobState.QUEUED,)),
     "priority": frozenset((JobState.QUEUED,)),
     "requeue": ENDED,
     _CANCEL: frozenset(JobState) - ENDED,
+    _FETCH: ENDED,
 }
 """Order -> jobs that it is for, by state."""
 _OF_NOTHING: Final = ("pause", "resume", "status")
@@ -59,7 +64,9 @@ def controller_command(parsed: argparse.Namespace) -> CommandResult:
     from etloop.controller.rack.startup import serve
 
     config = _read_config(parsed.config, embedded_broker=parsed.embedded_broker)
-    return CommandResult("", serve(config, RackLog(config.log_format)))
+    log = RackLog(config.log_format, level=LogLevel(parsed.log_level))
+    with level_calls(log.write_all, log.write_as_started):
+        return CommandResult("", serve(config, log))
 
 
 def jobs_command(parsed: argparse.Namespace) -> CommandResult:
@@ -67,13 +74,15 @@ def jobs_command(parsed: argparse.Namespace) -> CommandResult:
     if not 1 <= parsed.limit <= _MOST_LISTED:
         remedy = f"give a number from 1 to {_MOST_LISTED}"
         raise ConfigError(Problem("--limit", f"{parsed.limit} jobs cannot be listed", remedy))
-    state_dir: Path = parsed.state_dir or _read_config(parsed.config).state_dir
+    config = None if parsed.state_dir else _read_config(parsed.config)
+    state_dir: Path = parsed.state_dir if config is None else config.state_dir
+    links = Links(config.http.url) if config is not None and config.http is not None else Links()
     store = JobStore.look(state_dir / "jobs.sqlite")
     try:
         if parsed.audit:
             return _audit(store, parsed.audit, as_json=parsed.json)
         states = [JobState(state) for state in parsed.state] if parsed.state else tuple(JobState)
-        jobs = [job_status(job) for job in store.latest(parsed.limit, states=states)]
+        jobs = [job_status(job, links) for job in store.latest(parsed.limit, states=states)]
     finally:
         store.close()
     if parsed.json:
@@ -111,6 +120,9 @@ def rack_command(parsed: argparse.Namespace) -> CommandResult:
     if parsed.order not in _OF_NOTHING and not parsed.names and not parsed.label:
         kind = "jobs" if parsed.order in _MAY_BE_GIVEN_TO else "ports or agents"
         raise ConfigError(Problem(where, "nothing is named", f"name {kind}"))
+    if parsed.order != _FETCH and (parsed.out or parsed.token_file):
+        option = "--out" if parsed.out else "--token-file"
+        raise ConfigError(Problem(option, "is of the order fetch", "leave it out"))
     if parsed.to and parsed.order != "priority":
         raise ConfigError(Problem("--to", "is of the order priority", "leave it out"))
     for job_id in parsed.names if parsed.order in _MAY_BE_GIVEN_TO else ():
@@ -133,6 +145,10 @@ async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
                 ports = await rack.service(parsed.names, in_service=parsed.order == "undrain", **words)
                 rows = {"ports": [plain(port) for port in ports]}
                 return CommandResult(to_json(rows) if parsed.json else "".join(map(_port_line, ports)))
+            case "fetch":
+                named = parsed.names or await _labelled(rack, parsed)
+                jobs = [await rack.job(job_id) for job_id in named]
+                return await asyncio.to_thread(_fetched, parsed, jobs)
             case _:
                 named = parsed.names or await _labelled(rack, parsed)
                 jobs = [await _changed(rack, parsed, job_id, words) for job_id in named]
@@ -151,6 +167,35 @@ async def _changed(rack: RackClient, parsed: argparse.Namespace, job_id: str, wo
         )
         raise ConfigError(problem)
     return job
+
+
+def _fetched(parsed: argparse.Namespace, jobs: Sequence[JobStatus]) -> CommandResult:
+    """Download what jobs left. Raises `ConfigError` for one that has not ended, or a rack without HTTP, before any."""
+    for job in jobs:
+        if job.state not in ENDED:
+            remedy = f"wait for it: etloop submit --follow {job.job_id}"
+            raise ConfigError(
+                Problem(f"job {job.job_id}", f"is {job.state} and has left nothing yet", remedy)
+            )
+        if not job.log_url:
+            what = "the rack has no HTTP server to fetch anything from"
+            raise ConfigError(Problem(f"job {job.job_id}", what, "add http: to its controller.yaml"))
+    web = RackWeb(parsed.token_file, parsed.ca)
+    out = parsed.out or Path()
+    found = [(job, web.fetch(job.job_id, job.results_url, job.log_url, out)) for job in jobs]
+    if parsed.json:
+        rows = [
+            {
+                "job_id": job.job_id,
+                "run_directory": each.run_directory and str(each.run_directory),
+                "log": str(each.log),
+            }
+            for job, each in found
+        ]
+        return CommandResult(to_json({"fetched": rows}))
+    return CommandResult(
+        "".join(f"{each.run_directory or 'no results were kept'}  {each.log}\n" for _, each in found)
+    )
 
 
 async def _labelled(rack: RackClient, parsed: argparse.Namespace) -> list[str]:
@@ -173,6 +218,9 @@ async def _status(rack: RackClient, *, as_json: bool) -> CommandResult:
     if as_json:
         return CommandResult(to_json({"controller": plain(controller), "inventory": plain(inventory)}))
     head = f"controller {controller.state}, etloop {controller.version}\n"
+    if controller.rig_refused:
+        since = f"the one of {controller.rig_read_at} is served"
+        head += f"rig refused, {since}: {printable(' '.join(controller.rig_refused.split()))}\n"
     agents = "".join(_agent_lines(inventory))
     return CommandResult(
         head + _queue_line(controller.paused) + agents + "".join(map(_port_line, inventory.ports))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import job_line
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
+from etloop.contract.base.printable import printable
 from etloop.contract.base.units import approximate_bytes, parse_at, parse_name
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
+from etloop.controller.rack.client.packing import Mention, mentions, packed, with_digests
+from etloop.controller.rack.client.web import RackWeb
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
 from etloop.controller.rack.mqtt.topics import is_job_id
@@ -45,6 +50,10 @@ def submit_command(parsed: argparse.Namespace) -> CommandResult:
         if job_id and not is_job_id(job_id):
             what = f'"{job_id[:64]}" is no id of a job'
             raise ConfigError(Problem(option, what, "see etloop submit --list"))
+    if (parsed.upload or parsed.token_file) and not parsed.scenario:
+        raise ConfigError(Problem("--upload", "is of a new job", "give a scenario, or leave it out"))
+    if parsed.token_file and not parsed.upload:
+        raise ConfigError(Problem("--token-file", "nothing is uploaded", "add --upload, or leave it out"))
     if parsed.wait_limit and not (parsed.wait or parsed.follow):
         raise ConfigError(Problem("--wait-limit", "nothing is waited for", "add --wait, or leave it out"))
     return asyncio.run(_carried_out(parsed))
@@ -102,8 +111,12 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
             return CommandResult(to_json(plain(job)) if parsed.json else job_line(job))
         if parsed.follow:
             return await waited(rack, parsed.follow, parsed)
+        text = read_text(parsed.scenario)
+        if parsed.upload:
+            base = (await rack.controller()).http_url
+            text = await asyncio.to_thread(_uploaded, parsed, text, base)
         job = await rack.submit(
-            read_text(parsed.scenario),
+            text,
             ports=[port.strip() for port in parsed.ports.split(",") if port.strip()],
             port_count=parsed.port_count,
             priority=parsed.priority,
@@ -116,6 +129,24 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
         if parsed.wait:
             return await waited(rack, job.job_id, parsed)
         return CommandResult(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
+
+
+def _uploaded(parsed: argparse.Namespace, text: str, base: str) -> str:
+    """Upload the traces of a scenario; its text with their digests in their places."""
+    if not base:
+        remedy = "add http: with tokens: to its controller.yaml, or put the trace below its scenario_root"
+        raise ConfigError(Problem("--upload", "the rack has no HTTP server to upload to", remedy))
+    web = RackWeb(parsed.token_file, parsed.ca)
+    digests: dict[Mention, str] = {}
+    for mention in mentions(text, str(parsed.scenario)):
+        with tempfile.TemporaryDirectory(prefix="etloop-upload-") as directory:
+            place = Path(directory) / "trace.tar.gz"
+            archive, digest = packed(mention, parsed.scenario.parent, place)
+            known = web.upload(base, archive, digest)
+            came = "the rack has it" if known else f"uploaded {approximate_bytes(archive.stat().st_size)}"
+            sys.stderr.write(f"trace {printable(mention.trace)}: {came}, sha256:{digest}\n")
+        digests[mention] = digest
+    return with_digests(text, digests)
 
 
 async def waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> CommandResult:
@@ -157,7 +188,8 @@ def _progress_line(update: JobStatus | ProgressStatus) -> str:
 def _result_text(result: ResultStatus) -> str:
     lines = [f"job {result.job_id} {result.state}, exit code {result.exit_code}"]
     lines += [f"reason: {result.reason}"] if result.reason else []
-    lines += [f"results: {result.run_directory} (below the rack's artifacts)"] if result.run_directory else []
+    place = result.results_url or f"{result.run_directory} (below the rack's artifacts)"
+    lines += [f"results: {place}"] if result.run_directory else []
     return "\n".join(lines) + "\n"
 
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def job_line(job: JobStatus) -> str:
-    """Ends with a newline."""
+    """Ends with a newline; where there are results to be had, it ends with their address."""
     code = "" if job.exit_code is None else str(job.exit_code)
     reason = job.reason.partition("\n")[0]
-    line = f"{job.job_id}  {job.state:<11} {code:>3}  {job.submitted_at}  {reason}"
-    return printable(line).rstrip() + "\n"
+    line = f"{job.job_id}  {job.state:<11} {code:>3}  {job.submitted_at}  {reason}".rstrip()
+    return printable(f"{line}  {job.results_url}").rstrip() + "\n"
 
 
 def audit_line(line: AuditLine) -> str:

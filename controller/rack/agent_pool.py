@@ -37,6 +37,8 @@ MOST_SLOTS: Final = 64
 GONE_AFTER_NS: Final = 30 * NS_PER_S
 """Without any connection for so long an agent holds no jobs up any more: after a run it is back within seconds."""
 
+_NOT_NAMED: Final = "the rig of the rack names this agent no more; put it back, or leave it stopped"
+
 Standing = tuple[int, int, Hello | None]
 """Idle slots, leased slots, and what the agent said of itself."""
 
@@ -85,14 +87,9 @@ class Hub:
     """All agents of the rack. `slots` says for every agent how many runs it may take part in at once."""
 
     def __init__(self, slots: Mapping[str, int], heartbeat_ns: int, lost_after_ns: int) -> None:
-        assert all(1 <= count <= MOST_SLOTS for count in slots.values())
-        self._slots = dict(slots)
-        self._idle = tuple(
-            Roster(
-                [name for name, count in slots.items() if count > slot], Welcome(heartbeat_ns, lost_after_ns)
-            )
-            for slot in range(max(slots.values(), default=1))
-        )
+        self._slots: dict[str, int] = {}
+        self._welcome = Welcome(heartbeat_ns, lost_after_ns)
+        self._idle: tuple[Roster, ...] = ()
         self._hellos: dict[str, Hello] = {}
         self._connected_ns: dict[str, int] = {}
         """When an agent was last seen to have a connection; at first, when it was first asked for."""
@@ -101,6 +98,32 @@ class Hub:
         """Run that broke off -> (agent, slot) of those that have not connected anew."""
         self._claims: dict[str, int] = {}
         """Name that a second process says -> since when: whoever has it is asked whether it lives."""
+        self.serve(slots)
+
+    def serve(self, slots: Mapping[str, int]) -> tuple[Action, ...]:
+        """The rig has these agents from now on; what is to be said to those that are connected and idle.
+
+        One that has fewer slots than before may go on asking for as many: there are no jobs for more than it has ports.
+        """
+        assert all(1 <= count <= MOST_SLOTS for count in slots.values())
+        before = self._slots
+        self._slots = {name: max(count, before.get(name, 0)) for name, count in slots.items()}
+        for gone in before.keys() - self._slots.keys():
+            self._hellos.pop(gone, None)
+            self._connected_ns.pop(gone, None)
+            self._claims.pop(gone, None)
+        missing = max(self._slots.values(), default=1) - len(self._idle)
+        self._idle = (*self._idle, *(Roster((), self._welcome) for _ in range(missing)))
+        actions: list[Action] = []
+        for slot, roster in enumerate(self._idle):
+            left = roster.serve([name for name, count in self._slots.items() if count > slot])
+            actions += (_refusal(each.identity, _NOT_NAMED) for each in left)
+            actions += (
+                Send(member.identity, replace(self._welcome, slots=self._slots[name]))
+                for name, member in roster.members()
+                if self._slots[name] > before.get(name, 0)
+            )
+        return tuple(actions)
 
     # ---- runs
 

@@ -26,6 +26,9 @@ from etloop.controller.rack.events import (
     RackState,
     Subscription,
 )
+from etloop.controller.rack.exchange.links import Links
+from etloop.controller.rack.exchange.reading import Readings
+from etloop.controller.rack.exchange.trace_shelf import TraceShelf
 from etloop.controller.rack.job import (
     ENDED,
     JOB_TRANSITIONS,
@@ -39,6 +42,7 @@ from etloop.controller.rack.port_health import PortHealth
 from etloop.controller.rack.runs.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
 from etloop.controller.rack.standing_orders import OrderKind, StandingOrders
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
+from etloop.controller.rack.store.quarantine import QuarantineRecord
 from etloop.controller.rack.submissions import (
     REQUEUE_KEY,
     Accepted,
@@ -85,6 +89,15 @@ class Rack:
         self._obstacle = ""
         """Why no job starts at all."""
         self.health = PortHealth(port.label for port in ports)
+        self._quarantine = QuarantineRecord(self.health, store)
+        self.links = Links()
+        """Where what jobs left can be had."""
+        self.readings = Readings()
+        self.traces = TraceShelf()
+        self.rig_read_at = ""
+        """Wall time in UTC, ISO 8601."""
+        self.rig_refused = ""
+        """Why the rig as it was last read is not served; "" if it is."""
         self.orders = StandingOrders(store.standing_orders())
         self._changes = 0
         self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
@@ -116,6 +129,7 @@ class Rack:
             *self._problems(),
             *request_problems(request, self.limits, self.ports),
             *key_problems(request.client_key),
+            *self.traces.problems(request.scenario_text),
             *found,
         )
         if problems:
@@ -219,6 +233,13 @@ class Rack:
         self.state = state
         self.publish(RackChanged(state))
 
+    def serve(self, ports: Sequence[RackPort]) -> None:
+        """The rig has these ports from now on; those that are leased must be among them."""
+        assert self.leases().keys() <= {port.label for port in ports}
+        self.ports = tuple(ports)
+        self.health.serve(port.label for port in ports)
+        self._changes += 1
+
     def hold(self, why: str) -> None:
         """No job starts, and those that wait are told why; "" if not any more."""
         if why == self._obstacle:
@@ -256,7 +277,8 @@ class Rack:
     def starts(
         self, present: AbstractSet[str], gone: AbstractSet[str] = frozenset(), now_ns: int = 0
     ) -> tuple[Start, ...]:
-        """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`."""
+        """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`. Raises `StoreFailed`."""
+        self._quarantine.keep()
         self._forget_put_back(now_ns)
         looked_at = (self._changes, present, gone)
         if self.state is not RackState.READY or self.paused() or self._nothing_starts == looked_at:
@@ -286,7 +308,7 @@ class Rack:
         """An order was given or taken back: what it is about may start, or may not any more, and is told so."""
         self._changes += 1
         match kind:
-            case OrderKind.DRAINED:
+            case OrderKind.DRAINED | OrderKind.QUARANTINED:
                 pass  # Jobs that wait for it are told at the next look at the queue; ports have no topic.
             case OrderKind.HELD:
                 self._published(self._queued[subject])

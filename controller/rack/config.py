@@ -45,6 +45,23 @@ class LogFormat(StrEnum):
     TEXT = "text"
 
 
+class LogLevel(StrEnum):
+    """From which weight on an event is written; each of them has all that follow."""
+
+    DEBUG = "debug"
+    """What was asked for and answered, too."""
+    INFO = "info"
+    WARNING = "warning"
+    """Something is not as it should be; the rack goes on."""
+    ERROR = "error"
+    """A mistake of the controller's own."""
+
+    @property
+    def weight(self) -> int:
+        """Orders the levels."""
+        return tuple(LogLevel).index(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """How long artifacts are kept: the oldest go first, whichever bound is reached."""
@@ -84,10 +101,18 @@ class BrokerConfig:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """Where metrics, health and run directories can be read."""
+    """Where metrics and health can be read, and what jobs leave is fetched."""
 
     host: str
     port: int
+    url: str
+    """By which others reach it, without a slash at its end."""
+    tokens: Path | None
+    """Who may read what jobs left, and upload; None: whoever reaches the address may read, and nobody upload."""
+    largest_trace_bytes: int
+    """Of an archive that is uploaded."""
+    traces_bytes: int
+    """Of all that were uploaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +202,7 @@ def parse_rack_config(
         broker=_read_broker(top.section("mqtt"), rack, directory, embedded=embedded_broker)
         if top.has("mqtt") or embedded_broker
         else None,
-        http=_read_http(top.section("http")) if top.has("http") else None,
+        http=_read_http(top.section("http"), directory) if top.has("http") else None,
         otel=_read_otel(top.section("otel"), directory) if top.has("otel") else None,
     )
     for section in (limits, retention, allow, top):
@@ -235,16 +260,29 @@ def _read_broker(section: Section, rack: str, directory: Path, *, embedded: bool
     return BrokerConfig(settings, password_file, embedded)
 
 
-def _read_http(section: Section) -> HttpConfig:
+def _read_http(section: Section, directory: Path) -> HttpConfig:
     host = section.optional("host", words, "127.0.0.1")
     port = section.optional("port", integer(1, 65535), 9420)
     insecure = section.optional("insecure", yes_or_no, False)
+    tokens = _path(section, "tokens", directory)
     if not is_loopback(f"tcp://{host}:{port}") and not insecure:
-        what = f"{host} is reachable from other machines, and HTTP asks nobody who he is"
-        remedy = "bind a loopback address behind a proxy of yours, or set insecure: true if everybody may read results"
+        is_open = tokens is None
+        weakness = "asks nobody who he is" if is_open else "is not encrypted"
+        what = f"{host} is reachable from other machines, and HTTP {weakness}"
+        everybody = "everybody may read results" if is_open else "tokens may cross this network in clear"
+        remedy = f"bind a loopback address behind a proxy of yours, or set insecure: true if {everybody}"
         section.mistake("host", what, remedy)
+    url = section.optional("url", words, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    if not _BASE_URL.fullmatch(url):
+        remedy = "write how others reach the server, such as https://rack.example/etloop"
+        section.mistake("url", "is no base URL of a web server", remedy)
+    largest_bytes = section.optional("trace", _size, 4 << 30)
+    all_bytes = section.optional("traces", _size, 20 << 30)
+    if largest_bytes > all_bytes:
+        what = f"{largest_bytes} bytes are more than all traces may have, {all_bytes}"
+        section.mistake("trace", what, "raise http.traces, or lower http.trace")
     section.close()
-    return HttpConfig(host, port)
+    return HttpConfig(host, port, url.rstrip("/"), tokens, largest_bytes, all_bytes)
 
 
 def _read_otel(section: Section, directory: Path) -> OtelConfig:

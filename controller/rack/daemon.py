@@ -18,7 +18,6 @@ from etloop.contract.base.errors import ExitCode, ProtocolError
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import Hello, Refused
 from etloop.contract.protocol.wire import decode_from_agent, encode
-from etloop.controller.inputs.rig import Rig
 from etloop.controller.rack.agent_pool import AgentPresence, Hub, Standing
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import RackConfig
@@ -29,6 +28,7 @@ from etloop.controller.rack.job import Job, JobEvent
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.loop_troubles import LoopTroubles
 from etloop.controller.rack.obstacles import DISK, PROCESSES, STORE, Obstacles
+from etloop.controller.rack.rig.served_rig import ServedRig
 from etloop.controller.rack.runs.orders import artifacts_of, to_close, to_run
 from etloop.controller.rack.runs.protocol import (
     Begin,
@@ -75,8 +75,7 @@ class Daemon:
     """Everything of one rack. `run` is its life."""
 
     config: RackConfig
-    rig: Rig
-    rig_text: str
+    rig: ServedRig
     store: JobStore
     rack: Rack
     hub: Hub
@@ -115,16 +114,18 @@ class Daemon:
 
     async def _served(self) -> ExitCode:
         LoopTroubles(self.log).install()
-        async with open_router(self.rig.bind, CurveServer.of(self.rig.security)) as link:
-            with stop_reasons() as stops, reload_calls(link.reload):
+        rig = self.rig.now
+        async with open_router(rig.bind, CurveServer.of(rig.security)) as link:
+            with stop_reasons() as stops, reload_calls(link.reload, self.rig.ask):
                 self._inherited.take_over(monotonic_ns())
-                self.log.rack("ready", bind=self.rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
+                self.log.rack("ready", bind=rig.bind, rack=self.config.rack, ports=len(self.rack.ports))
                 try:
                     async with serving(self._gateways, self.log):
                         while self.rack.state is not RackState.STOPPED:
                             await self._turn(link, stops)
                 finally:
                     await self._retaining.end()
+                    await self.rig.end()
                     await self._abandon()
         return ExitCode.PASS
 
@@ -139,7 +140,7 @@ class Daemon:
         if self._turn_ns:
             self.tallies.lag.saw(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S, now_ns)
         self._turn_ns = now_ns
-        await self._perform(link, self.hub.on_tick(now_ns))
+        await self._perform(link, (*self.hub.on_tick(now_ns), *self.rig.look()))
         self._tell_admission(link, now_ns)
         while stops:
             self._on_signal(stops.pop(0), now_ns)
@@ -251,14 +252,15 @@ class Daemon:
 
     def _start(self, start: Start) -> None:
         job = self.rack.begin(start)
-        ports, hosts = self.rig.ports, {agent.name: agent.host for agent in self.rig.agents}
+        rig = self.rig.now
+        ports, hosts = rig.ports, {agent.name: agent.host for agent in rig.agents}
         threads: Counter[str] = Counter()
         for label in start.ports:
             threads[label.partition("/")[0]] += ports[label].most_threads
         machines = {name: self.hub.machine_of(name, hosts[name]) for name in threads}
         busy, taken = number_threads(threads, machines, (other.threads for other in self._runs.values()))
         limit_ns = job.request.time_limit_ns or self.config.limits.job_time_ns
-        child, task = self._child(to_run(self.config, self.rig_text, job, busy))
+        child, task = self._child(to_run(self.config, self.rig.text, job, busy))
         self._runs[job.job_id] = RackRun(job.job_id, taken, monotonic_ns(), limit_ns, child, task)
         self.log.job(job.job_id, "starting", ports=list(start.ports), priority=job.request.priority)
 

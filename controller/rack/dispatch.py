@@ -80,6 +80,9 @@ def decide(
     held: list[Held] = []
     for job in queue_order(queued):
         wanted = _wanted(job.request.ports, ports, (taken, claimed, out_of_service), present)
+        if unmet := _unmet(job.request.ports, wanted, agent_of):
+            held.append(Held(job, unmet))  # It keeps no port from others: there may never be enough.
+            continue
         obstacle = _out_of_service(wanted, out_of_service)
         obstacle = obstacle or _obstacle(wanted, agent_of, taken, claimed, present)
         if not obstacle and running >= most_running:
@@ -128,6 +131,16 @@ def _wanted(
 
     chosen = {port.label for port in sorted(fast, key=obstacles)[:count]}
     return tuple(port.label for port in fast if port.label in chosen)
+
+
+def _unmet(demand: PortDemand, wanted: Sequence[str], agent_of: Mapping[str, str]) -> str:
+    """Why the rack, whose rig may have changed since the job was submitted, has no ports for it; "" if it has."""
+    unknown = next((label for label in wanted if label not in agent_of), "")
+    if unknown:
+        return f"the rig has no port {unknown} any more"
+    if len(wanted) < max(demand.count, 1):
+        return f"{max(demand.count, 1)} ports are wanted, and the rig has {len(wanted)} that are fast enough"
+    return ""
 
 
 def _out_of_service(wanted: Sequence[str], out_of_service: Mapping[str, str]) -> str:

@@ -61,6 +61,13 @@ class AgentChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentForgotten:
+    """The rig names an agent no more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RackChanged:
     """The controller's own state."""
 
@@ -72,7 +79,7 @@ class Missed:
     """Events were lost here: read the jobs anew."""
 
 
-RackEvent = JobChanged | JobForgotten | JobMoved | AgentChanged | RackChanged | Missed
+RackEvent = JobChanged | JobForgotten | JobMoved | AgentChanged | AgentForgotten | RackChanged | Missed
 
 
 class Subscription:

@@ -97,6 +97,8 @@ class Operators:
             return None
         if job.state not in ENDED:
             return _refused_for_state(job, "only one that has ended can be run again")
+        if found := self._rack.traces.problems(job.request.scenario_text):
+            return Refused(found)
         return self._rack.requeue(job, job.request, who)
 
     # ---- inside

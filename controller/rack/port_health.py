@@ -1,7 +1,8 @@
 """Which ports of a rack are in service: states, one transition table, and what failures to prepare come to. Pure.
 
 A port that could not be prepared for two jobs, one after the other, is out of service until its host changes: a third job would
-fail on it as well. What is known is of this controller's life; the next one begins with every port in service.
+fail on it as well. That a port is out of service is kept in the job store (`store.quarantine`); that it is suspect is known for
+this controller's life.
 """
 
 from __future__ import annotations
@@ -84,13 +85,25 @@ class PortHealth:
     def __init__(self, labels: Iterable[str]) -> None:
         self._ports = {label: _Port() for label in labels}
 
+    def serve(self, labels: Iterable[str]) -> None:
+        """The rack has these ports from now on; those it had before stand as they did."""
+        self._ports = {label: self._ports.get(label) or _Port() for label in labels}
+
+    def recall(self, reasons: Mapping[str, str]) -> None:
+        """These ports were out of service for a controller before this one, for these reasons; others are not known any more."""
+        for label, reason in reasons.items():
+            if label in self._ports:
+                self._ports[label] = _Port(PortState.QUARANTINED, reason)
+
+    def quarantined(self) -> dict[str, str]:
+        """Return the ports that could not be prepared for two jobs, with what was wrong."""
+        return {
+            label: port.reason for label, port in self._ports.items() if port.state is PortState.QUARANTINED
+        }
+
     def out_of_service(self) -> dict[str, str]:
         """Return the ports that no job gets, with the reason."""
-        return {
-            label: f"out of service: {port.reason}"
-            for label, port in self._ports.items()
-            if port.state is PortState.QUARANTINED
-        }
+        return {label: f"out of service: {reason}" for label, reason in self.quarantined().items()}
 
     def state_of(self, label: str) -> PortState:
         """Return where a port stands."""

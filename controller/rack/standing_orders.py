@@ -23,6 +23,8 @@ class OrderKind(StrEnum):
     """A job stays queued."""
     PAUSED = "paused"
     """No job starts."""
+    QUARANTINED = "out of service"
+    """A port gets no job, because it could not be prepared: the controller's own order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,22 +11,33 @@ import os
 import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
-from etloop.controller.inputs.files import read_file
-from etloop.controller.inputs.rig import Rig, parse_rig
+from etloop.controller.inputs.rig import Rig
 from etloop.controller.rack.agent_pool import Hub
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
 from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
-from etloop.controller.rack.dispatch import RackPort
+from etloop.controller.rack.exchange.admission import HttpAdmission
+from etloop.controller.rack.exchange.links import Links
+from etloop.controller.rack.exchange.run_pages import RunPages
+from etloop.controller.rack.exchange.tokens import TokenFile
+from etloop.controller.rack.exchange.trace_check import trace_problems
+from etloop.controller.rack.exchange.trace_pages import TraceLimits, TracePages
+from etloop.controller.rack.exchange.trace_shelf import TraceShelf
+from etloop.controller.rack.exchange.transfers import Transfers
 from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
 from etloop.controller.rack.mqtt.gateway import MqttGateway
+from etloop.controller.rack.rig.rig_change import rack_ports, slots_of
+from etloop.controller.rack.rig.served_rig import ServedRig, read_rig
 from etloop.controller.rack.runs.confinement import within
+from etloop.controller.rack.runs.orders import traces_of
 from etloop.controller.rack.store import locks
+from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.telemetry.http import HttpGateway
 from etloop.controller.rack.telemetry.metrics import RackCollector
@@ -40,8 +51,7 @@ from etloop.runtime.secret_file import read_secret
 
 def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
     """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
-    rig_bytes = read_file(config.rig)
-    rig = parse_rig(rig_bytes, str(config.rig), config.rig.parent)
+    rig, rig_text = read_rig(config)
     check_exposure(
         SessionSettings("", rig.bind, CurveServer.of(rig.security), insecure=rig.security.insecure)
     )
@@ -53,7 +63,7 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
         raise ConfigError(Problem("state_dir", what, "name a directory outside of it"))
     lock = _taken(config.state_dir)
     try:
-        return _assembled(config, rig, rig_bytes.decode("utf-8-sig"), lock, log)
+        return _assembled(config, rig, rig_text, lock, log)
     except BaseException:
         os.close(lock)
         raise
@@ -66,6 +76,7 @@ def _taken(state_dir: Path) -> int:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
         (state_dir / "artifacts").mkdir(exist_ok=True)
         (state_dir / "running").mkdir(exist_ok=True)
+        (state_dir / "logs").mkdir(exist_ok=True)
         lock = locks.take(state_dir / "controller.lock")
     except OSError as error:
         remedy = "name a directory that this user may write to"
@@ -78,18 +89,17 @@ def _taken(state_dir: Path) -> int:
 
 
 def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
-    ports = tuple(
-        RackPort(label, label.partition("/")[0], port.link_bps) for label, port in rig.ports.items()
-    )
     store = JobStore.open(config.state_dir / "jobs.sqlite")
     try:
-        rack = Rack(store, ports, config.limits, config.scenario_root, new_job_id, config.allowed_code)
+        ports, root = rack_ports(rig), config.scenario_root
+        rack = Rack(store, ports, config.limits, root, new_job_id, config.allowed_code)
     except StoreFailed as error:
         remedy = "run the etloop that wrote it, or name a new state_dir"
         raise ConfigError(Problem(str(config.state_dir / "jobs.sqlite"), str(error), remedy)) from None
-    slots = {agent.name: min(config.slots, len(agent.ports)) for agent in rig.agents}
-    hub = Hub(slots, HEARTBEAT_NS, LOST_AFTER_NS)
-    daemon = Daemon(config, rig, rig_text, store, rack, hub, log, lock)
+    hub = Hub(slots_of(rig, config.slots), HEARTBEAT_NS, LOST_AFTER_NS)
+    log.keep(JobLogs(config.state_dir / "logs"))
+    served = ServedRig(config, rig, rig_text, rack, hub, log)
+    daemon = Daemon(config, served, store, rack, hub, log, lock)
     mqtt: MqttGateway | None = None
     if config.broker is not None:
         mqtt = _mqtt_gateway(daemon, config.broker)
@@ -114,11 +124,34 @@ def _mqtt_gateway(daemon: Daemon, broker: BrokerConfig) -> MqttGateway:
 
 
 def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) -> HttpGateway:
-    artifacts = daemon.config.state_dir / "artifacts"
-    bind = (http.host, http.port)
-    return HttpGateway(
-        daemon.rack, _collector(daemon, mqtt), artifacts, bind, daemon.log, daemon.obstacles.texts
-    )
+    rack, log, state_dir = daemon.rack, daemon.log, daemon.config.state_dir
+    tokens = None if http.tokens is None else TokenFile(http.tokens)
+    if tokens is not None:
+        tokens.current()  # The file may change later; one that cannot be used now is told now.
+    rack.links = Links(http.url)
+    admission = HttpAdmission(tokens, daemon.tallies.refused_requests, log)
+    transfers = Transfers()
+    runs = RunPages(rack, state_dir / "artifacts", JobLogs(state_dir / "logs"), admission, transfers, log)
+    traces = _trace_pages(daemon, http, admission, transfers)
+    routes = (*runs.routes(), *traces.routes())
+    collector, bind = _collector(daemon, mqtt), (http.host, http.port)
+    return HttpGateway(rack, collector, bind, log, daemon.obstacles.texts, routes, admission)
+
+
+def _trace_pages(
+    daemon: Daemon, http: HttpConfig, admission: HttpAdmission, transfers: Transfers
+) -> TracePages:
+    config, rack = daemon.config, daemon.rack
+    rack.traces = TraceShelf(http.traces_bytes)
+    limits = TraceLimits(http.largest_trace_bytes, config.free_disk_bytes)
+    check = partial(trace_problems, memory_bytes=config.run_memory_bytes)
+    pages = TracePages(rack, traces_of(config), limits, check, admission, transfers, daemon.log)
+    try:
+        pages.open()
+    except OSError as error:
+        remedy = "let this user read and write what is in it"
+        raise ConfigError(Problem(str(traces_of(config)), f"{error.strerror}", remedy)) from None
+    return pages
 
 
 def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) -> Gateway:

@@ -72,6 +72,15 @@ class Roster:
         self._members[hello.name].hello = hello
         return self._welcome
 
+    def serve(self, names: Sequence[str]) -> tuple[Member, ...]:
+        """The rig names these from now on; the members that it names no more, who have left by that."""
+        self._names = tuple(names)
+        gone = tuple(name for name in self._members if name not in self._names)
+        members = tuple(self._members[name] for name in gone)
+        for name in gone:
+            self.leave(name)
+        return members
+
     def name_of(self, identity: bytes) -> str | None:
         """The member of a connection; None for a stranger."""
         return self._name_of.get(identity)

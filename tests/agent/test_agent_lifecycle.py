@@ -353,3 +353,11 @@ def test_an_agent_takes_one_run_after_another() -> None:
     life.on_handed_over(left())
     assert life.on_message(Assign(ASSIGNMENT), 0)[-1] == OpenEngine(ASSIGNMENT)
     assert not life.watches_engine
+
+
+def test_a_rack_may_offer_more_slots_while_an_agent_is_joined_and_a_run_takes_none() -> None:
+    life = living(AgentState.IDLE)
+    life.on_message(Welcome(1, LOST_NS, slots=3), 0)
+    assert (life.slots, life.state) == (3, AgentState.IDLE)
+    life.on_message(Welcome(1, LOST_NS), 0)
+    assert life.slots == 3

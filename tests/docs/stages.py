@@ -101,6 +101,8 @@ RACK: Final = Stage(
         "etloop submit --list": Step(before="etloop rack resume"),
         "etloop jobs --config": Step(change={"controller.yaml": "examples/laptop/controller.yaml"}),
         "etloop jobs --state-dir": Step(change={"DIR": "examples/laptop/state", "JOB": _ENDED}),
+        "etloop rack fetch": Step(change={"JOB": _ENDED}),
+        "curl -O": Step(change={"JOB": _ENDED}),
         "def test_the_switch": Step(writes="test_switch.py"),
         "pytest": Step(
             before="""\

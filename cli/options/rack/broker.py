@@ -17,3 +17,10 @@ def add_rack_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ca", type=Path, metavar="FILE", help="authority that the broker's certificate is checked by"
     )
+
+
+def add_token_argument(parser: argparse.ArgumentParser) -> None:
+    """Add what the rack's HTTP server wants to know."""
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="holds the token for the rack's HTTP server"
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.parser import Command
+from etloop.controller.rack.config import LogLevel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--embedded-broker",
         action="store_true",
         help="also be the MQTT broker (3.1.1, on a loopback address), for a rack on one machine",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=[level.value for level in LogLevel],
+        default=LogLevel.INFO.value,
+        help="what the log has (default: %(default)s); SIGUSR1 has it say all from then on, SIGUSR2 this again",
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Final
 
-from etloop.cli.options.rack.broker import add_rack_arguments
+from etloop.cli.options.rack.broker import add_rack_arguments, add_token_argument
 from etloop.cli.parser import Command
 
 ORDERS: Final = {
@@ -19,6 +20,7 @@ ORDERS: Final = {
     "priority": "give queued jobs another priority",
     "cancel": "end jobs that have not ended",
     "requeue": "queue ended jobs again, as new jobs",
+    "fetch": "download what ended jobs left, and their logs",
 }
 """What may be ordered, and what it does."""
 
@@ -36,11 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--to", type=int, default=0, metavar="N", help="the new priority (default 0)")
     parser.add_argument("--reason", default="", metavar="TEXT", help="why; jobs that wait say it")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where fetch puts a directory and a log for each job (default .)",
+    )
     add_rack_arguments(parser)
+    add_token_argument(parser)
 
 
 COMMAND: Final = Command(
-    '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n  etloop rack hold JOB\n  etloop rack status --json',
+    '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n  etloop rack hold JOB\n  etloop rack fetch JOB --out results\n  etloop rack status --json',
     add_arguments,
     "rack:rack_command",
 )

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from etloop.cli.options.rack.broker import add_rack_arguments
+from etloop.cli.options.rack.broker import add_rack_arguments, add_token_argument
 from etloop.cli.parser import Command
 from etloop.cli.values import quantity
 from etloop.contract.base.units import parse_duration_ns
@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="queue the job again, at most N times, where the rack itself broke it",
     )
+    parser.add_argument(
+        "--upload",
+        action="store_true",
+        help="send the scenario's traces to the rack, which need not lie below its scenario root then",
+    )
     parser.add_argument("--wait", action="store_true", help="wait for the end; exit with the job's own code")
     parser.add_argument(
         "--patience",
@@ -63,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", metavar="JOB", help="wait for a job submitted before instead")
     parser.add_argument("--list", action="store_true", help="list the newest jobs instead")
     add_rack_arguments(parser)
+    add_token_argument(parser)
 
 
 COMMAND: Final = Command(

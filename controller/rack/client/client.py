@@ -185,6 +185,10 @@ class RackClient:
         """The newest jobs, newest first."""
         return (await self._request(self._topics.list, ListRequest(limit=limit), ListResponse)).jobs
 
+    async def job(self, job_id: str) -> JobStatus:
+        """A job as the broker retains it. Raises `RackUnreachable` if it retains nothing of such a job."""
+        return await self._retained(self._topics.state(job_id), JobStatus)
+
     async def inventory(self) -> InventoryResponse:
         """Agents and ports."""
         return await self._request(self._topics.inventory, InventoryRequest(), InventoryResponse)
@@ -235,7 +239,7 @@ class RackClient:
     async def newest(self, job_id: str) -> str:
         """Id of the job that runs a job again, or runs that one again and so on; its own if none does."""
         for _ in range(_MOST_REQUEUED):
-            job = await self._retained(self._topics.state(job_id), JobStatus)
+            job = await self.job(job_id)
             if not job.requeued_as:
                 break
             job_id = job.requeued_as

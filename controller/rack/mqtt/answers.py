@@ -101,9 +101,9 @@ class Answers:
         found = await asyncio.to_thread(self._rack.validate, payload.scenario)
         match self._rack.submit(request, actor(MQTT, payload.submitter), found):
             case Accepted(job):
-                return SubmitResponse(FORMAT, True, False, job_status(job), (), payload.correlation)
+                return SubmitResponse(FORMAT, True, False, self.status(job), (), payload.correlation)
             case Known(job):
-                return SubmitResponse(FORMAT, True, True, job_status(job), (), payload.correlation)
+                return SubmitResponse(FORMAT, True, True, self.status(job), (), payload.correlation)
             case Rejected(found):
                 return refusal(SubmitResponse, found, payload.correlation)
 
@@ -114,7 +114,7 @@ class Answers:
             job = self._rack.cancel(job_id, actor(MQTT, payload.submitter))
         except StoreFailed as error:
             return refusal(CancelResponse, (_no_room(error),), payload.correlation)
-        status = self._status(job) if job is not None else None
+        status = self.status(job) if job is not None else None
         return CancelResponse(FORMAT, job is not None, status, (), payload.correlation)
 
     async def _changed(self, job_id: str, payload: ChangeRequest) -> ChangeResponse:
@@ -135,7 +135,7 @@ class Answers:
             return refusal(ChangeResponse, (_no_room(error),), payload.correlation)
         if isinstance(job, Refused):
             return replace(refusal(ChangeResponse, job.problems, payload.correlation), found=True)
-        status = self._status(job) if job is not None else None
+        status = self.status(job) if job is not None else None
         return ChangeResponse(FORMAT, job is not None, status, (), payload.correlation)
 
     async def _served(self, payload: ServiceRequest) -> ServiceResponse:
@@ -165,7 +165,7 @@ class Answers:
     async def _listed(self, payload: ListRequest) -> ListResponse:
         states = payload.states or tuple(JobState)
         jobs = self._rack.store.latest(payload.limit, payload.before_number or None, states)
-        statuses = tuple(map(self._status, jobs))
+        statuses = tuple(map(self.status, jobs))
         return ListResponse(FORMAT, statuses, (), payload.correlation)
 
     async def _inventory(self, payload: InventoryRequest) -> InventoryResponse:
@@ -173,11 +173,12 @@ class Answers:
         agents = tuple(agent_status(presence) for presence in self._presence())
         return InventoryResponse(FORMAT, agents, ports, (), payload.correlation)
 
-    # ---- inside
-
-    def _status(self, job: Job) -> JobStatus:
+    def status(self, job: Job) -> JobStatus:
+        """Return a job as it stands."""
         rack = self._rack
-        return job_status(job, rack.waits_for(job.job_id), rack.requeued_as(job.job_id))
+        return job_status(job, rack.links, rack.waits_for(job.job_id), rack.requeued_as(job.job_id))
+
+    # ---- inside
 
     def _port_statuses(self, ports: Sequence[RackPort]) -> tuple[PortStatus, ...]:
         leases, out = self._rack.leases(), self._rack.out_of_service()

@@ -23,6 +23,7 @@ from etloop.controller.rack.api import Rack
 from etloop.controller.rack.config import GatewaySettings
 from etloop.controller.rack.events import (
     AgentChanged,
+    AgentForgotten,
     JobChanged,
     JobForgotten,
     JobMoved,
@@ -44,7 +45,7 @@ from etloop.controller.rack.mqtt.messages import (
     refusal,
 )
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
-from etloop.controller.rack.mqtt.statuses import agent_status, job_status
+from etloop.controller.rack.mqtt.statuses import agent_status
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.runtime.broker_connection import (
     BrokerClient,
@@ -262,6 +263,9 @@ class MqttGateway:
                 refusal(question.answer, problems) if payload is None else await question.carry_out(payload)
             )
         where = where or getattr(payload, "response_topic", "")
+        if self._log.writes_all:
+            found = [f"{each.where}: {each.what}"[:256] for each in answer.problems[:4]]
+            self._log.rack("request", topic=topic, bytes=len(body), problems=found)
         if not self._topics.may_respond_on(where):
             return
         correlation = getattr(properties, "CorrelationData", None)
@@ -326,6 +330,8 @@ class MqttGateway:
                 await self._forget(client, job_id)
             case AgentChanged(presence):
                 await self._publish(client, self._topics.agent_status(presence.name), agent_status(presence))
+            case AgentForgotten(name):
+                await client.publish(self._topics.agent_status(name), b"", qos=_QOS, retain=True)
             case RackChanged(state):
                 await self._publish_state(client, RackStatus(state.value))
             case Missed():
@@ -347,7 +353,15 @@ class MqttGateway:
         await self._publish(
             client,
             self._topics.controller_status,
-            ControllerStatus(FORMAT, status, installed_version(), self._rack.paused()),
+            ControllerStatus(
+                FORMAT,
+                status,
+                installed_version(),
+                self._rack.paused(),
+                self._rack.links.base,
+                self._rack.rig_read_at,
+                self._rack.rig_refused,
+            ),
         )
 
     async def _publish_job(self, client: aiomqtt.Client, job: Job, summary: str) -> None:
@@ -365,6 +379,8 @@ class MqttGateway:
                 job.run_directory,
                 _parsed(found),
                 self._rack.requeued_as(job.job_id),
+                self._rack.links.results(job),
+                self._rack.links.log(job),
             )
             # The result first: who waits for the state to end finds it there.
             await self._publish(client, self._topics.result(job.job_id), result)
@@ -372,7 +388,7 @@ class MqttGateway:
         await self._publish(
             client,
             self._topics.state(job.job_id),
-            job_status(job, self._rack.waits_for(job.job_id), self._rack.requeued_as(job.job_id)),
+            self._answers.status(job),
         )
 
     async def _publish_progress(self, client: aiomqtt.Client, moved: JobMoved) -> None:

@@ -212,6 +212,13 @@ class JobStatus:
     labels: dict[str, str] = field("As submitted.")
     requeue_of: str = field("Job that this one runs again; empty if a client submitted it.", default="")
     requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")
+    results_url: str = field(
+        "Where the run directory is, as a tar archive; empty if nothing was kept, or the rack has no HTTP.",
+        default="",
+    )
+    log_url: str = field(
+        "Where the lines of the rack's log that are about the job are; empty without HTTP.", default=""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +246,13 @@ class ResultStatus:
     run_directory: str = field("Below the rack's artifacts; empty if nothing was kept.")
     summary: Any = field("summary.json of the run (its own schema: etloop-summary), null if there is none.")
     requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")
+    results_url: str = field(
+        "Where the run directory is, as a tar archive; empty if nothing was kept, or the rack has no HTTP.",
+        default="",
+    )
+    log_url: str = field(
+        "Where the lines of the rack's log that are about the job are; empty without HTTP.", default=""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +400,13 @@ class ControllerStatus:
     state: RackStatus = field("lost: it vanished; whatever else is retained may be out of date.")
     version: str = field("Of etloop.")
     paused: str = field("By whom and why no job starts; empty if jobs may start.", default="")
+    http_url: str = field("Where the rack's HTTP server is; empty without one.", default="")
+    rig_read_at: str = field("When the rig that is served was read; UTC, ISO 8601.", default="")
+    rig_refused: str = field(
+        "Why the rig's file, when it was last read, is not what is served; empty if it is.",
+        default="",
+        max_length=4096,
+    )
 
 
 ResponseT = TypeVar(

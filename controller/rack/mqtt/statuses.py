@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities
 from etloop.controller.rack.agent_pool import AgentPresence
+from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.job import Job
 from etloop.controller.rack.mqtt.messages import FORMAT, AgentStatus, HostStatus, InterfaceStatus, JobStatus
 
 
-def job_status(job: Job, waits_for: str = "", requeued_as: str = "") -> JobStatus:
+def job_status(job: Job, links: Links, waits_for: str = "", requeued_as: str = "") -> JobStatus:
     """A job; `waits_for` is why it has not started, `requeued_as` the job that runs it again."""
     request = job.request
     return JobStatus(
@@ -29,6 +30,8 @@ def job_status(job: Job, waits_for: str = "", requeued_as: str = "") -> JobStatu
         dict(request.labels),
         request.requeue_of,
         requeued_as,
+        links.results(job),
+        links.log(job),
     )
 
 

@@ -46,13 +46,13 @@ _confined = threading.local()
 _installed = threading.Lock()
 
 
-def confine(scenario: Scenario, root: Path) -> None:
-    """Raises `ConfigError` with every path of the scenario that leaves `root`, links followed."""
+def confine(scenario: Scenario, *roots: Path) -> None:
+    """Raises `ConfigError` with every path of the scenario that leaves all of `roots`, links followed."""
     # What stands at the top of the file may stand for several jobs.
     problems = dict.fromkeys(
         Problem(_KEYS.get(key, key), OUTSIDE, REMEDY)
         for key, path in paths_of(scenario)
-        if not all(within(place, root) for place in _places(path))
+        if not all(any(within(place, root) for root in roots) for place in _places(path))
     )
     if problems:
         raise ConfigError(*problems)
@@ -100,8 +100,8 @@ def _places(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def confined(root: Path) -> Iterator[None]:
-    """While it is open, this thread opens and lists nothing but what lies below `root`, or what Python itself needs, and
+def confined(*given: Path) -> Iterator[None]:
+    """While it is open, this thread opens and lists nothing but what lies below `given`, or what Python itself needs, and
     waits for no pipe.
 
     Raises `ConfigError` from the place that tries. Other threads are not touched.
@@ -109,7 +109,8 @@ def confined(root: Path) -> Iterator[None]:
     if _installed.acquire(blocking=False):
         # Never released: audit hooks stay for the life of the process.
         sys.addaudithook(_look)
-    _confined.roots = (root.resolve(), *_python_places())
+    _confined.given = tuple(root.resolve() for root in given)
+    _confined.roots = (*_confined.given, *_python_places())
     try:
         yield
     finally:
@@ -126,7 +127,8 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
         path = Path(os.fsdecode(arguments[0]))
         if not any(within(path, root) for root in roots):
             raise ConfigError(Problem(f"a file of the scenario: {path}", OUTSIDE, REMEDY))
-        if within(path, roots[0]) and (path.is_fifo() or path.is_char_device() or path.is_block_device()):
+        is_given = any(within(path, root) for root in _confined.given)
+        if is_given and (path.is_fifo() or path.is_char_device() or path.is_block_device()):
             # Opening one may wait for ever, and reading one never end.
             raise ConfigError(Problem(f"a file of the scenario: {path}", "is no regular file", "name one"))
     finally:

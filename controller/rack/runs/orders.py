@@ -18,6 +18,11 @@ def artifacts_of(config: RackConfig, job_id: str) -> Path:
     return config.state_dir / "artifacts" / job_id
 
 
+def traces_of(config: RackConfig) -> Path:
+    """Return the directory of the uploaded traces."""
+    return config.state_dir / "traces"
+
+
 def to_run(config: RackConfig, rig_text: str, job: Job, busy_threads: Mapping[str, int]) -> Begin:
     """Return the order to run a job on the ports that are leased to it."""
     return Begin(
@@ -31,6 +36,7 @@ def to_run(config: RackConfig, rig_text: str, job: Job, busy_threads: Mapping[st
         allowed_code=config.allowed_code,
         busy_threads=dict(busy_threads),
         strict=job.request.strict,
+        traces=str(traces_of(config)),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -18,10 +19,11 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.errors import EtloopError, ExitCode, NoRoom, RigError
+from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, NoRoom, Problem, RigError
 from etloop.contract.protocol.frames import FrameReader, frame_of
 from etloop.contract.protocol.machine import RunState
 from etloop.controller.inputs.scenario.scenario import Scenario
+from etloop.controller.rack.exchange.trace_names import PREFIX, digests_in, file_name, with_places
 from etloop.controller.rack.port_health import blamed_ports
 from etloop.controller.rack.runs.confinement import confine, confined
 from etloop.controller.rack.runs.protocol import (
@@ -59,6 +61,7 @@ from etloop.results.schema.typed_json import to_json
 from etloop.results.store.run_dir import RunNotWritten
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.malloc_tuning import give_memory_back
+from etloop.runtime.stop_signals import ignore_stops
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
@@ -228,7 +231,9 @@ def main() -> None:
     """Run in a process of its own; the one argument is the number of the socket to the daemon."""
     give_memory_back()
     pa.set_memory_pool(pa.system_memory_pool())  # Others keep what one table took for the next.
-    asyncio.run(_main(socket.socket(fileno=int(sys.argv[1]))))
+    # Meant for the controller's log, and sent to everything in its unit.
+    with ignore_stops(signal.SIGUSR1, signal.SIGUSR2):
+        asyncio.run(_main(socket.socket(fileno=int(sys.argv[1]))))
 
 
 async def _main(link_socket: socket.socket) -> None:
@@ -297,13 +302,24 @@ def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summar
 def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
     """Return what a run is made of, and what it may not do."""
     root = Path(begin.scenario_root)
+    roots, text = [root], begin.scenario_text
+    if digests_in(text):
+        # Only where a job names one: no other has a way to them.
+        traces = Path(begin.traces).absolute()
+        roots.append(traces)
+        remedy = "upload it again, with etloop submit --upload"
+        gone = sorted(each for each in digests_in(text) if not (traces / file_name(each)).is_file())
+        if gone:
+            what = "this rack has no such trace any more"
+            raise ConfigError(*(Problem(f"{PREFIX}{each}", what, remedy) for each in gone))
+        text = with_places(text, traces)
 
     def admit(scenario: Scenario) -> None:
-        confine(scenario, root)
+        confine(scenario, *roots)
         refuse_python(scenario, begin.allowed_code)
 
     inputs = RunInputs(
-        scenario=InputFile(root / "scenario", begin.scenario_text.encode(), "scenario"),
+        scenario=InputFile(root / "scenario", text.encode(), "scenario"),
         rig=InputFile(Path(begin.rig_root) / "rig", begin.rig_text.encode(), "the rack's rig"),
         run_id=begin.run_id,
     )
@@ -311,7 +327,7 @@ def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
         strict=begin.strict,
         read_plugin=compiling_reader(begin.allowed_code, root),
         admit=admit,
-        confine=partial(confined, root),
+        confine=partial(confined, *roots),
         ports=begin.ports,
         busy_threads=begin.busy_threads,
     )

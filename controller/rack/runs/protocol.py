@@ -44,6 +44,8 @@ class Begin:
     closing: str = ""
     """Why a run of the past in `out_dir` ended without its results: they are made from what it left, and nothing is run; "" of
     a run that is to be run."""
+    traces: str = ""
+    """Directory of the uploaded traces, which scenarios name by digest; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

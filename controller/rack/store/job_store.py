@@ -417,9 +417,13 @@ _AUDIT: Final = "SELECT line, at, who, what, job_id, detail FROM audit WHERE ? I
 
 
 def _about(kind: OrderKind, subject: str) -> str:
-    return {OrderKind.DRAINED: f"port {subject}", OrderKind.HELD: "the job", OrderKind.PAUSED: "the queue"}[
-        kind
-    ]
+    match kind:
+        case OrderKind.DRAINED | OrderKind.QUARANTINED:
+            return f"port {subject}"
+        case OrderKind.HELD:
+            return "the job"
+        case OrderKind.PAUSED:
+            return "the queue"
 
 
 def _job_of_order(kind: OrderKind, subject: str) -> str:

@@ -70,17 +70,21 @@ class Retaining:
             what = f"{len(gone)} run directories are above the bounds of retention"
             names = [job.job_id for job in gone[:_NAMED]]
             self._log.rack(what, first=names, removed_from=f"{seconds_text(_PASS_NS)} from now on")
-        elif gone:
-            self._going = asyncio.create_task(self._remove([job.job_id for job in gone]))
+        elif gone or self._log.has_many_job_logs:
+            self._going = asyncio.create_task(self._pass([job.job_id for job in gone]))
 
     async def end(self) -> None:
         """Breaks off; what is being removed is looked at again by the next controller."""
         if self._going is not None:
             await end([self._going])
 
-    async def _remove(self, job_ids: list[str]) -> None:
+    async def _pass(self, job_ids: list[str]) -> None:
+        await asyncio.to_thread(self._log.trim_job_logs)
         for job_id in job_ids:
-            job = self._rack.store.find(job_id)
-            if job is not None and await asyncio.to_thread(artifacts.remove, self._directory / job_id):
-                self._rack.forget(job)
-                self._log.job(job_id, "artifacts removed", bytes=job.artifact_bytes)
+            with self._rack.readings.removing(job_id) as is_free:
+                job = self._rack.store.find(job_id)
+                if not is_free or job is None:
+                    continue  # Somebody reads it now: the next pass finds it again.
+                if await asyncio.to_thread(artifacts.remove, self._directory / job_id):
+                    self._rack.forget(job)
+                    self._log.job(job_id, "artifacts removed", bytes=job.artifact_bytes)

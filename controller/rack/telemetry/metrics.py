@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.protocol.messages import RefusalCause
 from etloop.controller.rack.events import RackState
+from etloop.controller.rack.exchange.admission import REQUEST_REFUSALS
 from etloop.controller.rack.job import ENDED, Job, JobState
 from etloop.controller.rack.standing_orders import OrderKind
 from etloop.controller.session.admission import ADMISSION_REFUSALS
@@ -81,6 +82,10 @@ class Tallies:
         default_factory=lambda: Counter(dict.fromkeys(CONNECTION_REFUSALS, 0))
     )
     """Why -> connections."""
+    refused_requests: Counter[str] = field(
+        default_factory=lambda: Counter(dict.fromkeys(REQUEST_REFUSALS, 0))
+    )
+    """Why -> requests over HTTP."""
 
     def ended_job(self, job: Job, seconds: float, summary: dict[str, Any] | None) -> None:
         """A job has ended after `seconds` on its ports; `summary` is its summary.json."""
@@ -167,6 +172,9 @@ class RackCollector:
         meaning = "Connections of agents refused, by reason."
         refused = {(why,): count for why, count in sorted(tallies.refused_connections.items())}
         yield counter("etloop_rack_connections_refused", meaning, refused, "reason")
+        meaning = "Requests over HTTP refused, by reason."
+        refused = {(why,): count for why, count in sorted(tallies.refused_requests.items())}
+        yield counter("etloop_rack_http_requests_refused", meaning, refused, "reason")
 
     def _oldest_queued_s(self) -> float:
         submitted_at = self._rack.store.oldest_submitted_at(JobState.QUEUED)

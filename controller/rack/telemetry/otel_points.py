@@ -51,6 +51,7 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "etloop_rack_loop_lag_seconds": ("etloop.rack.loop.lag", "s"),
     "etloop_rack_requests_dropped": ("etloop.rack.requests.dropped", "{request}"),
     "etloop_rack_connections_refused": ("etloop.rack.connections.refused", "{connection}"),
+    "etloop_rack_http_requests_refused": ("etloop.rack.http.requests.refused", "{request}"),
 }
 """Family of /metrics -> name and unit (UCUM) here. A test holds that there is a row for every family."""
 LABELS: Final = {

@@ -103,6 +103,22 @@ def test_who_waits_for_an_agent_that_is_gone_holds_nobody_up() -> None:
     assert [held.waits_for for held in decision.held] == ["agent 'b' has not joined"]
 
 
+@pytest.mark.parametrize(
+    ("demand", "waits_for"),
+    [
+        (named("a/p0", "c/p0"), "the rig has no port c/p0 any more"),
+        (PortDemand(count=5), "5 ports are wanted, and the rig has 4 that are fast enough"),
+        (PortDemand(least_link_bps=1 << 60), "1 ports are wanted, and the rig has 0 that are fast enough"),
+    ],
+)
+def test_a_job_whose_ports_the_rig_lost_waits_and_keeps_none_from_others(
+    demand: PortDemand, waits_for: str
+) -> None:
+    decision = decide([job(1, demand), job(2, PortDemand())], PORTS, {}, BOTH, 8)
+    assert [held.waits_for for held in decision.held] == [waits_for]
+    assert [start.job.job_id for start in decision.starts] == ["j2"]
+
+
 def test_no_more_run_side_by_side_than_the_rack_allows() -> None:
     decision = decide([job(1, named("a/p0")), job(2, named("b/p0"))], PORTS, {}, BOTH, 1)
     assert [start.job.job_id for start in decision.starts] == ["j1"]

@@ -1,0 +1,268 @@
+"""What a job left, fetched from a rack's HTTP server, and traces put there. A shell: sockets and files; it blocks.
+
+The token goes to the address that the rack named and nowhere else: no redirect is followed, no proxy asked, and it crosses
+no network unencrypted. What comes back is taken for hostile: an archive's members are regular files below one folder, bounded
+in number, and nothing is there under its name before all of it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+from urllib.parse import urlsplit
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.printable import printable
+from etloop.contract.protocol.endpoint import is_loopback
+from etloop.controller.rack.client.client import RackUnreachable
+from etloop.runtime.secret_file import read_secret
+from etloop.workload.readers.tar_members import MemberKind, TarFault, TarMember, members
+
+_PIECE_BYTES: Final = 1 << 18
+_SILENCE_S: Final = 30.0
+"""How long the server may say nothing."""
+_CHECK_S: Final = 600.0
+"""How long the server may take to read a trace that it was sent, until it answers."""
+_MOST_STATE_BYTES: Final = 4 << 20
+_MOST_FILES: Final = 10_000
+_MOST_LOG_BYTES: Final = 16 << 20
+_MOST_REASON_BYTES: Final = 4096
+_REFUSED: Final = {
+    401: "give --token-file FILE with a token of this rack",
+    403: "ask the rack's owner for a token that may",
+    503: "try again in some seconds",
+}
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer like any other that is no success."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Where what a job left is now."""
+
+    log: Path
+    run_directory: Path | None
+    """None if nothing was kept of the job but its log."""
+
+
+class RackWeb:
+    """A client of racks' HTTP servers. `token_file` holds the token, `ca` an authority of theirs besides the system's.
+
+    Every call raises `ConfigError` for what is refused or cannot be used, `RackUnreachable` for what breaks off.
+    """
+
+    def __init__(self, token_file: Path | None = None, ca: Path | None = None) -> None:
+        self._token = read_secret(token_file) if token_file is not None else ""
+        context = ssl.create_default_context()
+        if ca is not None:
+            try:
+                context.load_verify_locations(ca)
+            except (OSError, ssl.SSLError) as error:
+                what = f"cannot be used as authority: {error}"
+                raise ConfigError(Problem(str(ca), what, "name a PEM file with its certificate")) from None
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _NoRedirect()
+        )
+
+    def fetch(self, job_id: str, results_url: str, log_url: str, out: Path) -> Fetched:
+        """Put a job's run directory below `out`, under its id, and its log beside it. `results_url`: "" if nothing was kept."""
+        directory, log = out / job_id, out / f"{job_id}.log"
+        for there in (directory, log):
+            if there.exists() or there.is_symlink():
+                remedy = "name another --out, or move it away"
+                raise ConfigError(Problem(str(there), "is already there", remedy))
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{job_id}-", dir=out) as partly:
+                place = Path(partly)
+                if results_url:
+                    with self._opened(results_url) as answer:
+                        _unpack(_Counted(answer, results_url), job_id, place)
+                    (place / job_id).rename(directory)
+                with self._opened(log_url) as answer:
+                    text = answer.read(_MOST_LOG_BYTES)
+                log.write_bytes(text)
+        except OSError as error:
+            what = f"cannot be written: {error.strerror or error}"
+            raise ConfigError(Problem(str(error.filename or out), what, "name another --out")) from None
+        return Fetched(log, directory if results_url else None)
+
+    def upload(self, base: str, archive: Path, digest: str) -> bool:
+        """Put an archive into a rack's traces, unless they have it; whether they had. `base`: `ControllerStatus.http_url`."""
+        size_bytes = archive.stat().st_size
+        with self._opened(f"{base}/traces/") as answer:
+            state = _state_of(answer.read(_MOST_STATE_BYTES), base)
+        if digest in state.digests:
+            return True
+        if not state.may_write:
+            remedy = "give --token-file FILE with a token that may write (http.tokens of the rack)"
+            raise ConfigError(Problem(f"{base}/traces/", "takes no trace from this client", remedy))
+        if size_bytes > state.largest_bytes:
+            what = f"has {size_bytes} bytes packed, and the rack takes {state.largest_bytes}"
+            raise ConfigError(Problem("the trace", what, "ask the rack's owner to raise http.trace"))
+        with archive.open("rb") as body:
+            request = self._request("PUT", f"{base}/traces/{digest}", body)
+            request.add_header("Content-Length", str(size_bytes))
+            request.add_header("Content-Type", "application/octet-stream")
+            with self._opened(request.full_url, request, _CHECK_S) as answer:
+                answer.read(_MOST_REASON_BYTES)
+        return False
+
+    @contextlib.contextmanager
+    def _opened(
+        self, url: str, request: urllib.request.Request | None = None, silence_s: float = _SILENCE_S
+    ) -> Iterator[Any]:
+        """The answer to a request, if it is a success."""
+        self._refuse_exposure(url)
+        request = request or self._request("GET", url)
+        try:
+            with self._opener.open(request, timeout=silence_s) as answer:
+                try:
+                    yield answer
+                except (_BrokenOff, TimeoutError, ConnectionError, http.client.HTTPException) as error:
+                    raise RackUnreachable(
+                        f"{url} broke off: {error or type(error).__name__}; {self._why(url)}"
+                    ) from None
+        except urllib.error.HTTPError as error:
+            raise _refusal(url, error) from None
+        except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
+            what = getattr(error, "reason", None) or error
+            remedy = "check http.url of the rack, and that its server is reached"
+            raise RackUnreachable(f"{url} does not answer: {what}; {remedy}") from None
+
+    def _why(self, url: str) -> str:
+        """What the rack says of an answer that broke off, when it is asked once more."""
+        try:
+            with self._opener.open(self._request("GET", url), timeout=_SILENCE_S):
+                return "fetch it again"
+        except urllib.error.HTTPError as error:
+            with error:
+                return _text_of(error)
+        except (OSError, http.client.HTTPException):
+            return "the rack does not answer any more"
+
+    def _request(self, method: str, url: str, body: IO[bytes] | None = None) -> urllib.request.Request:
+        request = urllib.request.Request(url, body, method=method)  # noqa: S310 - http or https, see `_refuse_exposure`
+        if self._token:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        return request
+
+    def _refuse_exposure(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                Problem(printable(url[:256]), "is no address of a web server", "see http.url of the rack")
+            )
+        if (
+            self._token
+            and parts.scheme == "http"
+            and not is_loopback(f"tcp://{_bracketed(parts.hostname)}:1")
+        ):
+            what = "the token would cross the network unencrypted"
+            remedy = "put a proxy with TLS before the rack, and its https:// address into http.url"
+            raise ConfigError(Problem(url, what, remedy))
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a rack takes of traces, and has."""
+
+    may_write: bool
+    largest_bytes: int
+    digests: frozenset[str]
+
+
+def _state_of(text: bytes, base: str) -> _State:
+    try:
+        said = json.loads(text)
+        digests = frozenset(str(each["digest"]) for each in said["traces"])
+        return _State(bool(said["may_write"]), int(said["largest_bytes"]), digests)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        what = "answers in another form than this client reads"
+        raise ConfigError(Problem(f"{base}/traces/", what, "run the etloop of the rack's version")) from None
+
+
+class _BrokenOff(Exception):
+    """Not all came."""
+
+
+class _Counted:
+    """The body of an answer, which has to be as long as it was said to be."""
+
+    def __init__(self, answer: Any, url: str) -> None:
+        self._answer = answer
+        self._url = url
+        stated = answer.headers.get("Content-Length", "")
+        self.stated_bytes = int(stated) if stated.isdigit() else -1
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it."""
+        come_bytes = 0
+        while piece := self._answer.read(_PIECE_BYTES):
+            come_bytes += len(piece)
+            yield piece
+        if come_bytes < self.stated_bytes:
+            raise _BrokenOff(f"{come_bytes} of {self.stated_bytes} bytes came")
+
+
+def _unpack(archive: _Counted, folder: str, place: Path) -> None:
+    (place / folder).mkdir()
+    pieces = archive.pieces()
+    try:
+        for number, member in enumerate(members(pieces), 1):
+            name = _safe(member, folder)
+            if number > _MOST_FILES:
+                raise _foreign(f"more than {_MOST_FILES} files")
+            path = place / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                for piece in member.content:
+                    file.write(piece)
+    except TarFault as error:
+        raise _BrokenOff(f"it is no whole archive: {error}") from None
+    for _ in pieces:
+        pass  # What fills the last block.
+
+
+def _safe(member: TarMember, folder: str) -> PurePosixPath:
+    """The name of a member below `folder`. Raises `ConfigError` for anything else."""
+    parts = member.name.split("/")
+    is_plain = len(parts) > 1 and parts[0] == folder and not {"", ".", ".."} & set(parts)
+    if member.kind is not MemberKind.FILE or not is_plain or "\0" in member.name:
+        raise _foreign(f'"{printable(member.name[:256])}", which is no file below {folder}')
+    return PurePosixPath(member.name)
+
+
+def _foreign(what: str) -> ConfigError:
+    return ConfigError(Problem("the rack's archive", f"holds {what}", "ask the rack's owner what serves it"))
+
+
+def _refusal(url: str, error: urllib.error.HTTPError) -> ConfigError:
+    with error:
+        what = f"is refused with {error.code}: {_text_of(error)}"
+        return ConfigError(Problem(url, what, _REFUSED.get(error.code, "see etloop submit --list")))
+
+
+def _text_of(error: urllib.error.HTTPError) -> str:
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        said = error.read(_MOST_REASON_BYTES).decode(errors="replace").strip()
+        return printable(" ".join(said.split())) or str(error.reason)
+    return str(error.reason)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,203 @@
+"""What jobs left, over HTTP: a list, each file as it is, all of a job's as one archive, and its log. A shell around aiohttp.
+
+Serves the files of run directories and nothing else of the disk. Nothing is removed while it is read (`reading`), and the disk
+is never waited for in the daemon's loop. Who may ask is decided by `admission`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import html
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+from etloop.controller.rack.exchange.admission import BUSY, HttpAdmission
+from etloop.controller.rack.exchange.archive import NotArchivable, RunArchive
+from etloop.controller.rack.exchange.reading import BeingRemoved
+from etloop.controller.rack.exchange.transfers import MOST_TRANSFERS, TooMany, Transfers
+from etloop.controller.rack.job import ENDED
+from etloop.controller.rack.runs.confinement import within
+
+if TYPE_CHECKING:
+    from etloop.controller.rack.api import Rack
+    from etloop.controller.rack.job import Job
+    from etloop.controller.rack.log import RackLog
+    from etloop.controller.rack.store.job_logs import JobLogs
+
+_LISTED: Final = 200
+_AGAIN_S: Final = "10"
+"""When who was put off is to ask again."""
+_TYPES: Final = {
+    ".json": "application/json",
+    ".html": "text/html",
+    ".xml": "application/xml",
+    ".yaml": "text/plain",
+    ".parquet": "application/vnd.apache.parquet",
+    ".pcapng": "application/octet-stream",
+}
+_ACTS_FOR_NOBODY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-inline'"
+)
+_PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ETLoop: {title}</title>
+<style>body{{font:15px system-ui;margin:2rem;max-width:72rem}}td,th{{padding:.2rem .8rem .2rem 0;text-align:left}}</style>
+<h1>{title}</h1>{body}</html>
+"""
+
+
+class RunPages:
+    """The jobs of one rack, for looking and for taking along."""
+
+    def __init__(
+        self,
+        rack: Rack,
+        artifacts: Path,
+        logs: JobLogs,
+        admission: HttpAdmission,
+        transfers: Transfers,
+        log: RackLog,
+    ) -> None:
+        self._rack = rack
+        self._artifacts = artifacts
+        self._logs = logs
+        self._admission = admission
+        self._transfers = transfers
+        self._log = log
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """Return what is answered where."""
+        return [
+            web.get("/runs/", self._runs),
+            web.get(r"/runs/{job:[^/]+}.tar", self._archive),
+            web.get(r"/runs/{job:[^/]+}.log", self._log_of),
+            web.get("/runs/{job}/", self._run),
+            web.get("/runs/{job}/{file}", self._file),
+        ]
+
+    async def _runs(self, _: web.Request) -> web.Response:
+        rows = []
+        for job in self._rack.store.latest(_LISTED):
+            name = html.escape(job.job_id)
+            link = f'<a href="{name}/">{name}</a>' if job.run_directory else name
+            code = "" if job.exit_code is None else int(job.exit_code)
+            reason = html.escape(job.reason.partition("\n")[0])
+            log = f'<a href="{name}.log">log</a>'
+            rows.append(f"<tr><td>{link}<td>{job.state}<td>{code}<td>{job.submitted_at}<td>{log}<td>{reason}")
+        head = "<tr><th>job<th>state<th>exit code<th>submitted<th><th>reason"
+        return _page("runs", f"<table>{head}{''.join(rows)}</table>")
+
+    async def _run(self, request: web.Request) -> web.Response:
+        with self._run_of(request) as directory:
+            files = await asyncio.to_thread(_files, directory)
+        name = html.escape(directory.name)
+        items = "".join(f'<li><a href="{html.escape(file)}">{html.escape(file)}</a>' for file in files)
+        all_of_it = f'<p><a href="../{name}.tar">all of it as {name}.tar</a>, <a href="../{name}.log">log</a>'
+        return _page(f"run {name}", f"<ul>{items}</ul>{all_of_it}")
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        with self._run_of(request) as directory:
+            path = directory / request.match_info["file"]
+            if not await asyncio.to_thread(_may_be_sent, path, self._artifacts):
+                raise web.HTTPNotFound(text="there is no such file\n")
+            kind = _TYPES.get(path.suffix, "application/octet-stream")
+            # What a run stored is data, whatever its name says: nothing of it may act for who looks at it.
+            headers = {
+                "Content-Type": kind,
+                "X-Content-Type-Options": "nosniff",
+                "Content-Security-Policy": _ACTS_FOR_NOBODY,
+            }
+            response = web.FileResponse(path, headers=headers)
+            # Here and not by aiohttp: the directory is kept until all of it is sent.
+            await response.prepare(request)
+            return response
+
+    async def _archive(self, request: web.Request) -> web.StreamResponse:
+        with self._run_of(request) as directory:
+            try:
+                archive = await asyncio.to_thread(RunArchive.of, directory, directory.name)
+            except NotArchivable as error:
+                raise web.HTTPForbidden(text=f"{error}; fetch its files one by one\n") from None
+            except OSError as error:
+                raise web.HTTPInternalServerError(text=f"it cannot be read: {error.strerror}\n") from None
+            return await self._sent(request, archive)
+
+    async def _sent(self, request: web.Request, archive: RunArchive) -> web.StreamResponse:
+        name = archive.directory.name
+        headers = {
+            "Content-Type": "application/x-tar",
+            "Content-Length": str(archive.size_bytes),
+            "Content-Disposition": f'attachment; filename="{name}.tar"',
+        }
+        response = web.StreamResponse(headers=headers)
+        if request.method == "HEAD":
+            return response
+        pieces = archive.pieces()
+        try:
+            with self._transfers.one(pieces.close) as transfer:
+                await response.prepare(request)
+                try:
+                    while (piece := await transfer.call(lambda: next(pieces, None))) is not None:
+                        await response.write(piece)
+                except (NotArchivable, OSError) as error:
+                    if not isinstance(error, ConnectionError):
+                        self._log.job(name, "a download broke off", why=str(error))
+                    # Too few bytes tell the reader that this is not all; whoever asks again is told why.
+                    if request.transport is not None:
+                        request.transport.abort()
+        except TooMany:
+            what = f"{MOST_TRANSFERS} downloads and uploads are under way, and no more may be\n"
+            busy = web.HTTPServiceUnavailable(text=what, headers={"Retry-After": _AGAIN_S})
+            raise self._admission.refuse(request, BUSY, busy) from None
+        return response
+
+    async def _log_of(self, request: web.Request) -> web.Response:
+        job = self._job(request)
+        try:
+            lines = await asyncio.to_thread(self._logs.read, job.job_id)
+        except OSError as error:
+            raise web.HTTPInternalServerError(text=f"it cannot be read: {error.strerror}\n") from None
+        headers = {"Content-Type": "application/x-ndjson", "X-Content-Type-Options": "nosniff"}
+        return web.Response(body=lines, headers=headers)
+
+    @contextlib.contextmanager
+    def _run_of(self, request: web.Request) -> Iterator[Path]:
+        """The run directory that a request is about, which stays until the block is left. Raises that there is none, and why."""
+        job = self._job(request)
+        if job.state not in ENDED:
+            raise web.HTTPNotFound(text=f"job {job.job_id} is {job.state}: it has left nothing yet\n")
+        if not job.run_directory:
+            what = f"job {job.job_id} left nothing, or retention has removed it\n"
+            raise web.HTTPNotFound(text=what)
+        directory = self._artifacts / job.run_directory
+        try:
+            with self._rack.readings.reading(job.job_id):
+                if not directory.is_dir() or not within(directory, self._artifacts):
+                    raise web.HTTPNotFound(text=f"what job {job.job_id} left is gone from the rack's disk\n")
+                yield directory
+        except BeingRemoved:
+            what = f"retention is removing what job {job.job_id} left\n"
+            raise web.HTTPGone(text=what) from None
+
+    def _job(self, request: web.Request) -> Job:
+        job = self._rack.store.find(request.match_info["job"])
+        if job is None:
+            raise web.HTTPNotFound(text="there is no such job\n")
+        return job
+
+
+def _files(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if path.is_file() and not path.is_symlink())
+
+
+def _may_be_sent(path: Path, artifacts: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode) and within(path, artifacts)
+    except (OSError, ValueError):  # Names that no file can have are of none.
+        return False
+
+
+def _page(title: str, body: str) -> web.Response:
+    return web.Response(text=_PAGE.format(title=title, body=body), content_type="text/html")

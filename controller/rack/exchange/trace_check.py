@@ -1,0 +1,132 @@
+"""Whether an archive is a trace that a job can name, found in a process of its own below limits. A shell.
+
+An archive is hostile: nothing of it is unpacked, links and names that lead outside are refused though nobody would follow
+them, and reading it may take so much memory and time and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import EtloopError, InputError, Problem
+from etloop.contract.base.units import approximate_bytes
+from etloop.runtime.own_module import own_module
+from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.files import read_trace
+from etloop.workload.readers.stores import file_pieces
+from etloop.workload.readers.tar_members import MemberKind, TarFault, members
+
+CHECK_TIMEOUT_S: Final = 300.0
+_PROCESSOR_S: Final = 300
+_MOST_FILES: Final = 50_000
+_MOST_TIMES: Final = 200
+"""What is inside may be so many times as large as the archive, as in a case."""
+_LEAST_BYTES: Final = 16 << 20
+"""What is inside may be so large in any case."""
+_MOST_PROBLEMS: Final = 20
+_MOST_CHARACTERS: Final = 2000
+_MOST_ANSWER_BYTES: Final = 1 << 20
+_PACK_ANEW: Final = "pack the regular files of one job with tar"
+
+
+async def trace_problems(path: Path, memory_bytes: int) -> tuple[Problem, ...]:
+    """Return what keeps an archive from being a trace; nothing if it is one."""
+    process = await asyncio.create_subprocess_exec(
+        *own_module("etloop.controller.rack.exchange.trace_check", str(path), str(memory_bytes)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        limit=_MOST_ANSWER_BYTES,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_S):
+            answer = await process.stdout.readline()
+            code = await process.wait()
+    except (TimeoutError, ValueError):
+        return (_beyond(f"was not read within {CHECK_TIMEOUT_S:.0f} s"),)
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if code != 0 or not answer:
+        return (_beyond(f"could not be read: reading it ended with code {code}"),)
+    return tuple(Problem(*each) for each in json.loads(answer))
+
+
+def _beyond(what: str) -> Problem:
+    return Problem("the trace", what, "upload a smaller one, or have its rack read it below scenario_root")
+
+
+def archive_problems(path: Path) -> tuple[Problem, ...]:
+    """Return what is wrong with an archive as such: what it holds besides regular files, and how much."""
+    most_bytes = max(_MOST_TIMES * path.stat().st_size, _LEAST_BYTES)
+    inside_bytes = 0
+    try:
+        for number, member in enumerate(members(decompressed(file_pieces(path))), 1):
+            inside_bytes += member.size_bytes
+            parts = member.name.rstrip("/").split("/")
+            is_folder = (
+                member.kind is MemberKind.OTHER and not member.size_bytes and member.name[-1:] in ("/", "")
+            )
+            if member.name.startswith("/") or ".." in parts:
+                what = f'holds "{member.name[:200]}", which lies outside of it'
+            elif member.kind is not MemberKind.FILE and not is_folder:
+                what = f'holds "{member.name[:200]}", which is a link or no file'
+            elif number > _MOST_FILES:
+                what = f"holds more than {_MOST_FILES} files"
+            elif inside_bytes > most_bytes:
+                what = f"holds more than {approximate_bytes(most_bytes)}, {_MOST_TIMES} times its size"
+            else:
+                continue
+            return (Problem("the archive", what, _PACK_ANEW),)
+    except (TarFault, CompressionFault) as error:
+        return (Problem("the archive", f"cannot be read: {error}", _PACK_ANEW),)
+    return ()
+
+
+def found_problems(path: Path) -> tuple[Problem, ...]:
+    """Return everything that keeps an archive from being the trace of one job."""
+    if problems := archive_problems(path):
+        return problems
+    try:
+        read_trace(path)
+    except InputError as error:
+        return error.problems
+    except EtloopError as error:
+        return (Problem("the trace", str(error), _PACK_ANEW),)
+    except MemoryError:
+        return (_beyond("needs more memory than limits.run_memory of the rack allows"),)
+    return ()
+
+
+def main() -> None:
+    """Say what is wrong with the archive that the command line names, as one line of JSON."""
+    path, memory_bytes = Path(sys.argv[1]), int(sys.argv[2])
+    for kind, limit in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_CPU, _PROCESSOR_S),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (limit, limit))
+    rows = [
+        [
+            part.replace(str(path), "the archive")[:_MOST_CHARACTERS]
+            for part in (each.where, each.what, each.remedy)
+        ]
+        for each in found_problems(path)[:_MOST_PROBLEMS]
+    ]
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

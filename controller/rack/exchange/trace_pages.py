@@ -1,0 +1,242 @@
+"""Traces that clients upload, over HTTP: put by the digest of their archive, checked, kept, listed. A shell around aiohttp.
+
+An archive is written beside the kept ones while it comes, and gets its name only when its digest is right and it was read as
+a trace (`trace_check`). Nothing of it is ever unpacked. Which traces stay is `trace_shelf`'s; who may ask, `admission`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from aiohttp import web
+from etloop.contract.base.errors import Problem
+from etloop.contract.base.units import approximate_bytes
+from etloop.controller.rack.exchange.admission import BUSY, HOLDER, HttpAdmission
+from etloop.controller.rack.exchange.tokens import Right
+from etloop.controller.rack.exchange.trace_names import digest_of_file, digests_in, file_name
+from etloop.controller.rack.exchange.transfers import MOST_TRANSFERS, TooMany, Transfer, Transfers
+from etloop.controller.rack.job import ON_PORTS, JobState
+from etloop.controller.rack.store.job_store import StoreFailed
+
+if TYPE_CHECKING:
+    from etloop.controller.rack.api import Rack
+    from etloop.controller.rack.log import RackLog
+
+_PIECE_BYTES: Final = 1 << 18
+_COMING: Final = ".coming-"
+_AGAIN_S: Final = "10"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLimits:
+    """What a rack takes of traces."""
+
+    largest_bytes: int
+    """Of one archive."""
+    free_disk_bytes: int
+    """So much has to stay free."""
+
+
+class TracePages:
+    """The uploaded traces of one rack. `check` says what keeps an archive from being a trace."""
+
+    def __init__(
+        self,
+        rack: Rack,
+        directory: Path,
+        limits: TraceLimits,
+        check: Callable[[Path], Awaitable[tuple[Problem, ...]]],
+        admission: HttpAdmission,
+        transfers: Transfers,
+        log: RackLog,
+    ) -> None:
+        self._rack = rack
+        self._directory = directory
+        self._limits = limits
+        self._check = check
+        self._admission = admission
+        self._transfers = transfers
+        self._log = log
+        self._checking = asyncio.Lock()
+        """One archive is read at a time: the others wait within the time that an answer has."""
+
+    def open(self) -> None:
+        """Find what was kept, and remove what did not come whole. Raises `OSError`."""
+        self._directory.mkdir(exist_ok=True)
+        found: list[tuple[int, str, int]] = []
+        for path in self._directory.iterdir():
+            if path.name.startswith(_COMING):
+                path.unlink()
+            elif digest := digest_of_file(path):
+                status = path.lstat()
+                found.append((status.st_mtime_ns, digest, status.st_size))
+        for _, digest, size_bytes in sorted(found):
+            self._rack.traces.keep(digest, size_bytes)
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """Return what is answered where."""
+        put = web.put(r"/traces/{digest:[0-9a-f]{64}}", self._put, expect_handler=self._admission.expect)
+        return [
+            web.get("/traces/", self._list),
+            web.get(r"/traces/{digest:[0-9a-f]{64}}", self._get),
+            put,
+        ]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        shelf = self._rack.traces
+        rows = [{"digest": digest, "bytes": size_bytes} for digest, size_bytes in shelf.kept.items()]
+        answer = {
+            "may_write": request[HOLDER].may(Right.WRITE) and self._admission.has_tokens,
+            "largest_bytes": self._limits.largest_bytes,
+            "most_bytes": shelf.most_bytes,
+            "traces": rows,
+        }
+        return web.json_response(answer)
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        digest = request.match_info["digest"]
+        if self._rack.traces.missing({digest}):
+            raise web.HTTPNotFound(text="this rack has no such trace\n")
+        headers = {"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
+        # Whoever reads it goes on reading the file, also when it makes room meanwhile.
+        return web.FileResponse(self._directory / file_name(digest), headers=headers)
+
+    async def _put(self, request: web.Request) -> web.Response:
+        digest, holder = request.match_info["digest"], request[HOLDER]
+        if not self._rack.traces.missing({digest}):
+            return web.json_response({"digest": digest, "known": True})
+        size_bytes = self._stated_size(request)
+        async with self._room(size_bytes):
+            with self._coming(request) as (transfer, file):
+                path = Path(file.name)
+                await self._receive(request, transfer, file, size_bytes)
+                async with self._checking:
+                    problems = await self._check(path)
+                if problems:
+                    what = "\n".join(map(str, problems))
+                    self._log.rack(
+                        "a trace was refused", digest=digest, why=str(problems[0]), who=holder.name
+                    )
+                    raise web.HTTPUnprocessableEntity(text=f"this is no trace that a job can name:\n{what}\n")
+                try:
+                    self._rack.store.note(
+                        f"http {holder.name}", "uploaded a trace", detail=f"sha256:{digest}"
+                    )
+                    await transfer.call(lambda: path.rename(self._directory / file_name(digest)))
+                except (OSError, StoreFailed) as error:
+                    raise web.HTTPInsufficientStorage(text=f"it cannot be kept: {error}\n") from None
+                self._rack.traces.keep(digest, size_bytes)
+        self._log.rack("a trace was uploaded", digest=digest, bytes=size_bytes, who=holder.name)
+        return web.json_response({"digest": digest, "known": False}, status=201)
+
+    def _stated_size(self, request: web.Request) -> int:
+        size_bytes, largest_bytes = request.content_length, self._limits.largest_bytes
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise web.HTTPUnsupportedMediaType(text="send the archive as it is, without Content-Encoding\n")
+        if size_bytes is None:
+            raise web.HTTPLengthRequired(text="say how long the archive is: Content-Length\n")
+        if not 0 < size_bytes <= largest_bytes:
+            what = f"an archive has 1 to {largest_bytes} bytes here (http.trace), and this one {size_bytes}\n"
+            raise web.HTTPRequestEntityTooLarge(largest_bytes, size_bytes, text=what)
+        return size_bytes
+
+    @contextlib.asynccontextmanager
+    async def _room(self, size_bytes: int) -> AsyncIterator[None]:
+        """Room for a trace while it comes, for which others may go."""
+        try:
+            free_bytes = shutil.disk_usage(self._directory).free - self._limits.free_disk_bytes
+        except OSError as error:
+            raise web.HTTPInsufficientStorage(
+                text=f"the rack's disk cannot be used: {error.strerror}\n"
+            ) from None
+        if size_bytes > free_bytes:
+            what = f"the rack's disk has no room for {approximate_bytes(size_bytes)} more\n"
+            raise web.HTTPInsufficientStorage(text=what)
+        shelf = self._rack.traces
+        try:
+            unended = self._rack.store.in_states(JobState.QUEUED, *ON_PORTS)
+        except StoreFailed as error:
+            raise web.HTTPInsufficientStorage(text=f"{error}\n") from None
+        named = frozenset().union(*(digests_in(job.request.scenario_text) for job in unended))
+        gone = shelf.expect(size_bytes, named)
+        if gone is None:
+            what = (
+                f"the rack keeps {approximate_bytes(shelf.most_bytes)} of traces (http.traces), "
+                f"and those of jobs that have not ended leave no room for {approximate_bytes(size_bytes)}\n"
+            )
+            raise web.HTTPInsufficientStorage(text=what)
+        try:
+            # At once: from now on no job may name one of them.
+            for digest in gone:
+                shelf.drop(digest)
+            for digest in gone:
+                await self._remove(digest)
+            yield
+        finally:
+            shelf.expected(size_bytes)
+
+    async def _remove(self, digest: str) -> None:
+        try:
+            # In a thread: a large file takes a while.
+            await asyncio.to_thread((self._directory / file_name(digest)).unlink, missing_ok=True)
+        except OSError as error:
+            what = f"room cannot be made: {error.strerror}\n"
+            raise web.HTTPInsufficientStorage(text=what) from None
+        self._log.rack("a trace was removed to make room", digest=digest)
+
+    @contextlib.contextmanager
+    def _coming(self, request: web.Request) -> Iterator[tuple[Transfer, IO[bytes]]]:
+        """A transfer and the file that it fills, which is gone afterwards unless it has another name then."""
+        try:
+            file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - `end` closes it, in the transfer's thread
+                dir=self._directory, prefix=_COMING, delete=False
+            )
+        except OSError as error:
+            raise web.HTTPInsufficientStorage(text=f"it cannot be written: {error.strerror}\n") from None
+
+        def end() -> None:
+            file.close()
+            Path(file.name).unlink(missing_ok=True)
+
+        try:
+            with self._transfers.one(end) as transfer:
+                yield transfer, file
+        except TooMany:
+            end()
+            what = f"{MOST_TRANSFERS} downloads and uploads are under way, and no more may be\n"
+            busy = web.HTTPServiceUnavailable(text=what, headers={"Retry-After": _AGAIN_S})
+            raise self._admission.refuse(request, BUSY, busy) from None
+
+    async def _receive(
+        self, request: web.Request, transfer: Transfer, file: IO[bytes], size_bytes: int
+    ) -> None:
+        """Write what comes, and refuse it if it is not what was said."""
+        digest = hashlib.sha256()
+
+        def take(piece: bytes) -> None:
+            digest.update(piece)
+            file.write(piece)
+
+        come_bytes = 0
+        try:
+            async for piece in request.content.iter_chunked(_PIECE_BYTES):
+                come_bytes += len(piece)
+                await transfer.call(lambda piece=piece: take(piece))  # type: ignore[misc]
+            await transfer.call(file.flush)
+            await transfer.call(lambda: os.fsync(file.fileno()))
+        except OSError as error:
+            if isinstance(error, ConnectionError):
+                raise
+            raise web.HTTPInsufficientStorage(text=f"it cannot be written: {error.strerror}\n") from None
+        if come_bytes != size_bytes or digest.hexdigest() != request.match_info["digest"]:
+            what = f"{come_bytes} bytes came, whose SHA-256 is {digest.hexdigest()}: send the archive again\n"
+            raise web.HTTPBadRequest(text=what)

@@ -1,0 +1,207 @@
+"""What jobs left is fetched over HTTP by who has a token; others are refused and counted; retention and readers agree."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import shutil
+from asyncio import to_thread
+from functools import partial
+from pathlib import Path
+
+import pytest
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.errors import ConfigError
+from etloop.controller.rack.client.client import RackUnreachable
+from etloop.controller.rack.client.web import RackWeb
+from etloop.controller.rack.config import LogFormat, Retention
+from etloop.controller.rack.job import JobRequest, PortDemand
+from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.store.job_logs import JobLogs
+from etloop.controller.rack.store.retention import Retaining
+
+from tests.support.first_light.commands import PATIENCE_S
+from tests.support.rack.http_rack import READER, TOKENS, WRITER, serving
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "text", "why"),
+    [
+        ((), 401, "send a token of this rack: Authorization: Bearer TOKEN", "no token"),
+        (("Authorization: Basic YTpi",), 401, "send a token", "no token"),
+        (("Authorization: Bearer",), 401, "does not know that token", "unknown token"),
+        ((f"Authorization: Bearer {READER}x",), 401, "does not know that token", "unknown token"),
+        ((f"Authorization: Bearer {READER}",), 200, "", ""),
+        ((f"Authorization: bearer  {WRITER}",), 200, "", ""),
+    ],
+)
+async def test_what_jobs_left_is_for_who_has_a_token(
+    tmp_path: Path, headers: tuple[str, ...], status: int, text: str, why: str
+) -> None:
+    async with serving(tmp_path, TOKENS) as served:
+        served.ended("j1")
+        for path in ("/runs/", "/runs/j1/", "/runs/j1/summary.json", "/runs/j1.tar", "/runs/j1.log"):
+            answered, said = await served.asked("GET", path, *headers)
+            assert (answered, text in said) == (status, True), path
+        counted = {reason: count for reason, count in served.tallies.refused_requests.items() if count}
+        assert counted == ({why: 5} if why else {})
+        assert READER not in served.log.getvalue()
+        for path in ("/healthz", "/metrics"):
+            assert (await served.asked("GET", path))[0] == 200
+
+
+async def test_refusals_are_logged_a_few_times_and_shown_as_figures(tmp_path: Path) -> None:
+    async with serving(tmp_path, TOKENS) as served:
+        for _ in range(20):
+            await served.asked("GET", "/runs/")
+        assert served.log.getvalue().count("http request refused") == 8
+        figures = (await served.asked("GET", "/metrics"))[1]
+        assert 'etloop_rack_http_requests_refused_total{reason="no token"} 20.0' in figures
+
+
+async def test_without_tokens_reading_is_open_and_writing_closed(tmp_path: Path) -> None:
+    async with serving(tmp_path, None) as served:
+        served.ended("j1")
+        assert (await served.asked("GET", "/runs/j1.tar"))[0] == 200
+        status, said = await served.asked("PUT", "/runs/j1.tar")
+        assert (status, "its owner has to set http.tokens" in said) == (403, True)
+
+
+async def test_tokens_that_became_unusable_admit_nobody_and_say_why_in_the_log(tmp_path: Path) -> None:
+    async with serving(tmp_path, TOKENS) as served:
+        (tmp_path / "tokens").chmod(0o644)
+        status, said = await served.asked("GET", "/runs/", f"Authorization: Bearer {READER}")
+        assert (status, "its log says why" in said) == (503, True)
+        assert "chmod 600" in served.log.getvalue()
+
+
+async def test_a_run_is_fetched_with_its_log(tmp_path: Path) -> None:
+    async with serving(tmp_path, TOKENS) as served:
+        job = served.ended("j1")
+        JobLogs(tmp_path / "logs").append("j1", '{"event": "starting"}')
+        web, links = RackWeb(served.token(READER)), served.rack.links
+        fetched = await to_thread(web.fetch, "j1", links.results(job), links.log(job), tmp_path / "out")
+        assert fetched.run_directory == tmp_path / "out" / "j1"
+        files = sorted(p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*"))
+        assert files == ["j1", "j1.log", "j1/captures", "j1/captures/p0.pcapng", "j1/summary.json"]
+        assert (fetched.run_directory / "captures" / "p0.pcapng").read_bytes() == bytes(99_840)
+        assert json.loads(fetched.log.read_text()) == {"event": "starting"}
+        with pytest.raises(ConfigError, match="is already there; name another --out"):
+            await to_thread(web.fetch, "j1", links.results(job), links.log(job), tmp_path / "out")
+
+
+async def test_of_a_job_that_left_nothing_its_log_is_fetched(tmp_path: Path) -> None:
+    async with serving(tmp_path, None) as served:
+        job, links = served.ended("j1", keeps=False), served.rack.links
+        assert links.results(job) == ""
+        fetched = await to_thread(RackWeb().fetch, "j1", "", links.log(job), tmp_path / "out")
+        assert (fetched.run_directory, fetched.log.read_text()) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/runs/none.tar", "there is no such job"),
+        ("/runs/..%2f..%2fjobs.tar", "there is no such job"),
+        ("/runs/none.log", "there is no such job"),
+        ("/runs/queued.tar", "job queued is queued: it has left nothing yet"),
+        ("/runs/bare.tar", "job bare left nothing, or retention has removed it"),
+        ("/runs/lost.tar", "what job lost left is gone from the rack's disk"),
+        ("/runs/linked.tar", "what job linked left is gone from the rack's disk"),
+    ],
+)
+async def test_what_is_not_there_is_refused_with_its_reason(tmp_path: Path, path: str, said: str) -> None:
+    async with serving(tmp_path, None) as served:
+        served.ended("bare", keeps=False)
+        served.ended("lost")
+        shutil.rmtree(tmp_path / "artifacts" / "lost")
+        served.ended("linked")
+        shutil.rmtree(tmp_path / "artifacts" / "linked")
+        (tmp_path / "artifacts" / "linked").symlink_to("/etc")
+        served.rack.store.submit("queued", JobRequest("x", PortDemand()), "test")
+        assert await served.asked("GET", path) == (404, f"{said}\n")
+
+
+async def test_what_is_being_read_is_not_removed_and_goes_at_the_next_pass(tmp_path: Path) -> None:
+    async with serving(tmp_path, None) as served:
+        served.ended("j1")
+        retention = Retention(age_ns=NS_PER_S, size_bytes=10, ended_jobs=1, audit_lines=100)
+        retaining = Retaining(
+            served.rack, retention, tmp_path / "artifacts", RackLog(LogFormat.JSON, io.StringIO())
+        )
+        retaining.look(0)
+        with served.rack.readings.reading("j1"):
+            for number in range(60, 180):
+                retaining.look(number * NS_PER_S)
+                await asyncio.sleep(0)
+        assert (tmp_path / "artifacts" / "j1").is_dir()
+        async with asyncio.timeout(PATIENCE_S):
+            number = 200
+            while served.rack.store.artifact_bytes():
+                number += 1
+                retaining.look(number * NS_PER_S)
+                await asyncio.sleep(0)
+        await retaining.end()
+        assert (await served.asked("GET", "/runs/j1.tar"))[0] == 404
+        with served.rack.readings.removing("j2"):
+            served.ended("j2")
+            status, said = await served.asked("GET", "/runs/j2.tar")
+            assert (status, said) == (410, "retention is removing what job j2 left\n")
+
+
+async def test_who_reads_what_another_removes_halfway_is_told(tmp_path: Path) -> None:
+    async with serving(tmp_path, None) as served:
+        job, links = served.ended("j1"), served.rack.links
+        for name in ("a", "b"):
+            with (tmp_path / "artifacts" / "j1" / name).open("wb") as file:
+                file.truncate(1 << 28)
+        web = RackWeb()
+        fetching = asyncio.create_task(
+            to_thread(web.fetch, "j1", links.results(job), links.log(job), tmp_path / "out")
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            while not list(tmp_path.glob("out/.j1-*/j1/a")):  # noqa: ASYNC110, ASYNC240 - a file tells nobody
+                await asyncio.sleep(0)
+        await to_thread(shutil.rmtree, tmp_path / "artifacts" / "j1")
+        broken = r"broke off: .*what job j1 left is gone from the rack's disk"
+        with pytest.raises(RackUnreachable, match=broken):
+            await fetching
+        assert list((tmp_path / "out").iterdir()) == [], "nothing that is not whole has a name"
+        assert "a download broke off" in served.log.getvalue()
+
+
+async def test_so_many_downloads_at_once_and_no_more(tmp_path: Path) -> None:
+    async with serving(tmp_path, None) as served:
+        served.ended("j1")
+        with (tmp_path / "artifacts" / "j1" / "large").open("wb") as file:
+            file.truncate(1 << 30)
+        host, port = served.base.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 10)
+        writer.write(b"GET /runs/j1.tar HTTP/1.1\r\nHost: rack\r\n\r\n")
+        await reader.readline()
+        status, said = await served.asked("GET", "/runs/j1.tar")
+        assert (status, "downloads and uploads are under way" in said) == (503, True)
+        assert served.tallies.refused_requests["busy"] == 1
+        writer.transport.abort()
+        async with asyncio.timeout(PATIENCE_S):
+            (tmp_path / "artifacts" / "j1" / "large").unlink()
+            while (await served.asked("GET", "/runs/j1.tar"))[0] != 200:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://rack.example:9420/runs/j1.tar", "the token would cross the network unencrypted"),
+        ("ftp://rack.example/j1", "is no address of a web server"),
+        ("file:///etc/passwd", "is no address of a web server"),
+    ],
+)
+def test_a_token_goes_nowhere_in_clear(tmp_path: Path, url: str, said: str) -> None:
+    token = tmp_path / "token"
+    token.write_text(READER)
+    token.chmod(0o600)
+    fetch = partial(RackWeb(token).fetch, "j1", url, url, tmp_path / "out")
+    with pytest.raises(ConfigError, match=said):
+        fetch()
