@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,6 +18,20 @@ class CommandResult:
     text: str
     exit_code: int = ExitCode.PASS
     """An `ExitCode`, or that of a command that was run for the user."""
+
+
+def on_terminal(table: str) -> str:
+    """Return the table of a run as standard output takes it: in colour on a terminal, unless NO_COLOR or TERM say otherwise."""
+    from etloop.results.text.colour import painted
+
+    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return table if plain else painted(table)
+
+
+def pages_of(run_dir: Path) -> dict[str, str]:
+    """Return the files for people that a run left, by what they are."""
+    files = {"report": "report.html", "perfetto": "trace.perfetto.json"}
+    return {what: str(run_dir / name) for what, name in files.items() if (run_dir / name).is_file()}
 
 
 def to_json(value: object) -> str:

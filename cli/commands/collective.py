@@ -18,7 +18,7 @@ from typing import Final
 
 from etloop.cli.commands import demo
 from etloop.cli.progress import print_status, run_watcher
-from etloop.cli.result import CommandResult, to_json, write_answer
+from etloop.cli.result import CommandResult, on_terminal, to_json, write_answer
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.collective_spec import Average, BenchSpec, Variant
 from etloop.controller.run.prepare import InputFile, read_rig
@@ -65,7 +65,7 @@ def run_collective(parsed: argparse.Namespace) -> CommandResult:
                     render_test(installed_version(), bench.spec, test, per_iteration=parsed.per_iteration)
                     for test in found
                 ]
-                sys.stdout.write("".join(f"{text}\n" for text in texts))
+                sys.stdout.write(on_terminal("".join(f"{text}\n" for text in texts)))
                 sys.stdout.flush()
             if tests[-1].errors:
                 break

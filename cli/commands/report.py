@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from etloop.cli.result import CommandResult
+from etloop.cli.result import CommandResult, on_terminal, pages_of
 from etloop.cli.result import to_json as answer_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.results.schema.typed_json import to_json
@@ -29,7 +29,10 @@ def report_command(parsed: argparse.Namespace) -> CommandResult:
         code = summary.result.exit_code
     else:
         summary = read_run(parsed.run_dir).summary
-    return CommandResult(to_json(summary) if parsed.json else render(summary, str(parsed.run_dir)), code)
+    if parsed.json:
+        return CommandResult(to_json(summary), code)
+    table = render(summary, str(parsed.run_dir), pages=pages_of(parsed.run_dir))
+    return CommandResult(on_terminal(table), code)
 
 
 def _close(run_dir: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from etloop.cli.case_files import given_files
 from etloop.cli.progress import reading_bar, run_watcher
-from etloop.cli.result import CommandResult, to_json
+from etloop.cli.result import CommandResult, on_terminal, pages_of, to_json
 from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.plan.jobs import build_jobs
@@ -52,7 +52,11 @@ def _run(prepared: Prepared, options: RunOptions, *, as_json: bool, progress_bar
     with run_watcher(bar=progress_bar and not as_json) as watcher:
         finished = run_plan(prepared, SessionExecution(), options, watcher)
     summary = finished.summary
-    sys.stdout.write(summary_json(summary) if as_json else render(summary, str(options.out_dir)))
+    if as_json:
+        sys.stdout.write(summary_json(summary))
+    else:
+        pages = pages_of(options.out_dir) if options.out_dir is not None else {}
+        sys.stdout.write(on_terminal(render(summary, str(options.out_dir), pages=pages)))
     sys.stdout.flush()
     return summary.result.exit_code
 

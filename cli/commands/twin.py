@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etloop.cli.case_files import GivenFiles, given_files
 from etloop.cli.progress import StatusWatcher, reading_bar
-from etloop.cli.result import CommandResult, to_json
+from etloop.cli.result import CommandResult, on_terminal, pages_of, to_json
 from etloop.cli.text.plan import rank_ranges
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.units import approximate_duration
@@ -116,13 +116,13 @@ def _as_text(prepared: Prepared, finished: FinishedRun, out_dir: Path | None) ->
     topology = described_device(prepared).topology
     where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
     spent = approximate_duration(outcome.end_ns - outcome.start_ns)
-    return (
-        render(finished.summary, where)
-        + "\n"
-        + render_switches(topology, outcome.switch_ports)
+    more = (
+        render_switches(topology, outcome.switch_ports)
         + "".join(f"{line}\n" for line in device_lines(topology))
         + f"virtual time    {spent}, {outcome.packets} packets over {outcome.hops} links\n"
     )
+    pages = pages_of(out_dir) if out_dir is not None else {}
+    return on_terminal(render(finished.summary, where, pages=pages, more=more))
 
 
 def _as_json(prepared: Prepared, finished: FinishedRun) -> str:

@@ -5,7 +5,7 @@ Decides wording and rounding only; every figure comes from `summary.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
@@ -36,8 +36,12 @@ _COMMUNICATOR_LIMIT: Final = 20
 _ALGORITHM_LIMIT: Final = 10
 
 
-def render(summary: Summary, run_dir: str) -> str:
-    """The table of a run whose files lie in `run_dir`; ends with a newline."""
+def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = None, more: str = "") -> str:
+    """The table of a run whose files lie in `run_dir`; ends with a newline.
+
+    The verdict is what a reader looks for, so it comes last; behind it stand only the places of the results: `pages` are
+    files for people, by what they are. `more` is text of the caller's that belongs to the figures.
+    """
     carried = summary.bytes
     warning = local_traffic_warning(carried.wire_tx_bytes, carried.wire_tx_bytes + carried.local_tx_bytes)
     lines = [*wrapped("warning", warning)] if warning else []
@@ -48,11 +52,15 @@ def render(summary: Summary, run_dir: str) -> str:
     if summary.dut is not None:
         lines += device_lines(summary.dut)
     lines += each_wrapped("timeline", map(event_words, summary.timeline))
+    lines += [*each_wrapped("degraded", grouped(summary.degraded)), *each_wrapped("note", summary.notes)]
+    if more:
+        lines += ["", *more.splitlines(), ""]
     lines += _checks(summary)
     if summary.verdict is not None:
         lines += verdict_lines(summary.verdict)
-    lines += [*each_wrapped("degraded", summary.degraded), *each_wrapped("note", summary.notes)]
     lines += labelled("results", run_dir)
+    for what, place in (pages or {}).items():
+        lines += labelled(what, place)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -74,6 +82,21 @@ def _header(summary: Summary) -> list[str]:
         for index, line in enumerate(summary.reason.splitlines() or ["no reason was given"]):
             lines += wrapped(summary.state.value if index == 0 else "", line)
     return lines
+
+
+def grouped(texts: Iterable[str], most_places: int = 4) -> tuple[str, ...]:
+    """Return what several places say alike, "PLACE: text" each, once with the names of the places; others as they are."""
+    places: dict[str, list[str]] = {}
+    for text in texts:
+        place, colon, what = text.partition(": ")
+        places.setdefault(what if colon else text, []).append(place if colon else "")
+    found = []
+    for what, names in places.items():
+        named = [name for name in names if name]
+        left = len(named) - most_places
+        shown = ", ".join(named[:most_places]) + (f" and {left} more" if left > 0 else "")
+        found.append(f"{shown}: {what}" if shown else what)
+    return tuple(found)
 
 
 def nonce_words(summary: Summary) -> tuple[str, ...]:

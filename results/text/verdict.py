@@ -7,11 +7,12 @@ from typing import Final
 from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
 from etloop.results.text.layout import each_wrapped, wrapped
 
+_ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
 WORDS: Final = {Result.PASS: "PASS", Result.FAIL: "FAIL", Result.INCONCLUSIVE: "INCONCLUSIVE"}
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
-    """A line for all, one for every condition, and the rows that broke it."""
+    """A line for all, one for every condition, those that fail first, and the rows that broke it."""
     counts = {result: sum(one.result is result for one in verdict.checks) for result in Result}
     summary_text = (
         ", ".join(f"{counts[result]} {result.value}" for result in Result if counts[result])
@@ -19,7 +20,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     )
     device = f" of {verdict.device}" if verdict.device else ""
     lines = wrapped("verdict", f"{WORDS[verdict.result]}{device}: {summary_text}")
-    for one in verdict.checks:
+    for one in sorted(verdict.checks, key=lambda one: _ORDER.index(one.result)):
         lines += _check_lines(one)
     return lines + each_wrapped("emulator", verdict.emulator)
 

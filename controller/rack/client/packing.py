@@ -84,7 +84,9 @@ def with_digests(text: str, digests: Mapping[Mention, str]) -> str:
 
 
 def packed(mention: Mention, directory: Path, to: Path) -> tuple[Path, str]:
-    """Pack a trace, whose path is relative to `directory`, into a file `to`; the archive and its digest. An archive is taken as it is.
+    """Pack a trace, whose path is relative to `directory`, into a file `to`; the archive and its digest.
+
+    An archive is taken as it is.
 
     Raises `TraceError` for one that is not there, `ConfigError` for one that cannot be packed.
     """

@@ -53,9 +53,9 @@ payload         29.00 kB through the device under test (55% of what was sent), 2
 retransmitted   1 of 120 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
 dropped by us   2 of the datagrams received, as the scenario asks
 clock error     at most 21.500 us between agents, none within one
-checks          8 hold, 0 fail
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
+checks          8 hold, 0 fail
 results         runs/one
 """
 
@@ -69,9 +69,9 @@ payload         22.00 kB through the device under test (55% of what was sent), 1
 retransmitted   1 of 60 packets; timeouts 0, NAKs 1, ECN marks 0, CNPs 0
 dropped by us   1 of the datagrams received, as the scenario asks
 clock error     at most 21.500 us between agents, none within one
-checks          5 hold, 0 fail, 3 not checked because the run was aborted
 degraded        b: receive buffer is 212992 bytes, 4194304 asked
 note            2 compute nodes have no duration
+checks          5 hold, 0 fail, 3 not checked because the run was aborted
 results         runs/one
 """
 

@@ -277,7 +277,10 @@ def test_the_same_files_give_the_same_archive_and_a_scenario_its_digest(trace: P
 
 
 def test_every_job_of_a_scenario_has_its_trace_uploaded_but_what_is_uploaded_already() -> None:
-    text = f"jobs:\n- {{name: a, workload: {{trace: x}}}}\n- {{name: b, workload: {{trace: sha256:{A}}}}}\n- {{workload: {{trace: y/z}}}}\n"
+    text = (
+        "jobs:\n- {name: a, workload: {trace: x}}\n"
+        f"- {{name: b, workload: {{trace: sha256:{A}}}}}\n- {{workload: {{trace: y/z}}}}\n"
+    )
     found = mentions(text, "s")
     assert [each.trace for each in found] == ["x", "y/z"]
     assert digests_in(with_digests(text, dict(zip(found, (B, C), strict=True)))) == {A, B, C}
