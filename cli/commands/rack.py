@@ -19,9 +19,10 @@ from etloop.contract.base.units import format_rate
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.client.web import RackWeb
-from etloop.controller.rack.config import LogLevel, RackConfig, parse_rack_config
+from etloop.controller.rack.config import RackConfig, parse_rack_config
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.job import ENDED, JobState
+from etloop.controller.rack.log_settings import LogLevel
 from etloop.controller.rack.mqtt.messages import (
     MOST_LISTED,
     InventoryResponse,
@@ -29,6 +30,7 @@ from etloop.controller.rack.mqtt.messages import (
     JobStatus,
     PortStatus,
 )
+from etloop.controller.rack.mqtt.reservation_messages import ReservationStatus
 from etloop.controller.rack.mqtt.statuses import job_status
 from etloop.controller.rack.mqtt.topics import is_job_id
 from etloop.controller.rack.store.job_store import JobStore
@@ -55,6 +57,7 @@ _MAY_BE_GIVEN_TO: Final = {
     _FETCH: ENDED,
 }
 """Order -> jobs that it is for, by state."""
+_KINDS: Final = {"unreserve": "reservations, by the ids that etloop rack status shows"}
 _OF_NOTHING: Final = ("pause", "resume", "status")
 
 
@@ -118,11 +121,15 @@ def rack_command(parsed: argparse.Namespace) -> CommandResult:
     if parsed.label and not parsed.label.partition("=")[1]:
         raise ConfigError(Problem("--label", f'"{parsed.label}" is no label', "write NAME=VALUE"))
     if parsed.order not in _OF_NOTHING and not parsed.names and not parsed.label:
-        kind = "jobs" if parsed.order in _MAY_BE_GIVEN_TO else "ports or agents"
+        kind = "jobs" if parsed.order in _MAY_BE_GIVEN_TO else _KINDS.get(parsed.order, "ports or agents")
         raise ConfigError(Problem(where, "nothing is named", f"name {kind}"))
     if parsed.order != _FETCH and (parsed.out or parsed.token_file):
         option = "--out" if parsed.out else "--token-file"
         raise ConfigError(Problem(option, "is of the order fetch", "leave it out"))
+    if parsed.order != "reserve" and (parsed.user or parsed.begins_at or parsed.ends_at):
+        raise ConfigError(Problem(where, "has no window of time", "leave --for, --from and --until out"))
+    if parsed.order == "reserve" and not parsed.ends_at:
+        raise ConfigError(Problem("--until", "is missing", "say when the reservation ends"))
     if parsed.to and parsed.order != "priority":
         raise ConfigError(Problem("--to", "is of the order priority", "leave it out"))
     for job_id in parsed.names if parsed.order in _MAY_BE_GIVEN_TO else ():
@@ -145,6 +152,13 @@ async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
                 ports = await rack.service(parsed.names, in_service=parsed.order == "undrain", **words)
                 rows = {"ports": [plain(port) for port in ports]}
                 return CommandResult(to_json(rows) if parsed.json else "".join(map(_port_line, ports)))
+            case "reserve":
+                window: Any = {"begins_at": parsed.begins_at, "user": parsed.user}
+                made = (await rack.reserve(parsed.names, parsed.ends_at, **window, **words),)
+                return _reserved(made, as_json=parsed.json)
+            case "unreserve":
+                gone = [await _unreserved(rack, reservation_id, words) for reservation_id in parsed.names]
+                return _reserved(gone, as_json=parsed.json)
             case "fetch":
                 named = parsed.names or await _labelled(rack, parsed)
                 jobs = [await rack.job(job_id) for job_id in named]
@@ -154,6 +168,20 @@ async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
                 jobs = [await _changed(rack, parsed, job_id, words) for job_id in named]
                 rows = {"jobs": [plain(job) for job in jobs]}
                 return CommandResult(to_json(rows) if parsed.json else "".join(map(job_line, jobs)))
+
+
+async def _unreserved(rack: RackClient, reservation_id: str, words: Any) -> ReservationStatus:
+    gone = await rack.unreserve(reservation_id[:64], **words)
+    if gone is None:
+        what = f"there is no reservation {printable(reservation_id[:64])}"
+        raise ConfigError(Problem("etloop rack unreserve", what, "see etloop rack status"))
+    return gone
+
+
+def _reserved(reservations: Sequence[ReservationStatus], *, as_json: bool) -> CommandResult:
+    if as_json:
+        return CommandResult(to_json({"reservations": [plain(each) for each in reservations]}))
+    return CommandResult("".join(map(_reservation_line, reservations)))
 
 
 async def _changed(rack: RackClient, parsed: argparse.Namespace, job_id: str, words: Any) -> JobStatus:
@@ -223,7 +251,11 @@ async def _status(rack: RackClient, *, as_json: bool) -> CommandResult:
         head += f"rig refused, {since}: {printable(' '.join(controller.rig_refused.split()))}\n"
     agents = "".join(_agent_lines(inventory))
     return CommandResult(
-        head + _queue_line(controller.paused) + agents + "".join(map(_port_line, inventory.ports))
+        head
+        + _queue_line(controller.paused)
+        + agents
+        + "".join(map(_port_line, inventory.ports))
+        + "".join(map(_reservation_line, inventory.reservations))
     )
 
 
@@ -234,6 +266,13 @@ def _queue_line(paused: str) -> str:
 def _agent_lines(inventory: InventoryResponse) -> Sequence[str]:
     stands = {True: "present", False: "absent"}
     return [f"agent {one.name}  {stands[one.present]}, {one.runs} runs\n" for one in inventory.agents]
+
+
+def _reservation_line(made: ReservationStatus) -> str:
+    why = f": {made.reason}" if made.reason else ""
+    window = f"from {made.begins_at} until {made.ends_at}"
+    line = f"reservation {made.reservation_id}  {', '.join(made.ports)} for {made.user or 'nobody'} {window}, by {made.who}{why}"
+    return printable(line) + "\n"
 
 
 def _port_line(port: PortStatus) -> str:

@@ -17,8 +17,6 @@ from etloop.contract.base.printable import printable
 from etloop.contract.base.units import approximate_bytes, parse_at, parse_name
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
-from etloop.controller.rack.client.packing import Mention, mentions, packed, with_digests
-from etloop.controller.rack.client.web import RackWeb
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
 from etloop.controller.rack.mqtt.topics import is_job_id
@@ -136,6 +134,10 @@ def _uploaded(parsed: argparse.Namespace, text: str, base: str) -> str:
     if not base:
         remedy = "add http: with tokens: to its controller.yaml, or put the trace below its scenario_root"
         raise ConfigError(Problem("--upload", "the rack has no HTTP server to upload to", remedy))
+    # Here, because only an upload reads traces.
+    from etloop.controller.rack.client.packing import Mention, mentions, packed, with_digests
+    from etloop.controller.rack.client.web import RackWeb
+
     web = RackWeb(parsed.token_file, parsed.ca)
     digests: dict[Mention, str] = {}
     for mention in mentions(text, str(parsed.scenario)):

@@ -1,7 +1,8 @@
 """Who did something to a rack, as the audit trail has it: the way it came by, which is known, and the name it claims. Pure.
 
-A broker tells nobody which account a message came from. So what a client calls itself is only quoted, and no claim reads
-like the controller or another gateway.
+A broker tells nobody which account a message came from. Its ACL may let an account write below `as/` and its own name only;
+who asks there is known as `mqtt:USER`. What a client calls itself besides is only quoted, and no claim reads like a user, the
+controller or another gateway.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Final
 
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.printable import printable
+from etloop.contract.base.units import parse_name
 
 CONTROLLER: Final = "controller"
 """The rack itself."""
@@ -18,12 +20,27 @@ MQTT: Final = "mqtt"
 MOST_CLAIM_CHARACTERS: Final = 256
 
 
-def actor(gateway: str, claimed: str) -> str:
-    """Return who came by `gateway`; what he claims to be stands in quotes behind it."""
-    if not claimed:
+def actor(gateway: str, claimed: str, user: str = "") -> str:
+    """Return who came by `gateway`, as which user where that is known; what he claims to be stands in quotes behind it."""
+    gateway = f"{gateway}:{user}" if user else gateway
+    if not claimed or claimed == user:
         return gateway
     quoted = printable(claimed[:MOST_CLAIM_CHARACTERS]).replace('"', '\\"')
     return f'{gateway} (says "{quoted}")'
+
+
+def is_user_name(text: str) -> bool:
+    """Whether an account so named can be told by the level of a topic."""
+    try:
+        return parse_name(text) == text
+    except ValueError:
+        return False
+
+
+def is_by(who: str, gateway: str, user: str) -> bool:
+    """Whether `actor` wrote that of this user, whatever he claimed to be."""
+    known = actor(gateway, "", user)
+    return bool(user) and (who == known or who.startswith(f"{known} ("))
 
 
 def claim_problems(where: str, claimed: str) -> tuple[Problem, ...]:

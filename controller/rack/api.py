@@ -17,7 +17,7 @@ from typing import Any, Final
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.actor import CONTROLLER
-from etloop.controller.rack.dispatch import RackPort, Start, decide, queue_order
+from etloop.controller.rack.dispatch import RackPort, Restrictions, Start, decide, queue_order
 from etloop.controller.rack.events import (
     JobChanged,
     JobForgotten,
@@ -38,7 +38,10 @@ from etloop.controller.rack.job import (
     JobRequest,
     JobState,
 )
+from etloop.controller.rack.people.people import People
+from etloop.controller.rack.people.reservations import Reservations
 from etloop.controller.rack.port_health import PortHealth
+from etloop.controller.rack.rig.rig_change import RigReading
 from etloop.controller.rack.runs.submitted_code import AllowedCode, PluginNamed, looking_reader, refuse_python
 from etloop.controller.rack.standing_orders import OrderKind, StandingOrders
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
@@ -75,7 +78,7 @@ class Rack:
         self.limits = limits
         self.store = store
         self._scenario_root = scenario_root
-        self._new_job_id = new_job_id
+        self.new_job_id = new_job_id
         self._allowed_code = allowed_code
         self._queued = {job.job_id: job for job in store.in_states(JobState.QUEUED)}
         self._running: dict[str, Job] = {}
@@ -94,14 +97,12 @@ class Rack:
         """Where what jobs left can be had."""
         self.readings = Readings()
         self.traces = TraceShelf()
-        self.rig_read_at = ""
-        """Wall time in UTC, ISO 8601."""
-        self.rig_refused = ""
-        """Why the rig as it was last read is not served; "" if it is."""
-        self.orders = StandingOrders(store.standing_orders())
+        self.rig = RigReading()
+        self.orders = StandingOrders(store.standing_orders(), Reservations(store.reservations()))
+        self.people = People()
         self._changes = 0
-        self._nothing_starts: tuple[int, AbstractSet[str], AbstractSet[str]] | None = None
-        """At which change, with which agents there and gone the queue was last looked at in vain."""
+        self._nothing_starts: tuple[object, ...] | None = None
+        """At which changes, with which agents there and gone and how much room of users the queue was last looked at in vain."""
         self._subscriptions: list[Subscription] = []
 
     # ---- requests
@@ -125,8 +126,10 @@ class Rack:
         if earlier is not None:
             return again(earlier, request)
         found = self.validate(request.scenario_text) if known_problems is None else known_problems
+        request = self.people.bounded(request)
         problems = (
             *self._problems(),
+            *self.people.problems(request, self._queued.values()),
             *request_problems(request, self.limits, self.ports),
             *key_problems(request.client_key),
             *self.traces.problems(request.scenario_text),
@@ -135,7 +138,7 @@ class Rack:
         if problems:
             self.store.note(who, "refused a submission", detail=str(problems[0]))
             return Rejected(problems)
-        job, _ = self.store.submit(self._new_job_id(), request, who)
+        job, _ = self.store.submit(self.new_job_id(), request, who)
         self._queued[job.job_id] = job
         self._changes += 1
         self.publish(JobChanged(job))
@@ -275,12 +278,24 @@ class Rack:
         return self.health.host_changed(agent)
 
     def starts(
-        self, present: AbstractSet[str], gone: AbstractSet[str] = frozenset(), now_ns: int = 0
+        self,
+        present: AbstractSet[str],
+        gone: AbstractSet[str] = frozenset(),
+        now_ns: int = 0,
+        wall_ns: int = 0,
     ) -> tuple[Start, ...]:
-        """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`. Raises `StoreFailed`."""
+        """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`. Raises `StoreFailed`.
+
+        `wall_ns` is the time that reservations go by.
+        """
         self._quarantine.keep()
         self._forget_put_back(now_ns)
-        looked_at = (self._changes, present, gone)
+        reservations = self.orders.reservations
+        for over in reservations.over(wall_ns):
+            self.store.unreserve(over, "its time is over", CONTROLLER)
+            reservations.drop(over.reservation_id)
+        left = self.people.left(self._queued.values(), self._running.values())
+        looked_at = (self._changes, reservations.changes, present, gone, left)
         if self.state is not RackState.READY or self.paused() or self._nothing_starts == looked_at:
             return ()
         passed_over = {*self._put_back, *self.orders.texts(OrderKind.HELD)}
@@ -292,7 +307,15 @@ class Rack:
             present,
             self.limits.running_jobs,
             gone,
-            self.out_of_service(),
+            Restrictions(
+                self.out_of_service(),
+                lambda job: reservations.closed_to(
+                    job.request.owner,
+                    wall_ns,
+                    wall_ns + (job.request.time_limit_ns or self.limits.job_time_ns),
+                ),
+                left,
+            ),
         )
         before, self._held = self._held, {held.job.job_id: held.waits_for for held in decision.held}
         self._held |= {job_id: why for job_id, (why, _) in self._put_back.items()}
@@ -326,7 +349,7 @@ class Rack:
         """Queues what a job asked for, as a new job; once for each job."""
         key = f"{REQUEUE_KEY}{job.job_id}"
         request = replace(request, client_key=key, requeue_of=job.job_id)
-        again, is_new = self.store.submit(self._new_job_id(), request, who)
+        again, is_new = self.store.submit(self.new_job_id(), request, who)
         if is_new:
             self._queued[again.job_id] = again
             self._changes += 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,7 @@ from etloop.contract.base.yaml_reader import (
 )
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.agent_pool import MOST_SLOTS
+from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.submissions import RackLimits
 from etloop.runtime.broker_settings import BrokerSettings, default_port
@@ -36,30 +36,6 @@ _DAY_NS: Final = 86_400 * NS_PER_S
 _long_time: Final = bounded(parse_duration_ns, NS_PER_S, 3650 * _DAY_NS, format_duration)
 _interval: Final = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
 _size: Final = bounded(parse_bytes, 1, 1 << 60, lambda count: f"{count}B")
-
-
-class LogFormat(StrEnum):
-    """How the daemon's log is written to standard error."""
-
-    JSON = "json"
-    TEXT = "text"
-
-
-class LogLevel(StrEnum):
-    """From which weight on an event is written; each of them has all that follow."""
-
-    DEBUG = "debug"
-    """What was asked for and answered, too."""
-    INFO = "info"
-    WARNING = "warning"
-    """Something is not as it should be; the rack goes on."""
-    ERROR = "error"
-    """A mistake of the controller's own."""
-
-    @property
-    def weight(self) -> int:
-        """Orders the levels."""
-        return tuple(LogLevel).index(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +131,8 @@ class RackConfig:
     """None: no HTTP."""
     otel: OtelConfig | None
     """None: nothing is pushed."""
+    users: Path | None
+    """File of who may do what; None: whoever the broker lets in may do anything that its ACL lets through."""
 
 
 def parse_rack_config(
@@ -204,7 +182,15 @@ def parse_rack_config(
         else None,
         http=_read_http(top.section("http"), directory) if top.has("http") else None,
         otel=_read_otel(top.section("otel"), directory) if top.has("otel") else None,
+        users=_path(top, "users", directory),
     )
+    if config.users is not None and (config.broker is None or config.broker.embedded):
+        what = (
+            "the embedded broker knows no users"
+            if config.broker is not None
+            else "there is no broker with users"
+        )
+        top.mistake("users", f"{what}, so that nobody can be one", "run Mosquitto with accounts and an ACL")
     for section in (limits, retention, allow, top):
         section.close()
     file.refuse_mistakes()

@@ -53,7 +53,7 @@ from etloop.controller.session.log_limit import WINDOW_NS, LogLimit
 from etloop.controller.session.router import RouterLink, open_router
 from etloop.controller.session.service import perform, refusal_of_name
 from etloop.controller.session.settings import CurveServer
-from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.clock import monotonic_ns, wall_ns
 from etloop.runtime.garbage_collection import collect_cycles
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
 
@@ -244,7 +244,7 @@ class Daemon:
                 self._close_inherited(job_id, now_ns)
             self.rack.hold("; ".join(self.obstacles.texts()))
             if not self.obstacles:
-                for start in self.rack.starts(self.hub.present(), self.hub.gone(now_ns), now_ns):
+                for start in self.rack.starts(self.hub.present(), self.hub.gone(now_ns), now_ns, wall_ns()):
                     self._start(start)
         except StoreFailed as error:
             self.obstacles.note(STORE, str(error))

@@ -4,15 +4,15 @@ Jobs start by priority, then by the order of submission. A job that cannot have 
 job may take a port that it is waiting for, so that a job that wants many ports is not starved by small ones; jobs on
 other ports pass. A job that waits for an agent which has been gone for a while holds nothing: it may never come back, and the
 rest of the rack works on. Which ports a job waits for, if it named none, is decided here too: the ones that will be free first
-cannot be known, so it claims those it would take now, the busy ones included, in the rack's order.
+cannot be known, so it claims those it would take now, the busy ones included, in the rack's order. A job that waits for what is
+its user's own, or for ports that are kept for others, claims nothing either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +27,22 @@ class RackPort:
     """"agent/port"."""
     agent: str
     link_bps: int
+
+
+def _nothing_reserved(job: Job) -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Restrictions:
+    """What keeps jobs from ports besides other jobs."""
+
+    out_of_service: Mapping[str, str] = field(default_factory=dict)
+    """Port -> why no job gets it."""
+    reserved: Callable[[Job], Mapping[str, str]] = _nothing_reserved
+    """The ports that a job cannot have now, because they are kept for somebody else, and why."""
+    left: Mapping[str, int] = field(default_factory=dict)
+    """User -> how many further jobs of his may start; of users that are not in it any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +81,43 @@ def decide(
     present: AbstractSet[str],
     most_running: int,
     gone: AbstractSet[str] = frozenset(),
-    out_of_service: Mapping[str, str] = MappingProxyType({}),
+    restrictions: Restrictions = Restrictions(),
 ) -> Decision:
     """What to start. `leases` maps a leased port to its job, `present` are the agents that are there and idle enough, `gone`
-    those that nobody should wait for, `out_of_service` says why of ports that no job gets.
+    those that nobody should wait for.
 
     `most_running` bounds the jobs that run side by side, those that hold `leases` included.
     """
     taken = dict(leases)
     agent_of = {port.label: port.agent for port in ports}
     running = len(set(leases.values()))
+    left = dict(restrictions.left)
     claimed: dict[str, str] = {}
     starts: list[Start] = []
     held: list[Held] = []
     for job in queue_order(queued):
-        wanted = _wanted(job.request.ports, ports, (taken, claimed, out_of_service), present)
+        owner = job.request.owner
+        if left.get(owner, 1) <= 0:
+            held.append(Held(job, f"{owner} has as many jobs that run as he may have"))
+            continue
+        closed = {**restrictions.reserved(job), **restrictions.out_of_service}
+        wanted = _wanted(job.request.ports, ports, (taken, claimed, closed), present)
         if unmet := _unmet(job.request.ports, wanted, agent_of):
             held.append(Held(job, unmet))  # It keeps no port from others: there may never be enough.
             continue
-        obstacle = _out_of_service(wanted, out_of_service)
+        obstacle = _closed(wanted, closed)
         obstacle = obstacle or _obstacle(wanted, agent_of, taken, claimed, present)
         if not obstacle and running >= most_running:
             obstacle = f"{running} jobs run, and no more than {most_running} may"
         if obstacle:
-            if not any(agent_of[label] in gone or label in out_of_service for label in wanted):
+            if not any(agent_of[label] in gone or label in closed for label in wanted):
                 claimed.update((label, job.job_id) for label in wanted if label not in claimed)
             held.append(Held(job, obstacle))
             continue
         taken.update((label, job.job_id) for label in wanted)
         running += 1
+        if owner in left:
+            left[owner] -= 1
         starts.append(Start(job, wanted))
     return Decision(tuple(starts), tuple(held))
 
@@ -118,8 +142,8 @@ def _wanted(
     unfree: tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]],
     present: AbstractSet[str],
 ) -> tuple[str, ...]:
-    """`unfree`: the ports that are leased, claimed by jobs that come first, and out of service."""
-    taken, claimed, out_of_service = unfree
+    """`unfree`: the ports that are leased, claimed by jobs that come first, and closed to this one."""
+    taken, claimed, closed = unfree
     if demand.named:
         return demand.named
     fast = [port for port in ports if port.link_bps >= demand.least_link_bps]
@@ -127,7 +151,7 @@ def _wanted(
 
     def obstacles(port: RackPort) -> tuple[bool, bool, bool, bool]:
         label = port.label
-        return (label in out_of_service, label in claimed, port.agent not in present, label in taken)
+        return (label in closed, label in claimed, port.agent not in present, label in taken)
 
     chosen = {port.label for port in sorted(fast, key=obstacles)[:count]}
     return tuple(port.label for port in fast if port.label in chosen)
@@ -143,10 +167,8 @@ def _unmet(demand: PortDemand, wanted: Sequence[str], agent_of: Mapping[str, str
     return ""
 
 
-def _out_of_service(wanted: Sequence[str], out_of_service: Mapping[str, str]) -> str:
-    return next(
-        (f"port {label} is {out_of_service[label]}" for label in wanted if label in out_of_service), ""
-    )
+def _closed(wanted: Sequence[str], closed: Mapping[str, str]) -> str:
+    return next((f"port {label} is {closed[label]}" for label in wanted if label in closed), "")
 
 
 def _obstacle(

@@ -125,6 +125,8 @@ class JobRequest:
     """How often it is queued again where the rack itself broke it."""
     requeue_of: str = ""
     """The job that this one runs again; "" of one that a client submitted."""
+    owner: str = ""
+    """The user whose job it is; "" where the request did not come as one."""
 
 
 @dataclass(frozen=True, slots=True)

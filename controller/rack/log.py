@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TextIO
 
 from etloop.contract.base.printable import printable
-from etloop.controller.rack.config import LogFormat, LogLevel
+from etloop.controller.rack.log_settings import LogFormat, LogLevel
 from etloop.runtime.clock import wall_time_text
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What the people who run a rack may order: drain ports, hold and reorder jobs, pause the queue, run a job again.
+"""What the people who run a rack may order: drain and reserve ports, hold and reorder jobs, pause the queue, run a job again.
 
 Decides whether an order makes sense and says all that is wrong with it at once; then nothing of it is carried out. Giving an
 order twice does what giving it once does. All orders are in the audit trail. No I/O but the store's.
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.printable import printable
+from etloop.controller.rack.actor import is_user_name
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import ENDED, HIGHEST_PRIORITY, LOWEST_PRIORITY, Job, JobState
+from etloop.controller.rack.people.reservations import Reservation, parse_time_ns
 from etloop.controller.rack.standing_orders import MOST_REASON_CHARACTERS, OrderKind
 
 if TYPE_CHECKING:
@@ -21,6 +23,19 @@ if TYPE_CHECKING:
 
 _MOST_NAMED: Final = 16
 """Names that an error lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A reservation as somebody asks for it; times in ISO 8601 with their offset."""
+
+    ports: Sequence[str]
+    user: str
+    """"": nobody's jobs get them."""
+    begins_at: str
+    """"": now."""
+    ends_at: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +69,45 @@ class Operators:
                 self._rack.health.restored(port.label)
                 self._rack.reconsider(OrderKind.DRAINED, port.label)
         return ports
+
+    def reserve(self, reservation_id: str, wanted: Wanted, who: str, now_ns: int) -> Reservation | Refused:
+        """Keeps ports for a user's jobs, or from all, in a window; jobs that run there may end. `now_ns`: wall time."""
+        ports = self._ports(wanted.ports, wanted.reason)
+        found = list(ports.problems) if isinstance(ports, Refused) else []
+        if wanted.user and not is_user_name(wanted.user):
+            what = f'"{printable(wanted.user[:64])}" is no name of a user'
+            found.append(
+                Problem("user", what, "name an account of the broker, or leave it out for maintenance")
+            )
+        begins_ns = parse_time_ns("begins_at", wanted.begins_at) if wanted.begins_at else now_ns
+        ends_ns = parse_time_ns("ends_at", wanted.ends_at)
+        found += [time for time in (begins_ns, ends_ns) if isinstance(time, Problem)]
+        if (
+            found
+            or isinstance(ports, Refused)
+            or isinstance(begins_ns, Problem)
+            or isinstance(ends_ns, Problem)
+        ):
+            return Refused(tuple(found))
+        labels = tuple(port.label for port in ports)
+        window_ns = (max(begins_ns, now_ns), ends_ns)
+        if problems := self._rack.orders.reservations.problems(labels, wanted.user, window_ns, now_ns):
+            return Refused(problems)
+        made = Reservation(reservation_id, labels, wanted.user, *window_ns, who, wanted.reason)
+        self._rack.store.reserve(made)
+        self._rack.orders.reservations.keep(made)
+        return made
+
+    def unreserve(self, reservation_id: str, reason: str, who: str) -> Reservation | Refused | None:
+        """Takes a reservation back; None if there is none of that id."""
+        made = self._rack.orders.reservations.find(reservation_id)
+        if made is None:
+            return None
+        if found := reason_problems(reason):
+            return Refused(found)
+        self._rack.store.unreserve(made, reason, who)
+        self._rack.orders.reservations.drop(reservation_id)
+        return made
 
     def pause(self, reason: str, who: str) -> Refused | None:
         """No job starts from now on; those that run go on, and more may be submitted."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from etloop.controller.rack.people.reservations import Reservations
+
 MOST_REASON_CHARACTERS: Final = 500
 
 
@@ -48,7 +50,10 @@ class StandingOrder:
 class StandingOrders:
     """The orders that stand now."""
 
-    def __init__(self, orders: Iterable[StandingOrder] = ()) -> None:
+    def __init__(
+        self, orders: Iterable[StandingOrder] = (), reservations: Reservations | None = None
+    ) -> None:
+        self.reservations = reservations or Reservations()
         self._orders = {(order.kind, order.subject): order for order in orders}
 
     def find(self, kind: OrderKind, subject: str = "") -> StandingOrder | None:

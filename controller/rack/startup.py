@@ -23,7 +23,7 @@ from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
 from etloop.controller.rack.exchange.admission import HttpAdmission
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.exchange.run_pages import RunPages
-from etloop.controller.rack.exchange.tokens import TokenFile
+from etloop.controller.rack.exchange.tokens import token_file
 from etloop.controller.rack.exchange.trace_check import trace_problems
 from etloop.controller.rack.exchange.trace_pages import TraceLimits, TracePages
 from etloop.controller.rack.exchange.trace_shelf import TraceShelf
@@ -32,6 +32,8 @@ from etloop.controller.rack.gateways import Gateway
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.embedded_broker import EmbeddedBroker
 from etloop.controller.rack.mqtt.gateway import MqttGateway
+from etloop.controller.rack.people.people import People
+from etloop.controller.rack.people.users import parse_users
 from etloop.controller.rack.rig.rig_change import rack_ports, slots_of
 from etloop.controller.rack.rig.served_rig import ServedRig, read_rig
 from etloop.controller.rack.runs.confinement import within
@@ -47,6 +49,7 @@ from etloop.runtime.descriptors import raise_descriptor_limit
 from etloop.runtime.garbage_collection import freeze_startup_objects
 from etloop.runtime.malloc_tuning import give_memory_back
 from etloop.runtime.secret_file import read_secret
+from etloop.runtime.watched_file import WatchedFile
 
 
 def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
@@ -96,6 +99,10 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
     except StoreFailed as error:
         remedy = "run the etloop that wrote it, or name a new state_dir"
         raise ConfigError(Problem(str(config.state_dir / "jobs.sqlite"), str(error), remedy)) from None
+    if config.users is not None:
+        users = WatchedFile(config.users, parse_users, is_secret=False)
+        users.current()  # The file may change later; one that cannot be used now is told now.
+        rack.people = People(users.current)
     hub = Hub(slots_of(rig, config.slots), HEARTBEAT_NS, LOST_AFTER_NS)
     log.keep(JobLogs(config.state_dir / "logs"))
     served = ServedRig(config, rig, rig_text, rack, hub, log)
@@ -125,7 +132,7 @@ def _mqtt_gateway(daemon: Daemon, broker: BrokerConfig) -> MqttGateway:
 
 def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) -> HttpGateway:
     rack, log, state_dir = daemon.rack, daemon.log, daemon.config.state_dir
-    tokens = None if http.tokens is None else TokenFile(http.tokens)
+    tokens = None if http.tokens is None else token_file(http.tokens)
     if tokens is not None:
         tokens.current()  # The file may change later; one that cannot be used now is told now.
     rack.links = Links(http.url)

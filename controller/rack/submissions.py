@@ -96,6 +96,9 @@ def key_problems(client_key: str) -> tuple[Problem, ...]:
 
 def again(earlier: Job, request: JobRequest) -> Known | Rejected:
     """The job that a client key stands for; a refusal if it is asked for something else now, whose verdict that job has not."""
+    if earlier.request.owner != request.owner:
+        what = "stands for a job of somebody else"
+        return Rejected((Problem("client_key", what, "choose a key of your own"),))
     asked = (("scenario", "scenario_text"), ("ports", "ports"))
     others = [name for name, field in asked if getattr(earlier.request, field) != getattr(request, field)]
     if not others:

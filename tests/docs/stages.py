@@ -98,6 +98,16 @@ RACK: Final = Stage(
         ),
         "etloop rack priority": Step(change={"JOB": "$(cat job)"}),
         "etloop rack requeue": Step(change={"JOB": _ENDED}),
+        "etloop rack reserve a": Step(
+            change={
+                "2026-11-24T08:00Z": "$(date -ud '1 day' +%FT%RZ)",
+                "2026-11-24T18:00Z": "$(date -ud '2 days' +%FT%RZ)",
+            }
+        ),
+        "etloop rack reserve b": Step(change={"2026-11-24T18:00": "$(date -d '1 day' +%FT%R)"}),
+        "etloop rack unreserve": Step(
+            change={"unreserve ID": "unreserve $(etloop rack status | awk '/^reservation/ {print $2}')"}
+        ),
         "etloop submit --list": Step(before="etloop rack resume"),
         "etloop jobs --config": Step(change={"controller.yaml": "examples/laptop/controller.yaml"}),
         "etloop jobs --state-dir": Step(change={"DIR": "examples/laptop/state", "JOB": _ENDED}),

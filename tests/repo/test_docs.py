@@ -13,6 +13,7 @@ from etloop.cli.main import main as controller_main
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.config import parse_rack_config
+from etloop.controller.rack.people.users import parse_users
 from etloop.dut_profiles.reading.profile_file import parse_profile
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.traffic.topology.topology_file import parse_topology
@@ -44,6 +45,7 @@ def read_configuration(text: str, name: str) -> None:
     parsers: dict[str, Callable[..., object]] = {
         "rig.yaml": parse_rig,
         "controller.yaml": parse_rack_config,
+        "users.yaml": lambda raw, source, _: parse_users(raw, source),
         "sweep.yaml": parse_sweep,
     }
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
@@ -53,7 +55,15 @@ def read_configuration(text: str, name: str) -> None:
 @pytest.mark.parametrize(("document", "text"), list(blocks("yaml")))
 def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
     name = text.splitlines()[0].removeprefix("# ")
-    known = {"scenario.yaml", "rig.yaml", "controller.yaml", "profile.yaml", "topology.yaml", "sweep.yaml"}
+    known = {
+        "scenario.yaml",
+        "rig.yaml",
+        "controller.yaml",
+        "users.yaml",
+        "profile.yaml",
+        "topology.yaml",
+        "sweep.yaml",
+    }
     assert name in known, f"{document}: say in the first line which file it is"
     read_configuration(text, name)
 

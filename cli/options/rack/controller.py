@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.parser import Command
-from etloop.controller.rack.config import LogLevel
+from etloop.controller.rack.log_settings import LogLevel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

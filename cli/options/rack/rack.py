@@ -13,6 +13,8 @@ ORDERS: Final = {
     "status": "show ports, agents and whether the queue is paused",
     "drain": "let no job have these ports from now on (AGENT/PORT, or AGENT for all of its ports)",
     "undrain": "take ports back into service, drained or not to be prepared",
+    "reserve": "keep ports for one user's jobs (--for), or for nobody's, until a time",
+    "unreserve": "take reservations back, by their ids",
     "pause": "let no job start; those that run go on",
     "resume": "let jobs start again",
     "hold": "keep queued jobs from starting",
@@ -39,6 +41,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", type=int, default=0, metavar="N", help="the new priority (default 0)")
     parser.add_argument("--reason", default="", metavar="TEXT", help="why; jobs that wait say it")
     parser.add_argument(
+        "--for", default="", dest="user", metavar="USER", help="whose jobs get reserved ports"
+    )
+    parser.add_argument(
+        "--from",
+        default="",
+        dest="begins_at",
+        metavar="TIME",
+        help="when a reservation begins (default: now)",
+    )
+    parser.add_argument(
+        "--until", default="", dest="ends_at", metavar="TIME", help="when it ends, such as 2026-11-24T18:00Z"
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
@@ -49,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n  etloop rack hold JOB\n  etloop rack fetch JOB --out results\n  etloop rack status --json',
+    '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n  etloop rack reserve a --for ann --until 2026-11-24T18:00Z\n  etloop rack hold JOB\n  etloop rack fetch JOB --out results\n  etloop rack status --json',
     add_arguments,
     "rack:rack_command",
 )

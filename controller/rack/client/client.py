@@ -23,8 +23,10 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
 import aiomqtt
 from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Problem
+from etloop.controller.rack.actor import is_user_name
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.encoding import ContentType, decode_published, encode
+from etloop.controller.rack.mqtt.message_parts import RequestProblem
 from etloop.controller.rack.mqtt.messages import (
     CancelRequest,
     CancelResponse,
@@ -41,13 +43,18 @@ from etloop.controller.rack.mqtt.messages import (
     PauseResponse,
     PortStatus,
     ProgressStatus,
-    RequestProblem,
     ResponseT,
     ResultStatus,
     ServiceRequest,
     ServiceResponse,
     SubmitRequest,
     SubmitResponse,
+)
+from etloop.controller.rack.mqtt.reservation_messages import (
+    ReservationResponse,
+    ReservationStatus,
+    ReserveRequest,
+    UnreserveRequest,
 )
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.runtime.broker_connection import MqttVersion, broker_connection, properties_of
@@ -87,6 +94,13 @@ class OrderWords(TypedDict, total=False):
     submitter: str
 
 
+class ReservationWishes(OrderWords, total=False):
+    """What may be asked for besides ports and an end; `ReserveRequest` says what it means."""
+
+    begins_at: str
+    user: str
+
+
 class RackUnreachable(EtloopError):
     """The broker or the controller did not answer in time."""
 
@@ -104,7 +118,7 @@ class RackClient:
         self, settings: BrokerSettings, rack: str, *, response_timeout_s: float = RESPONSE_TIMEOUT_S
     ) -> None:
         self._settings = settings
-        self._topics = Topics(rack)
+        self._topics = Topics(rack, settings.username if is_user_name(settings.username) else "")
         self._response_timeout_s = response_timeout_s
         self._name = f"etloop-client-{secrets.token_hex(6)}"
         self._replies = f"{self._topics.root}/replies/{self._name}"
@@ -149,9 +163,9 @@ class RackClient:
         return answer.job
 
     async def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
-        """Asks for the end of a job; None if there is none of that id."""
-        request = CancelRequest(submitter)
-        return (await self._request(self._topics.cancel(job_id), request, CancelResponse)).job
+        """Asks for the end of a job; None if there is none of that id. Raises `RequestRefused` for one that is another's."""
+        answer = await self._request(self._topics.cancel(job_id), CancelRequest(submitter), CancelResponse)
+        return _taken(answer).job
 
     async def change(
         self, job_id: str, change: JobChange, *, priority: int = 0, **words: Unpack[OrderWords]
@@ -160,9 +174,7 @@ class RackClient:
         run again; None if there is none of that id. Raises `RequestRefused` where its state does not allow that."""
         request = ChangeRequest(change, priority, **words)
         answer = await self._request(self._topics.change(job_id), request, ChangeResponse)
-        if answer.problems:
-            raise _refused(answer.problems)
-        return answer.job
+        return _taken(answer).job
 
     async def service(
         self, ports: Sequence[str], *, in_service: bool, **words: Unpack[OrderWords]
@@ -170,20 +182,30 @@ class RackClient:
         """Drains ports, or takes them back into service; they as they stand then. Raises `RequestRefused`."""
         request = ServiceRequest(tuple(ports), in_service, **words)
         answer = await self._request(self._topics.service, request, ServiceResponse)
-        if answer.problems:
-            raise _refused(answer.problems)
-        return answer.ports
+        return _taken(answer).ports
+
+    async def reserve(
+        self, ports: Sequence[str], ends_at: str, **wishes: Unpack[ReservationWishes]
+    ) -> ReservationStatus:
+        """Keeps ports for a user's jobs, or from all, until a time (ISO 8601 with its offset). Raises `RequestRefused`."""
+        request = ReserveRequest(tuple(ports), ends_at, **wishes)
+        made = _taken(await self._request(self._topics.reserve, request, ReservationResponse)).reservation
+        assert made is not None
+        return made
+
+    async def unreserve(self, reservation_id: str, **words: Unpack[OrderWords]) -> ReservationStatus | None:
+        """Takes a reservation back; None if there is none of that id. Raises `RequestRefused`."""
+        request = UnreserveRequest(reservation_id, **words)
+        return _taken(await self._request(self._topics.unreserve, request, ReservationResponse)).reservation
 
     async def pause(self, *, paused: bool, **words: Unpack[OrderWords]) -> str:
         """Lets no job start, or lets them start again; by whom and why none does, "" if they do. Raises `RequestRefused`."""
         answer = await self._request(self._topics.pause, PauseRequest(paused, **words), PauseResponse)
-        if answer.problems:
-            raise _refused(answer.problems)
-        return answer.paused
+        return _taken(answer).paused
 
     async def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first."""
-        return (await self._request(self._topics.list, ListRequest(limit=limit), ListResponse)).jobs
+        return _taken(await self._request(self._topics.list, ListRequest(limit=limit), ListResponse)).jobs
 
     async def job(self, job_id: str) -> JobStatus:
         """A job as the broker retains it. Raises `RackUnreachable` if it retains nothing of such a job."""
@@ -191,7 +213,7 @@ class RackClient:
 
     async def inventory(self) -> InventoryResponse:
         """Agents and ports."""
-        return await self._request(self._topics.inventory, InventoryRequest(), InventoryResponse)
+        return _taken(await self._request(self._topics.inventory, InventoryRequest(), InventoryResponse))
 
     async def controller(self) -> ControllerStatus:
         """How the controller stands, as the broker retains it."""
@@ -296,7 +318,10 @@ class RackClient:
             what = f"rack '{self._topics.rack}' had more requests than it takes for {self._response_timeout_s:g} s"
             raise RackUnreachable(f"{what}; ask again later, and see who asks so much")
         what = f"no controller of rack '{self._topics.rack}' answered within {self._response_timeout_s:g} s"
-        raise RackUnreachable(f"{what}; check the rack's name, and that `etloop controller` runs")
+        allowed = ""
+        if self._topics.user:
+            allowed = f", and that the broker's ACL lets {self._topics.user} write below {self._topics.asked}"
+        raise RackUnreachable(f"{what}; check the rack's name, that `etloop controller` runs{allowed}")
 
     async def _reply(self, correlation: str, answer: type[ResponseT], limit_s: float) -> ResponseT | None:
         """The answer to a request; None if it does not come in time. Answers to earlier ones are passed over."""
@@ -334,6 +359,13 @@ def _responds_to(message: aiomqtt.Message, correlation: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(decoded, dict) and decoded.get("correlation") == correlation
+
+
+def _taken(answer: ResponseT) -> ResponseT:
+    """Return an answer to what was carried out. Raises `RequestRefused`."""
+    if answer.problems:
+        raise _refused(answer.problems)
+    return answer
 
 
 def _refused(problems: Sequence[RequestProblem]) -> RequestRefused:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError
-from etloop.controller.rack.exchange.tokens import Holder, Right, TokenFile
+from etloop.controller.rack.exchange.tokens import Holder, Right, Tokens
 from etloop.controller.session.log_limit import WINDOW_NS, LogLimit
 from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.watched_file import WatchedFile
 
 if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
@@ -42,7 +43,7 @@ ANYBODY: Final = Holder("anybody", Right.READ)
 class HttpAdmission:
     """Who may ask what of one rack's HTTP server."""
 
-    def __init__(self, tokens: TokenFile | None, refused: Counter[str], log: RackLog) -> None:
+    def __init__(self, tokens: WatchedFile[Tokens] | None, refused: Counter[str], log: RackLog) -> None:
         self._tokens = tokens
         self._refused = refused
         self._log = log

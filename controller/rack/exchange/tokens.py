@@ -1,8 +1,7 @@
-"""Who may read and write over HTTP: bearer tokens of a file that only its owner may read. A shell: the file.
+"""Who may read and write over HTTP: bearer tokens of a file that only its owner may read. Pure.
 
 A line is a name, what it may do, and the token: `nightly write 5d41402a…`. The name stands in logs and audit, the token
-nowhere. The file is looked at for every request and read again when it has changed, so that a token that was taken out admits
-nobody any more.
+nowhere. The file is looked at for every request (`WatchedFile`), so that a token that was taken out admits nobody any more.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.printable import printable
-from etloop.runtime.secret_file import exposed_secret
+from etloop.runtime.watched_file import WatchedFile
 
-_MOST_BYTES: Final = 1 << 20
 _MOST_TOKENS: Final = 1024
 _LEAST_CHARACTERS: Final = 24
 """Of a token: nobody guesses one of so many, whatever the rate at which he may ask."""
@@ -113,34 +111,13 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-class TokenFile:
-    """The tokens as their file has them now."""
+def token_file(path: Path) -> WatchedFile[Tokens]:
+    """Return the tokens as a file has them whenever they are asked for. Raises `ConfigError` then, not now."""
+    return WatchedFile(path, _parse_bytes, is_secret=True)
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self._tokens = Tokens(())
 
-    def current(self) -> Tokens:
-        """Return the tokens, read again if the file has changed. Raises `ConfigError` for one that cannot be used."""
-        try:
-            found = self._path.stat()
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if problem := exposed_secret(self._path):
-                raise ConfigError(problem)
-            if seen != self._seen:
-                with self._path.open("rb") as file:
-                    raw = file.read(_MOST_BYTES + 1)
-                if len(raw) > _MOST_BYTES:
-                    what = f"is larger than {_MOST_BYTES} bytes"
-                    raise ConfigError(Problem(str(self._path), what, "keep one line a token"))
-                self._tokens = parse_tokens(raw.decode(), str(self._path))
-                self._seen = seen
-        except OSError as error:
-            what = f"cannot be read: {error.strerror or error}"
-            raise ConfigError(
-                Problem(str(self._path), what, "check the name and that it may be read")
-            ) from None
-        except UnicodeDecodeError:
-            raise ConfigError(Problem(str(self._path), "is no text", "write NAME read|write TOKEN")) from None
-        return self._tokens
+def _parse_bytes(raw: bytes, source: str) -> Tokens:
+    try:
+        return parse_tokens(raw.decode(), source)
+    except UnicodeDecodeError:
+        raise ConfigError(Problem(source, "is no text", "write NAME read|write TOKEN")) from None

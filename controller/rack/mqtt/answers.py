@@ -6,19 +6,19 @@ Where requests come from and answers go is the gateway's.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from etloop.contract.base.errors import Problem
-from etloop.controller.rack.actor import MQTT, actor, claim_problems
+from etloop.controller.rack.actor import MQTT, actor, claim_problems, is_by, is_user_name
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import Job, JobRequest, JobState, PortDemand
+from etloop.controller.rack.mqtt.message_parts import FORMAT
 from etloop.controller.rack.mqtt.messages import (
-    FORMAT,
     CancelRequest,
     CancelResponse,
     ChangeRequest,
@@ -38,11 +38,19 @@ from etloop.controller.rack.mqtt.messages import (
     SubmitResponse,
     refusal,
 )
-from etloop.controller.rack.mqtt.statuses import agent_status, job_status
+from etloop.controller.rack.mqtt.reservation_messages import (
+    ReservationResponse,
+    ReserveRequest,
+    UnreserveRequest,
+)
+from etloop.controller.rack.mqtt.statuses import agent_status, job_status, reservation_status
 from etloop.controller.rack.mqtt.topics import Topics
-from etloop.controller.rack.operators import Operators, Refused
+from etloop.controller.rack.operators import Operators, Refused, Wanted
+from etloop.controller.rack.people.users import Right, right_over
+from etloop.controller.rack.standing_orders import OrderKind
 from etloop.controller.rack.store.job_store import StoreFailed
 from etloop.controller.rack.submissions import Accepted, Known, Rejected
+from etloop.runtime.clock import wall_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +72,74 @@ class Answers:
         self._topics = topics
 
     def topics(self) -> tuple[str, ...]:
-        """Return the topics, or filters of them, that ask something."""
-        topics = self._topics
-        return (
-            *(topics.submit, topics.list, topics.inventory, topics.cancels),
-            *(topics.changes, topics.service, topics.pause),
+        """Return the topics, or filters of them, that ask something: of users, and of who does not say which he is."""
+        return tuple(
+            topic
+            for topics in (self._topics, Topics(self._topics.rack, "+"))
+            for topic in (
+                *(topics.submit, topics.list, topics.inventory, topics.cancels, topics.changes),
+                *(topics.service, topics.reserve, topics.unreserve, topics.pause),
+            )
         )
 
     def question(self, topic: str) -> Question | None:
         """Return what a topic asks; None of one that asks nothing."""
-        if job_id := self._topics.job_of_cancel(topic):
-            return Question(CancelRequest, CancelResponse, functools.partial(self._cancelled, job_id))
-        if job_id := self._topics.job_of_change(topic):
-            return Question(ChangeRequest, ChangeResponse, functools.partial(self._changed, job_id))
-        return {
-            self._topics.submit: Question(SubmitRequest, SubmitResponse, self._submitted),
-            self._topics.list: Question(ListRequest, ListResponse, self._listed),
-            self._topics.service: Question(ServiceRequest, ServiceResponse, self._served),
-            self._topics.pause: Question(PauseRequest, PauseResponse, self._paused),
-            self._topics.inventory: Question(InventoryRequest, InventoryResponse, self._inventory),
-        }.get(topic)
+        topics = self._topics.of_user(topic)
+        if topics.user and not is_user_name(topics.user):
+            return None
+        user = topics.user
+        if job_id := topics.job_of_cancel(topic):
+            cancelled = partial(self._cancelled, user, job_id)
+            return self._about_job(user, job_id, Question(CancelRequest, CancelResponse, cancelled))
+        if job_id := topics.job_of_change(topic):
+            changed = partial(self._changed, user, job_id)
+            return self._about_job(user, job_id, Question(ChangeRequest, ChangeResponse, changed))
+        asked: dict[str, tuple[Right, Question]] = {
+            topics.submit: (
+                Right.SUBMIT,
+                Question(SubmitRequest, SubmitResponse, partial(self._submitted, user)),
+            ),
+            topics.list: (Right.LOOK, Question(ListRequest, ListResponse, self._listed)),
+            topics.inventory: (Right.LOOK, Question(InventoryRequest, InventoryResponse, self._inventory)),
+            topics.service: (
+                Right.OPERATE,
+                Question(ServiceRequest, ServiceResponse, partial(self._served, user)),
+            ),
+            topics.reserve: (
+                Right.OPERATE,
+                Question(ReserveRequest, ReservationResponse, partial(self._reserved, user)),
+            ),
+            topics.unreserve: (
+                Right.OPERATE,
+                Question(UnreserveRequest, ReservationResponse, partial(self._unreserved, user)),
+            ),
+            topics.pause: (Right.OPERATE, Question(PauseRequest, PauseResponse, partial(self._paused, user))),
+        }
+        if topic not in asked:
+            return None
+        right, question = asked[topic]
+        return self._permitted(user, lambda: right, question)
 
-    async def _submitted(self, payload: SubmitRequest) -> SubmitResponse:
+    def _about_job(self, user: str, job_id: str, question: Question) -> Question:
+        return self._permitted(user, lambda: right_over(self._rack.store.find(job_id), user), question)
+
+    def _permitted(self, user: str, right: Callable[[], Right], question: Question) -> Question:
+        """Refuse what the user may not ask, and note that."""
+
+        async def carry_out(payload: Any) -> Any:
+            try:
+                problem = self._rack.people.problem(user, right())
+                if problem is None:
+                    return await question.carry_out(payload)
+                who = actor(MQTT, getattr(payload, "submitter", ""), user)
+                self._rack.store.note(who, f"refused {question.request.__name__}", detail=str(problem))
+            except StoreFailed as error:
+                problem = Problem("controller", str(error), "ask again when there is room")
+            return refusal(question.answer, (problem,), payload.correlation)
+
+        return replace(question, carry_out=carry_out)
+
+    async def _submitted(self, user: str, payload: SubmitRequest) -> SubmitResponse:
         request = JobRequest(
             scenario_text=payload.scenario,
             ports=PortDemand(payload.ports, payload.port_count, payload.least_link_bps),
@@ -96,10 +150,11 @@ class Answers:
             time_limit_ns=payload.time_limit_ns,
             strict=payload.strict,
             retries=payload.retries,
+            owner=user,
         )
         # In a thread: a long scenario takes seconds to read, and agents of running jobs wait for the controller's heartbeats.
         found = await asyncio.to_thread(self._rack.validate, payload.scenario)
-        match self._rack.submit(request, actor(MQTT, payload.submitter), found):
+        match self._rack.submit(request, actor(MQTT, payload.submitter, user), found):
             case Accepted(job):
                 return SubmitResponse(FORMAT, True, False, self.status(job), (), payload.correlation)
             case Known(job):
@@ -107,57 +162,76 @@ class Answers:
             case Rejected(found):
                 return refusal(SubmitResponse, found, payload.correlation)
 
-    async def _cancelled(self, job_id: str, payload: CancelRequest) -> CancelResponse:
+    async def _cancelled(self, user: str, job_id: str, payload: CancelRequest) -> CancelResponse:
         if found := claim_problems("submitter", payload.submitter):
             return refusal(CancelResponse, found, payload.correlation)
-        try:
-            job = self._rack.cancel(job_id, actor(MQTT, payload.submitter))
-        except StoreFailed as error:
-            return refusal(CancelResponse, (_no_room(error),), payload.correlation)
+        job = self._rack.cancel(job_id, actor(MQTT, payload.submitter, user))
         status = self.status(job) if job is not None else None
         return CancelResponse(FORMAT, job is not None, status, (), payload.correlation)
 
-    async def _changed(self, job_id: str, payload: ChangeRequest) -> ChangeResponse:
+    async def _changed(self, user: str, job_id: str, payload: ChangeRequest) -> ChangeResponse:
         if found := claim_problems("submitter", payload.submitter):
             return refusal(ChangeResponse, found, payload.correlation)
-        who, operators = actor(MQTT, payload.submitter), self._operators
-        try:
-            match payload.change:
-                case JobChange.HOLD:
-                    job = operators.hold(job_id, payload.reason, who)
-                case JobChange.RELEASE:
-                    job = operators.release(job_id, payload.reason, who)
-                case JobChange.PRIORITISE:
-                    job = operators.prioritise(job_id, payload.priority, who)
-                case JobChange.REQUEUE:
-                    job = operators.requeue(job_id, who)
-        except StoreFailed as error:
-            return refusal(ChangeResponse, (_no_room(error),), payload.correlation)
+        who, operators = actor(MQTT, payload.submitter, user), self._operators
+        match payload.change:
+            case JobChange.HOLD:
+                job = operators.hold(job_id, payload.reason, who)
+            case JobChange.RELEASE:
+                job = (
+                    operators.release(job_id, payload.reason, who)
+                    if self._may_release(user, job_id)
+                    else _HELD
+                )
+            case JobChange.PRIORITISE:
+                above = self._rack.people.priority_problems(user, payload.priority)
+                job = operators.prioritise(job_id, payload.priority, who) if not above else Refused(above)
+            case JobChange.REQUEUE:
+                job = operators.requeue(job_id, who)
         if isinstance(job, Refused):
             return replace(refusal(ChangeResponse, job.problems, payload.correlation), found=True)
         status = self.status(job) if job is not None else None
         return ChangeResponse(FORMAT, job is not None, status, (), payload.correlation)
 
-    async def _served(self, payload: ServiceRequest) -> ServiceResponse:
+    def _may_release(self, user: str, job_id: str) -> bool:
+        """Whoever may operate the rack releases any job, others what they held themselves."""
+        order = self._rack.orders.find(OrderKind.HELD, job_id)
+        is_own = order is not None and is_by(order.who, MQTT, user)
+        return order is None or is_own or self._rack.people.problem(user, Right.OPERATE) is None
+
+    async def _served(self, user: str, payload: ServiceRequest) -> ServiceResponse:
         if found := claim_problems("submitter", payload.submitter):
             return refusal(ServiceResponse, found, payload.correlation)
         order = self._operators.undrain if payload.in_service else self._operators.drain
-        try:
-            ports = order(payload.ports, payload.reason, actor(MQTT, payload.submitter))
-        except StoreFailed as error:
-            return refusal(ServiceResponse, (_no_room(error),), payload.correlation)
+        ports = order(payload.ports, payload.reason, actor(MQTT, payload.submitter, user))
         if isinstance(ports, Refused):
             return refusal(ServiceResponse, ports.problems, payload.correlation)
         return ServiceResponse(FORMAT, self._port_statuses(ports), (), payload.correlation)
 
-    async def _paused(self, payload: PauseRequest) -> PauseResponse:
+    async def _reserved(self, user: str, payload: ReserveRequest) -> ReservationResponse:
+        if found := claim_problems("submitter", payload.submitter):
+            return refusal(ReservationResponse, found, payload.correlation)
+        wanted = Wanted(payload.ports, payload.user, payload.begins_at, payload.ends_at, payload.reason)
+        who = actor(MQTT, payload.submitter, user)
+        made = self._operators.reserve(self._rack.new_job_id(), wanted, who, wall_ns())
+        if isinstance(made, Refused):
+            return refusal(ReservationResponse, made.problems, payload.correlation)
+        return ReservationResponse(FORMAT, True, reservation_status(made), (), payload.correlation)
+
+    async def _unreserved(self, user: str, payload: UnreserveRequest) -> ReservationResponse:
+        if found := claim_problems("submitter", payload.submitter):
+            return refusal(ReservationResponse, found, payload.correlation)
+        who = actor(MQTT, payload.submitter, user)
+        gone = self._operators.unreserve(payload.reservation_id, payload.reason, who)
+        if isinstance(gone, Refused):
+            return refusal(ReservationResponse, gone.problems, payload.correlation)
+        status = reservation_status(gone) if gone is not None else None
+        return ReservationResponse(FORMAT, gone is not None, status, (), payload.correlation)
+
+    async def _paused(self, user: str, payload: PauseRequest) -> PauseResponse:
         if found := claim_problems("submitter", payload.submitter):
             return refusal(PauseResponse, found, payload.correlation)
         order = self._operators.pause if payload.paused else self._operators.resume
-        try:
-            refused = order(payload.reason, actor(MQTT, payload.submitter))
-        except StoreFailed as error:
-            return refusal(PauseResponse, (_no_room(error),), payload.correlation)
+        refused = order(payload.reason, actor(MQTT, payload.submitter, user))
         if refused is not None:
             return refusal(PauseResponse, refused.problems, payload.correlation)
         return PauseResponse(FORMAT, self._rack.paused(), (), payload.correlation)
@@ -171,7 +245,8 @@ class Answers:
     async def _inventory(self, payload: InventoryRequest) -> InventoryResponse:
         ports = self._port_statuses(self._rack.ports)
         agents = tuple(agent_status(presence) for presence in self._presence())
-        return InventoryResponse(FORMAT, agents, ports, (), payload.correlation)
+        reserved = tuple(map(reservation_status, self._rack.orders.reservations.all()))
+        return InventoryResponse(FORMAT, agents, ports, reserved, (), payload.correlation)
 
     def status(self, job: Job) -> JobStatus:
         """Return a job as it stands."""
@@ -188,5 +263,6 @@ class Answers:
         )
 
 
-def _no_room(error: StoreFailed) -> Problem:
-    return Problem("controller", str(error), "ask again when there is room")
+_HELD: Final = Refused(
+    (Problem("job", "was held by somebody else", "ask who held it, or an operator, to release it"),)
+)

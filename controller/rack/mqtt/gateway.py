@@ -36,8 +36,8 @@ from etloop.controller.rack.job import ENDED, Job, JobState
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.answers import Answers, Question
 from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode_request, encode
+from etloop.controller.rack.mqtt.message_parts import FORMAT
 from etloop.controller.rack.mqtt.messages import (
-    FORMAT,
     ControllerStatus,
     ProgressStatus,
     RackStatus,
@@ -359,8 +359,8 @@ class MqttGateway:
                 installed_version(),
                 self._rack.paused(),
                 self._rack.links.base,
-                self._rack.rig_read_at,
-                self._rack.rig_refused,
+                self._rack.rig.read_at,
+                self._rack.rig.refused,
             ),
         )
 

@@ -22,14 +22,24 @@ from etloop.controller.rack.job import (
     MOST_RETRIES,
     JobState,
 )
+from etloop.controller.rack.mqtt.message_parts import (
+    FORMAT,
+    MOST_CORRELATION,
+    MOST_TOPIC,
+    RETRY,
+    RequestProblem,
+)
+from etloop.controller.rack.mqtt.reservation_messages import (
+    ReservationResponse,
+    ReservationStatus,
+    ReserveRequest,
+    UnreserveRequest,
+)
+from etloop.controller.rack.people.reservations import MOST_RESERVATIONS
 from etloop.controller.rack.standing_orders import MOST_REASON_CHARACTERS
 
-FORMAT: Final = 1
 MOST_LISTED: Final = 1000
 _MOST_SCENARIO: Final = 16 << 20
-_MOST_CORRELATION: Final = 256
-_MOST_TOPIC: Final = 1024
-_RETRY: Final = "If not 0, the rack was busy and did nothing: ask again after so long."
 
 
 class RackStatus(StrEnum):
@@ -77,9 +87,9 @@ class SubmitRequest:
         default=0,
     )
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +98,9 @@ class CancelRequest:
 
     submitter: str = field("Who cancels, for people.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +115,9 @@ class ListRequest:
         "Only jobs submitted before that one; 0: from the newest on.", minimum=0, default=0
     )
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +125,9 @@ class InventoryRequest:
     """Tell agents and ports."""
 
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
 
 
 class JobChange(StrEnum):
@@ -143,9 +153,9 @@ class ChangeRequest:
     reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
     submitter: str = field("Who asks, for people.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +169,9 @@ class ServiceRequest:
     reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
     submitter: str = field("Who asks, for people.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +182,12 @@ class PauseRequest:
     reason: str = field("Why, for people.", max_length=MOST_REASON_CHARACTERS, default="")
     submitter: str = field("Who asks, for people.", max_length=256, default="")
     response_topic: str = field(
-        "Where to answer, for clients without MQTT 5 properties.", max_length=_MOST_TOPIC, default=""
+        "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
-    correlation: str = field("Returned with the answer, likewise.", max_length=_MOST_CORRELATION, default="")
+    correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
 
 
 # ---- told
-
-
-@dataclass(frozen=True, slots=True)
-class RequestProblem:
-    """One mistake."""
-
-    where: str = field("Which part of the request, by key path.")
-    what: str = field("What is wrong.")
-    remedy: str = field("How to fix it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,7 @@ class JobStatus:
     submitter: str = field("As submitted.")
     labels: dict[str, str] = field("As submitted.")
     requeue_of: str = field("Job that this one runs again; empty if a client submitted it.", default="")
+    owner: str = field("User whose job it is; empty where it was not asked for as one.", default="")
     requeued_as: str = field("Job that runs this one again; empty if there is none.", default="")
     results_url: str = field(
         "Where the run directory is, as a tar archive; empty if nothing was kept, or the rack has no HTTP.",
@@ -265,7 +267,7 @@ class SubmitResponse:
     job: JobStatus | None = field("The job.")
     problems: tuple[RequestProblem, ...] = field("All that is wrong, if not accepted.")
     correlation: str = field("As asked.")
-    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+    retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,7 @@ class CancelResponse:
     job: JobStatus | None = field("The job as it stands.")
     problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
     correlation: str = field("As asked.")
-    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+    retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +291,7 @@ class ChangeResponse:
     job: JobStatus | None = field("The job as it stands now; the new one if it was to be run again.")
     problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
     correlation: str = field("As asked.")
-    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+    retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,7 @@ class PauseResponse:
     paused: str = field("By whom and why no job starts; empty if jobs may start.")
     problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
     correlation: str = field("As asked.")
-    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+    retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +313,7 @@ class ListResponse:
     jobs: tuple[JobStatus, ...] = field("The jobs.")
     problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
     correlation: str = field("As asked.")
-    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+    retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +379,7 @@ class ServiceResponse:
     ports: tuple[PortStatus, ...] = field("The ports meant, as they stand now.")
     problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
     correlation: str = field("As asked.")
-    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+    retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,9 +389,12 @@ class InventoryResponse:
     format: int = field("Version of these messages.")
     agents: tuple[AgentStatus, ...] = field("All agents of the rig.")
     ports: tuple[PortStatus, ...] = field("All ports of the rig.")
+    reservations: tuple[ReservationStatus, ...] = field(
+        "Those that are not over, by their beginning.", max_length=MOST_RESERVATIONS
+    )
     problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
     correlation: str = field("As asked.")
-    retry_after_ms: int = field(_RETRY, minimum=0, default=0)
+    retry_after_ms: int = field(RETRY, minimum=0, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +420,7 @@ ResponseT = TypeVar(
     CancelResponse,
     ChangeResponse,
     ServiceResponse,
+    ReservationResponse,
     PauseResponse,
     ListResponse,
     InventoryResponse,
@@ -424,9 +430,10 @@ _NOTHING: Final[dict[type[Any], dict[str, Any]]] = {
     CancelResponse: {"found": False, "job": None},
     ChangeResponse: {"found": False, "job": None},
     ServiceResponse: {"ports": ()},
+    ReservationResponse: {"found": False, "reservation": None},
     PauseResponse: {"paused": ""},
     ListResponse: {"jobs": ()},
-    InventoryResponse: {"agents": (), "ports": ()},
+    InventoryResponse: {"agents": (), "ports": (), "reservations": ()},
 }
 
 
@@ -450,6 +457,8 @@ REQUESTS: Final = (
     CancelRequest,
     ChangeRequest,
     ServiceRequest,
+    ReserveRequest,
+    UnreserveRequest,
     PauseRequest,
     ListRequest,
     InventoryRequest,
@@ -459,6 +468,7 @@ PUBLISHED: Final = (
     CancelResponse,
     ChangeResponse,
     ServiceResponse,
+    ReservationResponse,
     PauseResponse,
     ListResponse,
     InventoryResponse,

@@ -6,7 +6,10 @@ from etloop.contract.model.capabilities import UNKNOWN, Capabilities
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.job import Job
-from etloop.controller.rack.mqtt.messages import FORMAT, AgentStatus, HostStatus, InterfaceStatus, JobStatus
+from etloop.controller.rack.mqtt.message_parts import FORMAT
+from etloop.controller.rack.mqtt.messages import AgentStatus, HostStatus, InterfaceStatus, JobStatus
+from etloop.controller.rack.mqtt.reservation_messages import ReservationStatus
+from etloop.controller.rack.people.reservations import Reservation, time_text
 
 
 def job_status(job: Job, links: Links, waits_for: str = "", requeued_as: str = "") -> JobStatus:
@@ -29,10 +32,17 @@ def job_status(job: Job, links: Links, waits_for: str = "", requeued_as: str = "
         request.submitter,
         dict(request.labels),
         request.requeue_of,
+        request.owner,
         requeued_as,
         links.results(job),
         links.log(job),
     )
+
+
+def reservation_status(made: Reservation) -> ReservationStatus:
+    """A reservation."""
+    times = time_text(made.begins_ns), time_text(made.ends_ns)
+    return ReservationStatus(made.reservation_id, made.ports, made.user, *times, made.who, made.reason)
 
 
 def agent_status(presence: AgentPresence) -> AgentStatus:

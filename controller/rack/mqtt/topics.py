@@ -26,6 +26,8 @@ class Topics:
     """The topics of one rack. Requests are subscribed to by the controller; all others it publishes, retained."""
 
     rack: str
+    user: str = ""
+    """As whom requests are asked: the broker's ACL lets an account write below `as/` and its own name only."""
 
     @property
     def root(self) -> str:
@@ -33,39 +35,54 @@ class Topics:
         return f"etloop/v1/{self.rack}"
 
     @property
+    def asked(self) -> str:
+        """What the topics of requests begin with."""
+        return f"{self.root}/as/{self.user}" if self.user else self.root
+
+    @property
     def submit(self) -> str:
         """`SubmitRequest`."""
-        return f"{self.root}/jobs/submit"
+        return f"{self.asked}/jobs/submit"
 
     @property
     def list(self) -> str:
         """`ListRequest`."""
-        return f"{self.root}/jobs/list"
+        return f"{self.asked}/jobs/list"
 
     @property
     def inventory(self) -> str:
         """`InventoryRequest`."""
-        return f"{self.root}/agents/inventory"
+        return f"{self.asked}/agents/inventory"
 
     @property
     def cancels(self) -> str:
         """`CancelRequest` of any job, as a filter."""
-        return f"{self.root}/jobs/+/cancel"
+        return f"{self.asked}/jobs/+/cancel"
 
     @property
     def service(self) -> str:
         """`ServiceRequest`."""
-        return f"{self.root}/ports/service"
+        return f"{self.asked}/ports/service"
 
     @property
     def pause(self) -> str:
         """`PauseRequest`."""
-        return f"{self.root}/queue/pause"
+        return f"{self.asked}/queue/pause"
+
+    @property
+    def reserve(self) -> str:
+        """`ReserveRequest`."""
+        return f"{self.asked}/ports/reserve"
+
+    @property
+    def unreserve(self) -> str:
+        """`UnreserveRequest`."""
+        return f"{self.asked}/ports/unreserve"
 
     @property
     def changes(self) -> str:
         """`ChangeRequest` of any job, as a filter."""
-        return f"{self.root}/jobs/+/change"
+        return f"{self.asked}/jobs/+/change"
 
     @property
     def controller_status(self) -> str:
@@ -74,11 +91,11 @@ class Topics:
 
     def cancel(self, job_id: str) -> str:
         """`CancelRequest`."""
-        return f"{self.root}/jobs/{job_id}/cancel"
+        return f"{self.asked}/jobs/{job_id}/cancel"
 
     def change(self, job_id: str) -> str:
         """`ChangeRequest`."""
-        return f"{self.root}/jobs/{job_id}/change"
+        return f"{self.asked}/jobs/{job_id}/change"
 
     def state(self, job_id: str) -> str:
         """`JobStatus`."""
@@ -96,6 +113,12 @@ class Topics:
         """`AgentStatus`."""
         return f"{self.root}/agents/{agent}/status"
 
+    def of_user(self, topic: str) -> Topics:
+        """Return these topics as the user asks on them below whose name `topic` is; without one where it is below no name."""
+        head = f"{self.root}/as/"
+        name = topic[len(head) :].partition("/")[0] if topic.startswith(head) else ""
+        return Topics(self.rack, name)
+
     def job_of_cancel(self, topic: str) -> str | None:
         """The job that a cancel topic names; None if it is no such topic, or names what can be no job."""
         return self._job_before("/cancel", topic)
@@ -105,7 +128,7 @@ class Topics:
         return self._job_before("/change", topic)
 
     def _job_before(self, tail: str, topic: str) -> str | None:
-        head = f"{self.root}/jobs/"
+        head = f"{self.asked}/jobs/"
         if not (topic.startswith(head) and topic.endswith(tail)):
             return None
         job_id = topic[len(head) : -len(tail)]

@@ -7,6 +7,7 @@ given to another job under another name. Where the controller listens, and by wh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
 
 _MOST_NAMED: Final = 8
 _RESTART: Final = "put it back, or restart the controller: jobs that wait go on"
+
+
+@dataclass(frozen=True, slots=True)
+class RigReading:
+    """What is said of the rig that is served."""
+
+    read_at: str = ""
+    """Wall time in UTC, ISO 8601."""
+    refused: str = ""
+    """Why the rig as its file last was is not served; "" if it is."""
 
 
 def rack_ports(rig: Rig) -> tuple[RackPort, ...]:

@@ -7,13 +7,14 @@ its audit trail and its state.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.rack.events import AgentForgotten, RackChanged
-from etloop.controller.rack.rig.rig_change import difference, rack_ports, refusals, slots_of
+from etloop.controller.rack.rig.rig_change import RigReading, difference, rack_ports, refusals, slots_of
 from etloop.controller.rack.store.job_store import StoreFailed
 from etloop.runtime.clock import wall_time_text
 from etloop.runtime.task_shutdown import end
@@ -48,7 +49,7 @@ class ServedRig:
         self._log = log
         self._asked = False
         self._reading: asyncio.Task[tuple[Rig, str]] | None = None
-        rack.rig_read_at = wall_time_text()
+        rack.rig = RigReading(wall_time_text())
 
     def ask(self) -> None:
         """Have it read again soon; asked again meanwhile, once more after that."""
@@ -90,7 +91,7 @@ class ServedRig:
         gone = {agent.name for agent in self.now.agents} - {agent.name for agent in rig.agents}
         self.now, self.text = rig, text
         self._rack.serve(rack_ports(rig))
-        self._rack.rig_read_at, self._rack.rig_refused = wall_time_text(), ""
+        self._rack.rig = RigReading(wall_time_text())
         actions = self._hub.serve(slots_of(rig, self._config.slots))
         for name in sorted(gone):
             self._rack.publish(AgentForgotten(name))
@@ -99,7 +100,7 @@ class ServedRig:
         return actions
 
     def _refuse(self, why: str) -> None:
-        self._rack.rig_refused = why[:_MOST_REASON]
+        self._rack.rig = replace(self._rack.rig, refused=why[:_MOST_REASON])
         self._rack.publish(RackChanged(self._rack.state))
         self._log.rack("rig refused, the one before stays", why=why)
         try:

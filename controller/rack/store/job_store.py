@@ -19,11 +19,19 @@ from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Prob
 from etloop.contract.protocol.codec import codec_of
 from etloop.contract.protocol.typed_form import FILE_RULES, Misfit
 from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, advance_job
+from etloop.controller.rack.people.reservations import Reservation
 from etloop.controller.rack.standing_orders import OrderKind, StandingOrder
 from etloop.controller.rack.store.seen_time import SeenTime
+from etloop.controller.rack.store.store_file import (
+    MAY_WRITE,
+    RESTORE_STORE,
+    STORE_VERSION,
+    check,
+    make_or_check,
+    refuse_empty,
+)
 from etloop.runtime.clock import wall_time_text
 
-STORE_VERSION: Final = 1
 _REQUEST: Final = codec_of(JobRequest, FILE_RULES)
 _BUSY_MS: Final = 2000
 """How long a reader of the same file, such as a person with the sqlite3 shell, may hold a lock."""
@@ -74,6 +82,12 @@ CREATE TABLE IF NOT EXISTS standing_order (
     PRIMARY KEY (kind, subject)
 ) STRICT;
 """
+_RESERVATION_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS reservation (
+    reservation_id TEXT PRIMARY KEY, ports TEXT NOT NULL, user TEXT NOT NULL, begins_ns INTEGER NOT NULL,
+    ends_ns INTEGER NOT NULL, who TEXT NOT NULL, reason TEXT NOT NULL
+) STRICT;
+"""
 _MOST_CHANGED: Final = 10_000
 
 
@@ -107,7 +121,7 @@ class JobStore:
     @classmethod
     def open(cls, path: Path) -> JobStore:
         """The store at `path`, made if absent. Raises `ConfigError` if it cannot be used."""
-        _refuse_empty(path)
+        refuse_empty(path)
         try:
             # Autocommit: every transaction is stated where it begins.
             connection = sqlite3.connect(path, isolation_level=None)
@@ -116,13 +130,13 @@ class JobStore:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
-            _make_or_check(connection, path)
+            make_or_check(connection, path, _TABLES)
             # Not of the first stores of this version.
             connection.execute("CREATE INDEX IF NOT EXISTS job_ended ON job (ended_at)")
-            connection.executescript(_SEEN_TABLES + _ORDER_TABLE)
+            connection.executescript(_SEEN_TABLES + _ORDER_TABLE + _RESERVATION_TABLE)
         except sqlite3.Error as error:
             is_damaged = type(error) is sqlite3.DatabaseError
-            remedy = _RESTORE_STORE if is_damaged else _MAY_WRITE
+            remedy = RESTORE_STORE if is_damaged else MAY_WRITE
             raise ConfigError(Problem(str(path), f"cannot be used as job store: {error}", remedy)) from None
         return cls(connection)
 
@@ -135,7 +149,7 @@ class JobStore:
             )
             connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
             connection.execute("PRAGMA query_only = ON")
-            _check(connection, path)
+            check(connection, path)
         except sqlite3.Error as error:
             remedy = "name the state directory of a controller that has run"
             raise ConfigError(Problem(str(path), f"cannot be read as job store: {error}", remedy)) from None
@@ -224,6 +238,30 @@ class JobStore:
                 about = f"no longer {kind}: {_about(kind, subject)}"
                 self._audit(who, about, _job_of_order(kind, subject), reason)
         return bool(gone)
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Every reservation that was made and is not over."""
+        rows = self._rows("SELECT * FROM reservation")
+        return tuple(Reservation(**dict(row) | {"ports": tuple(json.loads(row["ports"]))}) for row in rows)
+
+    def reserve(self, made: Reservation) -> None:
+        """Keeps a reservation."""
+        values = (made.user, made.begins_ns, made.ends_ns, made.who, made.reason)
+        with self._transaction():
+            self._connection.execute(
+                "INSERT INTO reservation (reservation_id, ports, user, begins_ns, ends_ns, who, reason) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (made.reservation_id, json.dumps(made.ports), *values),
+            )
+            self._audit(made.who, f"reserved {', '.join(made.ports)}", "", made.text())
+
+    def unreserve(self, made: Reservation, why: str, who: str) -> None:
+        """Forgets a reservation."""
+        with self._transaction():
+            self._connection.execute(
+                "DELETE FROM reservation WHERE reservation_id = ?", (made.reservation_id,)
+            )
+            self._audit(who, f"no longer reserved: {', '.join(made.ports)}", "", why)
 
     def seen_time(self) -> SeenTime:
         """How much time controllers of this store have seen pass."""
@@ -428,45 +466,6 @@ def _about(kind: OrderKind, subject: str) -> str:
 
 def _job_of_order(kind: OrderKind, subject: str) -> str:
     return subject if kind is OrderKind.HELD else ""
-
-
-_MAY_WRITE: Final = "name a file in a directory that this user may write to, on a disk with room"
-_RESTORE_STORE: Final = (
-    "put a copy of it in its place (docs/rack.md), "
-    "or move it away and begin a new one: run directories stay, and are not listed"
-)
-
-
-def _refuse_empty(path: Path) -> None:
-    """A store that was once made is never empty; taken for a new one, all that it knew would be lost without a word."""
-    try:
-        is_empty = path.is_file() and path.stat().st_size == 0
-    except OSError:
-        return  # Which opening it says better.
-    if is_empty:
-        raise ConfigError(Problem(str(path), "is empty: what the job store held is lost", _RESTORE_STORE))
-
-
-def _make_or_check(connection: sqlite3.Connection, path: Path) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-    if version == 0 and tables:
-        what = "holds tables, and is no job store of this version or any other"
-        raise ConfigError(Problem(str(path), what, "name the job store of a controller, or a new file"))
-    (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if health != "ok":
-        what = f"is damaged: {' '.join(str(health).split())[:200]}"
-        raise ConfigError(Problem(str(path), what, _RESTORE_STORE))
-    if version == 0:
-        connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {STORE_VERSION}; COMMIT;")
-    _check(connection, path)
-
-
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != STORE_VERSION:
-        what = f"is a job store of version {version}; this controller reads version {STORE_VERSION}"
-        raise ConfigError(Problem(str(path), what, "run the etloop that made it, or name a new file"))
 
 
 def _job(row: sqlite3.Row) -> Job:

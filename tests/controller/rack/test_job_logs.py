@@ -6,8 +6,8 @@ import io
 import json
 from pathlib import Path
 
-from etloop.controller.rack.config import LogFormat
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.store.job_logs import JobLogs
 
 

@@ -10,8 +10,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from etloop.controller.rack.config import LogFormat, LogLevel
 from etloop.controller.rack.log import _WEIGHTS, RackLog
+from etloop.controller.rack.log_settings import LogFormat, LogLevel
 from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.runtime.stop_signals import level_calls
 

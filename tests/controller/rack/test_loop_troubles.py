@@ -7,8 +7,8 @@ import io
 import json
 
 from etloop.contract.base.clock import NS_PER_S
-from etloop.controller.rack.config import LogFormat
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.loop_troubles import LoopTroubles
 
 NO_DESCRIPTORS = {

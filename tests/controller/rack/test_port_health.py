@@ -6,7 +6,7 @@ import pytest
 from etloop.contract.base.errors import Problem
 from etloop.contract.protocol.machine import IllegalTransition, advance
 from etloop.contract.protocol.messages import LoadFailed
-from etloop.controller.rack.dispatch import RackPort, decide
+from etloop.controller.rack.dispatch import RackPort, Restrictions, decide
 from etloop.controller.rack.job import Job, JobRequest, JobState, PortDemand
 from etloop.controller.rack.port_health import (
     PORT_TRANSITIONS,
@@ -94,13 +94,18 @@ def test_a_job_that_names_such_a_port_waits_and_holds_nothing() -> None:
     why = {"a/p0": "out of service: interface p0 is down"}
     named = queued(1, PortDemand(("a/p0", "b/p0")))
     other = queued(2, PortDemand(("b/p0",)))
-    decision = decide((named, other), PORTS, {}, PRESENT, 9, out_of_service=why)
+    decision = decide((named, other), PORTS, {}, PRESENT, 9, restrictions=Restrictions(why))
     assert [start.job.job_id for start in decision.starts] == ["j2"]
     assert [held.waits_for for held in decision.held] == ["port a/p0 is out of service: interface p0 is down"]
 
 
 def test_a_job_that_wants_any_port_gets_another() -> None:
     (start,) = decide(
-        (queued(1, PortDemand(count=2)),), PORTS, {}, PRESENT, 9, out_of_service={"a/p0": "out of service"}
+        (queued(1, PortDemand(count=2)),),
+        PORTS,
+        {},
+        PRESENT,
+        9,
+        restrictions=Restrictions({"a/p0": "out of service"}),
     ).starts
     assert start.ports == ("b/p0", "c/p0")

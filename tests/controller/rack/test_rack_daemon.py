@@ -15,11 +15,12 @@ import pytest
 import zmq
 from etloop.cli.main import main
 from etloop.contract.base.errors import ExitCode
-from etloop.controller.rack.config import LogFormat, parse_rack_config
+from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.daemon import Daemon
 from etloop.controller.rack.events import JobMoved, RackState
 from etloop.controller.rack.job import ENDED, Job, JobRequest, JobState, PortDemand
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.orphaned_runs import lock_of

@@ -18,9 +18,10 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.api import Rack
 from etloop.controller.rack.client.client import RackClient
-from etloop.controller.rack.config import LogFormat, Retention, parse_rack_config
+from etloop.controller.rack.config import Retention, parse_rack_config
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.rack.store import artifacts

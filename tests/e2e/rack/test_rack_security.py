@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import os
 import re
 import shutil
@@ -22,7 +23,7 @@ import aiomqtt
 import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
-from etloop.controller.rack.client.client import RackClient, RackUnreachable
+from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.config import RackConfig, parse_rack_config
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.mqtt.messages import JobChange
@@ -148,7 +149,7 @@ async def rack_on(place: Place, broker: Secured) -> AsyncIterator[Serving]:
     path = place.directory / "controller.yaml"
     path.write_text(
         path.read_text()
-        + "rack: rack1\n"
+        + f"rack: rack1\nusers: {ROOT}/examples/rack/users.yaml\n"
         + f"mqtt: {{port: {broker.port}, username: etloop-controller, password_file: broker.password,"
         + f" tls: {{ca: {broker.directory}/ca.pem}}}}\n"
     )
@@ -172,26 +173,54 @@ async def test_the_example_broker_lets_automation_work_and_others_look(
             assert len((await client.inventory()).agents) == 2
 
             async with RackClient(secured.settings("operator"), "rack1") as operator:
-                assert (await operator.pause(paused=True)).startswith("paused by mqtt")
+                assert await operator.pause(paused=True) == "paused by mqtt:operator"
                 assert await operator.pause(paused=False) == ""
                 (port,) = await operator.service(["a/p0"], in_service=True)
                 assert port.out_of_service == ""
                 assert await operator.change("nobody", JobChange.HOLD) is None
-            async with RackClient(secured.settings("automation"), "rack1", response_timeout_s=3) as other:
-                with pytest.raises(RackUnreachable):
-                    await other.pause(paused=True)
-                assert rack.rack.paused() == "", "only operators pause the queue"
+            with pytest.raises(
+                RequestRefused,
+                match='"automation" is user, and may not change jobs of others, ports or the queue',
+            ):
+                await client.pause(paused=True)
+            with pytest.raises(RequestRefused, match="60 is above what automation may give; give at most 50"):
+                await client.submit(SCENARIO, priority=60)
+            with pytest.raises(RequestRefused, match="10800s is longer than a job of automation may run"):
+                await client.submit(SCENARIO, time_limit_ns=3 * 3600 * 10**9)
+            assert rack.rack.paused() == "", "only operators pause the queue"
 
-            async with RackClient(secured.settings("viewer"), "rack1", response_timeout_s=3) as viewer:
+            async with RackClient(secured.settings("viewer"), "rack1") as viewer:
                 assert (await viewer.result(job.job_id, PATIENCE_S)).exit_code == 0
-                with pytest.raises(RackUnreachable):
+                assert [(each.job_id, each.owner) for each in await viewer.jobs()] == [
+                    (job.job_id, "automation")
+                ]
+                with pytest.raises(RequestRefused, match='"viewer" is viewer, and may not submit jobs'):
                     await viewer.submit(SCENARIO)
-                with pytest.raises(RackUnreachable):
+                with pytest.raises(
+                    RequestRefused, match='"viewer" is viewer, and may not change jobs of others'
+                ):
                     await viewer.cancel(job.job_id)
-            assert len(rack.rack.store.latest(10)) == 1, "what a viewer asks for does not arrive"
+            assert len(rack.rack.store.latest(10)) == 1, "what a viewer asks for is not carried out"
+            trail = {(line.who, line.what) for line in rack.rack.store.audit()}
+            assert ("mqtt:automation", "submitted") in trail
+            assert ("mqtt:viewer", "refused SubmitRequest") in trail
             log = "\n".join(map(str, rack.log()))
     for password in PASSWORDS.values():
         assert password not in log + secured.printed()
+
+
+async def test_nobody_asks_as_somebody_else(place: Place, secured: Secured) -> None:
+    request = json.dumps({"paused": True}).encode()
+    async with (
+        rack_on(place, secured) as rack,
+        mqtt_client(secured.settings("automation"), "forger") as forger,
+    ):
+        for topic in (Topics("rack1", "operator").pause, Topics("rack1").pause):
+            await forger.publish(topic, request, qos=1)
+        # Asked after the forgeries on the same broker: what would have come is there.
+        async with RackClient(secured.settings("operator"), "rack1") as operator:
+            assert await operator.jobs() == ()
+        assert rack.rack.paused() == ""
 
 
 async def test_nobody_speaks_for_the_controller_or_hears_another_clients_answers(

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from etloop.controller.rack.api import Rack
-from etloop.controller.rack.config import LogFormat
 from etloop.controller.rack.exchange.admission import HttpAdmission
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.exchange.run_pages import RunPages
-from etloop.controller.rack.exchange.tokens import TokenFile
+from etloop.controller.rack.exchange.tokens import token_file
 from etloop.controller.rack.exchange.trace_check import trace_problems
 from etloop.controller.rack.exchange.trace_pages import TraceLimits, TracePages
 from etloop.controller.rack.exchange.trace_shelf import TraceShelf
 from etloop.controller.rack.exchange.transfers import Transfers
 from etloop.controller.rack.job import Job, JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.submissions import RackLimits
@@ -96,7 +96,7 @@ async def serving(directory: Path, tokens: str | None) -> AsyncIterator[Served]:
     if tokens is not None:
         (directory / "tokens").write_text(tokens)
         (directory / "tokens").chmod(0o600)
-        file = TokenFile(directory / "tokens")
+        file = token_file(directory / "tokens")
     rack.links = Links(f"http://{bind[0]}:{bind[1]}")
     admission = HttpAdmission(file, tallies.refused_requests, log)
     pages = RunPages(rack, directory / "artifacts", logs, admission, Transfers(most=1), log)

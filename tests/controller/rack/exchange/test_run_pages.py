@@ -15,9 +15,10 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.rack.client.client import RackUnreachable
 from etloop.controller.rack.client.web import RackWeb
-from etloop.controller.rack.config import LogFormat, Retention
+from etloop.controller.rack.config import Retention
 from etloop.controller.rack.job import JobRequest, PortDemand
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.controller.rack.store.retention import Retaining
 

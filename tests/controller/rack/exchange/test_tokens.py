@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from etloop.contract.base.errors import ConfigError
-from etloop.controller.rack.exchange.tokens import Holder, Right, TokenFile, parse_tokens
+from etloop.controller.rack.exchange.tokens import Holder, Right, parse_tokens, token_file
 
 ANN, BOB = "a" * 32, "B/+=-._~" * 4
 TEXT = f"# of this rack\n\nann read {ANN}\nbob@ci write {BOB}\n"
@@ -66,7 +66,7 @@ def test_a_token_that_is_taken_out_admits_nobody_any_more(tmp_path: Path) -> Non
     path = tmp_path / "tokens"
     path.write_text(TEXT)
     path.chmod(0o600)
-    file = TokenFile(path)
+    file = token_file(path)
     assert file.current().holder(ANN) is not None
     path.write_text(f"bob write {BOB}\n")
     assert file.current().holder(ANN) is None
@@ -78,9 +78,9 @@ def test_a_file_that_others_may_read_admits_nobody(tmp_path: Path) -> None:
     path.write_text(TEXT)
     path.chmod(0o644)
     with pytest.raises(ConfigError, match=r"holds a secret that everybody on this host may read.*chmod 600"):
-        TokenFile(path).current()
+        token_file(path).current()
     path.chmod(0o600)
-    file = TokenFile(path)
+    file = token_file(path)
     file.current()
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="that its group may read"):

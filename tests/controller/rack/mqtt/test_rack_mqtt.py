@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -388,8 +389,12 @@ ASKED = {
     "cancel": "cancel",
     "change": "change",
     "ports/service": "service",
+    "ports/reserve": "reserve",
+    "ports/unreserve": "unreserve",
     "queue/pause": "pause",
 }
+ANSWERED = {"reserve": "reservation", "unreserve": "reservation"}
+"""Where an answer is not named as its request is."""
 PUBLISHED = {
     "controller/status": "controller-status",
     "state": "job-status",
@@ -409,7 +414,8 @@ def schemas_of(heard: list[tuple[str, dict[str, object]]]) -> Iterator[tuple[str
     asked = {value["correlation"]: kind for topic, value in heard if (kind := ending(topic, ASKED))}
     for topic, value in heard:
         if "/replies/" in topic:
-            yield f"{asked[value['correlation']]}-response", value
+            kind = asked[value["correlation"]]
+            yield f"{ANSWERED.get(kind, kind)}-response", value
         elif kind := ending(topic, ASKED):
             yield f"{kind}-request", value
         else:
@@ -449,6 +455,11 @@ async def test_everything_that_is_said_fits_its_schema(place: Place, broker: Bro
             await client.inventory()
             await client.service(["a/p0"], in_service=False)
             await client.service(["a"], in_service=True)
+            until = (datetime.now(UTC) + timedelta(days=9)).isoformat()
+            made = await client.reserve(
+                ["b/p1"], until, begins_at=until.replace("+00:00", "+01:00"), user="ann"
+            )
+            await client.unreserve(made.reservation_id)
             await client.change(bad.job_id, JobChange.RELEASE)
             await client.pause(paused=False)
             for job in (good, bad):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from etloop.cli.main import main
@@ -86,7 +87,10 @@ async def test_while_the_queue_is_paused_everybody_is_told_why(
             assert (await client.pause(paused=True, reason="firmware", submitter="ann")).endswith(
                 ": firmware"
             )
-            assert (await client.controller()).paused == 'paused by mqtt (says "ann"): firmware'
+            async with asyncio.timeout(PATIENCE_S):
+                while not (told := (await client.controller()).paused):
+                    pass  # It is answered first, and then told to all.
+            assert told == 'paused by mqtt (says "ann"): firmware'
             job = await client.submit(SCENARIO)
             async for update in client.follow(job.job_id):
                 assert isinstance(update, JobStatus)
@@ -152,3 +156,37 @@ async def test_orders_that_make_no_sense_are_refused(place: Place, broker: Broke
 def test_a_command_that_is_not_clear(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rack", *words]) == 65
     assert said in capsys.readouterr().err
+
+
+async def test_a_person_reserves_ports_and_takes_that_back(
+    place: Place, broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--broker", f"127.0.0.1:{broker.settings.port}"]
+
+    async def etloop(*words: str, code: int = 0) -> str:
+        assert await asyncio.to_thread(main, [*words, *where]) == code
+        printed = capfd.readouterr()
+        return printed.out or printed.err
+
+    with agents(place):
+        async with rack_with(place, broker) as (rack, client):
+            far = await etloop(
+                "rack", "reserve", "a", "--for", "ann", "--until", "2126-01-01T00:00Z", code=65
+            )
+            assert "ends_at: 2126-01-01T00:00:00Z is too far off; reserve for at most a year ahead" in far
+            until = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%MZ}"
+            made = await etloop(
+                "rack", "reserve", "a", "--for", "ann", "--until", until, "--reason", "a demo"
+            )
+            assert "a/p0, a/p1 for ann from " in made
+            job = await client.submit(SCENARIO, ports=["a/p0", "b/p0"])
+            await rack.until(lambda: "port a/p0 is reserved for ann from" in rack.rack.waits_for(job.job_id))
+            line = (await etloop("rack", "status")).splitlines()[-1]
+            assert line == made.rstrip()
+            assert await etloop("rack", "unreserve", line.split()[1]) == made
+            assert "there is no reservation r; see etloop rack status" in await etloop(
+                "rack", "unreserve", "r", code=65
+            )
+            assert (await client.result(job.job_id, PATIENCE_S)).exit_code == 0
+            assert "is missing; say when" in await etloop("rack", "reserve", "a", code=65)
+            assert "has no window of time" in await etloop("rack", "drain", "a", "--for", "ann", code=65)

@@ -13,10 +13,11 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.protocol.messages import Hello, Refused, Welcome
 from etloop.controller.rack.agent_pool import Hub
-from etloop.controller.rack.config import LogFormat, parse_rack_config
+from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.events import AgentForgotten, RackChanged
 from etloop.controller.rack.job import JobState
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.session.actions import Action, Send
 
@@ -102,7 +103,7 @@ async def test_another_rig_is_served_and_everybody_is_told(reloading: Reloading)
     assert [type(each) for each in await reloading.events()] == [AgentForgotten, RackChanged]
     (line,) = reloading.rack.store.audit()
     assert (line.who, line.what, line.detail) == ("SIGHUP", "read the rig again", "new: a/p1; gone: b/p0")
-    assert reloading.rack.rig_refused == ""
+    assert reloading.rack.rig.refused == ""
 
 
 @pytest.mark.parametrize(
@@ -116,13 +117,13 @@ async def test_another_rig_is_served_and_everybody_is_told(reloading: Reloading)
 async def test_a_wrong_rig_changes_nothing_and_is_told(reloading: Reloading, text: str, said: str) -> None:
     assert await reloading.reread(text) == ()
     assert [port.label for port in reloading.rack.ports] == ["a/p0", "b/p0"]
-    assert said in reloading.rack.rig_refused
+    assert said in reloading.rack.rig.refused
     (line,) = reloading.rack.store.audit()
     assert (line.who, line.what) == ("SIGHUP", "refused the rig")
     assert said in line.detail
     assert "rig refused, the one before stays" in reloading.stream.getvalue()
     await reloading.reread(AFTER)
-    assert reloading.rack.rig_refused == ""
+    assert reloading.rack.rig.refused == ""
 
 
 def test_an_agent_is_never_left_asking_for_a_slot_that_it_was_offered() -> None:
@@ -158,7 +159,7 @@ async def test_clients_are_told_why_a_rig_is_not_served(
 ) -> None:
     async with rack_with(place, broker) as (rack, client):
         before = await client.controller()
-        assert (before.rig_refused, before.rig_read_at) == ("", rack.rack.rig_read_at)
+        assert (before.rig_refused, before.rig_read_at) == ("", rack.rack.rig.read_at)
         (place.directory / "rig.yaml").write_text("agents: [")
         os.kill(os.getpid(), signal.SIGHUP)
         async with asyncio.timeout(PATIENCE_S):

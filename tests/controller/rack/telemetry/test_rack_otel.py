@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
-from etloop.controller.rack.config import LogFormat, parse_rack_config
+from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.events import RackState
 from etloop.controller.rack.job import JobRequest, JobState, PortDemand
 from etloop.controller.rack.log import RackLog
+from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.runs.submitted_code import AllowedCode
 from etloop.controller.rack.startup import open_daemon
 from etloop.controller.rack.telemetry.metrics import Lag, RackCollector, Tallies

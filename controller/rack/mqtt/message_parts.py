@@ -1,0 +1,22 @@
+"""What messages of the rack API have in common: the version of their form, bounds, and how a mistake is told. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from etloop.contract.protocol.typed_form import field
+
+FORMAT: Final = 1
+MOST_CORRELATION: Final = 256
+MOST_TOPIC: Final = 1024
+RETRY: Final = "If not 0, the rack was busy and did nothing: ask again after so long."
+
+
+@dataclass(frozen=True, slots=True)
+class RequestProblem:
+    """One mistake."""
+
+    where: str = field("Which part of the request, by key path.")
+    what: str = field("What is wrong.")
+    remedy: str = field("How to fix it.")

@@ -1,0 +1,1 @@
+"""Who may ask what of a rack, and when its ports are kept for somebody."""

@@ -1,0 +1,50 @@
+"""Whether a file is a job store that this version can use, and what to do where it is not. A shell: SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import ConfigError, Problem
+
+STORE_VERSION: Final = 1
+MAY_WRITE: Final = "name a file in a directory that this user may write to, on a disk with room"
+RESTORE_STORE: Final = (
+    "put a copy of it in its place (docs/rack.md), "
+    "or move it away and begin a new one: run directories stay, and are not listed"
+)
+
+
+def refuse_empty(path: Path) -> None:
+    """A store that was once made is never empty; taken for a new one, all that it knew would be lost without a word."""
+    try:
+        is_empty = path.is_file() and path.stat().st_size == 0
+    except OSError:
+        return  # Which opening it says better.
+    if is_empty:
+        raise ConfigError(Problem(str(path), "is empty: what the job store held is lost", RESTORE_STORE))
+
+
+def make_or_check(connection: sqlite3.Connection, path: Path, tables_sql: str) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    if version == 0 and tables:
+        what = "holds tables, and is no job store of this version or any other"
+        raise ConfigError(Problem(str(path), what, "name the job store of a controller, or a new file"))
+    (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if health != "ok":
+        what = f"is damaged: {' '.join(str(health).split())[:200]}"
+        raise ConfigError(Problem(str(path), what, RESTORE_STORE))
+    if version == 0:
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {tables_sql} PRAGMA user_version = {STORE_VERSION}; COMMIT;"
+        )
+    check(connection, path)
+
+
+def check(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != STORE_VERSION:
+        what = f"is a job store of version {version}; this controller reads version {STORE_VERSION}"
+        raise ConfigError(Problem(str(path), what, "run the etloop that made it, or name a new file"))
