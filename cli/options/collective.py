@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nics-per-host", type=whole, metavar="N", help="NICs of a host, each on its own rail"
     )
     place.add_argument(
-        "--placement", choices=("blocked", "round_robin"), help="which hosts go to which ports"
+        "--placement", choices=("blocked", "by_traffic", "round_robin"), help="which hosts go to which ports"
     )
     add_strict(place)
     _add_measurement(parser.add_argument_group("what is measured"))

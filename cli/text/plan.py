@@ -39,10 +39,10 @@ def render_plan(report: PlanReport) -> str:
     )
     warning = local_traffic_warning(report.fabric_bytes, report.payload_bytes)
     lines = [f"warning: {warning}"] if warning else []
-    lines += [_headline(report), f"edges: {edge_words(report.edges)}", ""]
+    lines += [_headline(report), *_crossing(report), f"edges: {edge_words(report.edges)}", ""]
     for table in tables:
         lines += [*table, ""]
-    lines += [f"connections: {paths}", *_bounds(report)]
+    lines += [f"connections: {paths}", _bound(report)]
     lines += [f"note: {note}" for note in report.notes]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -55,7 +55,7 @@ def _headline(report: PlanReport) -> str:
     )
 
 
-def _bounds(report: PlanReport) -> tuple[str, ...]:
+def _crossing(report: PlanReport) -> tuple[str, ...]:
     total, crossing = approximate_bytes(report.payload_bytes), approximate_bytes(report.fabric_bytes)
     share = f"S_fabric {crossing} ({_share(report.fabric_bytes, report.payload_bytes)})"
     rails: tuple[str, ...] = ()
@@ -64,12 +64,12 @@ def _bounds(report: PlanReport) -> tuple[str, ...]:
         rails = (
             f"of S_fabric, {kept} ({_share(report.same_rail_bytes, report.fabric_bytes)}) stay on their rail",
         )
+    return (f"payload an iteration: S {total}, of which {share} crosses the device under test", *rails)
+
+
+def _bound(report: PlanReport) -> str:
     least = approximate_duration(report.ideal_ns)
-    return (
-        f"payload an iteration: S {total}, of which {share} crosses the device under test",
-        *rails,
-        f"no iteration can be shorter than {least}: the busiest port's payload at link speed, and nothing else",
-    )
+    return f"no iteration can be shorter than {least}: the busiest port's payload at link speed, and nothing else"
 
 
 def _rank_heading(report: PlanReport) -> tuple[str, ...]:

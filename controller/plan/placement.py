@@ -4,11 +4,14 @@ Consecutive ranks share a host, `ranks_per_host` at a time, and the ranks of a h
 port a NIC: local rank i uses NIC i * nics // ranks_per_host. Hosts go to ports, or to sets of one port a rail (`rails`), in the
 order of `ports` of the mapping, or without that in the order of the rig, by
 
-* blocked: hosts in order, cut into as many consecutive blocks as there are ports. A host belongs to the port in whose
-  share of the summed link speed the middle of the host's traffic falls, when all hosts' traffic (bytes that leave or
-  enter the host) is laid out in a row. Equal hosts on equal ports give equal blocks, and no port exceeds its fair share
-  by more than one host. The speed of a set is that of its ports together. Fewer hosts than ports (or sets) get one each,
-  at equal distances from the first on: that of one host is the first port, of two of four ports the first and the third.
+* blocked: hosts in order, in consecutive blocks as even as they can be: every port has a host before any has a second.
+  A further host goes where there are addresses left for its ranks, among those where hosts per link speed are fewest,
+  among those to the first. The speed of a set is that of its ports together. Fewer hosts than ports (or sets) get one
+  each, at equal distances from the first on: that of one host is the first port, of two of four ports the first and the
+  third.
+* by_traffic: the same, but a host belongs to the port in whose share of the summed link speed the middle of the host's
+  traffic falls, when all hosts' traffic (bytes that leave or enter the host) is laid out in a row. No port exceeds its
+  fair share by more than one host; a port may have none while another has two.
 * round_robin: host i on port i modulo the number of ports.
 * explicit: as the scenario says, rank by rank; the ranks of a host may then sit on several ports of one agent.
 
@@ -19,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from math import lcm
 from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import PlanError, Problem
@@ -80,10 +85,7 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
         of_rank = _explicit(ranks, mapping, labels)
     else:
         sets = _in_order(port_sets(rig, mapping), labels, mapping.ports)
-        if mapping.rule is PlacementRule.BLOCKED:
-            of_host = _blocked(host_bytes, [sum(rig_ports[port][1].link_bps for port in one) for one in sets])
-        else:
-            of_host = [host % len(sets) for host in range(len(host_bytes))]
+        of_host = _set_of_host(host_bytes, mapping, [[rig_ports[port][1] for port in one] for one in sets])
         nics = [
             rank % mapping.ranks_per_host * len(sets[0]) // mapping.ranks_per_host for rank in range(ranks)
         ]
@@ -109,10 +111,45 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
     )
 
 
-def _blocked(host_bytes: Sequence[int], links_bps: Sequence[int]) -> list[int]:
-    if len(host_bytes) < len(links_bps):
+def _set_of_host(
+    host_bytes: Sequence[int], mapping: Mapping, sets: Sequence[Sequence[RigPort]]
+) -> Sequence[int]:
+    hosts = len(host_bytes)
+    if mapping.rule is PlacementRule.ROUND_ROBIN:
+        return [host % len(sets) for host in range(hosts)]
+    if hosts < len(sets):
         # None has to share, and rank 0 is where a reader looks for it.
-        return [host * len(links_bps) // len(host_bytes) for host in range(len(host_bytes))]
+        return [host * len(sets) // hosts for host in range(hosts)]
+    links_bps = [sum(port.link_bps for port in one) for one in sets]
+    if mapping.rule is PlacementRule.BY_TRAFFIC:
+        return _by_traffic(host_bytes, links_bps)
+    # Ranks of a host on one port, at most.
+    on_port = -(-mapping.ranks_per_host // len(sets[0]))
+    return _even_blocks(
+        hosts, links_bps, [min(len(port.addresses) for port in one) // on_port for one in sets]
+    )
+
+
+def _even_blocks(hosts: int, links_bps: Sequence[int], most_hosts: Sequence[int]) -> list[int]:
+    """`most_hosts[i]` is how many hosts find an address for every rank in set i."""
+    # Hosts per speed, in whole numbers.
+    common_bps = lcm(*links_bps)
+    load = [common_bps // link_bps for link_bps in links_bps]
+    count = [1] * len(links_bps)
+
+    def wish(index: int) -> tuple[bool, int, int]:
+        return count[index] >= most_hosts[index], (count[index] + 1) * load[index], index
+
+    queue = [wish(index) for index in range(len(links_bps))]
+    heapify(queue)
+    for _ in range(hosts - len(links_bps)):
+        index = queue[0][2]
+        count[index] += 1
+        heapreplace(queue, wish(index))
+    return [index for index, own in enumerate(count) for _ in range(own)]
+
+
+def _by_traffic(host_bytes: Sequence[int], links_bps: Sequence[int]) -> list[int]:
     # One byte more for everybody, so that hosts without traffic spread as well.
     weights = [weight + 1 for weight in host_bytes]
     total_bytes, total_bps = sum(weights), sum(links_bps)

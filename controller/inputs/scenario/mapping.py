@@ -21,6 +21,7 @@ class PlacementRule(StrEnum):
     """How hosts are put on ports; `placement` defines them."""
 
     BLOCKED = "blocked"
+    BY_TRAFFIC = "by_traffic"
     ROUND_ROBIN = "round_robin"
     EXPLICIT = "explicit"
 

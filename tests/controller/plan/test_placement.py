@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
@@ -13,6 +15,7 @@ from tests.support.runs.plan_by_hand import rig_of
 
 ROUND_ROBIN = PlacementRule.ROUND_ROBIN
 BLOCKED = PlacementRule.BLOCKED
+BY_TRAFFIC = PlacementRule.BY_TRAFFIC
 EXPLICIT = PlacementRule.EXPLICIT
 
 
@@ -21,7 +24,9 @@ EXPLICIT = PlacementRule.EXPLICIT
     [
         (BLOCKED, 8, 1, 2, (0, 0, 0, 0, 1, 1, 1, 1), "equal hosts make equal blocks"),
         (BLOCKED, 8, 2, 4, (0, 0, 1, 1, 2, 2, 3, 3), "the ranks of a host stay together"),
-        (BLOCKED, 5, 1, 2, (0, 0, 1, 1, 1), "an odd host out goes to one side"),
+        (BLOCKED, 5, 1, 2, (0, 0, 0, 1, 1), "an odd host out goes to the first"),
+        (BY_TRAFFIC, 8, 2, 4, (0, 0, 1, 1, 2, 2, 3, 3), "equal traffic makes equal blocks too"),
+        (BY_TRAFFIC, 5, 1, 2, (0, 0, 1, 1, 1), "its middle is in the second half"),
         (BLOCKED, 2, 1, 4, (0, 1), "more ports than hosts leave ports unused"),
         (BLOCKED, 8, 8, 4, (0,) * 8, "one host is on the first"),
         (ROUND_ROBIN, 6, 1, 4, (0, 1, 2, 3, 0, 1), "hosts in turn"),
@@ -36,7 +41,7 @@ def test_rules(
     assert placement.port == expected, sentence
 
 
-@pytest.mark.parametrize("rule", [BLOCKED, ROUND_ROBIN])
+@pytest.mark.parametrize("rule", [BLOCKED, BY_TRAFFIC, ROUND_ROBIN])
 def test_ports_of_a_mapping_are_filled_in_the_order_in_which_they_stand(rule: PlacementRule) -> None:
     wanted = ("b/p1", "a/p0", "b/p0")
     placement = place(3, [1000] * 3, Mapping(1, rule, (), ports=wanted), rig_of({"a": 2, "b": 2}))
@@ -61,11 +66,12 @@ def test_fewer_hosts_than_ports_begin_at_the_first(
     assert [port.label for port in placement.ports] == expected
 
 
-def test_blocked_gives_a_faster_link_more_traffic() -> None:
-    text = rig_of({"a": 1, "b": 1}, link="100Gbps")
-    fast = rig_of({"b": 1}, link="300Gbps").agents[0]
+@pytest.mark.parametrize("rule", [BLOCKED, BY_TRAFFIC])
+def test_a_faster_link_gets_more(rule: PlacementRule) -> None:
+    text = rig_of({"a": 1, "b": 1}, link="100Gbps", addresses=8)
+    fast = rig_of({"b": 1}, link="300Gbps", addresses=8).agents[0]
     rig = type(text)(text.bind, (text.agents[0], fast), text.security)
-    placement = place(8, [500] * 8, Mapping(1, BLOCKED, ()), rig)
+    placement = place(8, [500] * 8, Mapping(1, rule, ()), rig)
     assert placement.port == (0, 0, 1, 1, 1, 1, 1, 1)
 
 
@@ -73,9 +79,9 @@ def test_blocked_gives_a_faster_link_more_traffic() -> None:
     st.lists(st.integers(0, 10**12), min_size=1, max_size=40),
     st.integers(1, 8),
 )
-def test_no_port_exceeds_its_share_by_more_than_a_host(host_bytes: list[int], ports: int) -> None:
+def test_by_traffic_no_port_exceeds_its_share_by_more_than_a_host(host_bytes: list[int], ports: int) -> None:
     hosts = len(host_bytes)
-    placement = place(hosts, host_bytes, Mapping(1, BLOCKED, ()), rig_of({"a": ports}, addresses=64))
+    placement = place(hosts, host_bytes, Mapping(1, BY_TRAFFIC, ()), rig_of({"a": ports}, addresses=64))
     assert list(placement.port) == sorted(placement.port), "blocks are consecutive"
     assert sorted(set(placement.port)) == list(range(len(placement.ports))), (
         "only ports with ranks are listed"
@@ -84,6 +90,43 @@ def test_no_port_exceeds_its_share_by_more_than_a_host(host_bytes: list[int], po
     for port in range(len(placement.ports)):
         carried = sum(weight for host, weight in enumerate(weights) if placement.port[host] == port)
         assert carried * ports <= sum(weights) + max(weights) * ports
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=40), st.integers(1, 12), st.integers(1, 4))
+def test_by_default_every_port_has_a_host_before_any_has_two(
+    host_bytes: list[int], ports: int, per_host: int
+) -> None:
+    hosts = len(host_bytes)
+    mapping = Mapping(per_host, BLOCKED, ())
+    placement = place(hosts * per_host, host_bytes, mapping, rig_of({"a": ports}))
+    on_port = Counter(placement.port[::per_host])
+    assert len(placement.ports) == min(hosts, ports)
+    assert max(on_port.values()) - min(on_port.values()) <= 1, "whatever their traffic"
+    assert list(placement.port) == sorted(placement.port), "blocks are consecutive"
+    of_host = [set(placement.port[at : at + per_host]) for at in range(0, hosts * per_host, per_host)]
+    assert all(len(one) == 1 for one in of_host), "hosts stay whole"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "ranks", "per_host", "expected", "sentence"),
+    [
+        ((6, 6), 12, 1, (6, 6), "two ports of six addresses take six ranks each"),
+        ((4, 8), 12, 1, (4, 8), "no address is shared while another is free"),
+        ((1, 8), 12, 1, (4, 8), "what is left over goes where there are fewest hosts"),
+        ((8, 16, 8), 32, 8, (8, 16, 8), "a host needs an address for each of its ranks"),
+        ((1, 1, 1), 7, 1, (3, 2, 2), "where all have to share, hosts are spread evenly"),
+        ((7, 16), 24, 8, (8, 16), "every port has a host, even if its addresses are too few"),
+    ],
+)
+def test_addresses_of_the_rig_are_kept_to(
+    addresses: tuple[int, ...], ranks: int, per_host: int, expected: tuple[int, ...], sentence: str
+) -> None:
+    agents = [rig_of({f"a{at}": 1}, addresses=count).agents[0] for at, count in enumerate(addresses)]
+    whole = rig_of({"a0": 1})
+    rig = type(whole)(whole.bind, tuple(agents), whole.security)
+    uneven = [1000] + [1] * (ranks // per_host - 1)
+    placement = place(ranks, uneven, Mapping(per_host, BLOCKED, ()), rig)
+    assert tuple(len(port.ranks) for port in placement.ports) == expected, sentence
 
 
 def test_ranks_have_their_own_addresses_while_there_are_enough() -> None:

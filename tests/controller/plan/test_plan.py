@@ -214,6 +214,7 @@ def test_the_report_in_words() -> None:
         text
         == """\
 by hand: 4 ranks, 6 network ops an iteration, 1 iterations, bytes x 1, time x 1, dependencies data, shaped as nccl 2.30.7
+payload an iteration: S 25.2 MB, of which S_fabric 12.6 MB (50%) crosses the device under test
 edges: none
 
 rank  host  port  address
@@ -238,7 +239,6 @@ a/p0  100Gbps  0-1    3        6.29 MB  6.29 MB  503 us (100%)  0 B
 b/p0  100Gbps  2-3    3        6.29 MB  6.29 MB  503 us (100%)  0 B
 
 connections: 3 wire, 2 scale-up, 0 hairpin
-payload an iteration: S 25.2 MB, of which S_fabric 12.6 MB (50%) crosses the device under test
 no iteration can be shorter than 503 us: the busiest port's payload at link speed, and nothing else
 """
     )
