@@ -27,5 +27,6 @@ def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
         edges=edge_counts(analysis),
         notes=tuple(one.sentence() for one in analysis.findings if one.severity is not Severity.ERROR),
         splits=built.splits,
+        split_trace_bytes=built.split_trace_bytes,
         baselines=recorded_baselines(analysis, built.sequence),
     )

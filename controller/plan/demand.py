@@ -123,27 +123,28 @@ def demand_of(jobs: JobSet) -> Demand:
     Raises `PlanError` for a collective that has no schedule, or none as settings pin it.
     """
     job, host, part_of_rank = jobs.job, jobs.hosts(), jobs.part_of_rank().tolist()
-    schedule_set = ScheduleSet([part.settings for part in jobs.parts], job.source, job.splits)
+    settings = [part.settings for part in jobs.parts]
+    schedule_set = ScheduleSet(settings, job.source, job.splits, job.busiest_split_bytes())
     layout = [
         (len(group.members), _ranks_per_host(group, host), part)
         for group, part in zip(job.communicators, jobs.settings_of_communicator(), strict=True)
     ]
-    variant_index: dict[tuple[int, int, tuple[_Slot, ...], bytes], int] = {}
+    variant_index: dict[tuple[int, int, tuple[_Slot, ...], bytes, bytes], int] = {}
     variants: list[ProgramVariant] = []
     variant_of_rank: list[int] = []
     for rank in job.ranks:
         slots = tuple(layout[communicator] for communicator in rank.communicators)
         part = part_of_rank[rank.rank]
-        key = (rank.program, part, slots, b"" if rank.splits is None else rank.splits.tobytes())
+        key = (rank.program, part, slots, _column_bytes(rank.splits), _column_bytes(rank.trace_bytes))
         if key not in variant_index:
             variant_index[key] = len(variants)
             program = job.programs[rank.program]
-            column = _schedule_column(program, slots, part, rank.splits, schedule_set)
+            column = _schedule_column(program, slots, part, rank, schedule_set)
             variants.append(ProgramVariant(program, column))
         variant_of_rank.append(variant_index[key])
     if not schedule_set.schedules:
         # A job that only computes: columns want a row.
-        schedule_set.index_of_send(0)
+        schedule_set.index_of_send(0, 0)
     schedules = tuple(schedule_set.schedules)
     tables = to_columns(schedules)
     uneven = np.array([bool(schedule.splits) for schedule in schedules])
@@ -185,27 +186,41 @@ def _schedule_column(
     program: Program,
     slots: tuple[_Slot, ...],
     part: int,
-    splits: NDArray[np.int32] | None,
+    rank: RankProgram,
     schedule_set: ScheduleSet,
 ) -> NDArray[np.int32]:
     column = np.full(len(program), -1, np.int32)
+    trace_bytes = _unscaled(program, rank)
     pairs = (program.kind == OpKind.SEND) | (program.kind == OpKind.RECV)
-    sizes, inverse = np.unique(program.message_bytes[pairs], return_inverse=True)
-    sends = [schedule_set.index_of_send(op_bytes, part) for op_bytes in sizes.tolist()]
+    both = np.stack([program.message_bytes, trace_bytes], axis=1)
+    sizes, inverse = np.unique(both[pairs], axis=0, return_inverse=True)
+    sends = [schedule_set.index_of_send(op_bytes, stated, part) for op_bytes, stated in sizes.tolist()]
     column[pairs] = np.array(sends, np.int32)[inverse.reshape(-1)]
     collective = program.kind == OpKind.COLLECTIVE
-    split = np.full(len(program), -1, np.int32) if splits is None else splits
-    what = np.stack([program.slot, program.collective, split, program.message_bytes], axis=1)
+    split = np.full(len(program), -1, np.int32) if rank.splits is None else rank.splits
+    what = np.stack([program.slot, program.collective, split, program.message_bytes, trace_bytes], axis=1)
     used, inverse = np.unique(what.astype(np.int64)[collective], axis=0, return_inverse=True)
     index = np.empty(len(used), np.int32)
-    for row, (slot, kind, matrix, op_bytes) in enumerate(used.tolist()):
+    for row, (slot, kind, matrix, op_bytes, stated_bytes) in enumerate(used.tolist()):
         size, ranks_per_host, shaped_as = slots[slot]
         if matrix >= 0:
             index[row] = schedule_set.index_of_splits(matrix, ranks_per_host, shaped_as)
         else:
-            index[row] = schedule_set.index_of(kind, size, ranks_per_host, op_bytes, shaped_as)
+            group = (size, ranks_per_host)
+            index[row] = schedule_set.index_of(kind, group, op_bytes, stated_bytes, shaped_as)
     column[collective] = index[inverse.reshape(-1)]
     return column
+
+
+def _unscaled(program: Program, rank: RankProgram) -> NDArray[np.int64]:
+    """Bytes of each op as the trace states them; of what is no trace's, such as barriers between jobs, those of the plan."""
+    if rank.trace_bytes is None:
+        return program.message_bytes
+    return np.where(rank.trace_bytes > 0, rank.trace_bytes, program.message_bytes)
+
+
+def _column_bytes(column: NDArray[np.generic] | None) -> bytes:
+    return b"" if column is None else column.tobytes()
 
 
 def _op_columns(

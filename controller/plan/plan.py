@@ -7,6 +7,7 @@ inputs give the same plan, byte for byte.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -175,10 +176,25 @@ def _tables(
             *scenario.notes,
             *scenario.transport.notes,
             *placement.notes,
+            *_rounding_note(ops, Fraction(scenario.bytes_scale_text)),
             *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),
         ),
     )
+
+
+def _rounding_note(ops: OpColumns, scale: Fraction) -> list[str]:
+    """Say by how much whole words make a scaled job other than it should be, where that is more than 1 %."""
+    stated = ops.trace_bytes > 0
+    wanted = int(ops.trace_bytes[stated].sum()) * scale
+    got = int(ops.message_bytes[stated].sum())
+    if scale == 1 or not wanted or abs(got - wanted) * 100 <= wanted:
+        return []
+    share = float(got / wanted - 1)
+    what = (
+        f"whole words, and none that becomes nothing, make the operations' bytes {share:+.1%} of what it says"
+    )
+    return [f"scale.bytes {scale}: {what}; scale down less"]
 
 
 def _traffic_notes(connections: PlacedConnections, pairs: PairColumns, placement: Placement) -> list[str]:

@@ -1,7 +1,8 @@
 """The schedules that a job uses: each op's choice, and one schedule for all ops whose choices ask for the same.
 
 Decides nothing about algorithms (`traffic.collectives.choice` does) and keeps what was chosen for whom, so that a plan
-can tell it.
+can tell it. What is chosen is chosen for the bytes that the trace states: a job that is scaled down keeps the algorithms,
+protocols and channels of the whole one, and with them who sends to whom.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class ChosenOp:
     ranks_per_host: int
     op_bytes: int
     """As in the plan; of an uneven all-to-all what its busiest member sends."""
+    trace_bytes: int
+    """The same before scaling, which the choice is made for."""
     schedule: int
     choice: Choice
 
@@ -43,9 +46,14 @@ class ScheduleSet:
     """The schedules in use; each gets the next index the first time it is asked for."""
 
     def __init__(
-        self, settings: Sequence[Settings], source: str, splits: Sequence[NDArray[np.int64]]
+        self,
+        settings: Sequence[Settings],
+        source: str,
+        splits: Sequence[NDArray[np.int64]],
+        split_trace_bytes: Sequence[int],
     ) -> None:
-        """`settings` are those of every part of the job set; a question names the part that it asks for."""
+        """`settings` are those of every part of the job set; a question names the part that it asks for. `splits` and their bytes
+        before scaling are the job's."""
         self.schedules: list[Schedule] = []
         # Parts that are shaped alike share their choices.
         self._distinct: list[Settings] = []
@@ -55,6 +63,7 @@ class ScheduleSet:
         self._settings = [self._distinct.index(one) for one in settings]
         self._source = source
         self._splits = splits
+        self._split_trace_bytes = split_trace_bytes
         self._chosen: dict[tuple[object, ...], ChosenOp] = {}
         self._index: dict[tuple[str, object], int] = {}
         self._uneven_lanes = 0
@@ -64,22 +73,26 @@ class ScheduleSet:
         """Every sort of op that was asked for, in the order of asking."""
         return tuple(self._chosen.values())
 
-    def index_of(self, collective: int, size: int, ranks_per_host: int, op_bytes: int, part: int = 0) -> int:
-        """The schedule of a collective, by its Chakra number."""
+    def index_of(
+        self, collective: int, group: tuple[int, int], op_bytes: int, trace_bytes: int, part: int = 0
+    ) -> int:
+        """The schedule of a collective, by its Chakra number; `group` is its size and its ranks a host."""
+        size, ranks_per_host = group
         shaped = self._settings[part]
-        key = (collective, size, min(size, ranks_per_host), op_bytes, shaped)
+        key = (collective, size, min(size, ranks_per_host), op_bytes, trace_bytes, shaped)
         if key not in self._chosen:
             settings = self._distinct[shaped]
-            choice = choose_for(collective, size, op_bytes, settings, ranks_per_host=ranks_per_host)
-            self._keep(key, choice, op_bytes)
+            choice = choose_for(collective, size, trace_bytes, settings, ranks_per_host=ranks_per_host)
+            self._keep(key, choice, op_bytes, trace_bytes)
         return self._chosen[key].schedule
 
-    def index_of_send(self, op_bytes: int, part: int = 0) -> int:
+    def index_of_send(self, op_bytes: int, trace_bytes: int, part: int = 0) -> int:
         """The schedule of a send and its receive."""
         shaped = self._settings[part]
-        key = ("send", op_bytes, shaped)
+        key = ("send", op_bytes, trace_bytes, shaped)
         if key not in self._chosen:
-            self._keep(key, choose_for_send(op_bytes, self._distinct[shaped]), op_bytes)
+            choice = choose_for_send(trace_bytes, self._distinct[shaped])
+            self._keep(key, choice, op_bytes, trace_bytes)
         return self._chosen[key].schedule
 
     def index_of_splits(self, split: int, ranks_per_host: int, part: int = 0) -> int:
@@ -89,7 +102,10 @@ class ScheduleSet:
         key = ("splits", split, min(ranks_per_host, len(matrix)), shaped)
         if key not in self._chosen:
             settings = self._distinct[shaped]
-            choice = choose_for_splits(matrix.tolist(), settings, ranks_per_host=ranks_per_host)
+            trace_bytes = self._split_trace_bytes[split]
+            choice = choose_for_splits(
+                matrix.tolist(), settings, ranks_per_host=ranks_per_host, busiest_bytes=trace_bytes
+            )
             self._uneven_lanes += 2 * int(np.count_nonzero(matrix)) * choice.request.cutting.parts
             if self._uneven_lanes > MOST_UNEVEN_LANES:
                 what = (
@@ -97,10 +113,10 @@ class ScheduleSet:
                 )
                 remedy = "replay fewer steps of the job, or leave the split sizes out of the trace"
                 raise PlanError(Problem(self._source, what, remedy))
-            self._keep(key, choice, int(matrix.sum(axis=1).max()))
+            self._keep(key, choice, int(matrix.sum(axis=1).max()), trace_bytes)
         return self._chosen[key].schedule
 
-    def _keep(self, key: tuple[object, ...], choice: Choice, op_bytes: int) -> None:
+    def _keep(self, key: tuple[object, ...], choice: Choice, op_bytes: int, trace_bytes: int) -> None:
         request = choice.request
         same = (choice.algorithm, request)
         if same not in self._index:
@@ -113,7 +129,13 @@ class ScheduleSet:
                 _schedule(choice.build, request) if not request.splits else choice.schedule()
             )
         self._chosen[key] = ChosenOp(
-            request.collective, request.size, request.ranks_per_host, op_bytes, self._index[same], choice
+            request.collective,
+            request.size,
+            request.ranks_per_host,
+            op_bytes,
+            trace_bytes,
+            self._index[same],
+            choice,
         )
 
 

@@ -6,6 +6,7 @@ All functions ask `choice`. The plan decides which collective an op is; the engi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
@@ -55,15 +56,24 @@ def choose_for_send(op_bytes: int, settings: Settings) -> Choice:
 
 
 def choose_for_splits(
-    splits: Sequence[Sequence[int]], settings: Settings, *, ranks_per_host: int = 1
+    splits: Sequence[Sequence[int]], settings: Settings, *, ranks_per_host: int = 1, busiest_bytes: int = 0
 ) -> Choice:
     """How an all-to-all is carried out in which position i sends `splits[i][j]` bytes to position j.
+
+    `busiest_bytes` is what the busiest member would send that the choice is made for; 0: as `splits` say.
 
     Raises `PlanError` for a matrix that is not square, is of a size outside 2..1024, or has an entry outside 0..64 TiB.
     """
     matrix = _checked_splits(splits, ranks_per_host)
     layout = Layout(len(matrix), min(len(matrix), ranks_per_host))
-    return with_splits(choose(UNEVEN, layout, max(map(sum, matrix)), settings), matrix)
+    own_bytes = max(map(sum, matrix))
+    choice = choose(UNEVEN, layout, busiest_bytes or own_bytes, settings)
+    cutting = choice.request.cutting
+    if cutting.peers is not None and 0 < own_bytes < busiest_bytes:
+        # Every transfer has the parts that it would have whole.
+        cutting = replace(cutting, peers=cutting.peers.scaled(busiest_bytes, own_bytes))
+        choice = replace(choice, request=replace(choice.request, cutting=cutting))
+    return with_splits(choice, matrix)
 
 
 def op_bytes_for(collective: CollectiveName | int, message_bytes: int) -> int:

@@ -1,7 +1,8 @@
 """Programs of all ranks from an analysed trace: numbering, scaling, slots, one copy for ranks that run the same.
 
 Decides the `sequence` of every operation, and how `scale.bytes` of a scenario is rounded: sizes stay multiples of one fp32
-and what was sent is still sent, so a scaled job has the messages, the order and nearly the proportions of the whole one.
+and what was sent is still sent, so a scaled job has the order and nearly the proportions of the whole one. Algorithms, protocols
+and channels are chosen by the unscaled sizes, which ranks keep for that.
 Leaves meaning and order to analysis.py.
 """
 
@@ -36,6 +37,8 @@ class Programs:
     ranks: tuple[RankProgram, ...]
     splits: tuple[NDArray[np.int64], ...]
     """`Job.splits`."""
+    split_trace_bytes: tuple[int, ...]
+    """`Job.split_trace_bytes`."""
     sequence: NDArray[np.int32]
     """Number of each item of the matching."""
 
@@ -56,7 +59,8 @@ def build_programs(analysis: Analysis, lowering: Lowering) -> Programs:
         if index == len(programs):
             programs.append(program)
         ranks.append(replace(rank_program, program=index))
-    return Programs(tuple(programs), tuple(ranks), splits.matrices, sequence)
+    busiest = busiest_bytes(analysis.splits, splits)
+    return Programs(tuple(programs), tuple(ranks), splits.matrices, busiest, sequence)
 
 
 def sequences(analysis: Analysis, lowering: Lowering) -> NDArray[np.int32]:
@@ -225,3 +229,13 @@ def scaled_splits(splits: SplitMatrices, scale: Fraction) -> SplitMatrices:
         renumbered.append(index)
     of_item = np.array([*renumbered, -1], np.int32)[splits.of_item]
     return replace(splits, matrices=tuple(matrices), of_item=of_item)
+
+
+def busiest_bytes(splits: SplitMatrices, scaled: SplitMatrices) -> tuple[int, ...]:
+    """Return for each scaled matrix what the busiest member of those sends that it was made of."""
+    most = [0] * len(scaled.matrices)
+    if most:
+        became = np.unique(np.stack([splits.of_item, scaled.of_item], axis=1), axis=0)
+        for before, after in became[became[:, 0] >= 0].tolist():
+            most[after] = max(most[after], int(splits.matrices[before].sum(axis=1).max()))
+    return tuple(most)

@@ -95,6 +95,7 @@ def side_by_side(parts: Sequence[Part], *, alone_too: bool) -> Together:
         edges=_edges(parts),
         notes=tuple(f"{part.name}: {note}" for part in parts for note in part.job.notes),
         splits=tuple(matrix for part in parts for matrix in part.job.splits),
+        split_trace_bytes=tuple(size for part in parts for size in part.job.busiest_split_bytes()),
         baselines=_baselines(parts, phases, communicator_job, first_rank),
     )
     return Together(job, jobs, phases, tuple(turns), tuple(communicator_job))

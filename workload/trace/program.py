@@ -94,5 +94,11 @@ class Job:
     splits: tuple[NDArray[np.int64], ...] = ()
     """Distinct matrices of uneven all-to-alls, after scaling: `[i, j]` bytes go from position i to position j of the
     communicator. What a position keeps (i = j) is part of its message and does not move."""
+    split_trace_bytes: tuple[int, ...] = ()
+    """Of each matrix, what its busiest member sends as the trace has it, before scaling; (): as the matrices say."""
     baselines: RecordedBaselines | None = None
     """What the trace recorded of its collectives, by this job's numbering; None if nothing."""
+
+    def busiest_split_bytes(self) -> tuple[int, ...]:
+        """Return of each matrix what its busiest member sends as the trace has it."""
+        return self.split_trace_bytes or tuple(int(one.sum(axis=1).max()) for one in self.splits)

@@ -7,7 +7,7 @@ schedules, so schedules are kept by it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from etloop.traffic.collectives.core.table import Handshake, Protocol, Split
@@ -41,6 +41,13 @@ class PeerParts:
         while -(-transfer_bytes // parts) > self.max_part_bytes and parts <= self.most // 2:
             parts *= 2
         return parts
+
+    def scaled(self, bytes_of: int, bytes_to: int) -> PeerParts:
+        """The same for transfers that are `bytes_to / bytes_of` of what these bounds are for."""
+        least_bytes, most_bytes = (
+            max(1, -(-bound * bytes_to // bytes_of)) for bound in (self.min_part_bytes, self.max_part_bytes)
+        )
+        return replace(self, min_part_bytes=least_bytes, max_part_bytes=most_bytes)
 
 
 @dataclass(frozen=True, slots=True)
