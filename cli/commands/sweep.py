@@ -212,7 +212,8 @@ def _run(
 def finish(
     record: SweepRecord, directory: SweepDirectory, settings: ComparisonSettings
 ) -> tuple[SweepRecord, str]:
-    """Works out what came of all runs, leaves sweep.json and compare.html, returns the index and the table."""
+    """Works out what came of all runs, leaves sweep.json, compare.html and junit.xml, returns the index and the table."""
+    from etloop.experiments.sweep.directory import JUNIT_FILE, PAGE_FILE
     from etloop.results.compare.samples import read_side
     from etloop.results.compare.sweep_results import groups, point_results
     from etloop.results.html.sweep import sweep_html
@@ -228,5 +229,6 @@ def finish(
             print_status(f"{point.name} ({words}): {error}")
     compared = groups(record, sides, settings)
     record = replace(record, results=point_results(compared, sides))
-    directory.keep(record, sweep_html(record, compared, sides, settings))
+    page = sweep_html(record, compared, sides, settings)
+    directory.keep(record, {PAGE_FILE: page, JUNIT_FILE: directory.junit(record)})
     return record, render_sweep(record, compared, settings, str(directory.path))

@@ -1,6 +1,6 @@
 """The directory of a sweep: its index, the files of its points, runs that are whole and what others left.
 
-Decides the layout: sweep.json, sweep.yaml, compare.html; points/pNNN/ with the point's files and a run directory for each
+Decides the layout: sweep.json, sweep.yaml, compare.html, junit.xml; points/pNNN/ with the point's files and a run directory for each
 round. A run is made under another name and gets its own when it is whole.
 """
 
@@ -12,17 +12,21 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.experiments.sweep.index import value_changes
 from etloop.experiments.sweep.points import FILES, PointFiles, run_name
 from etloop.results.compare.samples import SWEEP_FILE
+from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
-from etloop.results.schema.typed_json import from_json, to_json
-from etloop.results.store.run_dir import SUMMARY_FILE, read_index, write_files
+from etloop.results.schema.typed_json import RunDirError, from_json, to_json
+from etloop.results.store.run_dir import SUMMARY_FILE, read_index, read_run, write_files
+from etloop.results.verdict.junit import joined_junit
 
 PAGE_FILE: Final = "compare.html"
+JUNIT_FILE: Final = "junit.xml"
 _PARTIAL: Final = ".partial"
 
 
@@ -103,10 +107,19 @@ class SweepDirectory:
                 found += value_changes(kind, before, after)
         return found
 
-    def keep(self, record: SweepRecord, page: str | None = None) -> None:
-        """Writes the index, and the page if there is one. Raises `RunNotWritten`."""
-        texts = {} if page is None else {PAGE_FILE: page}
-        write_files(self.path, texts | {SWEEP_FILE: to_json(record)})
+    def keep(self, record: SweepRecord, pages: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Writes the index, and what else there is by its file name. Raises `RunNotWritten`."""
+        write_files(self.path, {**pages, SWEEP_FILE: to_json(record)})
+
+    def junit(self, record: SweepRecord) -> str:
+        """Return junit.xml of all runs that can be read, a suite each, in the order of points and repeats."""
+        words = {point.name: ", ".join(point.labels.values()) for point in record.points}
+        found: list[tuple[str, Summary]] = []
+        for run in sorted(record.runs, key=lambda run: (run.point, run.repeat)):
+            with contextlib.suppress(RunDirError):
+                summary = read_run(self.run(run.point, run.repeat)).summary
+                found.append((f"{run.point} {run_name(run.repeat)} ({words[run.point]})", summary))
+        return joined_junit(found)
 
     def point(self, name: str) -> Path:
         """Directory of a point."""

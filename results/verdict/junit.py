@@ -8,6 +8,7 @@ Only the run has a `time`: a condition takes none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
 from etloop.contract.model.run import RunEnd
@@ -17,11 +18,20 @@ from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
 
 def junit_xml(summary: Summary, verdict: Verdict | None) -> str:
     """junit.xml of a run; without a verdict it has the run's case alone."""
+    return _document((_suite(summary, verdict),))
+
+
+def joined_junit(runs: Iterable[tuple[str, Summary]]) -> str:
+    """Return one file for several runs, each with the words that its suite begins with."""
+    return _document([_suite(summary, summary.verdict, f"{words}: ") for words, summary in runs])
+
+
+def _suite(summary: Summary, verdict: Verdict | None, words: str = "") -> ET.Element:
     checks = verdict.checks if verdict is not None else ()
     broke_off = summary.state is not RunEnd.DONE
     whole = not broke_off and summary.checks_hold
     attributes = {
-        "name": _clean(f"etloop {verdict.device}".strip() if verdict else "etloop"),
+        "name": _clean(f"{words}etloop {verdict.device if verdict else ''}".rstrip()),
         "tests": str(len(checks) + 1),
         "failures": str(sum(one.result is Result.FAIL for one in checks)),
         "errors": str(int(not whole)),
@@ -46,10 +56,14 @@ def junit_xml(summary: Summary, verdict: Verdict | None) -> str:
         error.text = _clean(reason)
     for one in checks:
         _case(suite, one)
-    suites = ET.Element("testsuites")
-    suites.append(suite)
-    ET.indent(suites)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+    return suite
+
+
+def _document(suites: Iterable[ET.Element]) -> str:
+    root = ET.Element("testsuites")
+    root.extend(suites)
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
 def _properties(summary: Summary, verdict: Verdict | None) -> tuple[tuple[str, str], ...]:

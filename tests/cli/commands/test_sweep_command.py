@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from etloop.cli.commands.demo import agents, choose_rig, rig_text
@@ -65,6 +66,14 @@ def test_the_same_sweep_again_has_the_same_results(study: Path, tmp_path: Path) 
     for name in ("summary.json", "kpis.json", "collectives.parquet"):
         run = Path("points") / "p001" / "r000" / name
         assert (tmp_path / "again" / run).read_bytes() == (study / "out" / run).read_bytes()
+
+
+def test_test_systems_get_one_file_for_all_runs(study: Path) -> None:
+    suites = ET.fromstring((study / "out" / "junit.xml").read_bytes())
+    names = [suite.get("name", "") for suite in suites]
+    assert names[0].startswith("p000 r000 (10Gbps): etloop"), names
+    assert [name[:9] for name in names] == [f"p00{p} r00{r}" for p in range(2) for r in range(3)]
+    assert all(suite.find("testcase") is not None for suite in suites)
 
 
 def sweep(files: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -12,7 +12,7 @@ import xmlschema
 from etloop.results.measure.summary import measure
 from etloop.results.schema.summary import VIRTUAL_TIME, Check, CheckResult, Summary
 from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
-from etloop.results.verdict.junit import junit_xml
+from etloop.results.verdict.junit import joined_junit, junit_xml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +60,14 @@ RUNS = (
 @pytest.mark.parametrize(("run", "asked"), [row[1:] for row in RUNS], ids=[row[0] for row in RUNS])
 def test_every_kind_of_run_is_valid(run: Summary, asked: Verdict | None) -> None:
     schema().validate(ET.ElementTree(ET.fromstring(junit_xml(run, asked))))
+
+
+def test_runs_of_a_sweep_are_one_valid_file_with_a_suite_each() -> None:
+    parts = [(f"p00{at} r000 (a<b)", replace(run, verdict=asked)) for at, (_, run, asked) in enumerate(RUNS)]
+    joined = ET.fromstring(joined_junit(parts))
+    schema().validate(ET.ElementTree(joined))
+    assert next(suite.get("name") for suite in joined) == "p000 r000 (a<b): etloop"
+    assert len(joined) == len(RUNS)
 
 
 @given(st.text())
