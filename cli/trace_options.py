@@ -16,6 +16,9 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", type=Path, metavar="TRACE", help=what)
     parser.add_argument("--groups", type=Path, metavar="FILE", help="communicator groups (JSON)")
     parser.add_argument(
+        "--kernels", type=Path, metavar="FILE", help="kernels and calls that communicate beside NCCL (YAML)"
+    )
+    parser.add_argument(
         "--size-unit",
         choices=[unit.value for unit in SizeUnit],
         default="auto",

@@ -36,7 +36,9 @@ def inspect_command(parsed: argparse.Namespace) -> CommandResult:
     stated = {"link_bps": parsed.link, "latency_ns": parsed.latency}
     network = IdealNetwork(**{name: value for name, value in stated.items() if value is not None})
     with reading_bar() as bar:
-        inspection = inspect(read_trace(parsed.trace, parsed.groups, bar), settings_of(parsed), network)
+        inspection = inspect(
+            read_trace(parsed.trace, parsed.groups, bar, parsed.kernels), settings_of(parsed), network
+        )
     if parsed.svg is not None:
         traffic = inspection.traffic
         picture = svg_map(f"{parsed.trace}: {inspection.ranks} ranks", traffic.matrix, traffic.ranks_a_cell)

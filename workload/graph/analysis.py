@@ -95,7 +95,12 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     )
     for rank, graph, rank_ops in zip(trace.ranks, graphs, ops, strict=True):
         report_leaves(rank, graph, rank_ops, settings.dependencies, log)
-    if trace.ranks and not any(len(rank_ops) for rank_ops in ops):
+    has_ops = any(len(rank_ops) for rank_ops in ops)
+    for left in trace.left_out:
+        lost = job_example(left.problem.where, "communication that can be replayed", left.problem.what)
+        severity = Severity.WARNING if has_ops else Severity.ERROR
+        log.add(Check.LEFT_OUT, left.problem.remedy, lost, count=left.count, severity=severity)
+    if trace.ranks and not has_ops and not trace.left_out:
         nowhere = job_example(trace.source, "communication nodes", "none on any rank")
         log.add(Check.NO_NETWORK, "there is nothing to replay in this trace", nowhere)
     communicators, communicator_of = resolve_communicators(trace, ops, log)

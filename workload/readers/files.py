@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload._et import EtColumns, EtDecoder, EtFault, EtFaultKind
@@ -41,8 +41,11 @@ from etloop.workload.readers.stores import (
 from etloop.workload.readers.tar_members import TarFault
 from etloop.workload.trace.shared_columns import ColumnStore
 from etloop.workload.trace.streams import device_streams
-from etloop.workload.trace.trace import CommColumns, RankTrace, Rows, Trace
+from etloop.workload.trace.trace import CommColumns, LeftOut, RankTrace, Rows, Trace
 from etloop.workload.trace.trace_names import TraceName, by_prefix, listed, rank_problems, shown
+
+if TYPE_CHECKING:
+    from etloop.workload.readers.pytorch.kernel_table import KernelTable
 
 _REMEDIES: Final = {
     EtFaultKind.EMPTY: COPY_AGAIN,
@@ -59,13 +62,21 @@ Progress = Callable[[int, int], None]
 """Called after each file of a job with how many are read, and of how many."""
 
 
-def read_trace(source: Path, groups: Path | None = None, progress: Progress | None = None) -> Trace:
+def read_trace(
+    source: Path,
+    groups: Path | None = None,
+    progress: Progress | None = None,
+    kernels: Path | None = None,
+) -> Trace:
     """Reads the traces of all ranks of one job, and its communicator groups.
 
     `source`: directory, prefix, archive, or prefix inside an archive; a single JSON trace; host and Kineto traces as
     HOST+KINETO. `groups`: group file; without it PREFIX.json beside the traces is taken if it has the form of one.
-    Raises `TraceError` with the problems of all files.
+    `kernels`: a file that names kernels which communicate, in front of the project's own table.
+    Raises `TraceError` with the problems of all files, `ConfigError` for a file of kernels.
     """
+    table = _table(kernels)
+    left_out: tuple[LeftOut, ...] = ()
     try:
         store, wanted, names, parts = _opened(source)
         if progress is not None:
@@ -75,7 +86,8 @@ def read_trace(source: Path, groups: Path | None = None, progress: Progress | No
             # Here, because readers of every form of JSON take longer to load than a small trace to check.
             from etloop.workload.readers.json_ranks import read_parts
 
-            ranks, remarks, problems = read_parts(parts)
+            read = read_parts(parts, table)
+            ranks, remarks, left_out, problems = read.ranks, read.remarks, read.left_out, read.problems
             beside = group_file_of(parts[0], names)
             texts = store.contents(frozenset((beside,) if groups is None and beside else ()))
             group_text = b"".join(bounded(pieces, MAX_GROUP_FILE_BYTES + 1) for _, pieces in texts)
@@ -100,7 +112,15 @@ def read_trace(source: Path, groups: Path | None = None, progress: Progress | No
         found = parsed.groups
     if problems:
         raise TraceError(*problems)
-    return Trace(str(source), tuple(ranks), found, remarks)
+    return Trace(str(source), tuple(ranks), found, remarks, left_out)
+
+
+def _table(kernels: Path | None) -> KernelTable | None:
+    if kernels is None:
+        return None
+    from etloop.workload.readers.pytorch.kernel_table import table_with
+
+    return table_with(kernels)
 
 
 @dataclass(frozen=True, slots=True)

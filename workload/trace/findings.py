@@ -85,6 +85,7 @@ class Check(StrEnum):
     COMPUTE_WITHOUT_DURATION = "compute-without-duration", Severity.WARNING
     NO_NETWORK = "no-network-operation", Severity.WARNING
     SOURCE_REMARK = "source-leaves-out", Severity.WARNING
+    LEFT_OUT = "communication-left-out", Severity.WARNING
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,15 @@ class RankTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Communication that a source shows and that cannot be replayed: what and why, and what helps."""
+
+    problem: Problem
+    count: int
+    """Kernels or calls on all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """One job: the traces of ranks 0..n-1, in order, and the group file that came with them."""
 
@@ -139,3 +148,4 @@ class Trace:
     """Communicator key -> member ranks in the file's order; None where there is no group file."""
     remarks: tuple[Problem, ...] = ()
     """What the source leaves out, or what its reader assumed; no mistake, but worth knowing."""
+    left_out: tuple[LeftOut, ...] = ()

@@ -34,9 +34,20 @@ class Source:
     load: Load | None
     where: str
     """File, line and key, for mistakes that are found later."""
+    kernels: Path | None = None
+    """What communicates beside NCCL."""
 
 
-_TRACE_KEYS = ("trace", "groups", "size_unit", "element_bytes", "dependencies", "replicate_ranks", "compute")
+_TRACE_KEYS = (
+    "trace",
+    "groups",
+    "kernels",
+    "size_unit",
+    "element_bytes",
+    "dependencies",
+    "replicate_ranks",
+    "compute",
+)
 
 
 def read_source(section: Section, directory: Path, scales: Scales, seed: int) -> Source:
@@ -53,10 +64,18 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
         "trace", words, "", "name the directory, prefix or archive of the .et files, or write a load"
     )
     groups = section.optional("groups", words, "")
+    kernels = section.optional("kernels", words, "")
     settings = _read_settings(section, scales)
     where = section.where("trace")
     section.close()
-    return Source(directory / trace, directory / groups if groups else None, settings, None, where)
+    return Source(
+        directory / trace,
+        directory / groups if groups else None,
+        settings,
+        None,
+        where,
+        directory / kernels if kernels else None,
+    )
 
 
 def in_nccl_order(source: Source, shaping: Settings) -> tuple[Source, tuple[str, ...]]:

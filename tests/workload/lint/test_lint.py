@@ -266,6 +266,7 @@ def test_every_error_has_a_trace_that_causes_it() -> None:
         Check.NO_STREAMS,
         Check.NOTHING_WAITS,
         Check.SOURCE_REMARK,
+        Check.LEFT_OUT,
     }
     asked_for = {Check.NO_TIMES, Check.RECORDED_RANGE, Check.RANKS_REPLICATED}
     """Errors of settings that these tests do not use: test_policies.py, test_replication.py."""

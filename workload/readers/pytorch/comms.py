@@ -1,7 +1,8 @@
 """What a communicating node of a host trace does: kind, bytes, split sizes, group, peer, and what it waits for.
 
-Reads `record_param_comms`, which NCCL process groups write for every operation, and `c10d::*`, the only trace of a gloo
-operation. Bytes are those of the input tensors, which is what `comm_size` means. Pure.
+Reads `record_param_comms`, which NCCL process groups write for every operation, `c10d::*`, the only trace of a gloo
+operation, and what a table names (symmetric memory, custom all-reduces).
+Bytes are those of the input tensors, which is what `comm_size` means. Pure.
 Format: torch/csrc/distributed/c10d/ParamCommsUtils.hpp (arguments of record_param_comms), Ops.cpp (schemas of c10d::*).
 """
 
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, spelled
 from etloop.workload.readers.pytorch.execution_trace import C10D, PARAM_COMMS, HostNode, Tensor, tensors
+from etloop.workload.readers.pytorch.kernel_table import TableEntry
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
 
 UNKNOWN_GROUP: Final = "<Object>"
@@ -110,7 +112,39 @@ def comm_op(node: HostNode) -> CommOp | None:
         return _param_comms(node, node.comm.inputs)
     if node.name.startswith(C10D):
         return _c10d(node, node.comm.inputs)
+    if node.comm.listed is not None and node.comm.listed.collective is not None:
+        return _listed(node, node.comm.listed, node.comm.inputs)
     return None
+
+
+def _listed(node: HostNode, entry: TableEntry, values: list[Any]) -> CommOp | None:
+    """An operation that a table names: the tensor that it puts in, among the group that it names last."""
+    given = [list(tensors([value])) for value in values]
+    if entry.argument is not None:
+        chosen = given[entry.argument] if entry.argument < len(given) else []
+    else:
+        chosen = next((some for some in given if some), [])
+    if not chosen:
+        raise JsonFault(f"{node.place}.inputs", f"{node.name[:64]} has no tensor where its table expects one")
+    named = [value for value in values if isinstance(value, str) and value]
+    every = list(tensors(values))
+    storages = tuple({tensor.storage for tensor in every})
+    return CommOp(
+        role=Role.COLLECTIVE,
+        collective=entry.collective,
+        label=node.name,
+        size_bytes=total_bytes(chosen, node.place),
+        output_bytes=0,
+        splits=(),
+        expected_splits=(),
+        group=entry.group or (named[-1] if named else UNKNOWN_GROUP),
+        group_ranks=(),
+        peer=None,
+        tag=ABSENT,
+        sequence=None,
+        reads=storages,
+        writes=storages,
+    )
 
 
 def _param_comms(node: HostNode, values: list[Any]) -> CommOp:

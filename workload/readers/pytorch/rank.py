@@ -33,6 +33,8 @@ class Remark:
 
     what: str
     remedy: str
+    left_out: int = 0
+    """How many kernels or calls communicate and cannot be replayed; 0 where it is about something else."""
 
 
 @dataclass(frozen=True, slots=True)
