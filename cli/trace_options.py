@@ -7,7 +7,7 @@ from pathlib import Path
 
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import parse_flops, parse_rate_bps
-from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, WorkloadSettings
+from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, Uneven, WorkloadSettings
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +40,13 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
         help="take the trace of one rank for each of N ranks",
     )
     parser.add_argument(
+        "--uneven",
+        type=quantity(Uneven.parse),
+        default=Uneven(),
+        metavar="HOW",
+        help="collectives of different sizes that state no splits: refused, even, skew, skew=1.2,seed=7 (default refused)",
+    )
+    parser.add_argument(
         "--flops",
         type=quantity(parse_flops),
         metavar="RATE",
@@ -60,6 +67,7 @@ def settings_of(parsed: argparse.Namespace) -> WorkloadSettings:
         element_bytes=parsed.element_bytes,
         dependencies=parsed.dependencies,
         replicate_ranks=parsed.replicate_ranks,
+        uneven=parsed.uneven,
         flops=parsed.flops,
         memory_bandwidth_bytes_per_s=None
         if parsed.memory_bandwidth is None

@@ -20,7 +20,15 @@ from etloop.workload.graph.lowering import LoweredRank, lower_rank, pace_of
 from etloop.workload.graph.matching import Matching, match
 from etloop.workload.graph.network_ops import RankOps, network_ops
 from etloop.workload.graph.recorded import recorded_start_ns
-from etloop.workload.graph.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
+from etloop.workload.graph.roots import obey_roots
+from etloop.workload.graph.splits import (
+    NO_SPLITS,
+    SplitMatrices,
+    as_pairs,
+    check_counts,
+    report_uneven,
+    split_matrices,
+)
 from etloop.workload.trace.findings import (
     Check,
     Finding,
@@ -36,6 +44,7 @@ from etloop.workload.trace.settings import (
     STAGE_SCHEMA,
     DependencyPolicy,
     SizeUnit,
+    UnevenChoice,
     WorkloadSettings,
 )
 from etloop.workload.trace.shared_columns import columns_digest
@@ -105,14 +114,19 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         log.add(Check.NO_NETWORK, "there is nothing to replay in this trace", nowhere)
     communicators, communicator_of = resolve_communicators(trace, ops, log)
     check_counts(trace, ops, communicators, communicator_of, log)
-    matching = match(trace, ops, communicators, communicator_of, log)
+    takes_uneven = settings.uneven.choice is not UnevenChoice.REFUSED
+    matching = match(trace, ops, communicators, communicator_of, log, takes_uneven=takes_uneven)
+    # Operations wait for those of the communicator that the trace names, wherever their root is.
+    named = communicator_of
+    communicators, communicator_of = obey_roots(trace, ops, communicators, communicator_of, matching, log)
     splits = NO_SPLITS
     if not log.has_errors():
-        splits = split_matrices(trace, ops, communicators, communicator_of, matching, log)
+        splits = split_matrices(trace, ops, communicators, communicator_of, matching, log, settings.uneven)
         report_uneven(trace, ops, matching, splits, log)
+        ops = as_pairs(ops, communicators, matching, splits, communicator_of)
     lowering = None
     if not log.has_errors():
-        lowered = _lower(settings, communicators, keys, graphs, delays, ops, communicator_of)
+        lowered = _lower(settings, communicators, keys, graphs, delays, ops, named)
         index = OpIndex(trace, ops, communicators, communicator_of, matching)
         lowering = _order(lowered, index, log)
     return Analysis(

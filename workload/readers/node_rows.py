@@ -39,6 +39,7 @@ class NodeRow:
     duration_ns: int = ABSENT
     splits: Sequence[int] = ()
     expected_splits: Sequence[int] = ()
+    root: int = ABSENT
 
     def time(self, start_ns: int, duration_ns: int) -> None:
         """State begin and duration in all their units."""
@@ -89,6 +90,7 @@ def rank_trace(
         duration_ns=_known(duration_ns),
         send_splits=sends if len(sends.values) else None,
         recv_splits=receives if len(receives.values) else None,
+        root=_known(_column([row.root for row in rows])),
         groups=groups or None,
     )
 

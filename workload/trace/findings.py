@@ -48,6 +48,7 @@ class Check(StrEnum):
     COMM_SIZE_ABSENT = "comm-size-absent"
     COMM_SIZE_RANGE = "comm-size-out-of-range"
     ROOT_UNKNOWN = "root-unknown", Severity.INFO
+    ROOT_RANGE = "root-out-of-range"
     COMMUNICATOR_UNKNOWN = "communicator-unknown"
     COMMUNICATOR_MEMBERS = "communicator-members"
     COMMUNICATOR_NOT_MEMBER = "rank-not-in-communicator"
@@ -60,6 +61,7 @@ class Check(StrEnum):
     SPLIT_DIFFERS = "split-sizes-differ"
     SPLIT_VOLUME = "split-sizes-too-many"
     UNEVEN = "uneven-all-to-all", Severity.INFO
+    UNEVEN_ASSUMED = "uneven-splits-assumed", Severity.WARNING
     COLLECTIVE_COUNT = "collective-count-differs"
     COLLECTIVE_DIFFERS = "collective-differs"
     PEER_ABSENT = "peer-absent"

@@ -5,6 +5,7 @@ Decides what is a legal statement; leaves its effect to the modules that read it
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -27,6 +28,9 @@ MAX_TIME_SCALE: Final = 1024
 """A recording of a week, slowed down by this much, still fits an int64 of nanoseconds."""
 
 MAX_REPLICAS: Final = 1 << 16
+
+MOST_SKEW: Final = 16
+"""Of the splits that are drawn for uneven collectives: far beyond any router."""
 
 
 class SizeUnit(StrEnum):
@@ -99,6 +103,50 @@ DependencyPolicy.DATA_COMMUNICATOR = DependencyPolicy(communicator=True)
 DependencyPolicy.DATA_CTRL_COMMUNICATOR = DependencyPolicy(ctrl=True, communicator=True)
 
 
+class UnevenChoice(StrEnum):
+    """What becomes of collectives whose members put in different sizes and state no splits."""
+
+    REFUSED = "refused"
+    EVEN = "even"
+    """Each member splits its own buffer evenly."""
+    SKEW = "skew"
+    """By popularity, drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """The choice, and of a skew how strong it is (0: none, 1: Zipf's law) and from which seed it is drawn."""
+
+    choice: UnevenChoice = UnevenChoice.REFUSED
+    skew: Fraction = Fraction(1)
+    seed: int = 0
+
+    def __str__(self) -> str:
+        """As it is written."""
+        if self.choice is not UnevenChoice.SKEW:
+            return self.choice.value
+        return f"skew={float(self.skew):g},seed={self.seed}"
+
+    @staticmethod
+    def parse(text: str) -> Uneven:
+        """Read `refused`, `even`, `skew`, `skew=1.2` or `skew=1.2,seed=7`. Raises `QuantityError`."""
+        if text in ("refused", "even"):
+            return Uneven(UnevenChoice(text))
+        found = _SKEW.fullmatch(text)
+        if found is None:
+            what = f'"{text[:64]}" is no way to split what is uneven'
+            raise QuantityError(what, "write refused, even, skew, or such as skew=1.2,seed=7")
+        skew = Fraction(found["skew"] or "1")
+        if skew > MOST_SKEW:
+            raise QuantityError(
+                f"a skew of {found['skew']} leaves nothing to the others", f"write at most {MOST_SKEW}"
+            )
+        return Uneven(UnevenChoice.SKEW, skew, int(found["seed"] or "0"))
+
+
+_SKEW: Final = re.compile(r"skew(?:=(?P<skew>[0-9]{1,4}(?:\.[0-9]{1,6})?)(?:,seed=(?P<seed>[0-9]{1,18}))?)?")
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadSettings:
     """How a trace is to be read. Raises ConfigError when a statement makes no sense, all mistakes together."""
@@ -113,6 +161,7 @@ class WorkloadSettings:
     """Memory bandwidth of one rank, the other limit of the roofline."""
     replicate_ranks: int | None = None
     """Stand in for the ranks whose traces are not there: one rank's trace is taken for each of so many."""
+    uneven: Uneven = Uneven()
     bytes_scale: Fraction = Fraction(1)
     time_scale: Fraction = Fraction(1)
 

@@ -116,6 +116,9 @@ class RankTrace:
     an even split. None where no node has splits."""
     recv_splits: Rows[np.int64] | None = None
     """The same for what a node expects from each member: only to be held against what they send."""
+    root: NDArray[np.int64] | None = None
+    """Position of the root in the group of a broadcast, reduce, gather or scatter, `ABSENT` where it is not stated; None where
+    no node has one."""
     groups: dict[str, tuple[int, ...]] | None = None
     """Communicators that this rank itself recorded (process-group records), key -> global ranks in order. The same key
     may mean other ranks on another rank: a communicator is identified by its key and its members together."""

@@ -13,7 +13,7 @@ from etloop.contract.base.units import format_rate, parse_flops, parse_rate_bps
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
 from etloop.traffic.collectives.choice import Settings, Shaping
-from etloop.workload.trace.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
+from etloop.workload.trace.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, Uneven, WorkloadSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ _TRACE_KEYS = (
     "element_bytes",
     "dependencies",
     "replicate_ranks",
+    "uneven",
     "compute",
 )
 
@@ -103,6 +104,7 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
             "dependencies", DependencyPolicy.parse, DependencyPolicy.DATA_COMMUNICATOR
         ),
         replicate_ranks=section.optional("replicate_ranks", integer(2, MAX_REPLICAS), None),
+        uneven=section.optional("uneven", Uneven.parse, Uneven()),
         flops=compute.optional("flops", _positive_flops, None),
         memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
         bytes_scale=scales.bytes,

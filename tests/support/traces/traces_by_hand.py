@@ -115,6 +115,7 @@ def _rank(number: int, nodes: list[HandNode], schema: str) -> RankTrace:
         stream=_optional([node.stream for node in nodes]),
         start_ns=_optional([node.recorded and node.recorded[0] for node in nodes]),
         duration_ns=_optional([node.recorded and node.recorded[1] for node in nodes]),
+        root=_optional([node.attributes.get("root") for node in nodes]),
     )
 
 

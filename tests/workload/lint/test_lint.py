@@ -73,6 +73,11 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
         "expected comm_size between 0 and 17592186044416, found -8; correct the exporter, or the size unit",
     ),
     (
+        Check.ROOT_RANGE,
+        both(collective(1, CollectiveKind.BROADCAST, 64, root=2)),
+        'expected a root among the 2 members of "world", found 2; a root is the position of a member, from 0',
+    ),
+    (
         Check.COMMUNICATOR_UNKNOWN,
         both(all_reduce(1, group="9"), groups=PAIR),
         (
@@ -255,6 +260,7 @@ def test_every_error_has_a_trace_that_causes_it() -> None:
         Check.COMMUNICATOR_WORLD,
         Check.COMMUNICATOR_OF_ONE,
         Check.UNEVEN,
+        Check.UNEVEN_ASSUMED,
         *SPLIT_CHECKS,  # caused in tests/workload/graph/test_splits.py
         Check.DEPENDENCY_SELF,
         Check.DEPENDENCY_DANGLING,

@@ -22,6 +22,14 @@ UNKNOWN_GROUP: Final = "<Object>"
 """How PyTorch spells a process group that it did not record."""
 
 
+ROOTED: Final = (
+    CollectiveKind.BROADCAST,
+    CollectiveKind.REDUCE,
+    CollectiveKind.GATHER,
+    CollectiveKind.SCATTER,
+)
+
+
 class Role(Enum):
     """What a communicating node is for."""
 
@@ -39,6 +47,8 @@ class Meaning:
 
     role: Role
     collective: CollectiveKind | None = None
+    coalesced: bool = False
+    """Whether it is several operations in one, whose tensors are no parts of one buffer."""
 
 
 _PLAIN: Final = {
@@ -55,7 +65,11 @@ _PLAIN: Final = {
     CollectiveKind.BARRIER: "barrier monitoredbarrier",
 }
 _MEANINGS: Final = {
-    **{name: Meaning(Role.COLLECTIVE, kind) for kind, names in _PLAIN.items() for name in names.split()},
+    **{
+        name: Meaning(Role.COLLECTIVE, kind, "coalesced" in name)
+        for kind, names in _PLAIN.items()
+        for name in names.split()
+    },
     "send": Meaning(Role.SEND),
     **dict.fromkeys(("recv", "recvanysource"), Meaning(Role.RECV)),
     "wait": Meaning(Role.WAIT),
@@ -89,6 +103,8 @@ class CommOp:
     """Rank of the other end inside the group."""
     tag: int
     sequence: int | None
+    root: int | None
+    """Rank of the root inside the group, of a broadcast, reduce, gather or scatter."""
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
@@ -142,6 +158,7 @@ def _listed(node: HostNode, entry: TableEntry, values: list[Any]) -> CommOp | No
         peer=None,
         tag=ABSENT,
         sequence=None,
+        root=None,
         reads=storages,
         writes=storages,
     )
@@ -158,7 +175,9 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
     assert meaning is not None
     given = list(tensors(values[: at - 3]))
     made = list(tensors(node.comm.outputs))
-    size_bytes = total_bytes(given or made, node.place)
+    # Only the root of a scatter puts anything in; who does not knows its own part.
+    scattered = meaning.collective is CollectiveKind.SCATTER
+    size_bytes = total_bytes(given if given or scattered else made, node.place)
     made_bytes = total_bytes(made, node.place)
     group, ranks = _group(values[at - 2], values[at + 3 :])
     return CommOp(
@@ -168,7 +187,9 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
         size_bytes=size_bytes,
         output_bytes=made_bytes,
         splits=_splits(values[at + 1 : at + 2], size_bytes, given, meaning, node.place),
-        expected_splits=_splits(values[at + 2 : at + 3], made_bytes, made, meaning, node.place)
+        expected_splits=_splits(
+            values[at + 2 : at + 3], made_bytes, made, meaning, node.place, CollectiveKind.ALL_GATHER
+        )
         if made
         else (),
         group=group,
@@ -176,9 +197,16 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
         peer=as_int(values[at - 1], f"{node.place}.inputs") if isinstance(values[at - 1], int) else None,
         tag=ABSENT,
         sequence=_sequence(values[at - 3]),
+        root=_root(meaning, values[at - 1 : at]),
         reads=tuple({tensor.storage for tensor in given}),
         writes=tuple({tensor.storage for tensor in made}),
     )
+
+
+def _root(meaning: Meaning, numbers: Sequence[object]) -> int | None:
+    """Where a rooted collective has its root: the rank field of a record, the first number among the arguments of a call."""
+    first = numbers[0] if numbers else None
+    return first if meaning.collective in ROOTED and type(first) is int and 0 <= first < 1 << 31 else None
 
 
 def _group(value: object, rest: list[Any]) -> tuple[str | int | None, tuple[int, ...]]:
@@ -224,12 +252,13 @@ def _c10d(node: HostNode, values: list[Any]) -> CommOp | None:
         size_bytes=size_bytes,
         output_bytes=made_bytes,
         splits=_splits(row, size_bytes, given, meaning, node.place),
-        expected_splits=_splits(expected, made_bytes, made, meaning, node.place),
+        expected_splits=_splits(expected, made_bytes, made, meaning, node.place, CollectiveKind.ALL_GATHER),
         group=UNKNOWN_GROUP,
         group_ranks=(),
         peer=peer,
         tag=tag,
         sequence=None,
+        root=_root(meaning, numbers),
         reads=tuple({tensor.storage for tensor in given}),
         writes=tuple({tensor.storage for tensor in made}),
     )
@@ -241,14 +270,26 @@ def total_bytes(some: Sequence[Tensor], place: str) -> int:
 
 
 def _splits(
-    row: Sequence[object], size_bytes: int, given: list[Tensor], meaning: Meaning, place: str
+    row: Sequence[object],
+    size_bytes: int,
+    given: list[Tensor],
+    meaning: Meaning,
+    place: str,
+    part_of: CollectiveKind = CollectiveKind.REDUCE_SCATTER,
 ) -> tuple[int, ...]:
     if meaning.collective is not CollectiveKind.ALL_TO_ALL:
-        return ()
+        return _parts(given, meaning, part_of)
     counts = [as_int(one, f"{place}.splits", 0) for one in as_list(row[0], f"{place}.splits")] if row else []
     if not counts and len(given) > 1:
         return tuple(tensor.size_bytes for tensor in given)
     return split_bytes(counts, size_bytes, place)
+
+
+def _parts(some: list[Tensor], meaning: Meaning, part_of: CollectiveKind) -> tuple[int, ...]:
+    """Sizes of the tensors of a list that a reduce-scatter puts in, or an all-gather makes, one a member, if they differ."""
+    sizes = tuple(tensor.size_bytes for tensor in some)
+    is_list = meaning.collective is part_of and not meaning.coalesced
+    return sizes if is_list and len(set(sizes)) > 1 else ()
 
 
 def split_bytes(counts: Sequence[int], size_bytes: int, place: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from etloop.workload.readers.json_stream import INT64_MAX, JsonFault, as_int, as_text
 from etloop.workload.readers.node_rows import NodeRow
-from etloop.workload.readers.pytorch.comms import Role, meaning_of, split_bytes
+from etloop.workload.readers.pytorch.comms import ROOTED, Role, meaning_of, split_bytes
 from etloop.workload.readers.pytorch.groups import GroupBook
 from etloop.workload.readers.pytorch.kernel_table import (
     KernelTable,
@@ -108,6 +108,7 @@ def read_device(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> Ran
         row = device_row(node_id, event)
         if event.communicates:
             outcomes[_fill_by_arguments(row, told.get(event.place, event), book)] += 1
+            row.root = _root(row, event, kineto)
         elif event.place in others.rows:
             row = replace(others.rows[event.place], node_id=node_id)
         rows.append(row)
@@ -256,6 +257,13 @@ def _told_by_launchers(kineto: KinetoTrace) -> dict[str, DeviceEvent]:
         if not others and launcher and "Collective name" in launcher.arguments and not event.arguments:
             found[event.place] = replace(event, arguments=launcher.arguments)
     return found
+
+
+def _root(row: NodeRow, event: DeviceEvent, kineto: KinetoTrace) -> int:
+    """Root of what has one, which the call knows and its kernel does not."""
+    launcher = kineto.launchers.get(event.external) if event.external is not None else None
+    root = launcher.arguments.get("Rank") if launcher is not None else None
+    return root if row.comm_type in ROOTED and type(root) is int and 0 <= root <= MAX_RANK else ABSENT
 
 
 def _calls_alone(kineto: KinetoTrace, others: OtherKernels) -> list[Remark]:

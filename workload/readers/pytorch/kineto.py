@@ -39,6 +39,8 @@ _COUNTED: Final = (
     "dtype",
 )
 _PLACED: Final = ("Process Group Name", "Process Group Ranks", "Src Rank", "Dst Rank")
+_ROOT: Final = "Rank"
+"""Of record_param_comms: the root of what has one, else the rank itself."""
 _ARGUMENTS: Final = frozenset(("Collective name", *_COUNTED, *_PLACED))
 _BACKEND_CALL: Final = re.compile(r"(?P<backend>[a-z][a-z0-9]*):(?P<call>[A-Za-z_]+)")
 _COMMUNICATING_CALL: Final = re.compile(
@@ -201,7 +203,7 @@ def _note_call(
     external = arguments.get("External id")
     if type(external) is int:
         dims, types = arguments.get("Input Dims"), arguments.get("Input type")
-        told = {key: arguments[key] for key in _ARGUMENTS & arguments.keys()}
+        told = {key: arguments[key] for key in (_ARGUMENTS | {_ROOT}) & arguments.keys()}
         shapes = dims[:_MOST_TENSORS] if isinstance(dims, list) else []
         kinds = types[:_MOST_TENSORS] if isinstance(types, list) else []
         trace.launchers.setdefault(external, Launcher(name, shapes, kinds, told))

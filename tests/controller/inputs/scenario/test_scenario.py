@@ -54,6 +54,8 @@ workload:
   element_bytes: 4
   dependencies: recorded+ctrl
   replicate_ranks: 4
+  kernels: k.yaml
+  uneven: skew=1.5,seed=3
   compute: {flops: 312TFLOPS, memory_bandwidth: 2TB/s}
 iterations: 3
 scale: {bytes: 1/1000, time: 0.25}
@@ -77,6 +79,8 @@ twin: device.yaml
         "NCCL adds its own"
     )
     assert scenario.jobs[0].source.settings.replicate_ranks == 4
+    assert str(scenario.jobs[0].source.settings.uneven) == "skew=1.5,seed=3"
+    assert scenario.jobs[0].source.kernels == Path("lab/k.yaml")
     assert scenario.jobs[0].source.settings.flops == 312 * 10**12
     assert scenario.jobs[0].source.settings.memory_bandwidth_bytes_per_s == 2 * 10**12
     assert scenario.jobs[0].source.settings.bytes_scale == Fraction(1, 1000)
