@@ -47,6 +47,13 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
         help="collectives of different sizes that state no splits: refused, even, skew, skew=1.2,seed=7 (default refused)",
     )
     parser.add_argument(
+        "--logical-topology",
+        type=_sizes,
+        default=(),
+        metavar="N,N",
+        help="sizes of the dimensions that involved_dim means, the first counting fastest, such as 2,4",
+    )
+    parser.add_argument(
         "--flops",
         type=quantity(parse_flops),
         metavar="RATE",
@@ -60,6 +67,10 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(whole(one.strip()) for one in text.split(","))
+
+
 def settings_of(parsed: argparse.Namespace) -> WorkloadSettings:
     """Return what `add_trace` read."""
     return WorkloadSettings(
@@ -68,6 +79,7 @@ def settings_of(parsed: argparse.Namespace) -> WorkloadSettings:
         dependencies=parsed.dependencies,
         replicate_ranks=parsed.replicate_ranks,
         uneven=parsed.uneven,
+        logical_topology=parsed.logical_topology,
         flops=parsed.flops,
         memory_bandwidth_bytes_per_s=None
         if parsed.memory_bandwidth is None

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, Scalar, ValueCase
-from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace
+from etloop.workload.trace.trace import ABSENT, DIMENSION_COUNT_SHIFT, NodeKind, RankTrace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SPLIT_ATTRIBUTE: Final = "in_split_bytes"
 """Ours: what an uneven all-to-all sends to each member of its communicator, in their order, in bytes (int64_list).
 The schema has no attribute for it. Readers that do not know it see an even all-to-all of the same comm_size."""
+
+DIMENSIONS_ATTRIBUTE: Final = "involved_dim"
+"""Of old generators: a flag for each dimension of a logical topology (bool_list)."""
 
 _NS_PER_US: Final = 1000
 
@@ -38,6 +41,7 @@ _CASES: Final = {
     "pg_name": ValueCase.STRING,
     "stream": ValueCase.INT64,
     SPLIT_ATTRIBUTE: ValueCase.INT64,
+    DIMENSIONS_ATTRIBUTE: ValueCase.BOOL,
 }
 _INT32_MOST: Final = (1 << 31) - 1
 
@@ -64,6 +68,8 @@ def et_nodes(rank: RankTrace) -> Iterator[EtNode]:
             attributes += attributes_of(stream=streams[i])
         if splits := _splits(rank, i):
             attributes += attributes_of(**{SPLIT_ATTRIBUTE: splits})
+        if flags := _flags(rank, i):
+            attributes += attributes_of(**{DIMENSIONS_ATTRIBUTE: flags})
         yield EtNode(
             node_id,
             names[name_at[i] : name_at[i + 1]].decode(errors="replace"),
@@ -97,6 +103,13 @@ def _number(name: str, case: ValueCase, value: int) -> EtAttribute:
 
 def _splits(rank: RankTrace, index: int) -> tuple[int, ...]:
     return () if rank.send_splits is None else tuple(rank.send_splits[index].tolist())
+
+
+def _flags(rank: RankTrace, index: int) -> tuple[bool, ...]:
+    if rank.comm.dims is None or rank.comm.dims[index] == ABSENT:
+        return ()
+    value = int(rank.comm.dims[index])
+    return tuple(bool(value >> at & 1) for at in range(value >> DIMENSION_COUNT_SHIFT))
 
 
 def _microseconds(rank: RankTrace) -> tuple[list[int], list[int]]:

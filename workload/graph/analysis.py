@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import Severity
-from etloop.workload.graph.communicators import WORLD_KEYS, resolve_communicators
+from etloop.workload.graph.communicators import resolve_communicators
 from etloop.workload.graph.compute import delays_ns, report_delays
 from etloop.workload.graph.dependencies import CleanEdges, RankGraph, rank_graph, report_graph
+from etloop.workload.graph.dimensions import WORLD_KEYS, obey_dimensions
 from etloop.workload.graph.global_order import OpIndex, eager_order, job_graph, meeting_order, report_deadlock
 from etloop.workload.graph.lowering import LoweredRank, lower_rank, pace_of
 from etloop.workload.graph.matching import Matching, match
@@ -89,7 +90,7 @@ class Analysis:
 def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     """Reads a trace; never raises for what the trace contains."""
     log = FindingLog()
-    trace = replicated(trace, settings, log)
+    trace = obey_dimensions(replicated(trace, settings, log), settings.logical_topology, log)
     size_unit, unit_bytes = _unit(trace, settings, log)
     if not trace.ranks:
         nowhere = job_example(trace.source, "the traces of one or more ranks", "none")

@@ -96,7 +96,7 @@ def network_ops(
     op_kind[kind == NodeKind.COMM_SEND] = OpKind.SEND
     op_kind[kind == NodeKind.COMM_RECV] = OpKind.RECV
     tag = rank.comm.tag[node]
-    root = None if rank.root is None else rank.root[node]
+    root = None if rank.comm.root is None else rank.comm.root[node]
     return RankOps(
         node, op_kind, collective, size_bytes, src, dst, tag, sound, send_splits, recv_splits, root
     )

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.workload.graph.compute import delays_ns
+from etloop.workload.graph.dimensions import obey_dimensions, some_dimensions
 from etloop.workload.lint.fix_edges import FixedEdges, fix_edges
 from etloop.workload.lint.fix_groups import Keys, fixed_keys
-from etloop.workload.trace.findings import Example, node_example
+from etloop.workload.trace.findings import Example, FindingLog, node_example
 from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit, WorkloadSettings
 from etloop.workload.trace.shared_columns import columns_digest
 from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace, Trace
@@ -36,6 +37,7 @@ class Rule(StrEnum):
     DROP_CYCLIC_CTRL = "drop-cyclic-ctrl-dependency"
     FILL_OWN_END = "fill-own-end"
     FILL_GROUP = "fill-communicator"
+    NAME_DIMENSIONS = "name-dimensions"
     RENAME_GROUP = "rename-communicator"
     SIZES_TO_BYTES = "sizes-to-bytes"
     MARK_LAUNCHER = "mark-cpu-launcher"
@@ -51,6 +53,7 @@ SENTENCES: Final = {
     Rule.DROP_CYCLIC_CTRL: "control dependencies between nodes that wait for each other are dropped",
     Rule.FILL_OWN_END: "comm_src of a SEND and comm_dst of a RECV become the rank of the file",
     Rule.FILL_GROUP: "a collective without a communicator gets that of all ranks",
+    Rule.NAME_DIMENSIONS: "a collective of some dimensions of the logical topology gets the communicator of its ranks",
     Rule.RENAME_GROUP: "a communicator key that means other ranks on another rank gets a name of its own",
     Rule.SIZES_TO_BYTES: "comm_size and tensor_size are multiplied by the stated size of an element",
     Rule.MARK_LAUNCHER: "a collective without type and size is marked is_cpu_op: it launches one that has its own node",
@@ -105,14 +108,22 @@ class _Log:
 def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
     """Applies every rule to every rank. `settings` say what a size counts and how fast compute is."""
     log = _Log()
+    before = trace
+    # What cannot be told stays as it is, and is found again in what was written.
+    trace = obey_dimensions(before, settings.logical_topology, FindingLog())
+    made = frozenset(key for pair in zip(before.ranks, trace.ranks, strict=True) for key in _added(*pair))
     counts_elements = _counts_elements(trace, settings)
     unit_bytes = settings.element_bytes if counts_elements else 1
-    keys = fixed_keys(trace)
+    keys = fixed_keys(trace, made)
     for rename in keys.renamed:
         log.add(Rule.RENAME_GROUP, 1, lambda at=rename: _rename_example(trace, at))  # type: ignore[misc]
     known: dict[bytes, FixedEdges] = {}
     ranks = []
-    for rank in trace.ranks:
+    for was, rank in zip(before.ranks, trace.ranks, strict=True):
+        named = np.flatnonzero(was.pg_name != rank.pg_name)
+        log.add(
+            Rule.NAME_DIMENSIONS, len(named), _at(rank, named, "a communicator", "involved_dim and no name")
+        )
         fixed = _with_edges(rank, known, log)
         fixed = _with_kinds(fixed, log)
         fixed = _with_places(fixed, log)
@@ -125,6 +136,11 @@ def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
     return FixedTrace(
         replace(trace, ranks=tuple(ranks), groups=keys.groups), log.repairs(), unit_bytes is not None
     )
+
+
+def _added(before: RankTrace, after: RankTrace) -> tuple[str, ...]:
+    """Keys of groups that `after` has in addition."""
+    return tuple(key for key in after.groups or () if key not in (before.groups or ()))
 
 
 def _counts_elements(trace: Trace, settings: WorkloadSettings) -> bool:
@@ -212,6 +228,8 @@ def _with_groups(rank: RankTrace, keys: Keys, log: _Log) -> RankTrace:
     column = rank.pg_name
     collective = (rank.kind == NodeKind.COMM_COLL) & (rank.is_cpu_op == 0)
     unnamed = [index for index, name in enumerate(rank.pg_names) if keys.means_world(name)]
+    # Not all ranks take part in those of some dimensions.
+    collective &= ~some_dimensions(rank, keys.known)
     filled = np.flatnonzero(collective & ((column < 0) | np.isin(column, np.array(unnamed, dtype=np.int32))))
     if len(filled):
         now = f'pg_name "{keys.world_key}" of all ranks'

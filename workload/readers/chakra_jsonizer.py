@@ -2,7 +2,7 @@
 
 Protocol buffers spell field names in camel case, 64-bit integers as strings and enums by name, and leave out what is zero,
 so a node without an id is node 0. The first object is the `GlobalMetadata`. Attributes are taken whatever their value case,
-as the `.et` reader does; a list has no meaning for any attribute that is read. Pure.
+as the `.et` reader does; of lists only `involved_dim` has a meaning. Pure.
 Format: protobuf.dev, "ProtoJSON Format"; field names of mlcommons/chakra:schema/protobuf/et_def.proto.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from etloop.workload.readers.amd_workload_graph import MAX_US, fill_integers
+from etloop.workload.readers.amd_workload_graph import MAX_US, as_dimensions, fill_integers
 from etloop.workload.readers.json_stream import (
     JsonFault,
     as_int,
@@ -71,6 +71,8 @@ def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
     for name in ("pg_name", "comm_group"):
         if name in attributes:
             row.pg_name = str(attributes[name])
+    if "involved_dim" in attributes:
+        row.involved_dims = as_dimensions(attributes["involved_dim"], f"{place}.involved_dim")
     if _STREAM in attributes and row.is_cpu_op != 1:
         row.stream = as_int(attributes[_STREAM], f"{place}.{_STREAM}")
     return row
@@ -84,9 +86,11 @@ def _attributes(message: dict[str, Any], place: str) -> dict[str, Any]:
         attribute = as_object(entry, here)
         name = as_text(attribute.get("name", ""), f"{here}.name")
         values = [value for key, value in attribute.items() if key.endswith("Val")]
+        if isinstance(flags := attribute.get("boolList"), dict):
+            values.append(as_list(flags.get("values", []), f"{here}.boolList.values"))
         if len(values) > 1:
             raise JsonFault(here, f"has {len(values)} values")
-        if values and not isinstance(values[0], list | dict):
+        if values and not isinstance(values[0], dict):
             found[name] = values[0]
     return found
 

@@ -45,7 +45,9 @@ from etloop.workload.trace.trace import CommColumns, LeftOut, RankTrace, Rows, T
 from etloop.workload.trace.trace_names import TraceName, by_prefix, listed, rank_problems, shown
 
 if TYPE_CHECKING:
+    import numpy as np
     from etloop.workload.readers.pytorch.kernel_table import KernelTable
+    from numpy.typing import NDArray
 
 _REMEDIES: Final = {
     EtFaultKind.EMPTY: COPY_AGAIN,
@@ -320,7 +322,12 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         start_us=columns.start_us,
         duration_us=columns.duration_us,
         comm=CommColumns(
-            columns.comm_type, columns.comm_size, columns.comm_src, columns.comm_dst, columns.comm_tag
+            columns.comm_type,
+            columns.comm_size,
+            columns.comm_src,
+            columns.comm_dst,
+            columns.comm_tag,
+            dims=_rare(columns.involved_dims),
         ),
         is_cpu_op=columns.is_cpu_op,
         num_ops=columns.num_ops,
@@ -328,7 +335,15 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         pg_name=columns.pg_name,
         pg_names=tuple(columns.pg_names),
         stream=device_streams(columns.stream, columns.is_cpu_op),
+        start_ns=_rare(columns.start_nanos),
+        duration_ns=_rare(columns.duration_nanos),
+        moved_bytes=_rare(columns.moved_bytes),
         send_splits=Rows(columns.split_offsets, columns.send_split_bytes)
         if len(columns.send_split_bytes)
         else None,
     )
+
+
+def _rare(column: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The decoder leaves a column empty that no node has."""
+    return column if len(column) else None

@@ -53,6 +53,7 @@ class Check(StrEnum):
     COMMUNICATOR_MEMBERS = "communicator-members"
     COMMUNICATOR_NOT_MEMBER = "rank-not-in-communicator"
     COMMUNICATOR_WORLD = "no-communicator-named", Severity.INFO
+    INVOLVED_DIM = "involved-dim"
     COMMUNICATOR_OF_ONE = "communicator-of-one", Severity.INFO
     SPLIT_KIND = "split-sizes-unexpected"
     SPLIT_RANGE = "split-size-out-of-range"
@@ -191,13 +192,14 @@ class RankFindings:
         found: str | Callable[[int], str],
         *,
         examples: int = 1,
+        severity: Severity | None = None,
     ) -> None:
         """Note nodes, if there are any, the first ones as examples; `found` may depend on the node."""
         shown_nodes = nodes[:examples].tolist()
         if shown_nodes:
             say = (lambda _: found) if isinstance(found, str) else found
             places = (node_example(self.rank, node, expected, say(node)) for node in shown_nodes)
-            self.log.add(check, remedy, *places, count=len(nodes))
+            self.log.add(check, remedy, *places, count=len(nodes), severity=severity)
 
 
 def node_words(rank: RankTrace, index: int) -> str:

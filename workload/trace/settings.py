@@ -29,6 +29,9 @@ MAX_TIME_SCALE: Final = 1024
 
 MAX_REPLICAS: Final = 1 << 16
 
+MOST_DIMENSIONS: Final = 32
+"""Of a logical topology; a trace has a flag for each."""
+
 MOST_SKEW: Final = 16
 """Of the splits that are drawn for uneven collectives: far beyond any router."""
 
@@ -162,6 +165,8 @@ class WorkloadSettings:
     replicate_ranks: int | None = None
     """Stand in for the ranks whose traces are not there: one rank's trace is taken for each of so many."""
     uneven: Uneven = Uneven()
+    logical_topology: tuple[int, ...] = ()
+    """Sizes of the dimensions that `involved_dim` of a trace means, the first of which counts fastest; () if not stated."""
     bytes_scale: Fraction = Fraction(1)
     time_scale: Fraction = Fraction(1)
 
@@ -182,6 +187,11 @@ class WorkloadSettings:
         if self.replicate_ranks is not None and not 1 < self.replicate_ranks <= MAX_REPLICAS:
             what = f"{self.replicate_ranks} is no number of ranks to replicate one to"
             problems.append(Problem("workload.replicate_ranks", what, f"write 2 to {MAX_REPLICAS}"))
+        topology = self.logical_topology
+        if len(topology) > MOST_DIMENSIONS or not all(0 < one <= MAX_REPLICAS for one in topology):
+            what = f"{', '.join(map(str, topology[: MOST_DIMENSIONS + 1]))} are no sizes of dimensions"
+            remedy = f"write at most {MOST_DIMENSIONS} numbers of 1 to {MAX_REPLICAS}, such as [2, 4]"
+            problems.append(Problem("workload.logical_topology", what, remedy))
         return problems
 
     def _positive_problems(self) -> list[Problem]:

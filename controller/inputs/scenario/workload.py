@@ -13,7 +13,14 @@ from etloop.contract.base.units import format_rate, parse_flops, parse_rate_bps
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
 from etloop.traffic.collectives.choice import Settings, Shaping
-from etloop.workload.trace.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, Uneven, WorkloadSettings
+from etloop.workload.trace.settings import (
+    MAX_REPLICAS,
+    MOST_DIMENSIONS,
+    DependencyPolicy,
+    SizeUnit,
+    Uneven,
+    WorkloadSettings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ _TRACE_KEYS = (
     "dependencies",
     "replicate_ranks",
     "uneven",
+    "logical_topology",
     "compute",
 )
 
@@ -105,6 +113,7 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
         ),
         replicate_ranks=section.optional("replicate_ranks", integer(2, MAX_REPLICAS), None),
         uneven=section.optional("uneven", Uneven.parse, Uneven()),
+        logical_topology=_topology(section),
         flops=compute.optional("flops", _positive_flops, None),
         memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
         bytes_scale=scales.bytes,
@@ -112,6 +121,15 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
     )
     compute.close()
     return settings
+
+
+def _topology(section: Section) -> tuple[int, ...]:
+    sizes = section.texts("logical_topology", integer(1, MAX_REPLICAS), 1)
+    if len(sizes) > MOST_DIMENSIONS:
+        what = f"has {len(sizes)} dimensions"
+        section.mistake("logical_topology", what, f"write at most {MOST_DIMENSIONS}, such as [2, 4]")
+        return ()
+    return sizes
 
 
 def _positive_flops(text: str) -> int:

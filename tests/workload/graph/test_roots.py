@@ -73,11 +73,12 @@ def rank_read(rank: int, *nodes: Json) -> Trace:
 @pytest.mark.parametrize("name", ["broadcast", "reduce", "gather", "scatter"])
 def test_host_traces_state_the_root_as_a_rank_of_the_group(name: str) -> None:
     trace = rank_read(5, comms(4, name, [tensor(1, 11, 8)], group=("g", ""), peer=2))
-    root = trace.ranks[0].root
+    root = trace.ranks[0].comm.root
     assert root is not None
     assert [one for one in root.tolist() if one >= 0] == [2]
     assert (
-        rank_read(5, comms(4, "allreduce", [tensor(1, 11, 8)], group=("g", ""), peer=2)).ranks[0].root is None
+        rank_read(5, comms(4, "allreduce", [tensor(1, 11, 8)], group=("g", ""), peer=2)).ranks[0].comm.root
+        is None
     )
 
 
@@ -96,6 +97,6 @@ def test_the_call_that_launched_a_kernel_knows_its_root() -> None:
     calls = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "ts": 1, "dur": 1, "args": launch}
     place = {"rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1], "pg_size": 2}]}
     document = read_document(iter([kineto(calls, event, distributedInfo=place)]))
-    root = rank_of((document,), "w", 0, 2, False)[0].root
+    root = rank_of((document,), "w", 0, 2, False)[0].comm.root
     assert root is not None
     assert root.tolist() == [1]

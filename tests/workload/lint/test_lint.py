@@ -37,6 +37,11 @@ def sendrecv(sender: HandNode, receiver: HandNode) -> Trace:
 
 ERRORS: tuple[tuple[Check, Trace, str], ...] = (
     (
+        Check.INVOLVED_DIM,
+        both(all_reduce(1).having(involved_dims=2 << 32 | 1)),
+        "expected a logical topology, as only some of its dimensions take part, found involved_dim [true, false]",
+    ),
+    (
         Check.NO_RANKS,
         trace_of(),
         "hand: expected the traces of one or more ranks, found none; name a directory with PREFIX.<rank>.et files",

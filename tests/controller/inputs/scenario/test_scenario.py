@@ -56,6 +56,7 @@ workload:
   replicate_ranks: 4
   kernels: k.yaml
   uneven: skew=1.5,seed=3
+  logical_topology: [2, 3]
   compute: {flops: 312TFLOPS, memory_bandwidth: 2TB/s}
 iterations: 3
 scale: {bytes: 1/1000, time: 0.25}
@@ -80,6 +81,7 @@ twin: device.yaml
     )
     assert scenario.jobs[0].source.settings.replicate_ranks == 4
     assert str(scenario.jobs[0].source.settings.uneven) == "skew=1.5,seed=3"
+    assert scenario.jobs[0].source.settings.logical_topology == (2, 3)
     assert scenario.jobs[0].source.kernels == Path("lab/k.yaml")
     assert scenario.jobs[0].source.settings.flops == 312 * 10**12
     assert scenario.jobs[0].source.settings.memory_bandwidth_bytes_per_s == 2 * 10**12
