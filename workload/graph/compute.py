@@ -51,10 +51,13 @@ def delays_ns(rank: RankTrace, settings: WorkloadSettings, tensor_unit_bytes: in
 
 def _durations_ns(rank: RankTrace) -> NDArray[np.int64]:
     """Recorded durations, 0 where there is none, -1 where it cannot be one. What a source tells in ns goes first."""
-    if rank.duration_ns is not None:
-        return np.where(rank.duration_ns == ABSENT, 0, np.maximum(rank.duration_ns, -1))
     believable = rank.duration_us <= MAX_RANK_DELAY_NS // _NS_PER_US
-    return np.where(believable, rank.duration_us * np.uint64(_NS_PER_US), 0).astype(np.int64) - ~believable
+    whole_us = (
+        np.where(believable, rank.duration_us * np.uint64(_NS_PER_US), 0).astype(np.int64) - ~believable
+    )
+    if rank.duration_ns is None:
+        return whole_us
+    return np.where(rank.duration_ns == ABSENT, whole_us, np.maximum(rank.duration_ns, -1))
 
 
 def _delay_ns(row: list[int], settings: WorkloadSettings, tensor_unit_bytes: int) -> int:

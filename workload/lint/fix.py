@@ -59,7 +59,7 @@ SENTENCES: Final = {
     Rule.MARK_LAUNCHER: "a collective without type and size is marked is_cpu_op: it launches one that has its own node",
     Rule.STATE_DEVICE_OP: "is_cpu_op false is written on operations that leave it out: older readers take them as true",
     Rule.CLEAR_UNKNOWN_KIND: "a node type that the schema does not have becomes INVALID, as which it is read",
-    Rule.FILL_DURATION: "duration_micros is derived from the stated compute speed, rounded up",
+    Rule.FILL_DURATION: "duration_micros is derived from the stated compute speed, in ns beside it",
 }
 
 
@@ -255,15 +255,17 @@ def _with_durations(rank: RankTrace, settings: WorkloadSettings, unit_bytes: int
     delay_ns = delays_ns(rank, replace(settings, time_scale=WorkloadSettings().time_scale), unit_bytes)
     recorded = rank.duration_us > 0
     if rank.duration_ns is not None:
-        recorded |= rank.duration_ns > 0
+        recorded = np.where(rank.duration_ns == ABSENT, recorded, rank.duration_ns > 0)
     unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & ~recorded & (delay_ns > 0))
     if not len(unknown):
         return rank
     duration_us = rank.duration_us.copy()
     duration_us[unknown] = -(-delay_ns[unknown] // _NS_PER_US)
+    duration_ns = np.full(len(rank), ABSENT) if rank.duration_ns is None else rank.duration_ns.copy()
+    duration_ns[unknown] = delay_ns[unknown]
     now = f"duration_micros {duration_us[unknown[0]]}"
     log.add(Rule.FILL_DURATION, len(unknown), _at(rank, unknown, now, "no duration_micros"))
-    return replace(rank, duration_us=duration_us)
+    return replace(rank, duration_us=duration_us, duration_ns=duration_ns)
 
 
 def _with_bytes(rank: RankTrace, unit_bytes: int, log: _Log) -> RankTrace:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from etloop.workload.chakra.nodes import DURATION_ATTRIBUTE, START_ATTRIBUTE
 from etloop.workload.readers.amd_workload_graph import MAX_US, as_dimensions, fill_integers
 from etloop.workload.readers.json_stream import (
     JsonFault,
@@ -71,6 +72,10 @@ def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
     for name in ("pg_name", "comm_group"):
         if name in attributes:
             row.pg_name = str(attributes[name])
+    if START_ATTRIBUTE in attributes:
+        row.start_ns = as_int(attributes[START_ATTRIBUTE], f"{place}.{START_ATTRIBUTE}")
+    if DURATION_ATTRIBUTE in attributes:
+        row.duration_ns = as_int(attributes[DURATION_ATTRIBUTE], f"{place}.{DURATION_ATTRIBUTE}")
     if "involved_dim" in attributes:
         row.involved_dims = as_dimensions(attributes["involved_dim"], f"{place}.involved_dim")
     if _STREAM in attributes and row.is_cpu_op != 1:
