@@ -65,10 +65,20 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help='memory bandwidth of one rank, such as "2TB/s"',
     )
+    parser.add_argument(
+        "--storage-bandwidth",
+        type=quantity(parse_rate_bps),
+        metavar="RATE",
+        help='how fast one rank reads and writes its storage, such as "5GB/s"',
+    )
 
 
 def _sizes(text: str) -> tuple[int, ...]:
     return tuple(whole(one.strip()) for one in text.split(","))
+
+
+def _bytes_of(rate_bps: int | None) -> int | None:
+    return None if rate_bps is None else rate_bps // 8
 
 
 def settings_of(parsed: argparse.Namespace) -> WorkloadSettings:
@@ -81,7 +91,6 @@ def settings_of(parsed: argparse.Namespace) -> WorkloadSettings:
         uneven=parsed.uneven,
         logical_topology=parsed.logical_topology,
         flops=parsed.flops,
-        memory_bandwidth_bytes_per_s=None
-        if parsed.memory_bandwidth is None
-        else parsed.memory_bandwidth // 8,
+        memory_bandwidth_bytes_per_s=_bytes_of(parsed.memory_bandwidth),
+        storage_bandwidth_bytes_per_s=_bytes_of(parsed.storage_bandwidth),
     )

@@ -68,6 +68,7 @@ def et_nodes(rank: RankTrace) -> Iterator[EtNode]:
     names, name_at = rank.name_bytes, rank.name_offsets.tolist()
     starts, durations = _microseconds(rank)
     fine = [(START_ATTRIBUTE, _listed(rank.start_ns)), (DURATION_ATTRIBUTE, _listed(rank.duration_ns))]
+    moved = _listed(rank.moved_bytes)
     streams = None if rank.stream is None else rank.stream.tolist()
     for i, node_id in enumerate(ids):
         attributes = [_number(name, case, column[i]) for name, case, column in columns if column[i] != ABSENT]
@@ -89,6 +90,7 @@ def et_nodes(rank: RankTrace) -> Iterator[EtNode]:
             starts[i],
             durations[i],
             tuple(attributes),
+            moved[i] if moved and kinds[i] == NodeKind.STORAGE and moved[i] >= 0 else None,
         )
 
 

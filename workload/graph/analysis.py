@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from etloop.contract.base.errors import Severity
 from etloop.workload.graph.communicators import resolve_communicators
-from etloop.workload.graph.compute import delays_ns, report_delays
+from etloop.workload.graph.compute import delays_ns, report_delays, report_moves
 from etloop.workload.graph.dependencies import CleanEdges, RankGraph, rank_graph, report_graph
 from etloop.workload.graph.dimensions import WORLD_KEYS, obey_dimensions
 from etloop.workload.graph.global_order import OpIndex, eager_order, job_graph, meeting_order, report_deadlock
@@ -185,14 +185,16 @@ def _graphs(
             known[key] = (graph, delays_ns(rank, settings, unit_bytes))
         report_graph(rank, known[key][0], settings.dependencies, log)
         report_delays(rank, known[key][1], settings, log)
-    return keys, tuple(known[key][0] for key in keys), [known[key][1] for key in keys]
+    delays = [known[key][1] for key in keys]
+    report_moves(trace.ranks, delays, unit_bytes, log)
+    return keys, tuple(known[key][0] for key in keys), delays
 
 
 def _columns_key(rank: RankTrace, policy: DependencyPolicy) -> bytes:
     """Hash of the columns that shape a rank's graph; names, peers, tags and communicators are left out."""
     start_ns = recorded_start_ns(rank) if policy.stream else None
     edges = (rank.data_deps.offsets, rank.data_deps.values, rank.ctrl_deps.offsets, rank.ctrl_deps.values)
-    work = (rank.duration_us, rank.num_ops, rank.tensor_size, rank.is_cpu_op)
+    work = (rank.duration_us, rank.num_ops, rank.tensor_size, rank.moved_bytes, rank.is_cpu_op)
     stream = rank.stream if policy.stream else None
     return columns_digest((stream, start_ns, rank.duration_ns, rank.node_id, rank.kind, *edges, *work))
 

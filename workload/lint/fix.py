@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.graph.compute import delays_ns
+from etloop.workload.graph.compute import COMPUTES, delays_ns
 from etloop.workload.graph.dimensions import obey_dimensions, some_dimensions
 from etloop.workload.lint.fix_edges import FixedEdges, fix_edges
 from etloop.workload.lint.fix_groups import Keys, fixed_keys
@@ -249,14 +249,15 @@ def _rename_example(trace: Trace, renamed: tuple[int, str, str]) -> Example:
 
 
 def _with_durations(rank: RankTrace, settings: WorkloadSettings, unit_bytes: int, log: _Log) -> RankTrace:
-    if settings.flops is None and settings.memory_bandwidth_bytes_per_s is None:
+    rates = (settings.flops, settings.memory_bandwidth_bytes_per_s, settings.storage_bandwidth_bytes_per_s)
+    if all(rate is None for rate in rates):
         return rank
     # A scale belongs to one run, so it must not be written into a trace.
     delay_ns = delays_ns(rank, replace(settings, time_scale=WorkloadSettings().time_scale), unit_bytes)
     recorded = rank.duration_us > 0
     if rank.duration_ns is not None:
         recorded = np.where(rank.duration_ns == ABSENT, recorded, rank.duration_ns > 0)
-    unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & ~recorded & (delay_ns > 0))
+    unknown = np.flatnonzero(np.isin(rank.kind, COMPUTES) & ~recorded & (delay_ns > 0))
     if not len(unknown):
         return rank
     duration_us = rank.duration_us.copy()

@@ -24,13 +24,17 @@ from etloop.workload.readers.json_stream import (
     spelled,
 )
 from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow
-from etloop.workload.trace.trace import NodeKind
+from etloop.workload.trace.trace import ABSENT, NodeKind
 
 NODE_KEYS: Final = frozenset({"id", "name", "type", "ctrlDeps", "dataDeps", "durationMicros", "attr"})
 """Keys of a printed `Node`."""
 
 _METADATA_KEYS: Final = frozenset({"version", "attr"})
 _STREAM: Final = "stream"
+_STORAGE_SIZES: Final = (("fs", "sizeBytes", 1), ("page", "nrPages", 4096), ("block", "nrSectors", 512))
+"""Of a StorageInfo: its operation, how much that says it moves, and the bytes of one of it."""
+
+MAX_MOVED_BYTES: Final = (1 << 63) - 1
 
 
 def read_jsonizer(pieces: Iterable[bytes]) -> tuple[list[NodeRow], str]:
@@ -72,6 +76,8 @@ def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
     for name in ("pg_name", "comm_group"):
         if name in attributes:
             row.pg_name = str(attributes[name])
+    if row.kind is NodeKind.STORAGE and "storage" in node:
+        row.moved_bytes = _moved_bytes(as_object(node["storage"], f"{place}.storage"), f"{place}.storage")
     if START_ATTRIBUTE in attributes:
         row.start_ns = as_int(attributes[START_ATTRIBUTE], f"{place}.{START_ATTRIBUTE}")
     if DURATION_ATTRIBUTE in attributes:
@@ -81,6 +87,16 @@ def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
     if _STREAM in attributes and row.is_cpu_op != 1:
         row.stream = as_int(attributes[_STREAM], f"{place}.{_STREAM}")
     return row
+
+
+def _moved_bytes(storage: dict[str, Any], place: str) -> int:
+    """What the operation of a StorageInfo moves, `ABSENT` if it does not say."""
+    for detail, count, unit_bytes in _STORAGE_SIZES:
+        operation = as_object(storage.get(detail, {}), f"{place}.{detail}")
+        if count in operation:
+            stated = as_int(operation[count], f"{place}.{detail}.{count}", 0, MAX_MOVED_BYTES // unit_bytes)
+            return stated * unit_bytes
+    return ABSENT
 
 
 def _attributes(message: dict[str, Any], place: str) -> dict[str, Any]:

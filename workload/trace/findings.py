@@ -86,6 +86,7 @@ class Check(StrEnum):
     NEEDS_EAGER_SENDS = "needs-eager-sends", Severity.INFO
     COMPUTE_RANGE = "duration-out-of-range"
     COMPUTE_WITHOUT_DURATION = "compute-without-duration", Severity.WARNING
+    MOVES_WITHOUT_DURATION = "data-without-duration", Severity.WARNING
     NO_NETWORK = "no-network-operation", Severity.WARNING
     SOURCE_REMARK = "source-leaves-out", Severity.WARNING
     LEFT_OUT = "communication-left-out", Severity.WARNING

@@ -162,6 +162,8 @@ class WorkloadSettings:
     """FLOP/s of one rank, for compute nodes without a duration."""
     memory_bandwidth_bytes_per_s: int | None = None
     """Memory bandwidth of one rank, the other limit of the roofline."""
+    storage_bandwidth_bytes_per_s: int | None = None
+    """How fast one rank reads and writes its storage, for storage nodes without a duration."""
     replicate_ranks: int | None = None
     """Stand in for the ranks whose traces are not there: one rank's trace is taken for each of so many."""
     uneven: Uneven = Uneven()
@@ -199,6 +201,7 @@ class WorkloadSettings:
             ("workload.element_bytes", self.element_bytes),
             ("workload.compute.flops", self.flops),
             ("workload.compute.memory_bandwidth", self.memory_bandwidth_bytes_per_s),
+            ("workload.compute.storage_bandwidth", self.storage_bandwidth_bytes_per_s),
             ("scale.bytes", self.bytes_scale),
             ("scale.time", self.time_scale),
         )

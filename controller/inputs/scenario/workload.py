@@ -116,6 +116,7 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
         logical_topology=_topology(section),
         flops=compute.optional("flops", _positive_flops, None),
         memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
+        storage_bandwidth_bytes_per_s=compute.optional("storage_bandwidth", _bytes_per_second, None),
         bytes_scale=scales.bytes,
         time_scale=scales.time,
     )

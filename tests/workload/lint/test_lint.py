@@ -272,6 +272,7 @@ def test_every_error_has_a_trace_that_causes_it() -> None:
         Check.DEPENDENCY_DUPLICATE,
         Check.NEEDS_EAGER_SENDS,
         Check.COMPUTE_WITHOUT_DURATION,
+        Check.MOVES_WITHOUT_DURATION,
         Check.NO_NETWORK,
         Check.CTRL_CYCLE,
         Check.NO_STREAMS,
