@@ -79,7 +79,7 @@ def _as_json(report: LintReport) -> dict[str, object]:
 
 def render_repairs(fixed: FixedTrace, out_dir: Path) -> str:
     """Return what was repaired, in words; ends with the heading of the report that follows."""
-    lines = [f"{fixed.trace.source}: repaired in {out_dir}"]
+    lines = [f"{fixed.trace.source}: written to {out_dir}, with these repairs"]
     lines += [f"  {repair.sentence()}" for repair in fixed.repairs] or ["  nothing to repair"]
     lines += [
         f"  the source leaves out: {remark.where}: {remark.what}; {remark.remedy}"
@@ -106,6 +106,8 @@ def render_lint(report: LintReport) -> str:
         lines += ["", *_finding_lines(finding)]
     errors, warnings = len(report.errors), len(report.warnings)
     verdict = "can be replayed" if report.replayable else "cannot be replayed"
+    if report.replayable and not report.collectives + report.sends:
+        verdict = "nothing to replay"
     remarks = len(report.of(Severity.INFO))
     lines += ["", f"{verdict}: {errors} errors, {warnings} warnings, {remarks} remarks"]
     return "\n".join(lines) + "\n"

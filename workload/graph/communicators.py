@@ -103,7 +103,10 @@ def _candidates(
                 Check.COMMUNICATOR_WORLD, remedy, here, "a communicator's name", named
             )
         else:
-            remedy = 'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]})'
+            remedy = (
+                'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]}), or name the file of '
+                "another name that has it: workload.groups (--groups)"
+            )
             expected, here = _known_keys(candidate_of), ops.node[nodes]
             RankFindings(rank, log).add(Check.COMMUNICATOR_UNKNOWN, remedy, here, expected, f'"{shown(key)}"')
     return column
