@@ -42,7 +42,8 @@ def delays_ns(rank: RankTrace, settings: WorkloadSettings, tensor_unit_bytes: in
     """Delay of each node in file order, scaled; -1 where it is out of range. Communication and metadata nodes: 0.
 
     Recorded duration if there is one; else the longest of num_ops at the stated FLOP/s, tensor_size at the stated
-    memory bandwidth and what a storage node moves at the stated storage bandwidth; else 0. Rounded to the nearest nanosecond, halves up, so that scaling keeps sums honest.
+    memory bandwidth and what a storage node moves at the stated storage bandwidth; else 0. Rounded to the nearest
+    nanosecond, halves up, so that scaling keeps sums honest.
     """
     columns = np.stack([_durations_ns(rank), rank.num_ops, rank.tensor_size, _moved_bytes(rank)], axis=1)
     columns[~np.isin(rank.kind, COMPUTES)] = 0

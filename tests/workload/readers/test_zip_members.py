@@ -123,10 +123,13 @@ BAD: list[tuple[str, bytes, str]] = [
     ("no member there", changed(42, b"\x05"), "/w.0.et: no member at byte 5, where its directory has one"),
     ("no entry there", changed(0, b"XX"), f": no directory entry at byte {DIRECTORY}; {COPY}"),
     ("a directory that reaches too far", changed(12, b"\xff\xff", b"PK\x05\x06"), f"does not end before byte {END}"),
-    ("more entries than there are", changed(10, b"\x02\0", b"PK\x05\x06"), f": its directory ends inside an entry, at byte {END}"),
+    ("more entries than there are", changed(10, b"\x02\0", b"PK\x05\x06"),
+     f": its directory ends inside an entry, at byte {END}"),
     ("too large a directory", changed(12, b"\0\0\0\x7f", b"PK\x05\x06"), ", the limits are 1048576 and 134217728"),
-    ("several parts", changed(4, b"\x01", b"PK\x05\x06"), ": it is one of several parts, which are not read; pack it in one"),
-    ("zip64 without its sizes", changed(24, b"\xff\xff\xff\xff"), f": a directory entry without its zip64 sizes at byte {DIRECTORY}"),
+    ("several parts", changed(4, b"\x01", b"PK\x05\x06"),
+     ": it is one of several parts, which are not read; pack it in one"),
+    ("zip64 without its sizes", changed(24, b"\xff\xff\xff\xff"),
+     f": a directory entry without its zip64 sizes at byte {DIRECTORY}"),
     ("damaged", changed(46, b"\xff\xff\xff", b"PK\x03\x04"), "/w.0.et: the member at byte 36 is damaged"),
 ]  # fmt: skip
 
