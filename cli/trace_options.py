@@ -7,7 +7,7 @@ from pathlib import Path
 
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import parse_flops, parse_rate_bps
-from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, WorkloadSettings
+from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, Uneven, WorkloadSettings
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +15,9 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     what = "directory, prefix, archive or file of traces (.et, PyTorch, Kineto), or HOST+KINETO"
     parser.add_argument("trace", type=Path, metavar="TRACE", help=what)
     parser.add_argument("--groups", type=Path, metavar="FILE", help="communicator groups (JSON)")
+    parser.add_argument(
+        "--kernels", type=Path, metavar="FILE", help="kernels and calls that communicate beside NCCL (YAML)"
+    )
     parser.add_argument(
         "--size-unit",
         choices=[unit.value for unit in SizeUnit],
@@ -37,6 +40,20 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
         help="take the trace of one rank for each of N ranks",
     )
     parser.add_argument(
+        "--uneven",
+        type=quantity(Uneven.parse),
+        default=Uneven(),
+        metavar="HOW",
+        help="collectives of different sizes that state no splits: refused, even, skew, skew=1.2,seed=7 (default refused)",
+    )
+    parser.add_argument(
+        "--logical-topology",
+        type=_sizes,
+        default=(),
+        metavar="N,N",
+        help="sizes of the dimensions that involved_dim means, the first counting fastest, such as 2,4",
+    )
+    parser.add_argument(
         "--flops",
         type=quantity(parse_flops),
         metavar="RATE",
@@ -48,6 +65,20 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help='memory bandwidth of one rank, such as "2TB/s"',
     )
+    parser.add_argument(
+        "--storage-bandwidth",
+        type=quantity(parse_rate_bps),
+        metavar="RATE",
+        help='how fast one rank reads and writes its storage, such as "5GB/s"',
+    )
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(whole(one.strip()) for one in text.split(","))
+
+
+def _bytes_of(rate_bps: int | None) -> int | None:
+    return None if rate_bps is None else rate_bps // 8
 
 
 def settings_of(parsed: argparse.Namespace) -> WorkloadSettings:
@@ -57,8 +88,9 @@ def settings_of(parsed: argparse.Namespace) -> WorkloadSettings:
         element_bytes=parsed.element_bytes,
         dependencies=parsed.dependencies,
         replicate_ranks=parsed.replicate_ranks,
+        uneven=parsed.uneven,
+        logical_topology=parsed.logical_topology,
         flops=parsed.flops,
-        memory_bandwidth_bytes_per_s=None
-        if parsed.memory_bandwidth is None
-        else parsed.memory_bandwidth // 8,
+        memory_bandwidth_bytes_per_s=_bytes_of(parsed.memory_bandwidth),
+        storage_bandwidth_bytes_per_s=_bytes_of(parsed.storage_bandwidth),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from dataclasses import asdict
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -36,7 +37,9 @@ def inspect_command(parsed: argparse.Namespace) -> CommandResult:
     stated = {"link_bps": parsed.link, "latency_ns": parsed.latency}
     network = IdealNetwork(**{name: value for name, value in stated.items() if value is not None})
     with reading_bar() as bar:
-        inspection = inspect(read_trace(parsed.trace, parsed.groups, bar), settings_of(parsed), network)
+        inspection = inspect(
+            read_trace(parsed.trace, parsed.groups, bar, parsed.kernels), settings_of(parsed), network
+        )
     if parsed.svg is not None:
         traffic = inspection.traffic
         picture = svg_map(f"{parsed.trace}: {inspection.ranks} ranks", traffic.matrix, traffic.ranks_a_cell)
@@ -65,7 +68,11 @@ def inspection_as_json(inspection: Inspection) -> dict[str, object]:
     for key, one in zip(known["communicators"], inspection.communicators, strict=True):
         key["kinds"] = _named(one.kinds)
     known["kinds"] = _named(inspection.kinds)
-    return known | {"compute_ratio": inspection.compute_ratio, "layout": layout(inspection)}
+    return known | {
+        "compute_ratio": inspection.compute_ratio,
+        "layout": layout(inspection),
+        "layout_covers_ranks": covers_ranks(inspection),
+    }
 
 
 def _named(kinds: tuple[object, ...]) -> list[dict[str, object]]:
@@ -85,6 +92,20 @@ def layout(inspection: Inspection) -> dict[str, int]:
     )
 
 
+def covers_ranks(inspection: Inspection) -> bool:
+    """Whether the degrees make up all ranks; those of experts may lie across others."""
+    degrees = layout(inspection)
+    experts = degrees.pop(Role.EXPERT.value, 1)
+    return prod(degrees.values()) in (inspection.ranks, inspection.ranks // experts)
+
+
+def _uncovered(inspection: Inspection) -> str:
+    degrees = layout(inspection)
+    if not degrees or covers_ranks(inspection):
+        return ""
+    return f" (together {prod(degrees.values())}, of {inspection.ranks} ranks: some sort was not recognised)"
+
+
 def render_inspection(inspection: Inspection) -> str:
     """The inspection as a person reads it; ends with a newline."""
     sizes = (
@@ -98,7 +119,7 @@ def render_inspection(inspection: Inspection) -> str:
     )
     lines = [
         f"{inspection.source}: {inspection.ranks} ranks; {nodes}; sizes in {sizes}, dependencies {inspection.policy}",
-        f"parallelism, guessed by shape: {degrees}",
+        f"parallelism, guessed by shape: {degrees}{_uncovered(inspection)}",
         "",
         *table_lines(
             ("role", "groups", "ranks", "ops each", "first members", "because"), _role_rows(inspection)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from etloop.cli.progress import reading_bar
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.trace_options import settings_of
-from etloop.contract.base.errors import ExitCode, Severity
+from etloop.contract.base.errors import ExitCode, Problem, Severity
 from etloop.contract.model.edges import edge_words
 from etloop.runtime.linear_algebra import one_blas_thread
 from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit
@@ -30,7 +30,7 @@ def lint_command(parsed: argparse.Namespace) -> CommandResult:
     if parsed.fix is not None:
         return _fix(parsed)
     with reading_bar() as bar:
-        report = lint(read_trace(parsed.trace, parsed.groups, bar), settings_of(parsed))
+        report = lint(read_trace(parsed.trace, parsed.groups, bar, parsed.kernels), settings_of(parsed))
     return CommandResult(
         to_json(_as_json(report)) if parsed.json else render_lint(report), _exit_code(report)
     )
@@ -48,7 +48,7 @@ def _fix(parsed: argparse.Namespace) -> CommandResult:
 
     settings, out_dir = settings_of(parsed), parsed.fix
     with reading_bar() as bar:
-        fixed = fix(read_trace(parsed.trace, parsed.groups, bar), settings)
+        fixed = fix(read_trace(parsed.trace, parsed.groups, bar, parsed.kernels), settings)
     metadata = None
     if not fixed.in_bytes:
         # Sizes stay what they were, so the mark by which they are read stays as well.
@@ -62,7 +62,7 @@ def _fix(parsed: argparse.Namespace) -> CommandResult:
         answer = {
             "directory": str(out_dir),
             "repairs": [asdict(repair) for repair in fixed.repairs],
-            "remarks": [asdict(one) for one in fixed.trace.remarks],
+            "remarks": [asdict(one) for one in (*fixed.trace.remarks, *_left_out(fixed))],
             "left": _as_json(report),
         }
         text = to_json(answer)
@@ -79,14 +79,18 @@ def _as_json(report: LintReport) -> dict[str, object]:
 
 def render_repairs(fixed: FixedTrace, out_dir: Path) -> str:
     """Return what was repaired, in words; ends with the heading of the report that follows."""
-    lines = [f"{fixed.trace.source}: repaired in {out_dir}"]
+    lines = [f"{fixed.trace.source}: written to {out_dir}, with these repairs"]
     lines += [f"  {repair.sentence()}" for repair in fixed.repairs] or ["  nothing to repair"]
     lines += [
         f"  the source leaves out: {remark.where}: {remark.what}; {remark.remedy}"
-        for remark in fixed.trace.remarks
+        for remark in (*fixed.trace.remarks, *_left_out(fixed))
     ]
     lines += ["", "what is left after that:"]
     return "\n".join(lines) + "\n"
+
+
+def _left_out(fixed: FixedTrace) -> tuple[Problem, ...]:
+    return tuple(left.problem for left in fixed.trace.left_out)
 
 
 def render_lint(report: LintReport) -> str:
@@ -102,6 +106,8 @@ def render_lint(report: LintReport) -> str:
         lines += ["", *_finding_lines(finding)]
     errors, warnings = len(report.errors), len(report.warnings)
     verdict = "can be replayed" if report.replayable else "cannot be replayed"
+    if report.replayable and not report.collectives + report.sends:
+        verdict = "nothing to replay"
     remarks = len(report.of(Severity.INFO))
     lines += ["", f"{verdict}: {errors} errors, {warnings} warnings, {remarks} remarks"]
     return "\n".join(lines) + "\n"

@@ -25,8 +25,10 @@ NAMES: Final[Mapping[CaseRole, Mapping[tuple[str, ...], CaseRole]]] = {
     CaseRole.SCENARIO: {
         ("workload", "trace"): CaseRole.TRACE,
         ("workload", "groups"): CaseRole.GROUPS,
+        ("workload", "kernels"): CaseRole.KERNELS,
         ("jobs", _ANY, "workload", "trace"): CaseRole.TRACE,
         ("jobs", _ANY, "workload", "groups"): CaseRole.GROUPS,
+        ("jobs", _ANY, "workload", "kernels"): CaseRole.KERNELS,
         ("collectives", _ANY, "schedule"): CaseRole.SCHEDULE,
         ("jobs", _ANY, "collectives", _ANY, "schedule"): CaseRole.SCHEDULE,
         ("transport", "cc", "plugin"): CaseRole.PLUGIN,

@@ -73,7 +73,7 @@ def _job(source: Source, progress: Progress | None) -> Job:
     if source.load is not None:
         return job_of(source.load, source.where)
     assert source.trace is not None
-    return build_job(read_trace(source.trace, source.groups, progress), source.settings)
+    return build_job(read_trace(source.trace, source.groups, progress, source.kernels), source.settings)
 
 
 def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:

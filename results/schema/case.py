@@ -32,6 +32,8 @@ class CaseRole(StrEnum):
     TRACE = "trace"
     """Of a rank, or an archive of them; also the group file beside them."""
     GROUPS = "groups"
+    KERNELS = "kernels"
+    """What communicates beside NCCL, by its names."""
     SCHEDULE = "schedule"
     PLUGIN = "plugin"
     PRIVATE = "private"

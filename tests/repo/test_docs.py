@@ -17,6 +17,7 @@ from etloop.controller.rack.people.users import parse_users
 from etloop.dut_profiles.reading.profile_file import parse_profile
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.traffic.topology.topology_file import parse_topology
+from etloop.workload.readers.pytorch.kernel_table import parse_table
 
 from tests.support.places import ROOT
 
@@ -42,6 +43,9 @@ def read_configuration(text: str, name: str) -> None:
     if "topology.yaml" in name:
         parse_topology(text.encode(), name)
         return
+    if "kernels.yaml" in name:
+        parse_table(text.encode(), name)
+        return
     parsers: dict[str, Callable[..., object]] = {
         "rig.yaml": parse_rig,
         "controller.yaml": parse_rack_config,
@@ -63,6 +67,7 @@ def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
         "profile.yaml",
         "topology.yaml",
         "sweep.yaml",
+        "kernels.yaml",
     }
     assert name in known, f"{document}: say in the first line which file it is"
     read_configuration(text, name)

@@ -74,6 +74,8 @@ class EtNode:
     start_us: int = 0
     duration_us: int = 0
     attributes: tuple[EtAttribute, ...] = ()
+    moved_bytes: int | None = None
+    """Of a storage node: written as the size of a file's operation."""
 
 
 def varint(value: int) -> bytes:
@@ -125,6 +127,7 @@ def encode_node(node: EtNode) -> bytes:
             _number_field(6, node.start_us),
             _number_field(7, node.duration_us),
             *(tagged(10, encode_attribute(attribute)) for attribute in node.attributes),
+            _storage_field(node.moved_bytes),
         )
     )
 
@@ -138,6 +141,11 @@ def encode_trace(nodes: Iterable[EtNode], metadata: bytes | None = None) -> Iter
 
 def _number_field(field: int, value: int) -> bytes:
     return varint(field << 3 | _VARINT) + varint(value) if value else b""
+
+
+def _storage_field(moved_bytes: int | None) -> bytes:
+    """StorageInfo with the size_bytes of an FsOp; a size of 0 is written too, it is not the same as none."""
+    return b"" if moved_bytes is None else tagged(11, tagged(10, varint(5 << 3) + varint(moved_bytes)))
 
 
 def _packed_field(field: int, values: tuple[int, ...]) -> bytes:

@@ -12,15 +12,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import Severity
-from etloop.workload.graph.communicators import WORLD_KEYS, resolve_communicators
-from etloop.workload.graph.compute import delays_ns, report_delays
+from etloop.workload.graph.communicators import resolve_communicators
+from etloop.workload.graph.compute import delays_ns, report_delays, report_moves
 from etloop.workload.graph.dependencies import CleanEdges, RankGraph, rank_graph, report_graph
+from etloop.workload.graph.dimensions import WORLD_KEYS, obey_dimensions
 from etloop.workload.graph.global_order import OpIndex, eager_order, job_graph, meeting_order, report_deadlock
 from etloop.workload.graph.lowering import LoweredRank, lower_rank, pace_of
 from etloop.workload.graph.matching import Matching, match
 from etloop.workload.graph.network_ops import RankOps, network_ops
 from etloop.workload.graph.recorded import recorded_start_ns
-from etloop.workload.graph.splits import NO_SPLITS, SplitMatrices, check_counts, report_uneven, split_matrices
+from etloop.workload.graph.roots import obey_roots
+from etloop.workload.graph.splits import (
+    NO_SPLITS,
+    SplitMatrices,
+    as_pairs,
+    check_counts,
+    report_uneven,
+    split_matrices,
+)
 from etloop.workload.trace.findings import (
     Check,
     Finding,
@@ -36,6 +45,7 @@ from etloop.workload.trace.settings import (
     STAGE_SCHEMA,
     DependencyPolicy,
     SizeUnit,
+    UnevenChoice,
     WorkloadSettings,
 )
 from etloop.workload.trace.shared_columns import columns_digest
@@ -80,7 +90,7 @@ class Analysis:
 def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     """Reads a trace; never raises for what the trace contains."""
     log = FindingLog()
-    trace = replicated(trace, settings, log)
+    trace = obey_dimensions(replicated(trace, settings, log), settings.logical_topology, log)
     size_unit, unit_bytes = _unit(trace, settings, log)
     if not trace.ranks:
         nowhere = job_example(trace.source, "the traces of one or more ranks", "none")
@@ -95,19 +105,29 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     )
     for rank, graph, rank_ops in zip(trace.ranks, graphs, ops, strict=True):
         report_leaves(rank, graph, rank_ops, settings.dependencies, log)
-    if trace.ranks and not any(len(rank_ops) for rank_ops in ops):
+    has_ops = any(len(rank_ops) for rank_ops in ops)
+    for left in trace.left_out:
+        lost = job_example(left.problem.where, "communication that can be replayed", left.problem.what)
+        severity = Severity.WARNING if has_ops else Severity.ERROR
+        log.add(Check.LEFT_OUT, left.problem.remedy, lost, count=left.count, severity=severity)
+    if trace.ranks and not has_ops and not trace.left_out:
         nowhere = job_example(trace.source, "communication nodes", "none on any rank")
         log.add(Check.NO_NETWORK, "there is nothing to replay in this trace", nowhere)
     communicators, communicator_of = resolve_communicators(trace, ops, log)
     check_counts(trace, ops, communicators, communicator_of, log)
-    matching = match(trace, ops, communicators, communicator_of, log)
+    takes_uneven = settings.uneven.choice is not UnevenChoice.REFUSED
+    matching = match(trace, ops, communicators, communicator_of, log, takes_uneven=takes_uneven)
+    # Operations wait for those of the communicator that the trace names, wherever their root is.
+    named = communicator_of
+    communicators, communicator_of = obey_roots(trace, ops, communicators, communicator_of, matching, log)
     splits = NO_SPLITS
     if not log.has_errors():
-        splits = split_matrices(trace, ops, communicators, communicator_of, matching, log)
+        splits = split_matrices(trace, ops, communicators, communicator_of, matching, log, settings.uneven)
         report_uneven(trace, ops, matching, splits, log)
+        ops = as_pairs(ops, communicators, matching, splits, communicator_of)
     lowering = None
     if not log.has_errors():
-        lowered = _lower(settings, communicators, keys, graphs, delays, ops, communicator_of)
+        lowered = _lower(settings, communicators, keys, graphs, delays, ops, named)
         index = OpIndex(trace, ops, communicators, communicator_of, matching)
         lowering = _order(lowered, index, log)
     return Analysis(
@@ -165,14 +185,16 @@ def _graphs(
             known[key] = (graph, delays_ns(rank, settings, unit_bytes))
         report_graph(rank, known[key][0], settings.dependencies, log)
         report_delays(rank, known[key][1], settings, log)
-    return keys, tuple(known[key][0] for key in keys), [known[key][1] for key in keys]
+    delays = [known[key][1] for key in keys]
+    report_moves(trace.ranks, delays, unit_bytes, log)
+    return keys, tuple(known[key][0] for key in keys), delays
 
 
 def _columns_key(rank: RankTrace, policy: DependencyPolicy) -> bytes:
     """Hash of the columns that shape a rank's graph; names, peers, tags and communicators are left out."""
     start_ns = recorded_start_ns(rank) if policy.stream else None
     edges = (rank.data_deps.offsets, rank.data_deps.values, rank.ctrl_deps.offsets, rank.ctrl_deps.values)
-    work = (rank.duration_us, rank.num_ops, rank.tensor_size, rank.is_cpu_op)
+    work = (rank.duration_us, rank.num_ops, rank.tensor_size, rank.moved_bytes, rank.is_cpu_op)
     stream = rank.stream if policy.stream else None
     return columns_digest((stream, start_ns, rank.duration_ns, rank.node_id, rank.kind, *edges, *work))
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.workload.graph.dimensions import WORLD_KEYS, some_dimensions
 from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.trace.findings import Check, FindingLog, RankFindings, job_example
 from etloop.workload.trace.program import Communicator, OpKind
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 WORLD_NAME: Final = "world"
 """Name of the communicator of all ranks that a trace implies without naming it."""
-
-WORLD_KEYS: Final = ("", "0")
 
 
 def resolve_communicators(
@@ -86,7 +85,9 @@ def _candidates(
     rank: RankTrace, ops: RankOps, candidate_of: dict[str, int], world: int, log: FindingLog
 ) -> NDArray[np.int64]:
     """Number of each operation's communicator among the known ones; `world` for all ranks, -1 for none."""
-    is_collective = ops.kind == OpKind.COLLECTIVE
+    # Those of some dimensions alone have no communicator yet: that was noted.
+    untold = some_dimensions(rank, frozenset(candidate_of))[ops.node]
+    is_collective = (ops.kind == OpKind.COLLECTIVE) & ~untold
     names = rank.pg_name[ops.node]
     column = np.full(len(ops), -1, dtype=np.int64)
     for name_index in np.unique(names[is_collective]).tolist():
@@ -102,7 +103,10 @@ def _candidates(
                 Check.COMMUNICATOR_WORLD, remedy, here, "a communicator's name", named
             )
         else:
-            remedy = 'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]})'
+            remedy = (
+                'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]}), or name the file of '
+                "another name that has it: workload.groups (--groups)"
+            )
             expected, here = _known_keys(candidate_of), ops.node[nodes]
             RankFindings(rank, log).add(Check.COMMUNICATOR_UNKNOWN, remedy, here, expected, f'"{shown(key)}"')
     return column

@@ -6,10 +6,12 @@ recorded there is mostly waiting for other ranks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.errors import Severity
 from etloop.workload.trace.findings import Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace
@@ -25,23 +27,26 @@ MAX_RANK_DELAY_NS: Final = 1 << 62
 _NS_PER_US: Final = 1000
 _NS_PER_S: Final = 10**9
 
-_COMPUTES: Final = (
-    NodeKind.COMP,
-    NodeKind.MEM_LOAD,
-    NodeKind.MEM_STORE,
-    NodeKind.STORAGE,
-    NodeKind.DATA_OP,
-)
+_MOVES: Final = {
+    "storage": (NodeKind.STORAGE,),
+    "memory": (NodeKind.MEM_LOAD, NodeKind.MEM_STORE),
+    "data": (NodeKind.DATA_OP,),
+}
+"""Nodes that move bytes without the network, in words."""
+
+COMPUTES: Final = (NodeKind.COMP, *(kind for kinds in _MOVES.values() for kind in kinds))
+"""Nodes that take time by themselves."""
 
 
 def delays_ns(rank: RankTrace, settings: WorkloadSettings, tensor_unit_bytes: int) -> NDArray[np.int64]:
     """Delay of each node in file order, scaled; -1 where it is out of range. Communication and metadata nodes: 0.
 
-    Recorded duration if there is one; else the longer of num_ops at the stated FLOP/s and tensor_size at the stated
-    memory bandwidth; else 0. Rounded to the nearest nanosecond, halves up, so that scaling keeps sums honest.
+    Recorded duration if there is one; else the longest of num_ops at the stated FLOP/s, tensor_size at the stated
+    memory bandwidth and what a storage node moves at the stated storage bandwidth; else 0. Rounded to the nearest
+    nanosecond, halves up, so that scaling keeps sums honest.
     """
-    columns = np.stack([_durations_ns(rank), rank.num_ops, rank.tensor_size], axis=1)
-    columns[~np.isin(rank.kind, _COMPUTES)] = 0
+    columns = np.stack([_durations_ns(rank), rank.num_ops, rank.tensor_size, _moved_bytes(rank)], axis=1)
+    columns[~np.isin(rank.kind, COMPUTES)] = 0
     distinct, inverse = np.unique(columns, axis=0, return_inverse=True)
     delays = [_delay_ns(row, settings, tensor_unit_bytes) for row in distinct.tolist()]
     return (
@@ -49,16 +54,26 @@ def delays_ns(rank: RankTrace, settings: WorkloadSettings, tensor_unit_bytes: in
     )
 
 
+def _moved_bytes(rank: RankTrace) -> NDArray[np.int64]:
+    """What storage nodes move, 0 for all others."""
+    if rank.moved_bytes is None:
+        return np.zeros(len(rank), np.int64)
+    return np.where(rank.kind == NodeKind.STORAGE, np.maximum(rank.moved_bytes, 0), 0)
+
+
 def _durations_ns(rank: RankTrace) -> NDArray[np.int64]:
     """Recorded durations, 0 where there is none, -1 where it cannot be one. What a source tells in ns goes first."""
-    if rank.duration_ns is not None:
-        return np.where(rank.duration_ns == ABSENT, 0, np.maximum(rank.duration_ns, -1))
     believable = rank.duration_us <= MAX_RANK_DELAY_NS // _NS_PER_US
-    return np.where(believable, rank.duration_us * np.uint64(_NS_PER_US), 0).astype(np.int64) - ~believable
+    whole_us = (
+        np.where(believable, rank.duration_us * np.uint64(_NS_PER_US), 0).astype(np.int64) - ~believable
+    )
+    if rank.duration_ns is None:
+        return whole_us
+    return np.where(rank.duration_ns == ABSENT, whole_us, np.maximum(rank.duration_ns, -1))
 
 
 def _delay_ns(row: list[int], settings: WorkloadSettings, tensor_unit_bytes: int) -> int:
-    duration_ns, num_ops, tensor_size = row
+    duration_ns, num_ops, tensor_size, stored_bytes = row
     if duration_ns < 0:
         return -1
     exact_ns = Fraction(duration_ns)
@@ -68,6 +83,10 @@ def _delay_ns(row: list[int], settings: WorkloadSettings, tensor_unit_bytes: int
         if settings.memory_bandwidth_bytes_per_s is not None and tensor_size > 0:
             moved_bytes = tensor_size * tensor_unit_bytes
             exact_ns = max(exact_ns, Fraction(moved_bytes * _NS_PER_S, settings.memory_bandwidth_bytes_per_s))
+        if settings.storage_bandwidth_bytes_per_s is not None and stored_bytes > 0:
+            exact_ns = max(
+                exact_ns, Fraction(stored_bytes * _NS_PER_S, settings.storage_bandwidth_bytes_per_s)
+            )
     delay_ns = int(exact_ns * settings.time_scale + Fraction(1, 2))
     return delay_ns if delay_ns <= MAX_DELAY_NS else -1
 
@@ -97,3 +116,35 @@ def report_delays(
         expected = "duration_micros, or num_ops or tensor_size that the compute speed turns into one"
         remedy = "it takes no time"
     RankFindings(rank, log).add(Check.COMPUTE_WITHOUT_DURATION, remedy, unknown, expected, "neither")
+
+
+def report_moves(
+    ranks: Sequence[RankTrace], delays: Sequence[NDArray[np.int64]], tensor_unit_bytes: int, log: FindingLog
+) -> None:
+    """Notes storage, memory and data nodes that take no time, each sort once, with all that they say they move."""
+    for word, kinds in _MOVES.items():
+        count = moved_bytes = 0
+        first: tuple[RankTrace, int] | None = None
+        for rank, delay_ns in zip(ranks, delays, strict=True):
+            free = np.flatnonzero(np.isin(rank.kind, kinds) & (_durations_ns(rank) == 0) & (delay_ns == 0))
+            if not len(free):
+                continue
+            count += len(free)
+            stated = rank.tensor_size[free]
+            moved_bytes += sum(stated[stated > 0].tolist()) * tensor_unit_bytes
+            moved_bytes += sum(_moved_bytes(rank)[free].tolist())
+            first = first or (rank, int(free[0]))
+        if first is not None:
+            expected = "duration_micros, or a size and a rate to derive it"
+            found = f"neither; all {word} nodes like it state {moved_bytes} bytes together"
+            example = node_example(*first, expected, found)
+            remedy = f"they take no time and send nothing; {_MOVE_REMEDIES[word]}"
+            severity = Severity.WARNING if moved_bytes or word == "data" else Severity.INFO
+            log.add(Check.MOVES_WITHOUT_DURATION, remedy, example, count=count, severity=severity)
+
+
+_MOVE_REMEDIES: Final = {
+    "storage": "state workload.compute.storage_bandwidth (--storage-bandwidth) to derive one from their bytes",
+    "memory": "state workload.compute.memory_bandwidth (--memory-bandwidth) to derive one from their bytes",
+    "data": "the marks of loads, checkpoints and KV transfers say neither how much nor to whom: give sends and receives",
+}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.workload.graph.network_ops import RankOps
@@ -20,6 +20,10 @@ from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+MAY_DIFFER: Final = (CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+"""Collectives whose members may put in different sizes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,8 +70,13 @@ def match(
     communicators: Sequence[Communicator],
     communicator_of: Sequence[NDArray[np.int32]],
     log: FindingLog,
+    *,
+    takes_uneven: bool = False,
 ) -> Matching:
-    """Joins the operations of all ranks and notes every disagreement. Only to be used further if none was noted."""
+    """Joins the operations of all ranks and notes every disagreement. Only to be used further if none was noted.
+
+    `takes_uneven`: members of a collective that can be uneven may put in different sizes without stating splits.
+    """
     item = tuple(np.full(len(rank_ops), -1, dtype=np.int64) for rank_ops in ops)
     use = tuple(np.full(len(rank_ops), -1, dtype=np.int64) for rank_ops in ops)
     items = 0
@@ -80,7 +89,7 @@ def match(
             if 0 <= member < len(trace.ranks)
         ]
         longest = max((len(side.at) for side in sides), default=0)
-        uneven = _uneven(sides, longest)
+        uneven = _uneven(sides, longest, takes_uneven=takes_uneven)
         for side in sides:
             use[side.rank.rank][side.at] = np.arange(len(side.at))
             item[side.rank.rank][side.at] = items + np.arange(len(side.at))
@@ -107,12 +116,15 @@ def _uses(communicator_of: NDArray[np.int32]) -> dict[int, NDArray[np.int64]]:
     return {index: part for index, part in zip(indices.tolist(), parts, strict=True) if index >= 0}
 
 
-def _uneven(sides: Sequence[_Side], longest: int) -> NDArray[np.bool_]:
-    """Operations of which some member states splits: its members may put in different sizes."""
+def _uneven(sides: Sequence[_Side], longest: int, *, takes_uneven: bool) -> NDArray[np.bool_]:
+    """Operations whose members may put in different sizes: some member states splits, or the user allows it."""
     uneven = np.zeros(longest, dtype=np.bool_)
     for side in sides:
-        if side.ops.send_splits is not None:
-            uneven[: len(side.at)] |= side.ops.send_splits.counts[side.at] > 0
+        for rows in (side.ops.send_splits, side.ops.recv_splits):
+            if rows is not None:
+                uneven[: len(side.at)] |= rows.counts[side.at] > 0
+        if takes_uneven:
+            uneven[: len(side.at)] |= np.isin(side.ops.collective[side.at], MAY_DIFFER)
     return uneven
 
 
@@ -134,6 +146,13 @@ def _compare(
         name = shown(communicator.name)
         expected = f'operation {k} of communicator "{name}" alike on all members: {one.call(k)}'
         remedy = "the members must issue the same operations in the same order: correct the exporter, or the group file"
+        kinds = one.ops.collective[ours][where]
+        if np.isin(kinds, MAY_DIFFER).all() and (kinds == other.ops.collective[theirs][where]).all():
+            remedy = (
+                "if they are uneven on purpose, as of experts or of unequal shards, say how they are split: workload.uneven "
+                "(--uneven) even or skew; a PyTorch host trace (JSON) states the split sizes, .et does not; else correct the "
+                "exporter, or the group file"
+            )
         example = node_example(other.rank, other.node(k), expected, other.call(k))
         log.add(Check.COLLECTIVE_DIFFERS, remedy, example, count=len(where))
 

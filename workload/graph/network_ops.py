@@ -29,12 +29,13 @@ _KINDS: Final = {
     NodeKind.COMM_SEND: OpKind.SEND,
     NodeKind.COMM_RECV: OpKind.RECV,
 }
-_ROOTED: Final = (
+ROOTED: Final = (
     CollectiveKind.REDUCE,
     CollectiveKind.BROADCAST,
     CollectiveKind.GATHER,
     CollectiveKind.SCATTER,
 )
+"""Collectives that have a root."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +60,13 @@ class RankOps:
     """Bytes to each member of the operation's communicator; None where no operation of the rank has splits."""
     recv_splits: SplitRows | None = None
     """Bytes expected from each member."""
+    stated_root: NDArray[np.int64] | None = None
+    """Position of the root that the trace states, `ABSENT` where it states none; None: it states none at all."""
+
+    @property
+    def root(self) -> NDArray[np.int64]:
+        """`stated_root` of every operation."""
+        return np.full(len(self.node), ABSENT, np.int64) if self.stated_root is None else self.stated_root
 
     def __len__(self) -> int:
         return len(self.node)
@@ -80,15 +88,18 @@ def network_ops(
     collective = _collectives(mistakes, is_collective)
     send_splits = rows_of(rank.send_splits, node)
     recv_splits = rows_of(rank.recv_splits, node)
-    for rows in (send_splits, recv_splits):
-        _check_splits(mistakes, collective, rows)
+    _check_splits(mistakes, collective, send_splits, CollectiveKind.REDUCE_SCATTER)
+    _check_splits(mistakes, collective, recv_splits, CollectiveKind.ALL_GATHER)
     size_bytes = _sizes(mistakes, collective, unit_bytes, send_splits)
     src, dst = _ends(mistakes, rank_count)
     op_kind = np.full(len(node), OpKind.COLLECTIVE, dtype=np.uint8)
     op_kind[kind == NodeKind.COMM_SEND] = OpKind.SEND
     op_kind[kind == NodeKind.COMM_RECV] = OpKind.RECV
     tag = rank.comm.tag[node]
-    return RankOps(node, op_kind, collective, size_bytes, src, dst, tag, sound, send_splits, recv_splits)
+    root = None if rank.comm.root is None else rank.comm.root[node]
+    return RankOps(
+        node, op_kind, collective, size_bytes, src, dst, tag, sound, send_splits, recv_splits, root
+    )
 
 
 def _report_nodes(
@@ -148,9 +159,6 @@ def _collectives(mistakes: _Mistakes, is_collective: NDArray[np.bool_]) -> NDArr
     )
     collective = np.where(is_collective & ~(absent | unknown), comm_type, -1).astype(np.int8)
     collective[collective == CollectiveKind.REDUCE_SCATTER_BLOCK] = CollectiveKind.REDUCE_SCATTER
-    rooted, found = np.isin(collective, _ROOTED), "none: the schema has no attribute for it"
-    remedy = "position 0 of the communicator is taken"
-    RankFindings(rank, mistakes.log).add(Check.ROOT_UNKNOWN, remedy, node[rooted], "a root", found)
     return collective
 
 
@@ -203,8 +211,10 @@ def _report_sums(
         log.add(Check.SPLIT_SUM, remedy, *examples, count=len(wrong))
 
 
-def _check_splits(mistakes: _Mistakes, collective: NDArray[np.int8], splits: SplitRows | None) -> None:
-    """Splits belong to an all-to-all, and each is a number of bytes."""
+def _check_splits(
+    mistakes: _Mistakes, collective: NDArray[np.int8], splits: SplitRows | None, also: CollectiveKind
+) -> None:
+    """Splits belong to an all-to-all, or to the collective `also`, and each is a number of bytes."""
     if splits is None:
         return
     rank, node = mistakes.rank, mistakes.node
@@ -213,7 +223,7 @@ def _check_splits(mistakes: _Mistakes, collective: NDArray[np.int8], splits: Spl
     row = np.repeat(np.arange(len(node)), splits.counts)
     wrong = splits.sums() > MAX_OP_BYTES
     wrong[row[outside]] = True
-    elsewhere = (splits.counts > 0) & (collective != CollectiveKind.ALL_TO_ALL) & mistakes.sound
+    elsewhere = (splits.counts > 0) & ~np.isin(collective, (CollectiveKind.ALL_TO_ALL, also)) & mistakes.sound
     worst = dict(zip(node[wrong].tolist(), splits.sums()[wrong].tolist(), strict=True))
     worst |= dict(zip(node[row[outside]].tolist(), splits.entry_bytes[outside].tolist(), strict=True))
     mistakes.note(
@@ -226,9 +236,9 @@ def _check_splits(mistakes: _Mistakes, collective: NDArray[np.int8], splits: Spl
     mistakes.note(
         Check.SPLIT_KIND,
         elsewhere,
-        "split sizes on ALL_TO_ALL alone",
+        f"split sizes on ALL_TO_ALL or {also.name} alone",
         lambda index: f"split sizes on comm_type {_stated(rank.comm.type, index)}",
-        "leave the split sizes out; other uneven collectives cannot be replayed yet",
+        "leave the split sizes out: this collective has none",
     )
 
 

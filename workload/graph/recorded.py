@@ -29,27 +29,29 @@ MAX_STREAMS: Final = 64
 """Streams of one rank between which waits are looked for, the lowest numbers; GPUs run a few dozen."""
 
 _NS_PER_US: Final = 1000
-_MOST_US: Final = (1 << 62) // _NS_PER_US
+_MOST_NS: Final = 1 << 62
+_MOST_US: Final = _MOST_NS // _NS_PER_US
 
 
 def recorded_start_ns(rank: RankTrace) -> NDArray[np.int64] | None:
     """Recorded begin of each node, `ABSENT` where unknown; None if the rank has none.
 
-    A `.et` file has microseconds, 0 standing for unknown; the finer column of other sources goes first.
+    A `.et` file has microseconds, 0 standing for unknown; what is told in ns goes first.
     """
-    if rank.start_ns is not None:
-        return rank.start_ns if (rank.start_ns != ABSENT).any() else None
     known = rank.start_us > 0
-    if not known.any():
-        return None
-    return np.where(known, np.minimum(rank.start_us, _MOST_US).astype(np.int64) * _NS_PER_US, ABSENT)
+    whole_us = np.where(known, np.minimum(rank.start_us, _MOST_US).astype(np.int64) * _NS_PER_US, ABSENT)
+    start_ns = whole_us
+    if rank.start_ns is not None:
+        start_ns = np.where(rank.start_ns == ABSENT, whole_us, np.clip(rank.start_ns, -_MOST_NS, _MOST_NS))
+    return start_ns if (start_ns != ABSENT).any() else None
 
 
 def recorded_duration_ns(rank: RankTrace) -> NDArray[np.int64]:
     """Recorded duration of each node, 0 where unknown."""
-    if rank.duration_ns is not None:
-        return np.where(rank.duration_ns == ABSENT, 0, rank.duration_ns)
-    return np.minimum(rank.duration_us, _MOST_US).astype(np.int64) * _NS_PER_US
+    whole_us = np.minimum(rank.duration_us, _MOST_US).astype(np.int64) * _NS_PER_US
+    if rank.duration_ns is None:
+        return whole_us
+    return np.where(rank.duration_ns == ABSENT, whole_us, np.clip(rank.duration_ns, -_MOST_NS, _MOST_NS))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Uneven all-to-all: what each member sends to each other one, from the rows of the ranks to one matrix an operation.
+"""Uneven collectives: what each member sends to each other one, from the rows of the ranks to one matrix an operation.
 
 Decides whether rows make sense, alone and together, and which operations share a matrix. An operation of which every
 member splits its buffer evenly has no matrix: it is an ordinary all-to-all.
@@ -7,12 +7,13 @@ member splits its buffer evenly has no matrix: it is an ordinary all-to-all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.workload.graph.matching import Matching
 from etloop.workload.graph.network_ops import RankOps
+from etloop.workload.graph.uneven import differing_items, drawn_rows, kinds_of_items, report_assumed
 from etloop.workload.trace.findings import (
     EXAMPLES_KEPT,
     Check,
@@ -22,7 +23,8 @@ from etloop.workload.trace.findings import (
     node_words,
 )
 from etloop.workload.trace.program import Communicator
-from etloop.workload.trace.trace import Trace
+from etloop.workload.trace.settings import Uneven, UnevenChoice
+from etloop.workload.trace.trace import CollectiveKind, Trace
 from etloop.workload.trace.trace_names import shown
 
 if TYPE_CHECKING:
@@ -42,6 +44,17 @@ class SplitMatrices:
     matrices: tuple[NDArray[np.int64], ...]
     of_item: NDArray[np.int32]
     """Per item of the matching; `EVEN` where there is none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """Uneven operations of one communicator: items, kinds, which of them state no split at all, and how those are drawn (None:
+    evenly)."""
+
+    items: NDArray[np.int64]
+    kinds: NDArray[np.int8]
+    bare: NDArray[np.bool_]
+    draws: Uneven | None
 
 
 NO_SPLITS: Final = SplitMatrices((), np.zeros(0, np.int32))
@@ -85,15 +98,27 @@ def split_matrices(
     communicator_of: Sequence[NDArray[np.int32]],
     matching: Matching,
     log: FindingLog,
+    choice: Uneven | None = None,
 ) -> SplitMatrices:
-    """The matrix of every operation that has one. Only for operations without mistakes; notes ends that disagree."""
-    if all(one.send_splits is None and one.recv_splits is None for one in ops):
+    """The matrix of every operation that has one. Only for operations without mistakes; notes ends that disagree, and what is
+    assumed by `choice` of operations that state no splits."""
+    choice = choice or Uneven()
+    takes_uneven = choice.choice is not UnevenChoice.REFUSED
+    has_rows = any(one.send_splits is not None or one.recv_splits is not None for one in ops)
+    if not has_rows and not takes_uneven:
         return NO_SPLITS
-    uneven = np.zeros(matching.item_count, dtype=np.bool_)
+    stated = np.zeros(matching.item_count, dtype=np.bool_)
     for rank_ops, item in zip(ops, matching.item, strict=True):
         for rows in (rank_ops.send_splits, rank_ops.recv_splits):
             if rows is not None:
-                uneven[item[rows.counts > 0]] = True
+                stated[item[rows.counts > 0]] = True
+    uneven = stated.copy()
+    if takes_uneven:
+        uneven |= differing_items(ops, matching)
+        report_assumed(trace, ops, matching, uneven & ~stated, choice, log)
+    if not uneven.any():
+        return NO_SPLITS
+    kinds = kinds_of_items(ops, matching)
     communicator_of_item = np.full(matching.item_count, -1, dtype=np.int64)
     for column, item in zip(communicator_of, matching.item, strict=True):
         communicator_of_item[item] = column
@@ -110,7 +135,9 @@ def split_matrices(
         items = np.flatnonzero(uneven & (communicator_of_item == communicator.index))
         if not len(items) or len(communicator.members) < 2:
             continue
-        stack = _stack(trace, ops, communicator, matching, items, log)
+        draws = choice if choice.choice is UnevenChoice.SKEW else None
+        asked = _Asked(items, kinds[items], ~stated[items], draws)
+        stack = _stack(trace, ops, communicator, matching, asked, log)
         even = _even_rows(stack[:, :1, :].sum(axis=2), len(communicator.members))
         is_even = (stack == even).all(axis=(1, 2))
         for k in np.flatnonzero(~is_even).tolist():
@@ -126,12 +153,14 @@ def _stack(
     ops: Sequence[RankOps],
     communicator: Communicator,
     matching: Matching,
-    items: NDArray[np.int64],
+    asked: _Asked,
     log: FindingLog,
 ) -> NDArray[np.int64]:
-    """[operation, source position, destination position] of all operations `items` of a communicator."""
-    members = len(communicator.members)
+    """[operation, source position, destination position] of the operations asked for, all of one communicator."""
+    items, members = asked.items, len(communicator.members)
     stack = np.empty((len(items), members, members), dtype=np.int64)
+    sizes = np.empty((len(items), members), dtype=np.int64)
+    has_row = np.zeros((len(items), members), dtype=np.bool_)
     at_of = []
     for position, member in enumerate(communicator.members):
         item = matching.item[member]
@@ -139,11 +168,14 @@ def _stack(
         at = by_item[np.searchsorted(item[by_item], items)]
         at_of.append(at)
         rank_ops = ops[member]
+        sizes[:, position] = rank_ops.size_bytes[at]
         stack[:, position, :] = _even_rows(rank_ops.size_bytes[at][:, None], members)[:, 0, :]
         rows = rank_ops.send_splits
         if rows is not None:
             stated = np.flatnonzero(rows.counts[at] > 0)
             stack[stated, position, :] = rows.rows(at[stated], members)
+            has_row[stated, position] = True
+    _fill_whole(trace, ops, communicator, asked, at_of, (stack, sizes, has_row), log)
     for position, member in enumerate(communicator.members):
         rows = ops[member].recv_splits
         if rows is not None:
@@ -163,6 +195,68 @@ def _stack(
     return stack
 
 
+def _fill_whole(
+    trace: Trace,
+    ops: Sequence[RankOps],
+    communicator: Communicator,
+    asked: _Asked,
+    at_of: Sequence[NDArray[np.int64]],
+    filled: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]],
+    log: FindingLog,
+) -> None:
+    """Complete what no row of one member tells: `filled` are matrices, what each member puts in, and which rows are stated."""
+    stack, sizes, has_row = filled
+    gathers = asked.kinds == CollectiveKind.ALL_GATHER
+    stack[gathers] = np.broadcast_to(sizes[gathers][:, :, None], stack[gathers].shape)
+    reduces = asked.kinds == CollectiveKind.REDUCE_SCATTER
+    bare = reduces & ~has_row.any(axis=1)
+    stack[bare] = np.broadcast_to(sizes[bare][:, None, :], stack[bare].shape)
+    if asked.draws is not None:
+        drawn = (asked.kinds == CollectiveKind.ALL_TO_ALL) & asked.bare
+        stack[drawn] = drawn_rows(sizes[drawn], communicator, asked.draws)
+    for k in np.flatnonzero(reduces & ~bare).tolist():
+        first = int(np.argmax(has_row[k]))
+        wrong = np.flatnonzero(has_row[k] & (stack[k] != stack[k, first]).any(axis=1))
+        for position in wrong[:EXAMPLES_KEPT].tolist():
+            member = communicator.members[position]
+            node = int(ops[member].node[at_of[position][k]])
+            wanted = f"the parts that rank {communicator.members[first]} has: {_some(stack[k, first])} bytes"
+            example = node_example(trace.ranks[member], node, wanted, f"{_some(stack[k, position])} bytes")
+            log.add(Check.SPLIT_DIFFERS, "members reduce the same parts: correct the split sizes", example)
+        stack[k] = stack[k, first]
+
+
+def _some(row: NDArray[np.int64]) -> str:
+    return ", ".join(map(str, row[:8].tolist())) + (", ..." if len(row) > 8 else "")
+
+
+def as_pairs(
+    ops: Sequence[RankOps],
+    communicators: Sequence[Communicator],
+    matching: Matching,
+    splits: SplitMatrices,
+    communicator_of: Sequence[NDArray[np.int32]],
+) -> tuple[RankOps, ...]:
+    """The operations with uneven all-gathers and reduce-scatters as the all-to-alls that they are carried out as."""
+    of_item, matrices = splits.of_item, splits.matrices
+    if not matrices:
+        return tuple(ops)
+    changed = []
+    position_of = [{member: at for at, member in enumerate(one.members)} for one in communicators]
+    for rank, (rank_ops, item, column) in enumerate(zip(ops, matching.item, communicator_of, strict=True)):
+        at = np.flatnonzero((of_item[item] >= 0) & (rank_ops.collective != CollectiveKind.ALL_TO_ALL))
+        if not len(at):
+            changed.append(rank_ops)
+            continue
+        collective, size_bytes = rank_ops.collective.copy(), rank_ops.size_bytes.copy()
+        collective[at] = CollectiveKind.ALL_TO_ALL
+        for one in at.tolist():
+            matrix = matrices[int(of_item[item[one]])]
+            size_bytes[one] = int(matrix[position_of[int(column[one])][rank]].sum())
+        changed.append(replace(rank_ops, collective=collective, size_bytes=size_bytes))
+    return tuple(changed)
+
+
 def report_uneven(
     trace: Trace, ops: Sequence[RankOps], matching: Matching, splits: SplitMatrices, log: FindingLog
 ) -> None:
@@ -180,7 +274,15 @@ def report_uneven(
         f"{int((between == 0).sum())} of {between.size} pairs without any"
     )
     remedy = "every pair is sent its own bytes; a pair of zero bytes is sent nothing"
-    example = node_example(trace.ranks[rank], int(ops[rank].node[position]), "an all-to-all", found)
+    kind = CollectiveKind(int(ops[rank].collective[position]))
+    if kind is not CollectiveKind.ALL_TO_ALL:
+        remedy += "; it is carried out, and counted, as an all-to-all"
+    example = node_example(
+        trace.ranks[rank],
+        int(ops[rank].node[position]),
+        "an all-to-all" if kind is CollectiveKind.ALL_TO_ALL else f"{kind.name} of even parts",
+        found,
+    )
     log.add(Check.UNEVEN, remedy, example, count=count)
 
 

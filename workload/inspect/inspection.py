@@ -141,7 +141,14 @@ def _compute_ns(trace: Trace, analysis: Analysis, settings: WorkloadSettings) ->
     """Sum of the delays of each rank; ranks with equal columns are added up once."""
     known: dict[bytes, int] = {}
     for rank in trace.ranks:
-        work = (rank.kind, rank.duration_us, rank.num_ops, rank.tensor_size, rank.duration_ns)
+        work = (
+            rank.kind,
+            rank.duration_us,
+            rank.num_ops,
+            rank.tensor_size,
+            rank.moved_bytes,
+            rank.duration_ns,
+        )
         key = columns_digest(work)
         if key not in known:
             delays = delays_ns(rank, settings, analysis.unit_bytes)

@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.workload.graph.compute import delays_ns
+from etloop.workload.graph.compute import COMPUTES, delays_ns
+from etloop.workload.graph.dimensions import obey_dimensions, some_dimensions
 from etloop.workload.lint.fix_edges import FixedEdges, fix_edges
 from etloop.workload.lint.fix_groups import Keys, fixed_keys
-from etloop.workload.trace.findings import Example, node_example
+from etloop.workload.trace.findings import Example, FindingLog, node_example
 from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit, WorkloadSettings
 from etloop.workload.trace.shared_columns import columns_digest
 from etloop.workload.trace.trace import ABSENT, NodeKind, RankTrace, Trace
@@ -36,6 +37,7 @@ class Rule(StrEnum):
     DROP_CYCLIC_CTRL = "drop-cyclic-ctrl-dependency"
     FILL_OWN_END = "fill-own-end"
     FILL_GROUP = "fill-communicator"
+    NAME_DIMENSIONS = "name-dimensions"
     RENAME_GROUP = "rename-communicator"
     SIZES_TO_BYTES = "sizes-to-bytes"
     MARK_LAUNCHER = "mark-cpu-launcher"
@@ -51,12 +53,13 @@ SENTENCES: Final = {
     Rule.DROP_CYCLIC_CTRL: "control dependencies between nodes that wait for each other are dropped",
     Rule.FILL_OWN_END: "comm_src of a SEND and comm_dst of a RECV become the rank of the file",
     Rule.FILL_GROUP: "a collective without a communicator gets that of all ranks",
+    Rule.NAME_DIMENSIONS: "a collective of some dimensions of the logical topology gets the communicator of its ranks",
     Rule.RENAME_GROUP: "a communicator key that means other ranks on another rank gets a name of its own",
     Rule.SIZES_TO_BYTES: "comm_size and tensor_size are multiplied by the stated size of an element",
     Rule.MARK_LAUNCHER: "a collective without type and size is marked is_cpu_op: it launches one that has its own node",
     Rule.STATE_DEVICE_OP: "is_cpu_op false is written on operations that leave it out: older readers take them as true",
     Rule.CLEAR_UNKNOWN_KIND: "a node type that the schema does not have becomes INVALID, as which it is read",
-    Rule.FILL_DURATION: "duration_micros is derived from the stated compute speed, rounded up",
+    Rule.FILL_DURATION: "duration_micros is derived from the stated compute speed, in ns beside it",
 }
 
 
@@ -105,14 +108,22 @@ class _Log:
 def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
     """Applies every rule to every rank. `settings` say what a size counts and how fast compute is."""
     log = _Log()
+    before = trace
+    # What cannot be told stays as it is, and is found again in what was written.
+    trace = obey_dimensions(before, settings.logical_topology, FindingLog())
+    made = frozenset(key for pair in zip(before.ranks, trace.ranks, strict=True) for key in _added(*pair))
     counts_elements = _counts_elements(trace, settings)
     unit_bytes = settings.element_bytes if counts_elements else 1
-    keys = fixed_keys(trace)
+    keys = fixed_keys(trace, made)
     for rename in keys.renamed:
         log.add(Rule.RENAME_GROUP, 1, lambda at=rename: _rename_example(trace, at))  # type: ignore[misc]
     known: dict[bytes, FixedEdges] = {}
     ranks = []
-    for rank in trace.ranks:
+    for was, rank in zip(before.ranks, trace.ranks, strict=True):
+        named = np.flatnonzero(was.pg_name != rank.pg_name)
+        log.add(
+            Rule.NAME_DIMENSIONS, len(named), _at(rank, named, "a communicator", "involved_dim and no name")
+        )
         fixed = _with_edges(rank, known, log)
         fixed = _with_kinds(fixed, log)
         fixed = _with_places(fixed, log)
@@ -125,6 +136,11 @@ def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
     return FixedTrace(
         replace(trace, ranks=tuple(ranks), groups=keys.groups), log.repairs(), unit_bytes is not None
     )
+
+
+def _added(before: RankTrace, after: RankTrace) -> tuple[str, ...]:
+    """Keys of groups that `after` has in addition."""
+    return tuple(key for key in after.groups or () if key not in (before.groups or ()))
 
 
 def _counts_elements(trace: Trace, settings: WorkloadSettings) -> bool:
@@ -212,6 +228,8 @@ def _with_groups(rank: RankTrace, keys: Keys, log: _Log) -> RankTrace:
     column = rank.pg_name
     collective = (rank.kind == NodeKind.COMM_COLL) & (rank.is_cpu_op == 0)
     unnamed = [index for index, name in enumerate(rank.pg_names) if keys.means_world(name)]
+    # Not all ranks take part in those of some dimensions.
+    collective &= ~some_dimensions(rank, keys.known)
     filled = np.flatnonzero(collective & ((column < 0) | np.isin(column, np.array(unnamed, dtype=np.int32))))
     if len(filled):
         now = f'pg_name "{keys.world_key}" of all ranks'
@@ -231,21 +249,24 @@ def _rename_example(trace: Trace, renamed: tuple[int, str, str]) -> Example:
 
 
 def _with_durations(rank: RankTrace, settings: WorkloadSettings, unit_bytes: int, log: _Log) -> RankTrace:
-    if settings.flops is None and settings.memory_bandwidth_bytes_per_s is None:
+    rates = (settings.flops, settings.memory_bandwidth_bytes_per_s, settings.storage_bandwidth_bytes_per_s)
+    if all(rate is None for rate in rates):
         return rank
     # A scale belongs to one run, so it must not be written into a trace.
     delay_ns = delays_ns(rank, replace(settings, time_scale=WorkloadSettings().time_scale), unit_bytes)
     recorded = rank.duration_us > 0
     if rank.duration_ns is not None:
-        recorded |= rank.duration_ns > 0
-    unknown = np.flatnonzero((rank.kind == NodeKind.COMP) & ~recorded & (delay_ns > 0))
+        recorded = np.where(rank.duration_ns == ABSENT, recorded, rank.duration_ns > 0)
+    unknown = np.flatnonzero(np.isin(rank.kind, COMPUTES) & ~recorded & (delay_ns > 0))
     if not len(unknown):
         return rank
     duration_us = rank.duration_us.copy()
     duration_us[unknown] = -(-delay_ns[unknown] // _NS_PER_US)
+    duration_ns = np.full(len(rank), ABSENT) if rank.duration_ns is None else rank.duration_ns.copy()
+    duration_ns[unknown] = delay_ns[unknown]
     now = f"duration_micros {duration_us[unknown[0]]}"
     log.add(Rule.FILL_DURATION, len(unknown), _at(rank, unknown, now, "no duration_micros"))
-    return replace(rank, duration_us=duration_us)
+    return replace(rank, duration_us=duration_us, duration_ns=duration_ns)
 
 
 def _with_bytes(rank: RankTrace, unit_bytes: int, log: _Log) -> RankTrace:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from etloop.workload.graph.communicators import WORLD_KEYS
+from etloop.workload.graph.dimensions import WORLD_KEYS, some_dimensions
 from etloop.workload.trace.trace import NodeKind, RankTrace, Trace
 
 
@@ -36,8 +36,8 @@ class Keys:
         return key in WORLD_KEYS and key not in self.known
 
 
-def fixed_keys(trace: Trace) -> Keys:
-    """One table for all ranks. Groups of a file come first and keep their keys."""
+def fixed_keys(trace: Trace, made: frozenset[str] = frozenset()) -> Keys:
+    """One table for all ranks. Groups of a file come first and keep their keys; those in `made` never had one."""
     groups = dict(trace.groups or {})
     known = set(groups)
     by_rank: dict[tuple[int, str], str] = {}
@@ -48,11 +48,12 @@ def fixed_keys(trace: Trace) -> Keys:
             known.add(key)
             new = key_of.get((key, members))
             if new is None:
-                new = key if key not in groups or groups[key] == members else _free_key(groups)
+                kept = key not in made and (key not in groups or groups[key] == members)
+                new = key if kept else _free_key(groups)
                 key_of[key, members] = new
                 groups[new] = members
             by_rank[rank.rank, key] = new
-            if new != key:
+            if new != key and key not in made:
                 renamed.append((rank.rank, key, new))
     everyone = tuple(range(len(trace.ranks)))
     used = {by_rank.get((rank.rank, name), name) for rank in trace.ranks for name in rank.pg_names}
@@ -72,6 +73,7 @@ def _needs_world(ranks: tuple[RankTrace, ...], known: set[str]) -> bool:
             *(at for at, key in enumerate(rank.pg_names) if key in WORLD_KEYS and key not in known),
         ]
         asks = (rank.kind == NodeKind.COMM_COLL) & (rank.is_cpu_op != 1)
+        asks &= ~some_dimensions(rank, frozenset(known))
         if (asks & np.isin(rank.pg_name, np.array(unnamed, dtype=np.int32))).any():
             return True
     return False

@@ -60,6 +60,10 @@ void bind_columns(nb::module_& module) {
   bind_numeric<EtAttribute::num_ops>(columns, "num_ops");
   bind_numeric<EtAttribute::tensor_size>(columns, "tensor_size");
   bind_numeric<EtAttribute::stream>(columns, "stream");
+  bind_numeric<EtAttribute::start_nanos>(columns, "start_nanos");
+  bind_numeric<EtAttribute::duration_nanos>(columns, "duration_nanos");
+  bind_numeric<EtAttribute::involved_dims>(columns, "involved_dims");
+  bind_numeric<EtAttribute::moved_bytes>(columns, "moved_bytes");
   bind_column<&EtColumns::pg_name>(columns, "pg_name");
   bind_column<&EtColumns::split_offsets>(columns, "split_offsets");
   bind_column<&EtColumns::send_split_bytes>(columns, "send_split_bytes");

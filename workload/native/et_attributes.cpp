@@ -22,6 +22,11 @@ constexpr std::array<const char*, kLastValueField + 1> kCaseNames = {
     "bool_list",   "string_val",    "string_list",  "bytes_val",    "bytes_list"};
 
 constexpr uint32_t kInt64List = 10;
+constexpr uint32_t kBoolVal = 27;
+constexpr uint32_t kBoolList = 28;
+constexpr unsigned kMaxDims = 32;
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kSectorBytes = 512;
 constexpr uint32_t kStringVal = 29;
 
 WireType wire_type_of_case(uint32_t value_field) {
@@ -83,9 +88,14 @@ EtAttribute attribute_named(std::string_view name) {
       break;
     case 11:
       if (name == "tensor_size") return EtAttribute::tensor_size;
+      if (name == "start_nanos") return EtAttribute::start_nanos;
+      break;
+    case 12:
+      if (name == "involved_dim") return EtAttribute::involved_dims;
       break;
     case 14:
       if (name == "in_split_bytes") return EtAttribute::splits;
+      if (name == "duration_nanos") return EtAttribute::duration_nanos;
       break;
     default: break;
   }
@@ -146,6 +156,74 @@ std::string group_value(const AttributeBody& body, std::string& out) {
   if (!is_utf8(as_text(body.bytes))) return "is not UTF-8 text";
   out = as_text(body.bytes);
   return {};
+}
+
+std::string dims_value(const AttributeBody& body, int64_t& out) {
+  uint64_t flags = 0;
+  uint64_t count = 0;
+  const auto add = [&](uint64_t value) {
+    if (count < kMaxDims && value != 0) flags |= uint64_t{1} << count;
+    ++count;
+  };
+  if (body.value_field == kBoolVal && static_cast<WireType>(body.wire_type) == WireType::varint) {
+    add(body.number);
+  } else if (body.value_field != kBoolList) {
+    return body.value_field == 0 ? "has no value"
+                                 : std::string("is a ") + kCaseNames[body.value_field] + ", not a bool_list";
+  } else if (static_cast<WireType>(body.wire_type) != WireType::bytes) {
+    return "is a bool_list of another wire type than the schema gives it";
+  } else {
+    ProtoReader list(body.bytes);
+    ProtoField field;
+    while (list.next(field)) {
+      if (field.field != 1) continue;
+      if (field.wire_type == WireType::varint) {
+        add(field.number);
+        continue;
+      }
+      if (field.wire_type != WireType::bytes) return "has entries that are not flags";
+      ProtoReader packed(field.bytes);
+      uint64_t entry = 0;
+      while (!packed.at_end()) {
+        if (!packed.varint(entry)) return std::string("has ") + packed.fault();
+        add(entry);
+      }
+    }
+    if (list.fault() != nullptr) return std::string("has ") + list.fault();
+  }
+  if (count > kMaxDims) return "has " + std::to_string(count) + " dimensions, the limit is " + std::to_string(kMaxDims);
+  out = count == 0 ? kAbsent : static_cast<int64_t>(count << 32 | flags);
+  return {};
+}
+
+std::string storage_value(std::span<const uint8_t> info, int64_t& out) {
+  // StorageInfo: fs is field 10, page 11, block 12; the count of each and what one of it is.
+  struct Detail {
+    uint32_t field;
+    uint32_t count_field;
+    uint64_t unit_bytes;
+  };
+  constexpr std::array<Detail, 3> details = {{{10, 5, 1}, {11, 4, kPageBytes}, {12, 5, kSectorBytes}}};
+  ProtoReader reader(info);
+  ProtoField field;
+  out = kAbsent;
+  while (reader.next(field)) {
+    for (const Detail& detail : details) {
+      if (field.field != detail.field) continue;
+      if (field.wire_type != WireType::bytes) return "is of another wire type than the schema gives it";
+      ProtoReader operation(field.bytes);
+      ProtoField part;
+      while (operation.next(part)) {
+        if (part.field != detail.count_field) continue;
+        if (part.wire_type != WireType::varint) return "has a size that is no integer";
+        if (part.number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) / detail.unit_bytes)
+          return "moves more bytes than a signed 64-bit number holds";
+        out = static_cast<int64_t>(part.number * detail.unit_bytes);
+      }
+      if (operation.fault() != nullptr) return std::string("has ") + operation.fault();
+    }
+  }
+  return reader.fault() == nullptr ? std::string() : std::string("has ") + reader.fault();
 }
 
 std::string split_values(const AttributeBody& body, std::vector<int64_t>& out) {

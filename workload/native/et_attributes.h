@@ -25,6 +25,10 @@ enum class EtAttribute : uint8_t {
   num_ops,
   tensor_size,
   stream,
+  start_nanos,     // ours: what a source tells in ns, where the schema has whole microseconds; the first of those that few have
+  duration_nanos,  // the same
+  involved_dims,   // involved_dim: flags of the first 32 dimensions in the low half, their number above
+  moved_bytes,     // no attribute: what the storage operation of a node says that it moves
   group,  // pg_name, or comm_group of older generators
   splits,  // in_split_bytes, ours: the schema has none for uneven all-to-alls
   other,
@@ -50,6 +54,13 @@ std::string numeric_value(const AttributeBody& body, int64_t& out);
 
 // Value of a group attribute: a string, or a number in decimal. Returns an empty string, or what is wrong with it.
 std::string group_value(const AttributeBody& body, std::string& out);
+
+// Value of involved_dim, a bool_list or one bool_val: bit d is dimension d, the number of dimensions stands 32 bits above.
+// Returns an empty string, or what is wrong with it.
+std::string dims_value(const AttributeBody& body, int64_t& out);
+
+// Bytes that a StorageInfo says it moves; kAbsent if it says nothing. Returns an empty string, or what is wrong with it.
+std::string storage_value(std::span<const uint8_t> info, int64_t& out);
 
 // Appends the entries of a list of sizes. Returns an empty string, or what is wrong with it.
 std::string split_values(const AttributeBody& body, std::vector<int64_t>& out);

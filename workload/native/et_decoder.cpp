@@ -10,6 +10,8 @@ namespace {
 
 constexpr unsigned kMaxPrefixBytes = 5;
 constexpr size_t kMaxVersionBytes = 256;
+constexpr uint64_t kStorageNode = 8;
+constexpr auto kFirstRare = static_cast<size_t>(EtAttribute::start_nanos);
 
 constexpr std::array<const char*, 13> kNodeFields = {"",        "id",     "name",    "type",    "ctrl_deps",
                                                      "data_deps", "start_time_micros", "duration_micros", "inputs",
@@ -57,6 +59,7 @@ struct EtDecoder::NodeDraft {
   uint64_t start_us = 0;
   uint64_t duration_us = 0;
   std::span<const uint8_t> name;
+  std::span<const uint8_t> storage;
   std::array<int64_t, kNumericAttributes> numeric;
   int32_t group = -1;
   bool suspect = false;  // has fields that an old generation uses for something else
@@ -188,6 +191,10 @@ bool EtDecoder::node(std::span<const uint8_t> body) {
   if (draft.type > kMaxNodeType)
     return malformed("node type " + std::to_string(draft.type) + " is unknown, the schema ends at " +
                      std::to_string(kMaxNodeType));
+  if (draft.type == kStorageNode) {
+    const std::string wrong = storage_value(draft.storage, draft.numeric[static_cast<size_t>(EtAttribute::moved_bytes)]);
+    if (!wrong.empty()) return fail(EtFaultKind::bad_value, "storage " + wrong);
+  }
   return append(draft);
 }
 
@@ -208,7 +215,10 @@ bool EtDecoder::node_field(const ProtoField& field, NodeDraft& draft) {
     case 7: draft.duration_us = field.number; return varint || misfit();
     case 8: case 9: return bytes || misfit();
     case 10: return bytes ? node_attribute(field.bytes, draft) : misfit();
-    default: draft.suspect |= field.field <= 20; return true;
+    default:
+      if (field.field == 11 && bytes) draft.storage = field.bytes;
+      draft.suspect |= field.field <= 20;
+      return true;
   }
 }
 
@@ -233,7 +243,9 @@ bool EtDecoder::node_attribute(std::span<const uint8_t> attribute, NodeDraft& dr
     return wrong.empty() || refuse(wrong);
   }
   int64_t value = 0;
-  if (const std::string wrong = numeric_value(body, value); !wrong.empty()) return refuse(wrong);
+  const bool is_dims = which == EtAttribute::involved_dims;
+  if (const std::string wrong = is_dims ? dims_value(body, value) : numeric_value(body, value); !wrong.empty())
+    return refuse(wrong);
   int64_t& slot = draft.numeric[static_cast<size_t>(which)];
   if (slot != kAbsent && slot != value) return refuse("is given twice with different values");
   slot = value;
@@ -264,7 +276,14 @@ bool EtDecoder::append(const NodeDraft& draft) {
   columns_.ctrl_dep_offsets.push_back(static_cast<int64_t>(columns_.ctrl_deps.size()));
   columns_.start_us.push_back(draft.start_us);
   columns_.duration_us.push_back(draft.duration_us);
-  for (size_t i = 0; i < draft.numeric.size(); ++i) columns_.numeric[i].push_back(draft.numeric[i]);
+  for (size_t i = 0; i < draft.numeric.size(); ++i) {
+    std::vector<int64_t>& column = columns_.numeric[i];
+    if (i >= kFirstRare && column.empty()) {
+      if (draft.numeric[i] == kAbsent) continue;
+      column.assign(columns_.node_id.size() - 1, kAbsent);
+    }
+    column.push_back(draft.numeric[i]);
+  }
   columns_.pg_name.push_back(draft.group);
   columns_.split_offsets.push_back(static_cast<int64_t>(columns_.send_split_bytes.size()));
   return true;

@@ -51,7 +51,7 @@ struct EtColumns {
   std::vector<uint64_t> ctrl_deps;
   std::vector<uint64_t> start_us;
   std::vector<uint64_t> duration_us;
-  std::vector<int64_t> numeric[kNumericAttributes];  // by EtAttribute
+  std::vector<int64_t> numeric[kNumericAttributes];  // by EtAttribute; from start_nanos on empty while no node has one
   std::vector<int32_t> pg_name;
   std::vector<std::string> pg_names;
   std::vector<int64_t> split_offsets = {0};

@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_object, as_text, kept, members
-from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow
+from etloop.workload.readers.json_stream import (
+    JsonFault,
+    as_int,
+    as_list,
+    as_object,
+    as_text,
+    kept,
+    members,
+    spelled,
+)
+from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow, dimension_flags
+from etloop.workload.trace.settings import MOST_DIMENSIONS
 from etloop.workload.trace.trace import CollectiveKind, NodeKind
 
 GRAPH_KEY: Final = "workload_graph"
@@ -56,6 +66,8 @@ def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
         value = fields["is_cpu_op"]
         row.is_cpu_op = int(value) if isinstance(value, bool) else as_int(value, f"{place}.is_cpu_op", 0, 1)
     fill_integers(row, fields, place)
+    if "involved_dim" in fields:
+        row.involved_dims = as_dimensions(fields["involved_dim"], f"{place}.involved_dim")
     for name in ("pg_name", "comm_group"):
         if name in fields:
             value = fields[name]
@@ -73,6 +85,17 @@ def _ids(value: object, place: str) -> list[int]:
     if all(type(one) is int and 0 <= one <= MAX_NODE_ID for one in found):
         return found
     return [as_int(one, f"{place}[{index}]", 0, MAX_NODE_ID) for index, one in enumerate(found)]
+
+
+def as_dimensions(value: object, place: str) -> int:
+    """Return `NodeRow.involved_dims` of a list of flags, or of one. Raises `JsonFault`."""
+    flags = [value] if isinstance(value, bool) else as_list(value, place)
+    if len(flags) > MOST_DIMENSIONS:
+        raise JsonFault(place, f"has {len(flags)} dimensions, the limit is {MOST_DIMENSIONS}")
+    for index, one in enumerate(flags):
+        if not isinstance(one, bool):
+            raise JsonFault(f"{place}[{index}]", f"expected true or false, found {spelled(one)}")
+    return dimension_flags(flags)
 
 
 def fill_integers(row: NodeRow, stated: Mapping[str, Any], place: str) -> None:

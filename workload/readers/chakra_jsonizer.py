@@ -2,7 +2,7 @@
 
 Protocol buffers spell field names in camel case, 64-bit integers as strings and enums by name, and leave out what is zero,
 so a node without an id is node 0. The first object is the `GlobalMetadata`. Attributes are taken whatever their value case,
-as the `.et` reader does; a list has no meaning for any attribute that is read. Pure.
+as the `.et` reader does; of lists only `involved_dim` has a meaning. Pure.
 Format: protobuf.dev, "ProtoJSON Format"; field names of mlcommons/chakra:schema/protobuf/et_def.proto.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from etloop.workload.readers.amd_workload_graph import MAX_US, fill_integers
+from etloop.workload.chakra.nodes import DURATION_ATTRIBUTE, START_ATTRIBUTE
+from etloop.workload.readers.amd_workload_graph import MAX_US, as_dimensions, fill_integers
 from etloop.workload.readers.json_stream import (
     JsonFault,
     as_int,
@@ -23,13 +24,17 @@ from etloop.workload.readers.json_stream import (
     spelled,
 )
 from etloop.workload.readers.node_rows import MAX_NODE_ID, NodeRow
-from etloop.workload.trace.trace import NodeKind
+from etloop.workload.trace.trace import ABSENT, NodeKind
 
 NODE_KEYS: Final = frozenset({"id", "name", "type", "ctrlDeps", "dataDeps", "durationMicros", "attr"})
 """Keys of a printed `Node`."""
 
 _METADATA_KEYS: Final = frozenset({"version", "attr"})
 _STREAM: Final = "stream"
+_STORAGE_SIZES: Final = (("fs", "sizeBytes", 1), ("page", "nrPages", 4096), ("block", "nrSectors", 512))
+"""Of a StorageInfo: its operation, how much that says it moves, and the bytes of one of it."""
+
+MAX_MOVED_BYTES: Final = (1 << 63) - 1
 
 
 def read_jsonizer(pieces: Iterable[bytes]) -> tuple[list[NodeRow], str]:
@@ -71,9 +76,27 @@ def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
     for name in ("pg_name", "comm_group"):
         if name in attributes:
             row.pg_name = str(attributes[name])
+    if row.kind is NodeKind.STORAGE and "storage" in node:
+        row.moved_bytes = _moved_bytes(as_object(node["storage"], f"{place}.storage"), f"{place}.storage")
+    if START_ATTRIBUTE in attributes:
+        row.start_ns = as_int(attributes[START_ATTRIBUTE], f"{place}.{START_ATTRIBUTE}")
+    if DURATION_ATTRIBUTE in attributes:
+        row.duration_ns = as_int(attributes[DURATION_ATTRIBUTE], f"{place}.{DURATION_ATTRIBUTE}")
+    if "involved_dim" in attributes:
+        row.involved_dims = as_dimensions(attributes["involved_dim"], f"{place}.involved_dim")
     if _STREAM in attributes and row.is_cpu_op != 1:
         row.stream = as_int(attributes[_STREAM], f"{place}.{_STREAM}")
     return row
+
+
+def _moved_bytes(storage: dict[str, Any], place: str) -> int:
+    """What the operation of a StorageInfo moves, `ABSENT` if it does not say."""
+    for detail, count, unit_bytes in _STORAGE_SIZES:
+        operation = as_object(storage.get(detail, {}), f"{place}.{detail}")
+        if count in operation:
+            stated = as_int(operation[count], f"{place}.{detail}.{count}", 0, MAX_MOVED_BYTES // unit_bytes)
+            return stated * unit_bytes
+    return ABSENT
 
 
 def _attributes(message: dict[str, Any], place: str) -> dict[str, Any]:
@@ -84,9 +107,11 @@ def _attributes(message: dict[str, Any], place: str) -> dict[str, Any]:
         attribute = as_object(entry, here)
         name = as_text(attribute.get("name", ""), f"{here}.name")
         values = [value for key, value in attribute.items() if key.endswith("Val")]
+        if isinstance(flags := attribute.get("boolList"), dict):
+            values.append(as_list(flags.get("values", []), f"{here}.boolList.values"))
         if len(values) > 1:
             raise JsonFault(here, f"has {len(values)} values")
-        if values and not isinstance(values[0], list | dict):
+        if values and not isinstance(values[0], dict):
             found[name] = values[0]
     return found
 

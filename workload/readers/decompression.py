@@ -25,7 +25,14 @@ _GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS
 
 
 class CompressionFault(Exception):
-    """The compressed stream is damaged or ends early; the text says what, the caller knows which file."""
+    """The compressed stream is damaged or ends early; the text says what, the caller knows which file.
+
+    `remedy`: what helps where another copy does not, else "".
+    """
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what)
+        self.remedy = remedy
 
 
 def decompressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -64,9 +71,13 @@ def _rejoined(head: bytes, source: Iterator[bytes]) -> Iterator[bytes]:
 def _gunzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
     decoder = zlib.decompressobj(_GZIP_WINDOW_BITS)
     begun = False
+    taken_bytes = whole_bytes = 0
+    is_noise = False
+    """Whether what follows the whole stream up to `whole_bytes` is none of its kind."""
     try:
         for piece in pieces:
             rest = piece
+            taken_bytes += len(piece)
             while rest:
                 if decoder.eof:
                     # Members may be padded with zeros, and may be followed by another member.
@@ -74,6 +85,10 @@ def _gunzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
                     if not rest:
                         break
                     decoder = zlib.decompressobj(_GZIP_WINDOW_BITS)
+                    is_noise, whole_bytes = (
+                        not rest.startswith(GZIP_MAGIC[: len(rest)]),
+                        taken_bytes - len(rest),
+                    )
                 begun = True
                 plain = decoder.decompress(rest, _PLAIN_PIECE_BYTES)
                 rest = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
@@ -82,6 +97,9 @@ def _gunzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
             while begun and not decoder.eof and (plain := decoder.decompress(b"", _PLAIN_PIECE_BYTES)):
                 yield plain
     except zlib.error as error:
+        if is_noise:
+            what = f"its gzip stream is whole and ends before byte {whole_bytes}; what follows is no gzip"
+            raise CompressionFault(what) from None
         raise CompressionFault(f"its gzip stream is damaged ({error})") from None
     if not decoder.eof:
         raise CompressionFault("its gzip stream is cut off")

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload._et import EtColumns, EtDecoder, EtFault, EtFaultKind
@@ -41,8 +41,13 @@ from etloop.workload.readers.stores import (
 from etloop.workload.readers.tar_members import TarFault
 from etloop.workload.trace.shared_columns import ColumnStore
 from etloop.workload.trace.streams import device_streams
-from etloop.workload.trace.trace import CommColumns, RankTrace, Rows, Trace
+from etloop.workload.trace.trace import CommColumns, LeftOut, RankTrace, Rows, Trace
 from etloop.workload.trace.trace_names import TraceName, by_prefix, listed, rank_problems, shown
+
+if TYPE_CHECKING:
+    import numpy as np
+    from etloop.workload.readers.pytorch.kernel_table import KernelTable
+    from numpy.typing import NDArray
 
 _REMEDIES: Final = {
     EtFaultKind.EMPTY: COPY_AGAIN,
@@ -59,13 +64,21 @@ Progress = Callable[[int, int], None]
 """Called after each file of a job with how many are read, and of how many."""
 
 
-def read_trace(source: Path, groups: Path | None = None, progress: Progress | None = None) -> Trace:
+def read_trace(
+    source: Path,
+    groups: Path | None = None,
+    progress: Progress | None = None,
+    kernels: Path | None = None,
+) -> Trace:
     """Reads the traces of all ranks of one job, and its communicator groups.
 
     `source`: directory, prefix, archive, or prefix inside an archive; a single JSON trace; host and Kineto traces as
     HOST+KINETO. `groups`: group file; without it PREFIX.json beside the traces is taken if it has the form of one.
-    Raises `TraceError` with the problems of all files.
+    `kernels`: a file that names kernels which communicate, in front of the project's own table.
+    Raises `TraceError` with the problems of all files, `ConfigError` for a file of kernels.
     """
+    table = _table(kernels)
+    left_out: tuple[LeftOut, ...] = ()
     try:
         store, wanted, names, parts = _opened(source)
         if progress is not None:
@@ -75,7 +88,8 @@ def read_trace(source: Path, groups: Path | None = None, progress: Progress | No
             # Here, because readers of every form of JSON take longer to load than a small trace to check.
             from etloop.workload.readers.json_ranks import read_parts
 
-            ranks, remarks, problems = read_parts(parts)
+            read = read_parts(parts, table)
+            ranks, remarks, left_out, problems = read.ranks, read.remarks, read.left_out, read.problems
             beside = group_file_of(parts[0], names)
             texts = store.contents(frozenset((beside,) if groups is None and beside else ()))
             group_text = b"".join(bounded(pieces, MAX_GROUP_FILE_BYTES + 1) for _, pieces in texts)
@@ -100,7 +114,15 @@ def read_trace(source: Path, groups: Path | None = None, progress: Progress | No
         found = parsed.groups
     if problems:
         raise TraceError(*problems)
-    return Trace(str(source), tuple(ranks), found, remarks)
+    return Trace(str(source), tuple(ranks), found, remarks, left_out)
+
+
+def _table(kernels: Path | None) -> KernelTable | None:
+    if kernels is None:
+        return None
+    from etloop.workload.readers.pytorch.kernel_table import table_with
+
+    return table_with(kernels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +322,12 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         start_us=columns.start_us,
         duration_us=columns.duration_us,
         comm=CommColumns(
-            columns.comm_type, columns.comm_size, columns.comm_src, columns.comm_dst, columns.comm_tag
+            columns.comm_type,
+            columns.comm_size,
+            columns.comm_src,
+            columns.comm_dst,
+            columns.comm_tag,
+            dims=_rare(columns.involved_dims),
         ),
         is_cpu_op=columns.is_cpu_op,
         num_ops=columns.num_ops,
@@ -308,7 +335,15 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         pg_name=columns.pg_name,
         pg_names=tuple(columns.pg_names),
         stream=device_streams(columns.stream, columns.is_cpu_op),
+        start_ns=_rare(columns.start_nanos),
+        duration_ns=_rare(columns.duration_nanos),
+        moved_bytes=_rare(columns.moved_bytes),
         send_splits=Rows(columns.split_offsets, columns.send_split_bytes)
         if len(columns.send_split_bytes)
         else None,
     )
+
+
+def _rare(column: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The decoder leaves a column empty that no node has."""
+    return column if len(column) else None

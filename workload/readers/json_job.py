@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PAIR_MARK: Final = "+"
 """Between the two sources of one job: HOST+KINETO."""
 
-_ARCHIVES: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+_ARCHIVES: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
 
 
 @dataclass(frozen=True, slots=True)

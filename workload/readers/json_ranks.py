@@ -5,6 +5,8 @@ The host traces of all ranks are held while the Kineto traces are read one by on
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from etloop.contract.base.errors import Problem
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.json_job import Part
@@ -16,13 +18,24 @@ from etloop.workload.readers.json_sources import (
     remark_problems,
 )
 from etloop.workload.readers.json_stream import JsonFault
+from etloop.workload.readers.pytorch.kernel_table import KernelTable
 from etloop.workload.readers.pytorch.rank import Remark
 from etloop.workload.readers.stores import unreadable
-from etloop.workload.trace.trace import RankTrace
+from etloop.workload.trace.trace import LeftOut, RankTrace
 
 
-def read_parts(parts: tuple[Part, ...]) -> tuple[list[RankTrace], tuple[Problem, ...], list[Problem]]:
-    """Return the ranks in order, remarks on their sources, and the problems of all files."""
+@dataclass(frozen=True, slots=True)
+class JsonRanks:
+    """The ranks of a job in order, what there is to say of their sources, and the problems of all files."""
+
+    ranks: list[RankTrace]
+    remarks: tuple[Problem, ...]
+    left_out: tuple[LeftOut, ...]
+    problems: list[Problem]
+
+
+def read_parts(parts: tuple[Part, ...], table: KernelTable | None = None) -> JsonRanks:
+    """Return the ranks that the files of a job have. `table`: what communicates beside NCCL, by default the project's."""
     rank_count = len(parts[0].family.files)
     held: dict[int, list[tuple[str, Document]]] = {}
     ranks: dict[int, RankTrace] = {}
@@ -34,18 +47,20 @@ def read_parts(parts: tuple[Part, ...]) -> tuple[list[RankTrace], tuple[Problem,
         for name, pieces in part.store.contents(frozenset(rank_by_name)):
             where, rank = part.store.where(name), rank_by_name[name]
             try:
-                held.setdefault(rank, []).append((where, read_document(decompressed(pieces))))
+                held.setdefault(rank, []).append((where, read_document(decompressed(pieces), table)))
                 if len(held[rank]) == len(parts):
                     wheres, documents = zip(*held.pop(rank), strict=True)
                     where = " with ".join(wheres)
-                    ranks[rank], rank_remarks = rank_of(documents, where, rank, rank_count, alone)
+                    ranks[rank], rank_remarks = rank_of(documents, where, rank, rank_count, alone, table)
                     remarks[rank] = [(where, remark) for remark in rank_remarks]
             except JsonFault as fault:
                 problems.setdefault(rank, fault_problem(where, fault))
             except (OSError, CompressionFault) as error:
                 problems.setdefault(rank, unreadable(where, error))
-    return (
+    told, left_out = remark_problems(remark for rank in sorted(remarks) for remark in remarks[rank])
+    return JsonRanks(
         [ranks[rank] for rank in sorted(ranks)],
-        remark_problems(remark for rank in sorted(remarks) for remark in remarks[rank]),
+        told,
+        left_out,
         [problems[rank] for rank in sorted(problems)],
     )

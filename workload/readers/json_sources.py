@@ -17,12 +17,14 @@ from etloop.workload.readers.amd_workload_graph import GRAPH_KEY, read_workload_
 from etloop.workload.readers.chakra_jsonizer import NODE_KEYS, read_jsonizer
 from etloop.workload.readers.json_stream import JsonFault, documents, members
 from etloop.workload.readers.node_rows import rank_trace
+from etloop.workload.readers.pytorch.device_comms import read_device
 from etloop.workload.readers.pytorch.execution_trace import NODES_KEY, HostTrace, read_host_trace
 from etloop.workload.readers.pytorch.groups import GroupBook
-from etloop.workload.readers.pytorch.kineto import EVENTS_KEY, KinetoTrace, read_device, read_kineto
+from etloop.workload.readers.pytorch.kernel_table import KernelTable, shipped_table
+from etloop.workload.readers.pytorch.kineto import EVENTS_KEY, KinetoTrace, read_kineto
 from etloop.workload.readers.pytorch.kineto_join import join
 from etloop.workload.readers.pytorch.rank import RankRead, Remark, read_host, read_linked
-from etloop.workload.trace.trace import RankTrace
+from etloop.workload.trace.trace import LeftOut, RankTrace
 from etloop.workload.trace.trace_names import MAX_RANKS, shown
 
 HEAD_BYTES: Final = 256 << 10
@@ -106,17 +108,17 @@ def _top(head: bytes) -> Iterator[tuple[str, object]]:
         yield fault.place.partition("[")[0].removeprefix(_BARE), None
 
 
-def read_document(pieces: Iterator[bytes]) -> Document:
-    """One file's content. Raises `JsonFault`."""
+def read_document(pieces: Iterator[bytes], table: KernelTable | None = None) -> Document:
+    """One file's content. `table`: what communicates beside NCCL, by default the project's. Raises `JsonFault`."""
     head: list[bytes] = []
     while sum(map(len, head)) < HEAD_BYTES and (piece := next(pieces, b"")):
         head.append(piece)
     whole = chain(head, pieces)
     match form_of(b"".join(head)[:HEAD_BYTES]):
         case JsonForm.HOST:
-            return read_host_trace(whole)
+            return read_host_trace(whole, table)
         case JsonForm.KINETO:
-            return read_kineto(whole)
+            return read_kineto(whole, table)
         case JsonForm.WORKLOAD_GRAPH:
             remark = Remark("workload_graph JSON names no communicators", "all ranks are taken")
             return RankRead(tuple(read_workload_graph(whole)), "workload_graph", {}, (remark,))
@@ -136,7 +138,12 @@ def _no_form(head: list[bytes]) -> str:
 
 
 def rank_of(
-    documents_of_rank: tuple[Document, ...], where: str, rank: int, rank_count: int, alone: bool
+    documents_of_rank: tuple[Document, ...],
+    where: str,
+    rank: int,
+    rank_count: int,
+    alone: bool,
+    table: KernelTable | None = None,
 ) -> tuple[RankTrace, tuple[Remark, ...]]:
     """One rank from its document, or from its host and Kineto documents. Raises `JsonFault`.
 
@@ -158,11 +165,11 @@ def rank_of(
             raise JsonFault(
                 NODES_KEY, "have device operations linked in: leave out the Kineto trace beside them"
             )
-        read = join(host, kineto, rank, book)
+        read = join(host, kineto, rank, book, table or shipped_table())
     elif host is not None:
         read = read_linked(host, rank, book) if host.is_linked else read_host(host, rank, book, {})
     elif kineto is not None:
-        read = read_device(kineto, book)
+        read = read_device(kineto, book, table or shipped_table())
     else:
         read = next(one for one in documents_of_rank if isinstance(one, RankRead))
     return rank_trace(read.rows, rank, where, read.schema, read.groups), (*remarks, *read.remarks)
@@ -191,14 +198,19 @@ def fault_problem(where: str, fault: JsonFault) -> Problem:
     return Problem(place, shown(fault.what), _BROKEN)
 
 
-def remark_problems(remarks: Iterable[tuple[str, Remark]]) -> tuple[Problem, ...]:
-    """Remarks with their files; those that several ranks have are told once."""
+def remark_problems(
+    remarks: Iterable[tuple[str, Remark]],
+) -> tuple[tuple[Problem, ...], tuple[LeftOut, ...]]:
+    """Remarks with their files, and those about communication that is left out; what several ranks have is told once."""
     places: dict[Remark, list[str]] = {}
     for where, remark in remarks:
         places.setdefault(remark, []).append(where)
-    return tuple(
-        Problem(
-            where[0] + (f" and {len(where) - 1} more" if len(where) > 1 else ""), remark.what, remark.remedy
-        )
-        for remark, where in places.items()
-    )
+    told, left_out = [], []
+    for remark, files in places.items():
+        where = files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+        problem = Problem(where, remark.what, remark.remedy)
+        if remark.left_out:
+            left_out.append(LeftOut(problem, remark.left_out * len(files)))
+        else:
+            told.append(problem)
+    return tuple(told), tuple(left_out)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 from etloop.workload.trace.shared_columns import offsets_of
-from etloop.workload.trace.trace import ABSENT, CommColumns, NodeKind, RankTrace, Rows
+from etloop.workload.trace.trace import ABSENT, DIMENSION_COUNT_SHIFT, CommColumns, NodeKind, RankTrace, Rows
 
 MAX_NODE_ID: Final = (1 << 64) - 1
 
@@ -39,6 +39,10 @@ class NodeRow:
     duration_ns: int = ABSENT
     splits: Sequence[int] = ()
     expected_splits: Sequence[int] = ()
+    root: int = ABSENT
+    involved_dims: int = ABSENT
+    """As `CommColumns.dims`; `dimension_flags` makes one."""
+    moved_bytes: int = ABSENT
 
     def time(self, start_ns: int, duration_ns: int) -> None:
         """State begin and duration in all their units."""
@@ -78,6 +82,8 @@ def rank_trace(
             src=_column([row.comm_src for row in rows]),
             dst=_column([row.comm_dst for row in rows]),
             tag=_column([row.comm_tag for row in rows]),
+            dims=_known(_column([row.involved_dims for row in rows])),
+            root=_known(_column([row.root for row in rows])),
         ),
         is_cpu_op=_column([row.is_cpu_op for row in rows]),
         num_ops=_column([row.num_ops for row in rows]),
@@ -89,8 +95,15 @@ def rank_trace(
         duration_ns=_known(duration_ns),
         send_splits=sends if len(sends.values) else None,
         recv_splits=receives if len(receives.values) else None,
+        moved_bytes=_known(_column([row.moved_bytes for row in rows])),
         groups=groups or None,
     )
+
+
+def dimension_flags(flags: Sequence[bool]) -> int:
+    """Return the `involved_dims` of up to 32 flags; none at all say nothing."""
+    number = sum(1 << at for at, flag in enumerate(flags) if flag)
+    return len(flags) << DIMENSION_COUNT_SHIFT | number if flags else ABSENT
 
 
 def _fixed(column: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where the files of a job lie, a directory or a tar archive, as names and contents.
+"""Where the files of a job lie, a directory or a tar or zip archive, as names and contents.
 
 Decides which of the two a path means and what of it is inside; which files make up a job is left to `files` and
 `json_job`. gzip and zstd anywhere, by their magic. Streams in pieces of 1 MiB; nothing is unpacked to disk. Tells what a
@@ -18,7 +18,8 @@ from typing import Final, Protocol
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.json_names import is_json_name
-from etloop.workload.readers.tar_members import MemberKind, TarFault, is_tar, members
+from etloop.workload.readers.tar_members import MemberKind, TarFault, TarMember, is_tar, members
+from etloop.workload.readers.zip_members import is_zip, zip_members
 from etloop.workload.trace.trace_names import by_prefix, shown
 
 COPY_AGAIN: Final = "copy or collect the file again"
@@ -31,6 +32,9 @@ _MOST_SEEN: Final = 200_000
 HEAD_BYTES: Final = 512
 """How much of a file `foreign_look` wants to see."""
 
+_TEXT_WORKLOAD: Final = (
+    "a text workload of ASTRA-sim, which is not read; chakra_converter Text makes .et files of it"
+)
 _MAGICS: Final = (
     (b"PK\x03\x04", "a zip archive"),
     (b"\x7fELF", "a program"),
@@ -39,6 +43,9 @@ _MAGICS: Final = (
     (b"\xfd7zXZ", "an xz stream, which is not read; use gzip or zstd"),
     (b"\x04\x22\x4d\x18", "an lz4 stream, which is not read; use gzip or zstd"),
     (b"PAR1", "a Parquet file"),
+    (b"num_ranks ", "a GOAL schedule, which is not read"),
+    (b"HYBRID_TRANSFORMER", "a text workload of SimAI, which is not read"),
+    *((word, _TEXT_WORKLOAD) for word in (b"DATA\n", b"MODEL\n", b"HYBRID_", b"MICRO\n")),
     (b"\x89PNG", "an image"),
     *((bytes((0x80, version)), "a Python pickle") for version in range(2, 6)),
 )
@@ -97,19 +104,23 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The members of a tar archive, which is read through for each question."""
+    """The members of a tar or zip archive, which is read through for each question."""
 
     path: Path
+    is_zip: bool = False
+
+    def _members(self) -> Iterator[TarMember]:
+        return zip_members(self.path) if self.is_zip else members(decompressed(file_pieces(self.path)))
 
     def names(self) -> frozenset[str]:
         found: set[str] = set()
         problems = []
-        for member in members(decompressed(file_pieces(self.path))):
+        for member in self._members():
             if member.kind is MemberKind.OTHER:
                 continue
             if member.kind is MemberKind.LINK and (by_prefix((member.name,)) or is_json_name(member.name)):
                 problems.append(
-                    Problem(self.where(member.name), "is a link", "pack it with tar --hard-dereference")
+                    Problem(self.where(member.name), "is a link", "pack what it points to in its place")
                 )
             if member.name in found:
                 problems.append(
@@ -124,7 +135,7 @@ class Archive:
         return shown(f"{self.path}/{name}")
 
     def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
-        for member in members(decompressed(file_pieces(self.path))):
+        for member in self._members():
             if member.name in names:
                 yield member.name, member.content
 
@@ -151,20 +162,31 @@ def open_store(source: Path) -> tuple[Store, str]:
                 raise TraceError(
                     Problem(shown(str(source)), what, f"give the directory, or the prefix {shown(prefix)}")
                 )
-            head = _head(archive)
-            if not is_tar(head):
+            packed = _is_zip(archive)
+            head = b"" if packed else _head(archive)
+            if not packed and not is_tar(head):
                 if archive == source and (is_json_name(source.name) or head.lstrip()[:1] in (b"{", b"[")):
                     return Directory(source.parent), source.name
-                what = "is neither a directory, a tar archive of traces nor a JSON trace"
-                remedy = "give a directory with PREFIX.<rank>.et files, a prefix, or an archive (.tar, .tar.gz, .tar.zst)"
+                what = "is neither a directory, an archive of traces nor a JSON trace"
+                if look := foreign_look(head):
+                    what += f"; it {look}"
+                remedy = "give a directory with PREFIX.<rank>.et files, a prefix, or an archive (.tar, .tar.gz, .tar.zst, .zip)"
                 raise TraceError(Problem(shown(str(archive)), what, remedy))
             inside = source.relative_to(archive).as_posix()
-            return Archive(archive), "" if inside == "." else inside
+            return Archive(archive, packed), "" if inside == "." else inside
     if source.parent.is_dir():
         return Directory(source.parent), source.name
     raise TraceError(
         Problem(shown(str(source)), "does not exist", "give a directory, a prefix or an archive of traces")
     )
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        with closing(file_pieces(path)) as pieces:
+            return is_zip(next(pieces, b""))
+    except OSError as error:
+        raise TraceError(unreadable(str(path), error)) from None
 
 
 def _head(path: Path) -> bytes:
@@ -197,7 +219,8 @@ def unreadable(where: str, error: OSError | CompressionFault | TarFault) -> Prob
             f"cannot be read: {error.strerror or error}",
             "check that it is there and may be read",
         )
-    return Problem(shown(where), str(error), COPY_AGAIN)
+    remedy = error.remedy if isinstance(error, CompressionFault) else ""
+    return Problem(shown(where), str(error), remedy or COPY_AGAIN)
 
 
 def foreign_look(head: bytes) -> str | None:

@@ -48,10 +48,12 @@ class Check(StrEnum):
     COMM_SIZE_ABSENT = "comm-size-absent"
     COMM_SIZE_RANGE = "comm-size-out-of-range"
     ROOT_UNKNOWN = "root-unknown", Severity.INFO
+    ROOT_RANGE = "root-out-of-range"
     COMMUNICATOR_UNKNOWN = "communicator-unknown"
     COMMUNICATOR_MEMBERS = "communicator-members"
     COMMUNICATOR_NOT_MEMBER = "rank-not-in-communicator"
     COMMUNICATOR_WORLD = "no-communicator-named", Severity.INFO
+    INVOLVED_DIM = "involved-dim"
     COMMUNICATOR_OF_ONE = "communicator-of-one", Severity.INFO
     SPLIT_KIND = "split-sizes-unexpected"
     SPLIT_RANGE = "split-size-out-of-range"
@@ -60,6 +62,7 @@ class Check(StrEnum):
     SPLIT_DIFFERS = "split-sizes-differ"
     SPLIT_VOLUME = "split-sizes-too-many"
     UNEVEN = "uneven-all-to-all", Severity.INFO
+    UNEVEN_ASSUMED = "uneven-splits-assumed", Severity.WARNING
     COLLECTIVE_COUNT = "collective-count-differs"
     COLLECTIVE_DIFFERS = "collective-differs"
     PEER_ABSENT = "peer-absent"
@@ -83,8 +86,10 @@ class Check(StrEnum):
     NEEDS_EAGER_SENDS = "needs-eager-sends", Severity.INFO
     COMPUTE_RANGE = "duration-out-of-range"
     COMPUTE_WITHOUT_DURATION = "compute-without-duration", Severity.WARNING
+    MOVES_WITHOUT_DURATION = "data-without-duration", Severity.WARNING
     NO_NETWORK = "no-network-operation", Severity.WARNING
     SOURCE_REMARK = "source-leaves-out", Severity.WARNING
+    LEFT_OUT = "communication-left-out", Severity.WARNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +193,14 @@ class RankFindings:
         found: str | Callable[[int], str],
         *,
         examples: int = 1,
+        severity: Severity | None = None,
     ) -> None:
         """Note nodes, if there are any, the first ones as examples; `found` may depend on the node."""
         shown_nodes = nodes[:examples].tolist()
         if shown_nodes:
             say = (lambda _: found) if isinstance(found, str) else found
             places = (node_example(self.rank, node, expected, say(node)) for node in shown_nodes)
-            self.log.add(check, remedy, *places, count=len(nodes))
+            self.log.add(check, remedy, *places, count=len(nodes), severity=severity)
 
 
 def node_words(rank: RankTrace, index: int) -> str:

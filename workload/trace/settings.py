@@ -5,6 +5,7 @@ Decides what is a legal statement; leaves its effect to the modules that read it
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -27,6 +28,12 @@ MAX_TIME_SCALE: Final = 1024
 """A recording of a week, slowed down by this much, still fits an int64 of nanoseconds."""
 
 MAX_REPLICAS: Final = 1 << 16
+
+MOST_DIMENSIONS: Final = 32
+"""Of a logical topology; a trace has a flag for each."""
+
+MOST_SKEW: Final = 16
+"""Of the splits that are drawn for uneven collectives: far beyond any router."""
 
 
 class SizeUnit(StrEnum):
@@ -99,6 +106,50 @@ DependencyPolicy.DATA_COMMUNICATOR = DependencyPolicy(communicator=True)
 DependencyPolicy.DATA_CTRL_COMMUNICATOR = DependencyPolicy(ctrl=True, communicator=True)
 
 
+class UnevenChoice(StrEnum):
+    """What becomes of collectives whose members put in different sizes and state no splits."""
+
+    REFUSED = "refused"
+    EVEN = "even"
+    """Each member splits its own buffer evenly."""
+    SKEW = "skew"
+    """By popularity, drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """The choice, and of a skew how strong it is (0: none, 1: Zipf's law) and from which seed it is drawn."""
+
+    choice: UnevenChoice = UnevenChoice.REFUSED
+    skew: Fraction = Fraction(1)
+    seed: int = 0
+
+    def __str__(self) -> str:
+        """As it is written."""
+        if self.choice is not UnevenChoice.SKEW:
+            return self.choice.value
+        return f"skew={float(self.skew):g},seed={self.seed}"
+
+    @staticmethod
+    def parse(text: str) -> Uneven:
+        """Read `refused`, `even`, `skew`, `skew=1.2` or `skew=1.2,seed=7`. Raises `QuantityError`."""
+        if text in ("refused", "even"):
+            return Uneven(UnevenChoice(text))
+        found = _SKEW.fullmatch(text)
+        if found is None:
+            what = f'"{text[:64]}" is no way to split what is uneven'
+            raise QuantityError(what, "write refused, even, skew, or such as skew=1.2,seed=7")
+        skew = Fraction(found["skew"] or "1")
+        if skew > MOST_SKEW:
+            raise QuantityError(
+                f"a skew of {found['skew']} leaves nothing to the others", f"write at most {MOST_SKEW}"
+            )
+        return Uneven(UnevenChoice.SKEW, skew, int(found["seed"] or "0"))
+
+
+_SKEW: Final = re.compile(r"skew(?:=(?P<skew>[0-9]{1,4}(?:\.[0-9]{1,6})?)(?:,seed=(?P<seed>[0-9]{1,18}))?)?")
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadSettings:
     """How a trace is to be read. Raises ConfigError when a statement makes no sense, all mistakes together."""
@@ -111,8 +162,13 @@ class WorkloadSettings:
     """FLOP/s of one rank, for compute nodes without a duration."""
     memory_bandwidth_bytes_per_s: int | None = None
     """Memory bandwidth of one rank, the other limit of the roofline."""
+    storage_bandwidth_bytes_per_s: int | None = None
+    """How fast one rank reads and writes its storage, for storage nodes without a duration."""
     replicate_ranks: int | None = None
     """Stand in for the ranks whose traces are not there: one rank's trace is taken for each of so many."""
+    uneven: Uneven = Uneven()
+    logical_topology: tuple[int, ...] = ()
+    """Sizes of the dimensions that `involved_dim` of a trace means, the first of which counts fastest; () if not stated."""
     bytes_scale: Fraction = Fraction(1)
     time_scale: Fraction = Fraction(1)
 
@@ -133,6 +189,11 @@ class WorkloadSettings:
         if self.replicate_ranks is not None and not 1 < self.replicate_ranks <= MAX_REPLICAS:
             what = f"{self.replicate_ranks} is no number of ranks to replicate one to"
             problems.append(Problem("workload.replicate_ranks", what, f"write 2 to {MAX_REPLICAS}"))
+        topology = self.logical_topology
+        if len(topology) > MOST_DIMENSIONS or not all(0 < one <= MAX_REPLICAS for one in topology):
+            what = f"{', '.join(map(str, topology[: MOST_DIMENSIONS + 1]))} are no sizes of dimensions"
+            remedy = f"write at most {MOST_DIMENSIONS} numbers of 1 to {MAX_REPLICAS}, such as [2, 4]"
+            problems.append(Problem("workload.logical_topology", what, remedy))
         return problems
 
     def _positive_problems(self) -> list[Problem]:
@@ -140,6 +201,7 @@ class WorkloadSettings:
             ("workload.element_bytes", self.element_bytes),
             ("workload.compute.flops", self.flops),
             ("workload.compute.memory_bandwidth", self.memory_bandwidth_bytes_per_s),
+            ("workload.compute.storage_bandwidth", self.storage_bandwidth_bytes_per_s),
             ("scale.bytes", self.bytes_scale),
             ("scale.time", self.time_scale),
         )

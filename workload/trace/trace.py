@@ -21,6 +21,9 @@ Scalar = TypeVar("Scalar", bound="np.generic")
 ABSENT: Final = -(1 << 63)
 """Value of an integer attribute that a node does not carry (the least int64)."""
 
+DIMENSION_COUNT_SHIFT: Final = 32
+"""Of `CommColumns.dims`: above the flags of 32 dimensions."""
+
 
 class NodeKind(IntEnum):
     """`NodeType` of the Chakra schema (mlcommons/chakra:schema/protobuf/et_def.proto)."""
@@ -75,6 +78,12 @@ class CommColumns:
     src: NDArray[np.int64]
     dst: NDArray[np.int64]
     tag: NDArray[np.int64]
+    dims: NDArray[np.int64] | None = None
+    """Which dimensions of a logical topology take part (`involved_dim`): flags from bit 0, and from bit
+    `DIMENSION_COUNT_SHIFT` how many dimensions there are. None where no node says so."""
+    root: NDArray[np.int64] | None = None
+    """Position of the root in the group of a broadcast, reduce, gather or scatter, `ABSENT` where it is not stated; None where
+    no node has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,8 @@ class RankTrace:
     an even split. None where no node has splits."""
     recv_splits: Rows[np.int64] | None = None
     """The same for what a node expects from each member: only to be held against what they send."""
+    moved_bytes: NDArray[np.int64] | None = None
+    """What the storage operation of a node moves, `ABSENT` where it does not say; None where no node has one."""
     groups: dict[str, tuple[int, ...]] | None = None
     """Communicators that this rank itself recorded (process-group records), key -> global ranks in order. The same key
     may mean other ranks on another rank: a communicator is identified by its key and its members together."""
@@ -130,6 +141,15 @@ class RankTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Communication that a source shows and that cannot be replayed: what and why, and what helps."""
+
+    problem: Problem
+    count: int
+    """Kernels or calls on all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """One job: the traces of ranks 0..n-1, in order, and the group file that came with them."""
 
@@ -139,3 +159,4 @@ class Trace:
     """Communicator key -> member ranks in the file's order; None where there is no group file."""
     remarks: tuple[Problem, ...] = ()
     """What the source leaves out, or what its reader assumed; no mistake, but worth knowing."""
+    left_out: tuple[LeftOut, ...] = ()

@@ -13,7 +13,14 @@ from etloop.contract.base.units import format_rate, parse_flops, parse_rate_bps
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
 from etloop.traffic.collectives.choice import Settings, Shaping
-from etloop.workload.trace.settings import MAX_REPLICAS, DependencyPolicy, SizeUnit, WorkloadSettings
+from etloop.workload.trace.settings import (
+    MAX_REPLICAS,
+    MOST_DIMENSIONS,
+    DependencyPolicy,
+    SizeUnit,
+    Uneven,
+    WorkloadSettings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +41,22 @@ class Source:
     load: Load | None
     where: str
     """File, line and key, for mistakes that are found later."""
+    kernels: Path | None = None
+    """What communicates beside NCCL."""
 
 
-_TRACE_KEYS = ("trace", "groups", "size_unit", "element_bytes", "dependencies", "replicate_ranks", "compute")
+_TRACE_KEYS = (
+    "trace",
+    "groups",
+    "kernels",
+    "size_unit",
+    "element_bytes",
+    "dependencies",
+    "replicate_ranks",
+    "uneven",
+    "logical_topology",
+    "compute",
+)
 
 
 def read_source(section: Section, directory: Path, scales: Scales, seed: int) -> Source:
@@ -53,10 +73,18 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
         "trace", words, "", "name the directory, prefix or archive of the .et files, or write a load"
     )
     groups = section.optional("groups", words, "")
+    kernels = section.optional("kernels", words, "")
     settings = _read_settings(section, scales)
     where = section.where("trace")
     section.close()
-    return Source(directory / trace, directory / groups if groups else None, settings, None, where)
+    return Source(
+        directory / trace,
+        directory / groups if groups else None,
+        settings,
+        None,
+        where,
+        directory / kernels if kernels else None,
+    )
 
 
 def in_nccl_order(source: Source, shaping: Settings) -> tuple[Source, tuple[str, ...]]:
@@ -84,13 +112,25 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
             "dependencies", DependencyPolicy.parse, DependencyPolicy.DATA_COMMUNICATOR
         ),
         replicate_ranks=section.optional("replicate_ranks", integer(2, MAX_REPLICAS), None),
+        uneven=section.optional("uneven", Uneven.parse, Uneven()),
+        logical_topology=_topology(section),
         flops=compute.optional("flops", _positive_flops, None),
         memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
+        storage_bandwidth_bytes_per_s=compute.optional("storage_bandwidth", _bytes_per_second, None),
         bytes_scale=scales.bytes,
         time_scale=scales.time,
     )
     compute.close()
     return settings
+
+
+def _topology(section: Section) -> tuple[int, ...]:
+    sizes = section.texts("logical_topology", integer(1, MAX_REPLICAS), 1)
+    if len(sizes) > MOST_DIMENSIONS:
+        what = f"has {len(sizes)} dimensions"
+        section.mistake("logical_topology", what, f"write at most {MOST_DIMENSIONS}, such as [2, 4]")
+        return ()
+    return sizes
 
 
 def _positive_flops(text: str) -> int:

@@ -32,6 +32,7 @@ REMEDY: Final = "copy it below the root and name it relative to that"
 _KEYS: Final = {
     "scenario.jobs.source.trace": "workload.trace",
     "scenario.jobs.source.groups": "workload.groups",
+    "scenario.jobs.source.kernels": "workload.kernels",
     "scenario.jobs.collectives.files.path": "collectives: schedule",
     "scenario.twin": "twin",
     "scenario.collectives.files.path": "collectives: schedule",

@@ -8,10 +8,17 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from etloop.cli.commands.inspect import covers_ranks, render_inspection
 from etloop.cli.main import main
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
+from etloop.workload.chakra.nodes import et_nodes
+from etloop.workload.inspect.critical_path import IdealNetwork
+from etloop.workload.inspect.inspection import inspect
 from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import NodeKind
+
+from tests.support.traces.traces_by_hand import all_reduce, trace_of
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,10 @@ def test_fix_writes_what_lints_clean(tmp_path: Path, capsys: pytest.CaptureFixtu
     source, out = broken(tmp_path / "bad", mendable=True), tmp_path / "good"
     assert main(["lint", str(source), "--fix", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert f"{source}: repaired in {out}\n  drop-self-dependency: a dependency of a node on itself" in printed
+    assert (
+        f"{source}: written to {out}, with these repairs\n  drop-self-dependency: a dependency of a node on itself"
+        in printed
+    )
     assert 'rank 0 node 7 "grads": a dependency on itself -> none' in printed
     assert "what is left after that:" in printed
     assert printed.splitlines()[-1] == "can be replayed: 0 errors, 0 warnings, 1 remarks"
@@ -104,3 +114,66 @@ def test_a_trace_with_errors_is_inspected_all_the_same(
 ) -> None:
     assert main(["inspect", str(broken(tmp_path / "bad", mendable=False))]) == 0
     assert "no critical path: the trace has 1 sorts of errors, see etloop lint" in capsys.readouterr().out
+
+
+LAYOUTS = [
+    (4, "TP 2 x DP 2", "", "all ranks are made up"),
+    (
+        8,
+        "TP 2 x DP 2",
+        " (together 4, of 8 ranks: some sort was not recognised)",
+        "a sort that is not recognised is not passed over",
+    ),
+]
+
+
+@pytest.mark.parametrize(("ranks", "degrees", "said", "why"), LAYOUTS, ids=[row[3] for row in LAYOUTS])
+def test_inspect_says_when_degrees_do_not_make_up_all_ranks(
+    ranks: int, degrees: str, said: str, why: str
+) -> None:
+    groups: dict[str, tuple[int, ...]] = {f"t{first}": (first, first + 1) for first in range(0, ranks, 2)}
+    groups |= {f"d{first}": (first, first + ranks // 2) for first in range(ranks // 2)}
+    jobs = [
+        [
+            *(all_reduce(number, group=f"t{rank - rank % 2}") for number in range(1, 7)),
+            all_reduce(9, group=f"d{rank % (ranks // 2)}"),
+        ]
+        for rank in range(ranks)
+    ]
+    found = inspect(trace_of(*jobs, groups=groups), WorkloadSettings(), IdealNetwork())
+    assert f"parallelism, guessed by shape: {degrees}{said}\n" in render_inspection(found), why
+    assert covers_ranks(found) is not bool(said)
+
+
+UNREAD = [
+    (
+        b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8\n12\n",
+        "begins like a text workload of SimAI, which is not read",
+    ),
+    (
+        b"DATA\n2\nlayer0 -1 1 ALLREDUCE 64\n",
+        "begins like a text workload of ASTRA-sim, which is not read; chakra_converter Text makes",
+    ),
+    (b"num_ranks 2\nrank 0 {\n", "begins like a GOAL schedule, which is not read"),
+]
+
+
+@pytest.mark.parametrize(("content", "text"), UNREAD, ids=["simai", "astra-sim", "goal"])
+def test_formats_that_are_not_read_are_named(
+    content: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "workload.txt").write_bytes(content)
+    assert main(["lint", str(tmp_path / "workload.txt")]) == 65
+    assert text in capsys.readouterr().err
+
+
+def test_a_group_that_is_not_there_is_told_with_how_to_name_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_trace(tmp_path / "job", [et_nodes(rank) for rank in trace_of([all_reduce(1, group="3")]).ranks])
+    (tmp_path / "job" / "comm_group.json").write_text('{"3": [0]}')
+    assert main(["lint", str(tmp_path / "job")]) == 65
+    assert (
+        "or name the file of another name that has it: workload.groups (--groups)" in capsys.readouterr().out
+    )
+    assert main(["lint", str(tmp_path / "job"), "--groups", str(tmp_path / "job" / "comm_group.json")]) == 0

@@ -106,6 +106,7 @@ def test_the_list_has_every_path_that_scenarios_and_rigs_are_read_to() -> None:
     assert paths_in(Scenario) == {
         ("jobs", "source", "trace"),
         ("jobs", "source", "groups"),
+        ("jobs", "source", "kernels"),
         ("jobs", "collectives", "files", "path"),
         ("collectives", "files", "path"),
         ("twin",),
@@ -121,7 +122,7 @@ def test_the_list_has_every_path_that_scenarios_and_rigs_are_read_to() -> None:
         ),
     }
     # Beside these: plugins, which are read with the scenario, and profiles, which are names or paths.
-    assert sum(map(len, NAMES.values())) == 17
+    assert sum(map(len, NAMES.values())) == 19
 
 
 def test_other_names_are_put_in_and_nothing_else_changes() -> None:

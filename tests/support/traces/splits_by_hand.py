@@ -60,8 +60,8 @@ SPLIT_ERRORS: Final[tuple[tuple[Check, Trace, str], ...]] = (
         Check.SPLIT_KIND,
         with_splits(trace_of([all_reduce(1, 12)], [all_reduce(1, 12)]), {(1, 1): (4, 8)}),
         (
-            'hand/w.1.et: rank 1 node 1 "all_reduce1": expected split sizes on ALL_TO_ALL alone, found split sizes on '
-            "comm_type 0; leave the split sizes out; other uneven collectives cannot be replayed yet"
+            'hand/w.1.et: rank 1 node 1 "all_reduce1": expected split sizes on ALL_TO_ALL or REDUCE_SCATTER alone, found '
+            "split sizes on comm_type 0; leave the split sizes out: this collective has none"
         ),
     ),
     (

@@ -104,7 +104,15 @@ def _rank(number: int, nodes: list[HandNode], schema: str) -> RankTrace:
         ctrl_deps=_rows([node.ctrl_deps for node in nodes]),
         start_us=np.zeros(len(nodes), dtype=np.uint64),
         duration_us=np.array([node.duration_us for node in nodes], dtype=np.uint64),
-        comm=CommColumns(*(attribute(f"comm_{name}") for name in ("type", "size", "src", "dst", "tag"))),
+        comm=CommColumns(
+            type=attribute("comm_type"),
+            size=attribute("comm_size"),
+            src=attribute("comm_src"),
+            dst=attribute("comm_dst"),
+            tag=attribute("comm_tag"),
+            dims=_optional([node.attributes.get("involved_dims") for node in nodes]),
+            root=_optional([node.attributes.get("root") for node in nodes]),
+        ),
         is_cpu_op=attribute("is_cpu_op"),
         num_ops=attribute("num_ops"),
         tensor_size=attribute("tensor_size"),
@@ -115,6 +123,7 @@ def _rank(number: int, nodes: list[HandNode], schema: str) -> RankTrace:
         stream=_optional([node.stream for node in nodes]),
         start_ns=_optional([node.recorded and node.recorded[0] for node in nodes]),
         duration_ns=_optional([node.recorded and node.recorded[1] for node in nodes]),
+        moved_bytes=_optional([node.attributes.get("moved_bytes") for node in nodes]),
     )
 
 

@@ -380,6 +380,17 @@ REFUSED: list[tuple[str, bytes, EtFaultKind, str, int | None, int | None]] = [
         1,
     ),
     (
+        "v0.0.2: a documented int",
+        framed(
+            b"\x08\x01\x12\x01c\x18\x06"
+            + tagged(11, tagged(1, b"n") + b"\x10\x01" + tagged(3, b"why") + b"\x28\x07")
+        ),
+        OLD,
+        "v0.0.2",
+        0,
+        1,
+    ),
+    (
         "v0.0.3: an int is type 2",
         framed(b"\x08\x01\x12\x01c\x18\x07" + tagged(11, V003)),
         OLD,

@@ -279,6 +279,7 @@ def test_splits_streams_and_fine_times_are_written() -> None:
     assert attributes["stream"].int64_val == 7
     assert list(attributes[SPLIT_ATTRIBUTE].int64_list.values) == [1, 4095]
     assert (first.start_time_micros, first.duration_micros) == (5, 1)
+    assert (attributes["start_nanos"].int64_val, attributes["duration_nanos"].int64_val) == (5_999, 1)
     assert (second.duration_micros, [one.name for one in second.attr]) == (1, [])
 
 

@@ -37,6 +37,11 @@ def sendrecv(sender: HandNode, receiver: HandNode) -> Trace:
 
 ERRORS: tuple[tuple[Check, Trace, str], ...] = (
     (
+        Check.INVOLVED_DIM,
+        both(all_reduce(1).having(involved_dims=2 << 32 | 1)),
+        "expected a logical topology, as only some of its dimensions take part, found involved_dim [true, false]",
+    ),
+    (
         Check.NO_RANKS,
         trace_of(),
         "hand: expected the traces of one or more ranks, found none; name a directory with PREFIX.<rank>.et files",
@@ -71,6 +76,11 @@ ERRORS: tuple[tuple[Check, Trace, str], ...] = (
         Check.COMM_SIZE_RANGE,
         both(all_reduce(1, size=-8)),
         "expected comm_size between 0 and 17592186044416, found -8; correct the exporter, or the size unit",
+    ),
+    (
+        Check.ROOT_RANGE,
+        both(collective(1, CollectiveKind.BROADCAST, 64, root=2)),
+        'expected a root among the 2 members of "world", found 2; a root is the position of a member, from 0',
     ),
     (
         Check.COMMUNICATOR_UNKNOWN,
@@ -255,17 +265,20 @@ def test_every_error_has_a_trace_that_causes_it() -> None:
         Check.COMMUNICATOR_WORLD,
         Check.COMMUNICATOR_OF_ONE,
         Check.UNEVEN,
+        Check.UNEVEN_ASSUMED,
         *SPLIT_CHECKS,  # caused in tests/workload/graph/test_splits.py
         Check.DEPENDENCY_SELF,
         Check.DEPENDENCY_DANGLING,
         Check.DEPENDENCY_DUPLICATE,
         Check.NEEDS_EAGER_SENDS,
         Check.COMPUTE_WITHOUT_DURATION,
+        Check.MOVES_WITHOUT_DURATION,
         Check.NO_NETWORK,
         Check.CTRL_CYCLE,
         Check.NO_STREAMS,
         Check.NOTHING_WAITS,
         Check.SOURCE_REMARK,
+        Check.LEFT_OUT,
     }
     asked_for = {Check.NO_TIMES, Check.RECORDED_RANGE, Check.RANKS_REPLICATED}
     """Errors of settings that these tests do not use: test_policies.py, test_replication.py."""

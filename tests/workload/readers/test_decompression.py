@@ -45,8 +45,19 @@ def test_a_stream_cut_anywhere_is_a_fault(packing: str) -> None:
 
 @pytest.mark.parametrize("packing", ["gzip", "zstd"])
 def test_noise_behind_a_stream_is_a_fault(packing: str) -> None:
-    with pytest.raises(CompressionFault, match=rf"its {packing} stream is damaged"):
-        list(decompressed([COMPRESSORS[packing](PLAIN) + b"noise behind it"]))
+    packed = COMPRESSORS[packing](PLAIN)
+    found = rf"its {packing} stream is damaged"
+    if packing == "gzip":
+        found = rf"its gzip stream is whole and ends before byte {len(packed)}; what follows is no gzip"
+    for piece_bytes in (1, 1000, 1 << 20):
+        with pytest.raises(CompressionFault, match=found):
+            list(decompressed(pieces_of(packed + b"noise behind it", piece_bytes)))
+
+
+def test_a_damaged_stream_behind_another_is_told_as_damaged() -> None:
+    packed = COMPRESSORS["gzip"](os.urandom(5000))
+    with pytest.raises(CompressionFault, match="its gzip stream is damaged"):
+        list(decompressed([packed + packed[:4000] + bytes(4000)]))
 
 
 @pytest.mark.parametrize("packing", COMPRESSORS)

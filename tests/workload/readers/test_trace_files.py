@@ -204,8 +204,8 @@ BAD_NAMES: list[tuple[str, list[str], str, str]] = [
         ["notes.txt"],
         "notes.txt",
         (
-            "{at}/notes.txt: is neither a directory, a tar archive of traces nor a JSON trace; give a directory with"
-            " PREFIX.<rank>.et files, a prefix, or an archive (.tar, .tar.gz, .tar.zst)"
+            "{at}/notes.txt: is neither a directory, an archive of traces nor a JSON trace; give a directory with"
+            " PREFIX.<rank>.et files, a prefix, or an archive (.tar, .tar.gz, .tar.zst, .zip)"
         ),
     ),
 ]
@@ -437,7 +437,7 @@ BAD_ARCHIVES: list[tuple[str, bytes, str]] = [
     (
         "a member that is a link",
         linked_archive(),
-        "/../../etc/w.0.et: is a link; pack it with tar --hard-dereference",
+        "/../../etc/w.0.et: is a link; pack what it points to in its place",
     ),
     (
         "a member twice",

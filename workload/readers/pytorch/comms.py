@@ -1,7 +1,8 @@
 """What a communicating node of a host trace does: kind, bytes, split sizes, group, peer, and what it waits for.
 
-Reads `record_param_comms`, which NCCL process groups write for every operation, and `c10d::*`, the only trace of a gloo
-operation. Bytes are those of the input tensors, which is what `comm_size` means. Pure.
+Reads `record_param_comms`, which NCCL process groups write for every operation, `c10d::*`, the only trace of a gloo
+operation, and what a table names (symmetric memory, custom all-reduces).
+Bytes are those of the input tensors, which is what `comm_size` means. Pure.
 Format: torch/csrc/distributed/c10d/ParamCommsUtils.hpp (arguments of record_param_comms), Ops.cpp (schemas of c10d::*).
 """
 
@@ -14,10 +15,19 @@ from typing import Any, Final
 
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, spelled
 from etloop.workload.readers.pytorch.execution_trace import C10D, PARAM_COMMS, HostNode, Tensor, tensors
+from etloop.workload.readers.pytorch.kernel_table import TableEntry
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
 
 UNKNOWN_GROUP: Final = "<Object>"
 """How PyTorch spells a process group that it did not record."""
+
+
+ROOTED: Final = (
+    CollectiveKind.BROADCAST,
+    CollectiveKind.REDUCE,
+    CollectiveKind.GATHER,
+    CollectiveKind.SCATTER,
+)
 
 
 class Role(Enum):
@@ -37,6 +47,8 @@ class Meaning:
 
     role: Role
     collective: CollectiveKind | None = None
+    coalesced: bool = False
+    """Whether it is several operations in one, whose tensors are no parts of one buffer."""
 
 
 _PLAIN: Final = {
@@ -53,7 +65,11 @@ _PLAIN: Final = {
     CollectiveKind.BARRIER: "barrier monitoredbarrier",
 }
 _MEANINGS: Final = {
-    **{name: Meaning(Role.COLLECTIVE, kind) for kind, names in _PLAIN.items() for name in names.split()},
+    **{
+        name: Meaning(Role.COLLECTIVE, kind, "coalesced" in name)
+        for kind, names in _PLAIN.items()
+        for name in names.split()
+    },
     "send": Meaning(Role.SEND),
     **dict.fromkeys(("recv", "recvanysource"), Meaning(Role.RECV)),
     "wait": Meaning(Role.WAIT),
@@ -87,6 +103,8 @@ class CommOp:
     """Rank of the other end inside the group."""
     tag: int
     sequence: int | None
+    root: int | None
+    """Rank of the root inside the group, of a broadcast, reduce, gather or scatter."""
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
@@ -110,7 +128,40 @@ def comm_op(node: HostNode) -> CommOp | None:
         return _param_comms(node, node.comm.inputs)
     if node.name.startswith(C10D):
         return _c10d(node, node.comm.inputs)
+    if node.comm.listed is not None and node.comm.listed.collective is not None:
+        return _listed(node, node.comm.listed, node.comm.inputs)
     return None
+
+
+def _listed(node: HostNode, entry: TableEntry, values: list[Any]) -> CommOp | None:
+    """An operation that a table names: the tensor that it puts in, among the group that it names last."""
+    given = [list(tensors([value])) for value in values]
+    if entry.argument is not None:
+        chosen = given[entry.argument] if entry.argument < len(given) else []
+    else:
+        chosen = next((some for some in given if some), [])
+    if not chosen:
+        raise JsonFault(f"{node.place}.inputs", f"{node.name[:64]} has no tensor where its table expects one")
+    named = [value for value in values if isinstance(value, str) and value]
+    every = list(tensors(values))
+    storages = tuple({tensor.storage for tensor in every})
+    return CommOp(
+        role=Role.COLLECTIVE,
+        collective=entry.collective,
+        label=node.name,
+        size_bytes=total_bytes(chosen, node.place),
+        output_bytes=0,
+        splits=(),
+        expected_splits=(),
+        group=entry.group or (named[-1] if named else UNKNOWN_GROUP),
+        group_ranks=(),
+        peer=None,
+        tag=ABSENT,
+        sequence=None,
+        root=None,
+        reads=storages,
+        writes=storages,
+    )
 
 
 def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
@@ -124,7 +175,9 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
     assert meaning is not None
     given = list(tensors(values[: at - 3]))
     made = list(tensors(node.comm.outputs))
-    size_bytes = total_bytes(given or made, node.place)
+    # Only the root of a scatter puts anything in; who does not knows its own part.
+    scattered = meaning.collective is CollectiveKind.SCATTER
+    size_bytes = total_bytes(given if given or scattered else made, node.place)
     made_bytes = total_bytes(made, node.place)
     group, ranks = _group(values[at - 2], values[at + 3 :])
     return CommOp(
@@ -134,7 +187,9 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
         size_bytes=size_bytes,
         output_bytes=made_bytes,
         splits=_splits(values[at + 1 : at + 2], size_bytes, given, meaning, node.place),
-        expected_splits=_splits(values[at + 2 : at + 3], made_bytes, made, meaning, node.place)
+        expected_splits=_splits(
+            values[at + 2 : at + 3], made_bytes, made, meaning, node.place, CollectiveKind.ALL_GATHER
+        )
         if made
         else (),
         group=group,
@@ -142,9 +197,16 @@ def _param_comms(node: HostNode, values: list[Any]) -> CommOp:
         peer=as_int(values[at - 1], f"{node.place}.inputs") if isinstance(values[at - 1], int) else None,
         tag=ABSENT,
         sequence=_sequence(values[at - 3]),
+        root=_root(meaning, values[at - 1 : at]),
         reads=tuple({tensor.storage for tensor in given}),
         writes=tuple({tensor.storage for tensor in made}),
     )
+
+
+def _root(meaning: Meaning, numbers: Sequence[object]) -> int | None:
+    """Where a rooted collective has its root: the rank field of a record, the first number among the arguments of a call."""
+    first = numbers[0] if numbers else None
+    return first if meaning.collective in ROOTED and type(first) is int and 0 <= first < 1 << 31 else None
 
 
 def _group(value: object, rest: list[Any]) -> tuple[str | int | None, tuple[int, ...]]:
@@ -190,12 +252,13 @@ def _c10d(node: HostNode, values: list[Any]) -> CommOp | None:
         size_bytes=size_bytes,
         output_bytes=made_bytes,
         splits=_splits(row, size_bytes, given, meaning, node.place),
-        expected_splits=_splits(expected, made_bytes, made, meaning, node.place),
+        expected_splits=_splits(expected, made_bytes, made, meaning, node.place, CollectiveKind.ALL_GATHER),
         group=UNKNOWN_GROUP,
         group_ranks=(),
         peer=peer,
         tag=tag,
         sequence=None,
+        root=_root(meaning, numbers),
         reads=tuple({tensor.storage for tensor in given}),
         writes=tuple({tensor.storage for tensor in made}),
     )
@@ -207,14 +270,26 @@ def total_bytes(some: Sequence[Tensor], place: str) -> int:
 
 
 def _splits(
-    row: Sequence[object], size_bytes: int, given: list[Tensor], meaning: Meaning, place: str
+    row: Sequence[object],
+    size_bytes: int,
+    given: list[Tensor],
+    meaning: Meaning,
+    place: str,
+    part_of: CollectiveKind = CollectiveKind.REDUCE_SCATTER,
 ) -> tuple[int, ...]:
     if meaning.collective is not CollectiveKind.ALL_TO_ALL:
-        return ()
+        return _parts(given, meaning, part_of)
     counts = [as_int(one, f"{place}.splits", 0) for one in as_list(row[0], f"{place}.splits")] if row else []
     if not counts and len(given) > 1:
         return tuple(tensor.size_bytes for tensor in given)
     return split_bytes(counts, size_bytes, place)
+
+
+def _parts(some: list[Tensor], meaning: Meaning, part_of: CollectiveKind) -> tuple[int, ...]:
+    """Sizes of the tensors of a list that a reduce-scatter puts in, or an all-gather makes, one a member, if they differ."""
+    sizes = tuple(tensor.size_bytes for tensor in some)
+    is_list = meaning.collective is part_of and not meaning.coalesced
+    return sizes if is_list and len(set(sizes)) > 1 else ()
 
 
 def split_bytes(counts: Sequence[int], size_bytes: int, place: str) -> tuple[int, ...]:

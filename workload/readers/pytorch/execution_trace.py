@@ -22,6 +22,7 @@ from etloop.workload.readers.json_stream import (
     members,
 )
 from etloop.workload.readers.node_rows import MAX_NODE_ID
+from etloop.workload.readers.pytorch.kernel_table import KernelTable, TableEntry, shipped_table
 from etloop.workload.readers.pytorch.process_groups import INIT_NAME, GroupRecord, parse_init
 
 NODES_KEY: Final = "nodes"
@@ -52,6 +53,8 @@ class CommArguments:
     outputs: list[Any]
     collective_name: Any
     """What it calls the operation; None where it says nothing."""
+    listed: TableEntry | None = None
+    """What a table says of an operation that is no process group's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,9 @@ class HostTrace:
         return any(node.times is not None for node in self.nodes)
 
 
-def read_host_trace(pieces: Iterable[bytes]) -> HostTrace:
-    """Reads one rank. Raises `JsonFault`."""
+def read_host_trace(pieces: Iterable[bytes], table: KernelTable | None = None) -> HostTrace:
+    """Reads one rank. `table`: what communicates beside process groups, by default the project's. Raises `JsonFault`."""
+    table = table or shipped_table()
     host = HostTrace()
     found = False
     for item in members(pieces, frozenset({NODES_KEY})):
@@ -119,7 +123,8 @@ def read_host_trace(pieces: Iterable[bytes]) -> HostTrace:
                 as_list(item.value, item.place)
             else:
                 kept(item.index + 1, item.place)
-                host.nodes.append(_node(as_object(item.value, item.place), item.place, item.offset, host))
+                value = as_object(item.value, item.place)
+                host.nodes.append(_node(value, item.place, item.offset, host, table))
     if not found:
         raise JsonFault(NODES_KEY, "is missing")
     return host
@@ -149,7 +154,7 @@ def _storages(values: list[Any]) -> tuple[int, ...]:
     return tuple({tensor.storage for tensor in tensors(values) if tensor.storage})
 
 
-def _node(node: dict[str, Any], place: str, offset: int, host: HostTrace) -> HostNode:
+def _node(node: dict[str, Any], place: str, offset: int, host: HostTrace, table: KernelTable) -> HostNode:
     if "parent" in node:
         inputs, outputs = node.get("inputs", []), node.get("outputs", [])
         attributes: dict[str, Any] = node
@@ -163,7 +168,10 @@ def _node(node: dict[str, Any], place: str, offset: int, host: HostTrace) -> Hos
     name = as_text(node.get("name"), f"{place}.name")
     if INIT_NAME in name and inputs:
         host.groups += parse_init(inputs[0], f"{place}.inputs")
-    communicates = name == PARAM_COMMS or name.startswith(C10D) or "nccl" in name.lower()
+    listed = table.operation(name)
+    communicates = (
+        name == PARAM_COMMS or name.startswith(C10D) or "nccl" in name.lower() or listed is not None
+    )
     return HostNode(
         node_id=as_int(node.get("id"), f"{place}.id", 0, MAX_NODE_ID),
         name=name,
@@ -172,7 +180,9 @@ def _node(node: dict[str, Any], place: str, offset: int, host: HostTrace) -> Hos
         record=as_int(attributes.get("rf_id", -1), f"{place}.rf_id"),
         reads=_storages(inputs),
         writes=_storages(outputs),
-        comm=CommArguments(inputs, outputs, attributes.get("collective_name")) if communicates else None,
+        comm=CommArguments(inputs, outputs, attributes.get("collective_name"), listed)
+        if communicates
+        else None,
         times=_times(node, place) if "ts" in node else None,
         offset=offset,
         place=place,

@@ -1,47 +1,31 @@
 """Kineto traces (PyTorch profiler, Chrome trace events) to GPU operations and the times of host calls.
 
 Decides which events count: kernels, copies and fills with their stream; NCCL kernels with whatever arguments the profiler
-gave them; host calls only by what joins them to a host trace. What was left out is counted. The join is kineto_join's. Pure.
+gave them; host calls by what joins them to a host trace, and those that communicate with their arguments. What was left out
+is counted. What kernels carry is device_comms', the join kineto_join's. Pure.
 Format: Chrome "Trace Event Format"; pytorch/kineto, libkineto/src/output_json.cpp.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import Any, Final
 
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_ns, as_text, kept, members
 from etloop.workload.readers.node_rows import NodeRow
-from etloop.workload.readers.pytorch.comms import Role, meaning_of, split_bytes
-from etloop.workload.readers.pytorch.groups import GroupBook
-from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel, kernel_collective
-from etloop.workload.readers.pytorch.process_groups import (
-    MAX_RANK,
-    SHORTENED,
-    GroupRecord,
-    parse_config,
-    parse_rank_text,
-    parse_split_text,
-)
-from etloop.workload.readers.pytorch.rank import BESIDE, CallTimes, RankRead, Remark
-from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
+from etloop.workload.readers.pytorch.comms import meaning_of
+from etloop.workload.readers.pytorch.kernel_table import KernelTable, shipped_table
+from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel
+from etloop.workload.readers.pytorch.process_groups import MAX_RANK, GroupRecord, parse_config
+from etloop.workload.readers.pytorch.rank import CallTimes
+from etloop.workload.trace.trace import NodeKind
 
 EVENTS_KEY: Final = "traceEvents"
-
-ITEM_BYTES: Final = {
-    **dict.fromkeys(("byte", "char", "bool", "unsignedchar", "signedchar", "int8", "uint8"), 1),
-    **dict.fromkeys(("float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "float8e8m0fnu"), 1),
-    **dict.fromkeys(("short", "half", "bfloat16", "float16", "int16", "cuint16", "uint16"), 2),
-    **dict.fromkeys(("int", "float", "float32", "int32", "uint32", "cint"), 4),
-    **dict.fromkeys(("long", "longint", "double", "float64", "int64", "uint64", "complexfloat"), 8),
-    **dict.fromkeys(("complexdouble",), 16),
-}
-"""Bytes of an element by the name that the profiler gives its type, in small letters and digits."""
 
 _DEVICE_CATEGORIES: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _LAUNCH_CATEGORIES: Final = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver"})
@@ -55,15 +39,15 @@ _COUNTED: Final = (
     "dtype",
 )
 _PLACED: Final = ("Process Group Name", "Process Group Ranks", "Src Rank", "Dst Rank")
+_ROOT: Final = "Rank"
+"""Of record_param_comms: the root of what has one, else the rank itself."""
 _ARGUMENTS: Final = frozenset(("Collective name", *_COUNTED, *_PLACED))
-
-
-class _Filled(Enum):
-    """How much the arguments of an NCCL kernel tell."""
-
-    ALL = "all"
-    SPLITS_CUT = "all but the splits"
-    NOTHING = "nothing"
+_BACKEND_CALL: Final = re.compile(r"(?P<backend>[a-z][a-z0-9]*):(?P<call>[A-Za-z_]+)")
+_COMMUNICATING_CALL: Final = re.compile(
+    r"record_param_comms|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast", re.IGNORECASE
+)
+_MOST_TENSORS: Final = 256
+"""Of the arguments of one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +72,18 @@ class DeviceEvent:
         return is_nccl_kernel(self.name) or "Collective name" in self.arguments
 
 
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A call of the host that communicates, with what the profiler says of its arguments."""
+
+    name: str
+    dims: list[Any]
+    """Shape of each argument, [] of one that is no tensor."""
+    types: list[Any]
+    arguments: dict[str, Any]
+    """Those that tell a collective."""
+
+
 @dataclass(slots=True)
 class KinetoTrace:
     """One rank's Kineto trace."""
@@ -107,6 +103,8 @@ class KinetoTrace:
     """How often each communicating host call is there."""
     launches: array[int] = field(default_factory=partial(array, "q"))
     """Correlation of every launch that was recorded."""
+    launchers: dict[int, Launcher] = field(default_factory=dict)
+    """External id -> the call of the host that communicates."""
     begun_before: int = 0
     """Kernels that communicate and were launched before recording began; they are left out."""
 
@@ -116,8 +114,9 @@ class KinetoTrace:
         return [event for event in self.device if event.communicates]
 
 
-def read_kineto(pieces: Iterable[bytes]) -> KinetoTrace:
-    """Reads one rank. Raises `JsonFault`."""
+def read_kineto(pieces: Iterable[bytes], table: KernelTable | None = None) -> KinetoTrace:
+    """Reads one rank. `table`: what communicates beside NCCL, by default the project's. Raises `JsonFault`."""
+    table = table or shipped_table()
     trace = KinetoTrace()
     found = False
     for item in members(pieces, frozenset({EVENTS_KEY}), bare=EVENTS_KEY):
@@ -128,7 +127,7 @@ def read_kineto(pieces: Iterable[bytes]) -> KinetoTrace:
             if item.index < 0:
                 as_list(item.value, item.place)
             elif isinstance(item.value, dict):
-                _event(item.value, item.place, item.offset, trace)
+                _event(item.value, item.place, item.offset, trace, table)
     if not found:
         raise JsonFault(EVENTS_KEY, "is missing")
     _leave_out_begun(trace)
@@ -165,7 +164,7 @@ def _distributed(stated: dict[str, Any], trace: KinetoTrace) -> None:
         trace.groups = [record for record in config if record.ranks or record.size]
 
 
-def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace) -> None:
+def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace, table: KernelTable) -> None:
     category = event.get("cat")
     trace.counts[category if isinstance(category, str) else "None"] += 1
     if event.get("ph") != "X" or not isinstance(category, str):
@@ -173,7 +172,7 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace) -
     category = category.lower()
     given = event.get("args")
     arguments = given if isinstance(given, dict) else {}
-    kept(len(trace.device) + len(trace.calls) + len(trace.launches) // 8, place)
+    kept(len(trace.device) + len(trace.calls) + len(trace.launchers) + len(trace.launches) // 8, place)
     if category in _LAUNCH_CATEGORIES:
         correlation = arguments.get("correlation")
         if type(correlation) is int and 0 <= correlation < 1 << 63:
@@ -182,8 +181,7 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace) -
         trace.device.append(_device_event(event, arguments, place, offset))
     elif category in _HOST_CATEGORIES:
         name = as_text(event.get("name"), f"{place}.name")
-        if name == "record_param_comms" or name.startswith(("c10d::", "nccl:", "gloo:")):
-            trace.host_names[name] += 1
+        _note_call(name, category, arguments, trace, table)
         record = arguments.get("Record function id")
         # 0 is what the profiler writes for what is no call of the host trace.
         if type(record) is int and record:
@@ -192,6 +190,29 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace) -
             external = arguments.get("External id")
             if type(external) is int:
                 trace.record_of.setdefault(external, record)
+
+
+def _note_call(
+    name: str, category: str, arguments: dict[str, Any], trace: KinetoTrace, table: KernelTable
+) -> None:
+    """Keep a call of the host that communicates."""
+    if name == "record_param_comms" or name.startswith("c10d::") or backend_of(name):
+        trace.host_names[name] += 1
+    if category != "cpu_op" or not (_COMMUNICATING_CALL.search(name) or table.operation(name)):
+        return
+    external = arguments.get("External id")
+    if type(external) is int:
+        dims, types = arguments.get("Input Dims"), arguments.get("Input type")
+        told = {key: arguments[key] for key in (_ARGUMENTS | {_ROOT}) & arguments.keys()}
+        shapes = dims[:_MOST_TENSORS] if isinstance(dims, list) else []
+        kinds = types[:_MOST_TENSORS] if isinstance(types, list) else []
+        trace.launchers.setdefault(external, Launcher(name, shapes, kinds, told))
+
+
+def backend_of(name: str) -> str:
+    """The backend whose call a name is, such as "hccl" of "hccl:allgather"; "" for any other name."""
+    found = _BACKEND_CALL.fullmatch(name)
+    return found["backend"] if found and meaning_of(found["call"]) else ""
 
 
 def _span(event: dict[str, Any], place: str) -> tuple[int, int]:
@@ -225,80 +246,3 @@ def device_row(node_id: int, event: DeviceEvent) -> NodeRow:
     row = NodeRow(node_id, event.name, NodeKind.COMP, offset=event.offset, is_cpu_op=0, stream=event.stream)
     row.time(event.start_ns, event.duration_ns)
     return row
-
-
-def read_device(kineto: KinetoTrace, book: GroupBook) -> RankRead:
-    """A Kineto trace alone: what its NCCL kernels tell by their arguments. Raises `JsonFault`."""
-    book.add(kineto.groups, "distributedInfo.pg_config")
-    rows = []
-    outcomes: Counter[_Filled] = Counter()
-    for node_id, event in enumerate(kineto.device):
-        row = device_row(node_id, event)
-        if event.communicates:
-            outcomes[_fill_by_arguments(row, event, book)] += 1
-        rows.append(row)
-    remarks = []
-    if bare := outcomes[_Filled.NOTHING]:
-        what = f"{bare} NCCL kernels carry no collective arguments (profilers before 2024): sizes and groups are not known"
-        remarks.append(Remark(what, BESIDE.format("host")))
-    elif not kineto.begun_before and not any(event.communicates for event in kineto.device):
-        what = "has no NCCL kernel: with a CPU backend only the host traces tell the operations"
-        remarks.append(Remark(what, BESIDE.format("host")))
-    if cut := outcomes[_Filled.SPLITS_CUT]:
-        what = (
-            f"{cut} all-to-alls have split sizes that the profiler shortened: their buffers are split evenly"
-        )
-        remarks.append(Remark(what, BESIDE.format("host")))
-    return RankRead(tuple(rows), "kineto", book.members, tuple(remarks))
-
-
-def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Filled:
-    """Makes a row the network operation of its kernel; how much the kernel tells of it."""
-    arguments, place = event.arguments, event.place
-    row.kind = NodeKind.COMM_COLL
-    row.comm_type = kernel_collective(event.name)
-    label = arguments.get("Collective name")
-    meaning = meaning_of(label) if isinstance(label, str) else None
-    if meaning is None or meaning.role not in (Role.COLLECTIVE, Role.SEND, Role.RECV):
-        return _Filled.NOTHING
-    nelems = as_int(arguments.get("In msg nelems", 0), f"{place}.In msg nelems", 0)
-    if not nelems and meaning.role is Role.RECV:
-        nelems = as_int(arguments.get("Out msg nelems", 0), f"{place}.Out msg nelems", 0)
-    dtype = as_text(arguments.get("dtype", ""), f"{place}.dtype")
-    item_bytes = ITEM_BYTES.get("".join(c for c in dtype.lower() if c.isalnum()))
-    if item_bytes is None and nelems:
-        raise JsonFault(f"{place}.dtype", f"is {dtype[:24]!a}, whose size is not known")
-    row.comm_size = as_int(nelems * (item_bytes or 0), place, 0)
-    if meaning.role is Role.COLLECTIVE:
-        row.comm_type = ABSENT if meaning.collective is None else int(meaning.collective)
-        row.pg_name = _group(event, book)
-        return _Filled.SPLITS_CUT if _fill_splits(row, event, item_bytes or 0) else _Filled.ALL
-    sends = meaning.role is Role.SEND
-    row.kind, row.comm_type = (NodeKind.COMM_SEND if sends else NodeKind.COMM_RECV), ABSENT
-    peer = arguments.get("Dst Rank" if sends else "Src Rank")
-    if peer is not None:
-        setattr(row, "comm_dst" if sends else "comm_src", as_int(peer, f"{place}.peer", 0, MAX_RANK))
-    return _Filled.ALL
-
-
-def _fill_splits(row: NodeRow, event: DeviceEvent, item_bytes: int) -> bool:
-    """Takes the split sizes of an all-to-all; whether the profiler shortened their list, as it does for many ranks."""
-    if row.comm_type != CollectiveKind.ALL_TO_ALL:
-        return False
-    sent, expected = (str(event.arguments.get(f"{side} split size", "")) for side in ("In", "Out"))
-    row.splits = split_bytes(parse_split_text(sent, event.place), row.comm_size, event.place)
-    made = as_int(event.arguments.get("Out msg nelems", 0), f"{event.place}.Out msg nelems", 0) * item_bytes
-    row.expected_splits = split_bytes(parse_split_text(expected, event.place), made, event.place)
-    return SHORTENED in sent
-
-
-def _group(event: DeviceEvent, book: GroupBook) -> str | None:
-    name = event.arguments.get("Process Group Name")
-    if not isinstance(name, str) or not name:
-        return None
-    spelled = event.arguments.get("Process Group Ranks")
-    if isinstance(spelled, str) and name not in book.members:
-        ranks = parse_rank_text(spelled, f"{event.place}.Process Group Ranks")
-        if ranks:
-            book.members[name] = ranks
-    return name

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import Final
 
 from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.readers.pytorch.comms import CommOp, Role
+from etloop.workload.readers.pytorch.device_comms import other_kernels
 from etloop.workload.readers.pytorch.execution_trace import HostNode, HostTrace
 from etloop.workload.readers.pytorch.groups import GroupBook
+from etloop.workload.readers.pytorch.kernel_table import KernelTable
 from etloop.workload.readers.pytorch.kineto import DeviceEvent, KinetoTrace, device_row
 from etloop.workload.readers.pytorch.nccl_kernels import kernel_fits
 from etloop.workload.readers.pytorch.process_groups import INIT_NAME
@@ -27,10 +30,10 @@ MAX_STREAMS_MATCHED: Final = 6
 _HostOp = tuple[HostNode, CommOp]
 
 
-def join(host: HostTrace, kineto: KinetoTrace, rank: int, book: GroupBook) -> RankRead:
+def join(host: HostTrace, kineto: KinetoTrace, rank: int, book: GroupBook, table: KernelTable) -> RankRead:
     """The trace of one rank from both. Raises `JsonFault` where they do not fit."""
     book.add(kineto.groups, "distributedInfo.pg_config")
-    if not kineto.kernels:
+    if not kineto.kernels and not other_kernels(kineto, book, table).rows:
         read = read_host(host, rank, book, kineto.calls)
         if not any(node.record in kineto.calls for node in host.nodes):
             raise JsonFault(
@@ -43,17 +46,25 @@ def join(host: HostTrace, kineto: KinetoTrace, rank: int, book: GroupBook) -> Ra
     ops = [
         (node, found[node.node_id])
         for node in sorted(host.nodes, key=lambda one: one.node_id)
-        if node.node_id in found and found[node.node_id].role is not Role.WAIT
+        # What a table names runs kernels of its own, which are told by Kineto alone.
+        if node.node_id in found and found[node.node_id].role is not Role.WAIT and not _is_listed(node)
     ]
     book.learn((op, node.place) for node, op in ops)
+    others = other_kernels(kineto, book, table)
     matched = _by_record(host, kineto, ops) or _by_order(kineto.kernels, ops, book)
     rows = []
     for node_id, event in enumerate(kineto.device):
         row = device_row(node_id, event)
         if event.communicates:
             fill_operation(row, matched[event.place], rank, book)
+        elif event.place in others.rows:
+            row = replace(others.rows[event.place], node_id=node_id)
         rows.append(row)
-    return RankRead(tuple(rows), host.schema, book.members)
+    return RankRead(tuple(rows), host.schema, book.members, others.remarks)
+
+
+def _is_listed(node: HostNode) -> bool:
+    return node.comm is not None and node.comm.listed is not None
 
 
 def _by_record(host: HostTrace, kineto: KinetoTrace, ops: Sequence[_HostOp]) -> dict[str, CommOp] | None:

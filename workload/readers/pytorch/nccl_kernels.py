@@ -7,7 +7,8 @@ from typing import Final
 
 from etloop.workload.trace.trace import ABSENT, CollectiveKind
 
-_NCCL: Final = re.compile(r"(nccl|rccl|msccl)(Dev)?Kernel", re.IGNORECASE)
+# ncclSymkDevKernel: kernels of NCCL 2.27 and later over symmetric memory. rcclGenericKernel: RCCL of ROCm 7.
+_NCCL: Final = re.compile(r"(void )?(nccl|rccl|msccl)(Symk?)?(Dev|Generic)?Kernel", re.IGNORECASE)
 _COLLECTIVES: Final = {
     "allreduce": CollectiveKind.ALL_REDUCE,
     "allgather": CollectiveKind.ALL_GATHER,

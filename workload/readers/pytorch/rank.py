@@ -18,7 +18,7 @@ from etloop.workload.readers.pytorch.execution_trace import PARAM_COMMS, HostNod
 from etloop.workload.readers.pytorch.groups import GroupBook
 from etloop.workload.readers.pytorch.nccl_kernels import is_nccl_kernel, kernel_collective
 from etloop.workload.readers.pytorch.process_groups import INIT_NAME
-from etloop.workload.trace.trace import ABSENT, NodeKind
+from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind
 
 MAX_CALL_DEPTH: Final = 4096
 
@@ -33,6 +33,8 @@ class Remark:
 
     what: str
     remedy: str
+    left_out: int = 0
+    """How many kernels or calls communicate and cannot be replayed; 0 where it is about something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,10 @@ def fill_operation(row: NodeRow, op: CommOp, rank: int, book: GroupBook) -> None
         row.pg_name = book.key_of(op)
         row.splits = op.splits
         row.expected_splits = op.expected_splits
+        row.root = ABSENT if op.root is None else op.root
+        if op.collective is CollectiveKind.SCATTER and not op.size_bytes:
+            members = book.members.get(row.pg_name) if row.pg_name is not None else None
+            row.comm_size = op.output_bytes * (len(members) if members else book.rank_count)
         return
     peer = book.global_rank(op)
     row.comm_src, row.comm_dst = (rank, ABSENT) if op.role is Role.SEND else (ABSENT, rank)

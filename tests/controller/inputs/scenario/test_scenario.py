@@ -54,7 +54,10 @@ workload:
   element_bytes: 4
   dependencies: recorded+ctrl
   replicate_ranks: 4
-  compute: {flops: 312TFLOPS, memory_bandwidth: 2TB/s}
+  kernels: k.yaml
+  uneven: skew=1.5,seed=3
+  logical_topology: [2, 3]
+  compute: {flops: 312TFLOPS, memory_bandwidth: 2TB/s, storage_bandwidth: 5GB/s}
 iterations: 3
 scale: {bytes: 1/1000, time: 0.25}
 mapping: {ranks_per_host: 2, placement: explicit, explicit: {0-1: a/p0, 2: b/p1}}
@@ -77,8 +80,12 @@ twin: device.yaml
         "NCCL adds its own"
     )
     assert scenario.jobs[0].source.settings.replicate_ranks == 4
+    assert str(scenario.jobs[0].source.settings.uneven) == "skew=1.5,seed=3"
+    assert scenario.jobs[0].source.settings.logical_topology == (2, 3)
+    assert scenario.jobs[0].source.kernels == Path("lab/k.yaml")
     assert scenario.jobs[0].source.settings.flops == 312 * 10**12
     assert scenario.jobs[0].source.settings.memory_bandwidth_bytes_per_s == 2 * 10**12
+    assert scenario.jobs[0].source.settings.storage_bandwidth_bytes_per_s == 5 * 10**9
     assert scenario.jobs[0].source.settings.bytes_scale == Fraction(1, 1000)
     assert (scenario.bytes_scale_text, scenario.time_scale_text) == ("1/1000", "0.25")
     assert scenario.mapping.explicit == ((0, "a/p0"), (1, "a/p0"), (2, "b/p1"))
