@@ -107,7 +107,7 @@ class PlannedChoice:
     """Of all members together, for an op of `most_bytes`."""
     reason: str
     alternatives: dict[str, int]
-    """Modelled nanoseconds of an op of `most_bytes` by "algorithm protocol", the choice among them; empty where nothing
+    """Modelled nanoseconds of the largest op, before `scale.bytes`, by "algorithm protocol", the choice among them; empty where nothing
     is modelled."""
 
 

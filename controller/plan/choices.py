@@ -27,7 +27,11 @@ def shaping_words(settings: Settings) -> str:
 def planned_choices(demand: Demand) -> tuple[PlannedChoice, ...]:
     """Choices by collective, group and bytes; neighbouring byte counts with one choice are one row."""
     steps = StepTables(demand.tables)
-    ordered = sorted(demand.chosen, key=lambda op: (op.collective, op.ranks, op.ranks_per_host, op.op_bytes))
+    # Sizes that scaling made equal may be carried out differently.
+    ordered = sorted(
+        demand.chosen,
+        key=lambda op: (op.collective, op.ranks, op.ranks_per_host, op.op_bytes, op.trace_bytes),
+    )
     return tuple(
         _planned_choice(list(ops), steps)
         for _, ops in groupby(

@@ -7,7 +7,6 @@ inputs give the same plan, byte for byte.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +23,7 @@ from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, partition, whole_job
 from etloop.controller.plan.placement import Placement
 from etloop.controller.plan.port_settings import fault_notes
+from etloop.controller.plan.rounding import rounding_notes
 from etloop.controller.plan.run_numbers import PLAN_ID, run_nonce, with_first_psn
 from etloop.controller.plan.udp_streams import plan_streams
 from etloop.workload.trace.program import Job
@@ -176,25 +176,11 @@ def _tables(
             *scenario.notes,
             *scenario.transport.notes,
             *placement.notes,
-            *_rounding_note(ops, Fraction(scenario.bytes_scale_text)),
+            *rounding_notes(ops, scenario.bytes_scale_text),
             *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),
         ),
     )
-
-
-def _rounding_note(ops: OpColumns, scale: Fraction) -> list[str]:
-    """Say by how much whole words make a scaled job other than it should be, where that is more than 1 %."""
-    stated = ops.trace_bytes > 0
-    wanted = int(ops.trace_bytes[stated].sum()) * scale
-    got = int(ops.message_bytes[stated].sum())
-    if scale == 1 or not wanted or abs(got - wanted) * 100 <= wanted:
-        return []
-    share = float(got / wanted - 1)
-    what = (
-        f"whole words, and none that becomes nothing, make the operations' bytes {share:+.1%} of what it says"
-    )
-    return [f"scale.bytes {scale}: {what}; scale down less"]
 
 
 def _traffic_notes(connections: PlacedConnections, pairs: PairColumns, placement: Placement) -> list[str]:
