@@ -107,8 +107,8 @@ class PlannedChoice:
     """Of all members together, for an op of `most_bytes`."""
     reason: str
     alternatives: dict[str, int]
-    """Modelled nanoseconds of the largest op, before `scale.bytes`, by "algorithm protocol", the choice among them; empty where nothing
-    is modelled."""
+    """Modelled nanoseconds of the largest op, before `scale.bytes`, by "algorithm protocol", the choice among them; empty
+    where nothing is modelled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
-from etloop.contract.model.assignment import Assignment, Path
+from etloop.contract.model.assignment import Assignment, ConnectionColumns, Path
 from etloop.contract.model.run import PlannedConnections, PlannedJobs, PlannedOps, PlanTables
 from etloop.controller.inputs.scenario.faults import refuse_idle_faults, resolve_communicators
 from etloop.controller.inputs.scenario.scenario import Scenario
@@ -110,6 +110,24 @@ def _several(jobs: JobSet, ops: OpColumns) -> PlannedJobs | None:
     return PlannedJobs(jobs.jobs, jobs.phases, turn)
 
 
+def _planned_connections(columns: ConnectionColumns, pairs: PairColumns) -> PlannedConnections:
+    return PlannedConnections(
+        communicator=columns.communicator,
+        channel=columns.channel,
+        src_rank=columns.src_rank,
+        dst_rank=columns.dst_rank,
+        path=columns.path,
+        src_ip=columns.src_ip,
+        dst_ip=columns.dst_ip,
+        qp_offsets=columns.qp_offsets,
+        src_qpn=columns.src_qpn,
+        dst_qpn=columns.dst_qpn,
+        src_udp_port=columns.src_udp_port,
+        dst_udp_port=columns.dst_udp_port,
+        payload_bytes=pairs.payload_bytes,
+    )
+
+
 def _tables(
     scenario: Scenario,
     jobs: JobSet,
@@ -122,7 +140,6 @@ def _tables(
     ports = [placement.ports[port] for port in placement.port]
     algorithms, algorithm_of_schedule = _algorithms(demand)
     ops = demand.ops
-    columns = connections.columns
     return PlanTables(
         source=job.source,
         iterations=scenario.plan_iterations,
@@ -148,21 +165,7 @@ def _tables(
             local_rx_bytes=moved.local_rx,
             algorithm=algorithm_of_schedule[ops.schedule],
         ),
-        connections=PlannedConnections(
-            communicator=columns.communicator,
-            channel=columns.channel,
-            src_rank=columns.src_rank,
-            dst_rank=columns.dst_rank,
-            path=columns.path,
-            src_ip=columns.src_ip,
-            dst_ip=columns.dst_ip,
-            qp_offsets=columns.qp_offsets,
-            src_qpn=columns.src_qpn,
-            dst_qpn=columns.dst_qpn,
-            src_udp_port=columns.src_udp_port,
-            dst_udp_port=columns.dst_udp_port,
-            payload_bytes=demand.pairs.payload_bytes,
-        ),
+        connections=_planned_connections(connections.columns, demand.pairs),
         bytes_scale=scenario.bytes_scale_text,
         time_scale=scenario.time_scale_text,
         policy=job.policy,
