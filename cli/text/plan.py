@@ -27,7 +27,7 @@ def render_plan(report: PlanReport) -> str:
     paths = ", ".join(f"{count} {path.replace('_', '-')}" for path, count in report.connections.items())
     tables = (
         table_lines(_rank_heading(report), _rank_rows(report)),
-        table_lines(("communicator", "ranks", "ops", "members"), _communicator_rows(report)),
+        table_lines(_COMMUNICATOR_HEADING, _communicator_rows(report)),
         table_lines(
             ("kind", "algorithm", "ranks", "ops", "put in", "through DUT", "local"), _kind_rows(report)
         ),
@@ -38,12 +38,12 @@ def render_plan(report: PlanReport) -> str:
         ),
     )
     warning = local_traffic_warning(report.fabric_bytes, report.payload_bytes)
-    lines = [f"warning: {warning}"] if warning else []
+    lines = [f"warning: {text}" for text in (warning, *report.warnings) if text]
     lines += [_headline(report), *_crossing(report), f"edges: {edge_words(report.edges)}", ""]
     for table in tables:
         lines += [*table, ""]
     lines += [f"connections: {paths}", _bound(report)]
-    lines += [f"note: {note}" for note in report.notes]
+    lines += [f"note: {note}" for note in report.notes if note not in report.warnings]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -90,9 +90,19 @@ def _rank_rows(report: PlanReport) -> list[tuple[str, ...]]:
     ]
 
 
+_COMMUNICATOR_HEADING: Final = ("communicator", "ranks", "ops", "payload", "through DUT", "members")
+
+
 def _communicator_rows(report: PlanReport) -> list[tuple[str, ...]]:
     return [
-        (use.name or "(world)", str(len(use.members)), str(use.operations), rank_ranges(use.members))
+        (
+            use.name or "(world)",
+            str(len(use.members)),
+            str(use.operations),
+            approximate_bytes(use.payload_bytes),
+            approximate_bytes(use.fabric_bytes),
+            rank_ranges(use.members),
+        )
         for use in report.communicators
         if use.operations
     ]

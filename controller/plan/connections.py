@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.plan.demand import PairColumns
-    from etloop.controller.plan.placement import Placement
+    from etloop.controller.plan.places.placement import Placement
 
 FIRST_QPN: Final = 0x100
 """Below are numbers with a meaning of their own (0 and 1) and what drivers keep for themselves."""

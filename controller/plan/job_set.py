@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.controller.inputs.scenario.mapping import Mapping
-from etloop.controller.plan.placement import host_of
+from etloop.controller.plan.places.placement import host_numbers
+from etloop.controller.plan.places.rank_order import with_hosts
 from etloop.workload.trace.program import Job
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ class JobSet:
         found: list[int] = []
         first = 0
         for part in self.parts:
-            own = [first + host_of(rank, part.mapping) for rank in range(part.ranks)]
+            own = [first + host for host in host_numbers(part.ranks, part.mapping)]
             found += own
-            first = own[-1] + 1 if own else first
+            first = max(own) + 1 if own else first
         return tuple(found)
 
     def part_of_rank(self) -> NDArray[np.int32]:
@@ -73,4 +74,4 @@ class JobSet:
 
 def only(job: Job, mapping: Mapping, settings: Settings) -> JobSet:
     """A set of one job."""
-    return JobSet(job, (JobPart("", 0, len(job.ranks), mapping, settings),))
+    return JobSet(job, (JobPart("", 0, len(job.ranks), with_hosts(mapping, job), settings),))

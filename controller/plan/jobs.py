@@ -17,6 +17,7 @@ from etloop.controller.inputs.scenario.workload import Source
 from etloop.controller.inputs.schedule_files import with_schedule_files
 from etloop.controller.plan.job_set import ANY_CLASS, JobPart, JobSet, only
 from etloop.controller.plan.load_jobs import job_of
+from etloop.controller.plan.places.rank_order import with_hosts
 from etloop.workload.job import build_job
 from etloop.workload.program.merge import Part, side_by_side
 from etloop.workload.readers.files import Progress, read_trace
@@ -89,14 +90,26 @@ def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:
     ]
     made = side_by_side(parts, alone_too=scenario.rounds > 0)
     placed = [
-        JobPart(job.name, job.first_rank, job.ranks, entry.mapping, entry.collectives.settings)
-        for entry, job in zip(entries, made.jobs, strict=False)
+        JobPart(
+            job.name, job.first_rank, job.ranks, with_hosts(entry.mapping, own), entry.collectives.settings
+        )
+        for entry, job, own in zip(entries, made.jobs, built, strict=False)
     ]
-    for load, job in zip(scenario.background, made.jobs[len(entries) :], strict=True):
+    for load, job, own in zip(
+        scenario.background, made.jobs[len(entries) :], built[len(entries) :], strict=True
+    ):
         settings = scenario.collectives.settings
         traffic_class = _traffic_class(load, scenario)
         placed.append(
-            JobPart(job.name, job.first_rank, job.ranks, load.mapping, settings, True, traffic_class)
+            JobPart(
+                job.name,
+                job.first_rank,
+                job.ranks,
+                with_hosts(load.mapping, own),
+                settings,
+                True,
+                traffic_class,
+            )
         )
     return JobSet(made.job, tuple(placed), made.jobs, made.phases, made.turns, made.communicator_job)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.plan.demand import Demand, ProgramVariant
     from etloop.controller.plan.job_set import JobSet
-    from etloop.controller.plan.placement import Placement
+    from etloop.controller.plan.places.placement import Placement
 
 
 @dataclass(frozen=True, slots=True, eq=False)

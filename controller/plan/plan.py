@@ -18,10 +18,11 @@ from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.choices import planned_choices, shaping_words
 from etloop.controller.plan.connections import PlacedConnections, connect
 from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
-from etloop.controller.plan.job_placement import place_jobs
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, partition, whole_job
-from etloop.controller.plan.placement import Placement
+from etloop.controller.plan.places.job_placement import place_jobs
+from etloop.controller.plan.places.order_warning import order_warnings
+from etloop.controller.plan.places.placement import Placement
 from etloop.controller.plan.port_settings import fault_notes
 from etloop.controller.plan.rounding import rounding_notes
 from etloop.controller.plan.run_numbers import PLAN_ID, run_nonce, with_first_psn
@@ -175,6 +176,7 @@ def _tables(
         choices=planned_choices(demand),
         several=_several(jobs, ops),
         notes=(
+            *order_warnings(jobs, demand.pairs),
             *job.notes,
             *scenario.notes,
             *scenario.transport.notes,

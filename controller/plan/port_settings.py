@@ -14,7 +14,7 @@ from etloop.contract.model.transport import CaptureSettings, FaultAction, FaultR
 if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.capture import Capture
     from etloop.controller.inputs.scenario.pauses import PortPause
-    from etloop.controller.plan.placement import Placement
+    from etloop.controller.plan.places.placement import Placement
 
 _FRAMING: Final = (PortBackend.PACKET, PortBackend.XDP)
 

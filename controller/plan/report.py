@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.plan.plan import Plan
+from etloop.controller.plan.places.order_warning import order_warnings
 
 PLAN_REPORT_SCHEMA: Final = "etloop-plan-report/1"
 
@@ -43,6 +44,10 @@ class CommunicatorUse:
     name: str
     members: tuple[int, ...]
     operations: int
+    payload_bytes: int
+    """What its members send each other in one iteration."""
+    fabric_bytes: int
+    """The part of it that crosses the device under test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,8 @@ class PlanReport:
     uneven: tuple[UnevenExchange, ...]
     ports: tuple[PortLoad, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """Of the notes, what a reader must know before anything else."""
 
 
 def report_plan(plan: Plan) -> PlanReport:
@@ -165,6 +172,7 @@ def report_plan(plan: Plan) -> PlanReport:
         uneven=_uneven(tables),
         ports=ports,
         notes=tables.notes,
+        warnings=order_warnings(plan.parts.jobs, plan.parts.demand.pairs),
     )
 
 
@@ -177,11 +185,18 @@ def _same_rail_bytes(plan: Plan) -> int | None:
 
 
 def _communicators(tables: PlanTables) -> tuple[CommunicatorUse, ...]:
+    count = len(tables.communicators)
     grouped = tables.ops.communicator[tables.ops.communicator >= 0]
-    member_ops = np.bincount(grouped, minlength=len(tables.communicators)).tolist()
+    member_ops = np.bincount(grouped, minlength=count).tolist()
+    connections = tables.connections
+    of_group = connections.communicator >= 0
+    payload, fabric = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    np.add.at(payload, connections.communicator[of_group], connections.payload_bytes[of_group])
+    crosses = of_group & (connections.path == Path.WIRE)
+    np.add.at(fabric, connections.communicator[crosses], connections.payload_bytes[crosses])
     return tuple(
-        CommunicatorUse(name, members, count // len(members))
-        for (name, members), count in zip(tables.communicators, member_ops, strict=True)
+        CommunicatorUse(name, members, ops // len(members), int(payload[at]), int(fabric[at]))
+        for at, ((name, members), ops) in enumerate(zip(tables.communicators, member_ops, strict=True))
     )
 
 

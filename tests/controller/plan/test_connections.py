@@ -13,7 +13,7 @@ from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
 from etloop.controller.inputs.scenario.source_ports import udp_source_port
 from etloop.controller.plan.connections import FIRST_QPN, QPN_SPACE, connect, select_connections
 from etloop.controller.plan.demand import PairColumns
-from etloop.controller.plan.placement import Placement, place
+from etloop.controller.plan.places.placement import Placement, place
 
 from tests.support.runs.plan_by_hand import rig_of
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
-from etloop.controller.plan.placement import place
+from etloop.controller.plan.places.placement import place
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -223,8 +223,8 @@ rank  host  port  address
 2     1     b/p0  10.1.0.1
 3     1     b/p0  10.1.0.2
 
-communicator  ranks  ops  members
-g0            4      1    0-3
+communicator  ranks  ops  payload  through DUT  members
+g0            4      1    25.2 MB  12.6 MB      0-3
 
 kind        algorithm  ranks  ops  put in   through DUT  local
 all_reduce  ring       4      1    16.8 MB  12.6 MB      12.6 MB

@@ -11,8 +11,8 @@ from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import ConfigError, PlanError
 from etloop.contract.model.assignment import Path
 from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.plan.places.rails import port_sets
 from etloop.controller.plan.plan import make_plan
-from etloop.controller.plan.rails import port_sets
 from etloop.controller.plan.report import report_plan
 from etloop.workload.trace.trace import CollectiveKind
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.controller.plan.job_set import JobPart, JobSet
-from etloop.controller.plan.placement import Placement, PortPlace, place, shared_addresses, unused_ports
+from etloop.controller.plan.places.placement import (
+    Placement,
+    PortPlace,
+    place,
+    shared_addresses,
+    unused_ports,
+)
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
@@ -66,8 +72,8 @@ def _host_bytes(host: NDArray[np.int64], pairs: PairColumns, part: JobPart) -> l
     )
     src, dst = host[pairs.src_rank[own]], host[pairs.dst_rank[own]]
     between = np.where(src != dst, pairs.payload_bytes[own], 0)
-    base = int(host[first])
-    total = np.zeros(int(host[last - 1]) - base + 1, np.int64)
+    base = int(host[first:last].min())
+    total = np.zeros(int(host[first:last].max()) - base + 1, np.int64)
     np.add.at(total, src - base, between)
     np.add.at(total, dst - base, between)
     return [int(one) for one in total]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
-from etloop.controller.plan.rails import PortSet, port_sets
+from etloop.controller.plan.places.rails import PortSet, port_sets
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig, RigPort
@@ -66,9 +66,21 @@ class Placement:
         return self.ports[self.port[rank]].port.addresses[self.address[rank]]
 
 
-def host_of(rank: int, mapping: Mapping) -> int:
-    """The host of a rank."""
-    return rank // mapping.ranks_per_host
+def hosts_of(ranks: int, mapping: Mapping) -> tuple[tuple[int, ...], ...]:
+    """The ranks of every host, in the order of their NICs. `mapping.hosts` must be about these ranks (`with_hosts`)."""
+    step = mapping.ranks_per_host
+    return mapping.hosts or tuple(
+        tuple(range(first, min(first + step, ranks))) for first in range(0, ranks, step)
+    )
+
+
+def host_numbers(ranks: int, mapping: Mapping) -> list[int]:
+    """The host of every rank."""
+    found = [0] * ranks
+    for host, members in enumerate(hosts_of(ranks, mapping)):
+        for rank in members:
+            found[rank] = host
+    return found
 
 
 def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> Placement:
@@ -81,15 +93,17 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
     labels = list(rig.ports)
     rig_ports = [(agent.name, port) for agent in rig.agents for port in agent.ports]
     nic: tuple[int, ...] = ()
+    hosts, host = hosts_of(ranks, mapping), host_numbers(ranks, mapping)
     if mapping.rule is PlacementRule.EXPLICIT:
         of_rank = _explicit(ranks, mapping, labels)
     else:
         sets = _in_order(port_sets(rig, mapping), labels, mapping.ports)
         of_host = _set_of_host(host_bytes, mapping, [[rig_ports[port][1] for port in one] for one in sets])
-        nics = [
-            rank % mapping.ranks_per_host * len(sets[0]) // mapping.ranks_per_host for rank in range(ranks)
-        ]
-        of_rank = [sets[of_host[host_of(rank, mapping)]][nics[rank]] for rank in range(ranks)]
+        nics = [0] * ranks
+        for members_of_host in hosts:
+            for local, rank in enumerate(members_of_host):
+                nics[rank] = local * len(sets[0]) // mapping.ranks_per_host
+        of_rank = [sets[of_host[host[rank]]][nics[rank]] for rank in range(ranks)]
         nic = tuple(nics) if mapping.rails else ()
     members: list[list[int]] = [[] for _ in rig_ports]
     for rank, port in enumerate(of_rank):
@@ -99,7 +113,7 @@ def place(ranks: int, host_bytes: Sequence[int], mapping: Mapping, rig: Rig) -> 
     order = {rank: k for port in ports for k, rank in enumerate(port.ranks)}
     row = {port: index for index, port in enumerate(used)}
     return Placement(
-        host=tuple(host_of(rank, mapping) for rank in range(ranks)),
+        host=tuple(host),
         port=tuple(row[port] for port in of_rank),
         address=tuple(order[rank] % len(rig_ports[of_rank[rank]][1].addresses) for rank in range(ranks)),
         ports=ports,
@@ -197,16 +211,16 @@ def _split_hosts(
     ranks: int, mapping: Mapping, of_rank: dict[int, int], labels: Sequence[str]
 ) -> list[Problem]:
     problems = []
-    for first in range(0, ranks, mapping.ranks_per_host):
-        last = min(first + mapping.ranks_per_host, ranks) - 1
-        ports = sorted({of_rank[rank] for rank in range(first, last + 1) if rank in of_rank})
+    for members in hosts_of(ranks, mapping):
+        ports = sorted({of_rank[rank] for rank in members if rank in of_rank})
         if len({labels[port].partition("/")[0] for port in ports}) > 1:
             what = f"they share a host (ranks_per_host {mapping.ranks_per_host}) but not an agent"
             found = ", ".join(labels[port] for port in ports)
             remedy = "place them on ports of one agent, which joins them inside the host, or write ranks_per_host: 1"
             lines = dict(zip((rank for rank, _ in mapping.explicit), mapping.explicit_where, strict=False))
-            where = lines.get(first, "mapping.explicit")
-            problems.append(Problem(f"{where}: ranks {first}-{last}", f"{what}: {found}", remedy))
+            where = lines.get(members[0], "mapping.explicit")
+            ends = f"{members[0]}-{members[-1]}"
+            problems.append(Problem(f"{where}: ranks {ends}", f"{what}: {found}", remedy))
     return problems
 
 
