@@ -320,6 +320,7 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
             "mosquitto_sub": Step(until="etloop/v1/rack1/controller/status"),
         },
     ),
+    "docs/reference/README.md": Stage(),
     "docs/running.md": Stage(
         steps={
             "tshark": Step(change={"eth1": "lo -a duration:1"}),
