@@ -77,6 +77,7 @@ printf '%s\\n' 'security: {insecure: true}' 'agents:' \\
 """
 
 PASS_OR_MISSED: Final = (0, 30)
+VERDICTS: Final = (0, 20, 30)
 _HOWEVER_SLOW: Final = Step(change={"lab up": "lab up --allow-overcommit"})
 """Other tests run beside this one, and a lab promises no more than it measured as it came up."""
 _SMALL: Final = Step(change={"etloop bench": "etloop bench turnaround --small"})
@@ -203,7 +204,7 @@ printf '%s\\n' 'scenario: scenario.yaml' 'topology: topology.yaml' 'rig: rig.yam
             ),
             "etloop sweep sweep.yaml --rig": Step(before=LOOPBACK, change={"sweep.yaml": "short.yaml"}),
             "etloop sweep sweep.yaml --out": Step(change={"--resume": "--twin --repeats 1 --resume"}),
-            "etloop compare": Step(exits=(0, 20, 30)),
+            "etloop compare": Step(exits=VERDICTS),
         },
     ),
     "docs/lab.md": Stage(
@@ -327,6 +328,18 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
             "etloop run case": Step(before="cp examples/loopback/rig.yaml mine.yaml"),
         }
     ),
+    "docs/run-directory.md": Stage(),
+    "docs/start/congestion-control.md": Stage(steps={"etloop compare": Step(exits=VERDICTS)}),
+    "docs/start/lab.md": Stage(
+        steps={
+            "etloop lab up": _HOWEVER_SLOW,
+            "etloop run": Step(exits=VERDICTS),
+            "etloop twin scenario.yaml --rig rig.yaml --topology shallow.yaml": Step(exits=VERDICTS),
+            "etloop compare": Step(exits=VERDICTS),
+        }
+    ),
+    "docs/start/nic.md": Stage(),
+    "docs/start/switch.md": Stage(steps={"etloop dut check": Step(exits=(65,))}),
     "examples/interference/README.md": Stage(
         directory="examples/interference",
         steps={

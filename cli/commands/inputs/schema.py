@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from etloop.cli.result import CommandResult
 
-
 if TYPE_CHECKING:
     import argparse
 
