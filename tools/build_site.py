@@ -147,7 +147,10 @@ def main() -> int:
     gather(SOURCE)
     warnings = build(SOURCE, SITE)
     pages_built = sum(1 for _ in SITE.rglob("*.html"))
-    print(warnings or f"{SITE.relative_to(ROOT)}: {pages_built} pages; look at it by: python -m http.server --directory build/site")
+    print(
+        warnings
+        or f"{SITE.relative_to(ROOT)}: {pages_built} pages; look at it by: python -m http.server --directory build/site"
+    )
     return 1 if warnings else 0
 
 

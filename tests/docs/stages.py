@@ -25,13 +25,6 @@ cp topology.yaml t.yaml
         "make demo": Step(change={"make demo": "etloop demo --iterations 1"}),
         "etloop run": Step(before=AGENTS.format("tcp://192.168.0.10:7420")),
         "etloop dut check": Step(exits=(65,)),
-        "etloop dut counters": Step(
-            before="""\
-{ cat rig.yaml; echo 'dut: {profile: loopback, counters: [{reader: linux, ports: {a/p0: lo}}]}'; } > counted.yaml
-""",
-            change={"rig.yaml": "counted.yaml"},
-            until="that moved",
-        ),
         "etloop sweep": Step(
             before="""\
 printf '%s\\n' 'scenario: scenario.yaml' 'rig: rig.yaml' 'topology: t.yaml' 'repeats: 2' \\
@@ -41,16 +34,6 @@ printf '%s\\n' 'scenario: scenario.yaml' 'rig: rig.yaml' 'topology: t.yaml' 'rep
         "etloop compare": Step(
             before="cp -r study/points/p000/r000 runs/before; cp -r study/points/p000/r000 runs/after"
         ),
-        "etloop collective": Step(change={"-e 1G": "-e 2M"}),
-        "etloop controller": Step(
-            before="""\
-mkdir jobs; cp -r traces topology.yaml jobs/
-printf '%s\\n' 'rig: rig.yaml' 'state_dir: state' 'scenario_root: jobs' 'mqtt: {embedded: true}' \\
-  'limits: {free_disk: 1MiB}' > controller.yaml
-""",
-            stays="broker joined",
-        ),
-        "etloop submit": Step(change={"HOST": "127.0.0.1"}),
     },
     equal=(
         r"^\w+ +\w+ +\d+ +\d+ +[\d.]+ k?M?B +\d+%",
