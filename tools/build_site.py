@@ -43,8 +43,7 @@ def gather(into: Path) -> None:
         for linked in linked_files(page, text):
             copy_linked(linked, into)
         target.write_text(as_site_page(page, text), encoding="utf-8")
-    for picture in (ROOT / "docs").rglob("*.svg"):
-        shutil.copyfile(picture, into / picture.relative_to(ROOT))
+    shutil.copytree(ROOT / "docs" / "pictures", into / "docs" / "pictures")
 
 
 def linked_files(page: Path, text: str) -> Iterator[Path]:

@@ -100,7 +100,7 @@ def long_sentences(text: str) -> list[str]:
     """Return the sentences of more than `MOST_WORDS` words. A colon or a semicolon ends one, and a span of code is a word."""
     found = []
     for one in paragraphs(text):
-        plain = _LINK.sub(r"\1", _SPAN.sub("code", " ".join(one.content.split())))
+        plain = _LINK.sub(r"\1", _SPAN.sub("CODE", " ".join(one.content.split())))
         found += [
             each for each in _SENTENCE_END.split(plain) if len(re.findall(r"\w[\w'/.-]*", each)) > MOST_WORDS
         ]

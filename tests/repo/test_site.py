@@ -29,6 +29,8 @@ def test_the_site_builds_and_needs_no_network(tmp_path: Path) -> None:
     assert len(html) > len(pages())
     for page in html:
         assert ASSET.findall(page.read_text()) == [], page.name
+        pictures = re.findall(r"<img[^>]*src=\"([^\"]+)\"", page.read_text())
+        assert [name for name in pictures if not (page.parent / name).exists()] == [], page.name
 
 
 @dot
