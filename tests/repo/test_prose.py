@@ -28,6 +28,15 @@ def test_sentences_are_short(page: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_are_wrapped(page: Path) -> None:
+    assert wide_lines(page.read_text()) == [], f"run: .venv/bin/python tools/wrap_docs.py {name_of(page)}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
 def test_pages_that_got_better_stay_so() -> None:
     left = {name: len(long_sentences((ROOT / name).read_text())) for name in LONG_SENTENCES}
     assert left == LONG_SENTENCES, "lower the numbers"
