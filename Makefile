@@ -3,6 +3,7 @@
 #   make demo    build, then replay a synthetic job through a switch of software on this machine
 #   make test    everything a change must pass: style, types, native tests (plain and sanitized), pytest
 #   make lint    style and types only
+#   make docs    the documentation site, in build/site; a warning is an error (needs graphviz for its diagrams)
 #   make fuzz    mutated traces through every reader for ETLOOP_FUZZ_SECONDS (600)
 #   make bench   the speed of the engine beside the bare kernel's, and of the trace reader beside protobuf's
 #   make faults  breaks a rack in every way of docs/faults.md, and writes that table anew (root for all of it)
@@ -33,7 +34,7 @@ ROOMS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 NATIVE_SOURCES := CMakeLists.txt $(shell find traffic/native workload/native)
 NATIVE_TESTS := $(shell find tests/native)
 
-.PHONY: all demo test lint format fuzz bench faults clean
+.PHONY: all demo test lint format docs fuzz bench faults clean
 .DELETE_ON_ERROR:
 
 all: $(STAMPS)/built
@@ -52,6 +53,9 @@ lint: $(STAMPS)/dev
 format: $(STAMPS)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMPS)/dev
+	$(BIN)/python tools/build_site.py
 
 fuzz: export ETLOOP_FUZZ_SECONDS ?= 600
 fuzz: $(STAMPS)/dev

@@ -39,7 +39,7 @@ def main(
     arguments: Sequence[str] | None = None, open_engine: OpenEngineCall = open_native_engine
 ) -> ExitCode:
     """Runs the command and returns its exit code; `open_engine` lets tests bring an engine of their own."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
@@ -60,7 +60,7 @@ def main(
         return error.exit_code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etloop-agent",
         description="Carries a part of a job's traffic on this host for an ETLoop controller.",

@@ -54,6 +54,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "submit": "submit a job to a rack, wait for it, cancel it, or list jobs",
     "rack": "drain ports, hold, reorder and requeue jobs, pause the queue, or show how a rack stands",
     "jobs": "list a rack's jobs from its state directory, whether its controller runs or not",
+    "schema": "print the JSON Schema of a file format, for editors",
     "keys": "make, list, allow and revoke the keys of the control connection",
 }
 """Name -> what it is for, in the order of the help. `cli/options` has a module of each name, `cli/options/rack` those of racks."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.units import QuantityError, format_duration, parse_duration_ns, parse_name
+from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.yaml_reader import Section, bounded, word_of
 from etloop.contract.model.counters import MOST_NAME_CHARACTERS
 from etloop.counters.readers.gnmi_settings import GnmiSource, read_gnmi
@@ -103,6 +104,7 @@ def _read_ports(section: Section) -> tuple[tuple[str, str], ...]:
     return tuple((port, section.required(port, _object_name, "?", remedy)) for port in section.entry_names())
 
 
+@formed(pattern_form("the device's name of a port", "[^\\x00-\\x1f]+"))
 def _object_name(text: str) -> str:
     if not 0 < len(text) <= MOST_NAME_CHARACTERS or not text.isprintable():
         what = f'"{text[:64]}" is not the name of a port'
@@ -121,6 +123,7 @@ def _read_linux(section: Section, _: Path) -> LinuxSource:
     return LinuxSource(command, section.optional("side", word_of(Side), None))
 
 
+@formed(pattern_form("word of a command", "[^\\x00-\\x1f]{1,256}"))
 def _word(text: str) -> str:
     if not text or len(text) > 256 or not text.isprintable():
         raise QuantityError(

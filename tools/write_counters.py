@@ -77,7 +77,7 @@ def metrics_page(text: str, table: Table) -> str:
     sums = []
     for owner, file in ((AgentObject.QUEUE_PAIR, "flows.parquet"), (AgentObject.PORT, "ports.parquet")):
         names = ", ".join(f"`{one.name}`" for one in counters_of(owner, CounterUse.SUMMED, table))
-        sums.append(fill(f"Sums over {file}: {names}.", 100, break_on_hyphens=False) + "\n")
+        sums.append(fill(f"Sums over {file}: {names}.", 100, break_on_hyphens=False) + "\n\n")
     pattern = r"Sums over flows\.parquet: .*?(?=An agent that was lost)"
     found, places = re.subn(pattern, lambda _: "".join(sums), text, count=1, flags=re.DOTALL)
     assert places == 1, "docs/metrics.md has no paragraph on transport"

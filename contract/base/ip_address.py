@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.units import QuantityError
+from etloop.contract.base.value_form import formed, pattern_form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +43,7 @@ def ip_column(addresses: Iterable[bytes]) -> NDArray[np.void]:
     return np.frombuffer(b"".join(addresses), IP_ADDRESS)
 
 
+@formed(pattern_form("address or range", r"\s*[0-9A-Fa-f.:]+\s*(-\s*[0-9A-Fa-f.:]+\s*)?"))
 def parse_addresses(text: str) -> tuple[str, ...]:
     """The addresses of "10.0.1.1" or of the range "10.0.1.1-10.0.1.8". Raises `QuantityError`."""
     remedy = 'write an IPv4 or IPv6 address, or a range such as "10.0.1.1-10.0.1.8"'

@@ -95,6 +95,14 @@ _FLOPS: Final = _Measure(
     | {"FLOP/s": Fraction(1), **_powers("FLOP/s", "k M G T P E", 1000)},
 )
 
+_MEASURES: Final = {"bytes": _BYTES, "duration": _DURATION, "rate": _RATE, "flops": _FLOPS}
+
+
+def unit_names(measure: str) -> tuple[str, ...]:
+    """Return the units of "bytes", "duration", "rate" or "flops"."""
+    return tuple(_MEASURES[measure].units)
+
+
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z/]*)")
 _FACTOR: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:e([+-]?[0-9]{1,2})|/([0-9]+)|(%))?", re.IGNORECASE)
 

@@ -19,7 +19,20 @@ from typing import Final, TypeVar
 
 import yaml
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.questions import Question, Shape, are_noted, note
 from etloop.contract.base.units import QuantityError
+from etloop.contract.base.value_form import (
+    BOOLEAN,
+    TEXT,
+    FormedParser,
+    ValueForm,
+    choice_form,
+    form_of,
+    formed,
+    integer_form,
+    limited,
+    list_form,
+)
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -33,6 +46,7 @@ _PLAIN_TAGS: Final = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq")
 )
 _NULL_TAG: Final = "tag:yaml.org,2002:null"
+_ANY_LIST: Final = list_form("list", {})
 
 
 class ConfigFile:
@@ -162,6 +176,19 @@ class Section:
     def _at(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
 
+    def _note(
+        self,
+        key: str,
+        shape: Shape,
+        parse: Callable[[str], object] | None = None,
+        default: object = None,
+        *,
+        required: bool = False,
+    ) -> None:
+        if are_noted():
+            form = form_of(parse) if parse is not None else None
+            note(Question(self._at(key), shape, form, parse, default, required, self._node is not None))
+
     def mistake(self, key: str, what: str, remedy: str) -> None:
         """Notes a mistake about the value of `key`, such as one that contradicts another key."""
         node = self._entries[key][1] if key in self._entries else self._node
@@ -196,32 +223,36 @@ class Section:
 
     def node(self, key: str) -> yaml.Node | None:
         """The value of `key` as it stands in the file, for values that are passed on unread; None where it is absent."""
+        self._note(key, Shape.UNREAD)
         return self._entries[key][1] if self.has(key) else None
 
-    def nodes(self, key: str) -> list[yaml.Node]:
-        """The items of the list under `key` as they stand in the file; none where it is absent."""
+    def nodes(self, key: str, form: ValueForm = _ANY_LIST) -> list[yaml.Node]:
+        """The items of the list under `key` as they stand in the file; none where it is absent. `form`: what is meant."""
+        self._note(key, Shape.UNREAD_LIST, FormedParser(str, form))
         return self._sequence(key)
 
     def optional(self, key: str, parse: Callable[[str], T], default: T) -> T:
         """The value of `key` as `parse` reads it; `default` where the key is absent."""
-        if not self.has(key):
-            return default
-        return self._scalar(self._entries[key][1], self._at(key), parse, default)
+        self._note(key, Shape.VALUE, parse, default)
+        return self._value(key, parse, default)
 
     def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str) -> T:
         """As `optional`, but absence is a mistake with this remedy."""
+        self._note(key, Shape.VALUE, parse, required=True)
         if not self.has(key):
             self._file.mistake(self._node, self._at(key), "is missing", remedy)
-        return self.optional(key, parse, stand_in)
+        return self._value(key, parse, stand_in)
 
     def section(self, key: str) -> Section:
         """The mapping under `key`; an empty one where it is absent."""
+        self._note(key, Shape.MAPPING)
         if not self.has(key):
             return Section(self._file, self._at(key), None)
         return self._section(self._entries[key][1], self._at(key))
 
     def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
         """The list of mappings under `key`, which must have at least one."""
+        self._note(key, Shape.MAPPINGS, required=True)
         nodes = self._sequence(key)
         if not nodes:
             self._file.mistake(self._node, self._at(key), "is missing or empty", remedy)
@@ -229,6 +260,7 @@ class Section:
 
     def up_to(self, most: int, key: str, things: str, remedy: str) -> tuple[Section, ...]:
         """The first `most` mappings under `key`, none without the key; that more of these `things` stand there is a mistake."""
+        self._note(key, Shape.MAPPINGS)
         sections = self.sections(key, remedy) if self.has(key) else ()
         if len(sections) > most:
             self.mistake(key, f"there are {len(sections)} {things}", f"write at most {most}")
@@ -236,8 +268,9 @@ class Section:
 
     def texts(self, key: str, parse: Callable[[str], T], stand_in: T) -> tuple[T, ...]:
         """The list under `key`, each item as `parse` reads it; one value alone is a list of one."""
+        self._note(key, Shape.VALUES, parse)
         if self.has(key) and isinstance(self._entries[key][1], yaml.ScalarNode):
-            return (self.optional(key, parse, stand_in),)
+            return (self._value(key, parse, stand_in),)
         nodes = self._sequence(key)
         return tuple(
             self._scalar(node, f"{self._at(key)}[{index}]", parse, stand_in)
@@ -255,6 +288,11 @@ class Section:
             known = ", ".join(self._known)
             remedy = f"did you mean {near[0]}?" if near else f"the keys here are {known}"
             self._file.mistake(key_node, self._at(key), "unknown key", remedy)
+
+    def _value(self, key: str, parse: Callable[[str], T], default: T) -> T:
+        if not self.has(key):
+            return default
+        return self._scalar(self._entries[key][1], self._at(key), parse, default)
 
     def _sequence(self, key: str) -> list[yaml.Node]:
         if not self.has(key):
@@ -302,7 +340,7 @@ def integer(least: int, most: int) -> Callable[[str], int]:
             raise QuantityError(f"{int(text)} is out of range", remedy)
         return int(text)
 
-    return parse
+    return FormedParser(parse, integer_form(least, most))
 
 
 def bounded(
@@ -318,7 +356,10 @@ def bounded(
             )
         return value
 
-    return parse_bounded
+    form = form_of(parse)
+    if form is None:
+        return parse_bounded
+    return FormedParser(parse_bounded, limited(form, f"{write(least)} to {write(most)}"))
 
 
 def one_of(choices: Mapping[str, T]) -> Callable[[str], T]:
@@ -333,7 +374,7 @@ def one_of(choices: Mapping[str, T]) -> Callable[[str], T]:
             )
         return choices[text]
 
-    return parse
+    return FormedParser(parse, choice_form(choices))
 
 
 def word_of(words: Iterable[E]) -> Callable[[str], E]:
@@ -341,11 +382,13 @@ def word_of(words: Iterable[E]) -> Callable[[str], E]:
     return one_of({str(word): word for word in words})
 
 
+@formed(BOOLEAN)
 def yes_or_no(text: str) -> bool:
     """True or false, as YAML 1.2 writes them."""
     return one_of({"true": True, "false": False})(text)
 
 
+@formed(TEXT)
 def words(text: str) -> str:
     """Any text that is not empty."""
     if not text.strip():

@@ -22,6 +22,7 @@ from etloop.contract.base.units import (
     parse_name,
     parse_rate_bps,
 )
+from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.yaml_reader import (
     ConfigFile,
     Section,
@@ -41,6 +42,7 @@ from etloop.dut_profiles.reading.catalogue import is_path
 ROCE_UDP_PORT: Final = 4791
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
 MOST_QUEUES: Final = 64
+_ENDPOINT: Final = r"tcp://(\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):([0-9]{1,5})"
 _BACKENDS: Final = {
     "udp": PortBackend.UDP,
     "packet": PortBackend.PACKET,
@@ -286,6 +288,7 @@ def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:
                 top.mistake("agents", f"{here} lists {repeated} addresses twice", "list every address once")
 
 
+@formed(pattern_form("name of an interface", "[!-.0-9;-~]{1,15}"))
 def _interface(text: str) -> str:
     # What the kernel takes for a name (Linux: dev_valid_name), but for what a terminal would not show.
     if not re.fullmatch(r"[!-.0-~]{1,15}", text) or text in (".", "..") or ":" in text:
@@ -295,8 +298,9 @@ def _interface(text: str) -> str:
     return text
 
 
+@formed(pattern_form("endpoint", _ENDPOINT))
 def _endpoint(text: str) -> str:
-    match = re.fullmatch(r"tcp://(\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):([0-9]{1,5})", text)
+    match = re.fullmatch(_ENDPOINT, text)
     if match is None or not 0 <= int(match[2]) <= 65535:
         remedy = f'write transport, address and port, such as "{DEFAULT_BIND}"'
         raise QuantityError(f'"{text[:64]}" is not an endpoint', remedy)

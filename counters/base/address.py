@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.units import QuantityError
+from etloop.contract.base.value_form import FormedParser, pattern_form
 
 _FORMS: Final = re.compile(
     r"\[(?P<six>[0-9A-Fa-f:.]{2,45})\](?::(?P<six_port>[0-9]{1,5}))?"
@@ -39,4 +40,4 @@ def address(default_port: int) -> Callable[[str], Address]:
             raise QuantityError(f"{port} is no port", "write a port from 1 to 65535")
         return Address(found["six"] or found["host"], port)
 
-    return parse
+    return FormedParser(parse, pattern_form("HOST or HOST:PORT", r"[A-Za-z0-9_\[][A-Za-z0-9_.:\[\]-]*"))

@@ -14,6 +14,7 @@ from typing import Final
 
 import yaml
 from etloop.contract.base.units import QuantityError, format_bytes, parse_bytes
+from etloop.contract.base.value_form import TEXT, FormedParser
 from etloop.contract.base.yaml_reader import (
     ConfigFile,
     Section,
@@ -116,7 +117,8 @@ def parse_sweep(text: bytes, source: str, directory: Path) -> Sweep:
     for name in sorted({name for name in names if names.count(name) > 1}):
         top.mistake("zip", f'the axis "{name}" is there twice', "put its values into one of them")
     first = names[0] if names else ""
-    compare = top.optional("compare", one_of({name: name for name in names}), first) if names else ""
+    axis_name = FormedParser(one_of({name: name for name in names}), TEXT)
+    compare = top.optional("compare", axis_name, first) if names else ""
     sweep = Sweep(
         source=source,
         scenario=directory / scenario,

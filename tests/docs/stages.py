@@ -25,13 +25,6 @@ cp topology.yaml t.yaml
         "make demo": Step(change={"make demo": "etloop demo --iterations 1"}),
         "etloop run": Step(before=AGENTS.format("tcp://192.168.0.10:7420")),
         "etloop dut check": Step(exits=(65,)),
-        "etloop dut counters": Step(
-            before="""\
-{ cat rig.yaml; echo 'dut: {profile: loopback, counters: [{reader: linux, ports: {a/p0: lo}}]}'; } > counted.yaml
-""",
-            change={"rig.yaml": "counted.yaml"},
-            until="that moved",
-        ),
         "etloop sweep": Step(
             before="""\
 printf '%s\\n' 'scenario: scenario.yaml' 'rig: rig.yaml' 'topology: t.yaml' 'repeats: 2' \\
@@ -41,16 +34,6 @@ printf '%s\\n' 'scenario: scenario.yaml' 'rig: rig.yaml' 'topology: t.yaml' 'rep
         "etloop compare": Step(
             before="cp -r study/points/p000/r000 runs/before; cp -r study/points/p000/r000 runs/after"
         ),
-        "etloop collective": Step(change={"-e 1G": "-e 2M"}),
-        "etloop controller": Step(
-            before="""\
-mkdir jobs; cp -r traces topology.yaml jobs/
-printf '%s\\n' 'rig: rig.yaml' 'state_dir: state' 'scenario_root: jobs' 'mqtt: {embedded: true}' \\
-  'limits: {free_disk: 1MiB}' > controller.yaml
-""",
-            stays="broker joined",
-        ),
-        "etloop submit": Step(change={"HOST": "127.0.0.1"}),
     },
     equal=(
         r"^\w+ +\w+ +\d+ +\d+ +[\d.]+ k?M?B +\d+%",
@@ -77,6 +60,7 @@ printf '%s\\n' 'security: {insecure: true}' 'agents:' \\
 """
 
 PASS_OR_MISSED: Final = (0, 30)
+VERDICTS: Final = (0, 20, 30)
 _HOWEVER_SLOW: Final = Step(change={"lab up": "lab up --allow-overcommit"})
 """Other tests run beside this one, and a lab promises no more than it measured as it came up."""
 _SMALL: Final = Step(change={"etloop bench": "etloop bench turnaround --small"})
@@ -203,7 +187,7 @@ printf '%s\\n' 'scenario: scenario.yaml' 'topology: topology.yaml' 'rig: rig.yam
             ),
             "etloop sweep sweep.yaml --rig": Step(before=LOOPBACK, change={"sweep.yaml": "short.yaml"}),
             "etloop sweep sweep.yaml --out": Step(change={"--resume": "--twin --repeats 1 --resume"}),
-            "etloop compare": Step(exits=(0, 20, 30)),
+            "etloop compare": Step(exits=VERDICTS),
         },
     ),
     "docs/lab.md": Stage(
@@ -320,12 +304,25 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
             "mosquitto_sub": Step(until="etloop/v1/rack1/controller/status"),
         },
     ),
+    "docs/reference/README.md": Stage(),
     "docs/running.md": Stage(
         steps={
             "tshark": Step(change={"eth1": "lo -a duration:1"}),
             "etloop run case": Step(before="cp examples/loopback/rig.yaml mine.yaml"),
         }
     ),
+    "docs/run-directory.md": Stage(),
+    "docs/start/congestion-control.md": Stage(steps={"etloop compare": Step(exits=VERDICTS)}),
+    "docs/start/lab.md": Stage(
+        steps={
+            "etloop lab up": _HOWEVER_SLOW,
+            "etloop run": Step(exits=VERDICTS),
+            "etloop twin scenario.yaml --rig rig.yaml --topology shallow.yaml": Step(exits=VERDICTS),
+            "etloop compare": Step(exits=VERDICTS),
+        }
+    ),
+    "docs/start/nic.md": Stage(),
+    "docs/start/switch.md": Stage(steps={"etloop dut check": Step(exits=(65,))}),
     "examples/interference/README.md": Stage(
         directory="examples/interference",
         steps={

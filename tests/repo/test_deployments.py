@@ -61,7 +61,7 @@ def test_every_command_is_one_of_ours_with_options_that_it_has(where: str, comma
     # Unlike ${NAME}, $NAME becomes words of its own in a unit, and none where it is not set (systemd.service).
     program, *arguments = (word for word in shlex.split(command) if not re.fullmatch(r"\$[A-Z]+", word))
     parser: argparse.ArgumentParser = (
-        agent_cli._parser() if program.endswith("etloop-agent") else make_parser(arguments)  # noqa: SLF001
+        agent_cli.make_parser() if program.endswith("etloop-agent") else make_parser(arguments)
     )
     assert Path(program).name in ("etloop", "etloop-agent"), where
     parser.parse_args(arguments)

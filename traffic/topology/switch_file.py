@@ -22,6 +22,7 @@ from etloop.contract.base.units import (
     parse_factor,
     parse_share_per_million,
 )
+from etloop.contract.base.value_form import ValueForm, formed
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words, yes_or_no
 from etloop.contract.model.switch_presets import lossless_group, marking, preset, shared_bytes
 from etloop.contract.model.topology import (
@@ -316,6 +317,14 @@ def _port_named(section: Section, key: str, known_as: Mapping[str, int]) -> int:
     return known_as.get(port_name, -1)
 
 
+@formed(
+    ValueForm(
+        "power of two",
+        {"type": ["string", "number"], "exclusiveMinimum": 0},
+        "1/256 to 256",
+        lambda power: str(Fraction(2) ** power),
+    )
+)
 def _alpha_log2(text: str) -> int:
     factor = parse_factor(text)
     for power in range(-MOST_ALPHA_LOG2, MOST_ALPHA_LOG2 + 1):

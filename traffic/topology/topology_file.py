@@ -24,6 +24,7 @@ from etloop.contract.base.units import (
     parse_port_label,
     parse_rate_bps,
 )
+from etloop.contract.base.value_form import DURATION, ValueForm, either, formed, pattern_form
 from etloop.contract.base.yaml_reader import ConfigFile, Section, bounded, integer, read_document, yes_or_no
 from etloop.contract.model.switch_presets import SEED
 from etloop.contract.model.topology import (
@@ -349,6 +350,7 @@ def _read_routing(section: Section) -> Routing:
     return Routing(detection_ns, convergence_ns)
 
 
+@formed(either(DURATION, ValueForm("never", {"const": "never"}), "duration or never"))
 def _moment_or_never(text: str) -> int:
     if text == "never":
         return FOREVER_NS
@@ -390,6 +392,7 @@ def _refuse_islands(topology: Topology, file: ConfigFile) -> None:
     file.refuse_mistakes()
 
 
+@formed(pattern_form("SWITCH or SWITCH/PORT", r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/.*)?"))
 def _switch_end(text: str) -> tuple[str, str]:
     switch, slash, port = text.partition("/")
     if slash and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", port):

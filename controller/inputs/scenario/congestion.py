@@ -7,7 +7,7 @@ tables (`traffic.congestion`). A plugin is read and compiled by a function that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -25,12 +25,24 @@ from etloop.contract.base.units import (
     parse_factor,
     parse_rate_bps,
 )
+from etloop.contract.base.value_form import (
+    DURATION,
+    RATE,
+    SIZE,
+    TEXT,
+    ZERO,
+    FormedParser,
+    ValueForm,
+    either,
+    formed,
+)
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS, CongestionParameter, CongestionSettings
 from etloop.traffic.congestion import Algorithm, Need, Parameter, Unit, built_in, mistakes
 
 DEFAULT_ALGORITHM: Final = "dcqcn"
 """What RDMA NICs do unless told otherwise."""
+_RATIO: Final = r"^\s*[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2}|/[0-9]+|%)?\s*$"
 _OWN_KEYS: Final = ("algorithm", "preset", "plugin", "series")
 _DENSE_ACKS: Final = 16
 """With fewer acknowledgements than one in so many packets, algorithms that live on them see too little."""
@@ -121,7 +133,7 @@ def _read_settings(
     interval_ns, queue_pairs = _read_series(section.section("series"))
     section.close()
     burst = bounded(parse_bytes, 1, 1 << 30, format_bytes)
-    catch_up = bounded(lambda text: int(_zero_or(parse_duration_ns)(text)), 0, NS_PER_S, format_duration)
+    catch_up = bounded(_catch_up_ns, 0, NS_PER_S, format_duration)
     settings = CongestionSettings(
         algorithm=algorithm.name,
         profile=preset,
@@ -138,6 +150,7 @@ def _read_settings(
 
 
 def _read_plugin(section: Section, directory: Path, read_plugin: PluginReader) -> Plugin | None:
+    @formed(TEXT)
     def parse(text: str) -> Plugin:
         try:
             return read_plugin(directory / words(text))
@@ -179,6 +192,11 @@ def _zero_or(parse: Callable[[str], int]) -> Callable[[str], Fraction]:
     return lambda text: Fraction(0) if text.strip() == "0" else Fraction(parse(text))
 
 
+@formed(either(DURATION, ZERO, "duration or 0"))
+def _catch_up_ns(text: str) -> int:
+    return int(_zero_or(parse_duration_ns)(text))
+
+
 _READ: Final[dict[Unit, Callable[[str], Fraction]]] = {
     Unit.COUNT: _number,
     Unit.RATIO: _ratio,
@@ -192,6 +210,15 @@ _WRITE: Final[dict[Unit, Callable[[int], str]]] = {
     Unit.NANOSECONDS: format_duration,
     Unit.BYTES: format_bytes,
     Unit.BITS_PER_SECOND: format_rate,
+}
+
+
+_PARAMETER_FORMS: Final[dict[Unit, ValueForm]] = {
+    Unit.COUNT: ValueForm("whole number", {"type": "integer"}),
+    Unit.RATIO: ValueForm("number", {"type": ["number", "string"], "pattern": _RATIO}),
+    Unit.NANOSECONDS: either(DURATION, ZERO, "duration or 0"),
+    Unit.BYTES: either(SIZE, ZERO, "size or 0"),
+    Unit.BITS_PER_SECOND: either(RATE, ZERO, "rate or 0"),
 }
 
 
@@ -210,4 +237,6 @@ def _parser(parameter: Parameter) -> Callable[[str], Fraction]:
             raise QuantityError(f'"{text}" is out of range', f"write a value from {least} to {most}")
         return value
 
-    return parse
+    least, most = (written(parameter, each) for each in (parameter.least, parameter.most))
+    form = replace(_PARAMETER_FORMS[parameter.unit], limits=f"{least} to {most}")
+    return FormedParser(parse, form)

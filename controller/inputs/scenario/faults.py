@@ -19,6 +19,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_share_per_million,
 )
+from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.contract.model.assignment import ConnectionColumns, Path
 from etloop.contract.model.transport import (
@@ -141,6 +142,7 @@ def _read_behind(section: Section, action: FaultAction) -> int:
     return behind if action is FaultAction.REORDER else 0
 
 
+@formed(pattern_form("packet numbers", "all|[1-9][0-9]{0,14}(-([0-9]{1,15})?)?"))
 def _numbers(text: str) -> _Numbers:
     if text == "all":
         return _ALL

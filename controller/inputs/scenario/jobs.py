@@ -44,6 +44,7 @@ MOST_ROUNDS: Final = 10_000
 USUAL_BACKGROUND_NS: Final = 10 * NS_PER_S
 """How long background goes on that has no `stop`, if the jobs last that long; less where that is too much to be planned."""
 LONGEST_NS: Final = 24 * 3600 * NS_PER_S
+_time: Final = bounded(parse_duration_ns, 0, LONGEST_NS, format_duration)
 JOB_NAME: Final = "job"
 """Of the one job beside background."""
 
@@ -248,7 +249,3 @@ def _read_entry(section: Section, name: str, seed: int) -> BackgroundEntry:
 def _refuse_twice(section: Section, name: str, taken: list[str]) -> None:
     if name in taken:
         section.mistake("name", f'"{name}" is the name of another one', "choose another name")
-
-
-def _time(text: str) -> int:
-    return bounded(parse_duration_ns, 0, LONGEST_NS, format_duration)(text)

@@ -31,6 +31,7 @@ MOST_BURSTS: Final = 1 << 16
 MOST_TRANSFERS: Final = 1 << 16
 """Of all senders or clients of a load together: the plan lists every one."""
 MOST_LOAD_BYTES: Final = 1 << 40
+_size: Final = bounded(parse_bytes, 1, MOST_LOAD_BYTES, format_bytes)
 MOST_DEPTH: Final = 1024
 _LONGEST_NS: Final = 3600 * NS_PER_S
 _FASTEST_BPS: Final = 100_000_000_000_000
@@ -200,10 +201,6 @@ def read_storage(section: Section, transfers: int, seed: int) -> StorageLoad:
 
 def _ranks(section: Section, key: str, least: int) -> int:
     return section.required(key, integer(least, MOST_LOAD_RANKS), least, "write how many there are")
-
-
-def _size(text: str) -> int:
-    return bounded(parse_bytes, 1, MOST_LOAD_BYTES, format_bytes)(text)
 
 
 def _duration(least_ns: int) -> Callable[[str], int]:

@@ -13,11 +13,13 @@ from typing import Final
 
 import yaml
 from etloop.contract.base.units import parse_port_label
+from etloop.contract.base.value_form import list_form
 from etloop.contract.base.yaml_reader import Section, integer, one_of, yes_or_no
 from etloop.contract.model.topology import MOST_RAILS
 
 MOST_RANKS: Final = 65536
 MOST_RANKS_PER_HOST: Final = 1024
+_HOSTS: Final = list_form("list of lists of ranks", {"type": ["array", "integer", "string"]})
 BY_COMMUNICATORS: Final = "communicators"
 """`order` that keeps communicators together."""
 
@@ -116,7 +118,7 @@ def read_mapping(section: Section) -> Mapping:
 def _read_hosts(section: Section) -> tuple[tuple[int, ...], ...]:
     """The ranks of every host."""
     hosts: list[tuple[int, ...]] = []
-    for index, node in enumerate(section.nodes("hosts")):
+    for index, node in enumerate(section.nodes("hosts", _HOSTS)):
         where = f"hosts[{index}]"
         items = node.value if isinstance(node, yaml.SequenceNode) else [node]
         texts = [str(item.value) for item in items if isinstance(item, yaml.ScalarNode)]

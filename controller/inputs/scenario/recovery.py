@@ -5,9 +5,11 @@ Decides the keys, limits and defaults, each with its reason; docs/transport.md s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
+from etloop.contract.base.value_form import DURATION, formed
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
 from etloop.contract.model.transport import CnpScope, CnpSettings, RecoverySettings
 from etloop.controller.inputs.scenario.marks import ECN_BITS, dscp_value, read_priority
@@ -25,6 +27,10 @@ RNR_TIMERS_NS: Final = tuple(
     )
 )
 """Receiver-not-ready waits by code (InfiniBand Architecture Specification vol. 1, table 45)."""
+
+
+def _rnr_text(code: int) -> str:
+    return format_duration(RNR_TIMERS_NS[code])
 
 
 def read_recovery(section: Section, window_packets: int) -> RecoverySettings:
@@ -85,6 +91,7 @@ def read_cnp(section: Section, *, tagged: bool) -> CnpSettings:
     return settings
 
 
+@formed(replace(DURATION, limits="10us to 655.36ms, as InfiniBand has codes for", write=_rnr_text))
 def _rnr_timer(text: str) -> int:
     wait_ns = parse_duration_ns(text)
     if wait_ns not in RNR_TIMERS_NS:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.units import QuantityError
+from etloop.contract.base.value_form import formed, pattern_form
 
 if TYPE_CHECKING:
     from etloop.contract.base.yaml_reader import Section
@@ -83,6 +84,7 @@ def read_source_ports(transport: Section) -> SourcePorts:
     return SourcePorts(random=named == ["random"], pinned=pinned if not named else ())
 
 
+@formed(pattern_form("flow_label, random, or ports", "flow_label|random|[0-9]{1,5}(-[0-9]{1,5})?"))
 def _item(text: str) -> _Item:
     if text in ("flow_label", "random"):
         return _Item((), text)

@@ -13,12 +13,14 @@ from typing import Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
+from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.yaml_reader import Section, bounded, one_of
 from etloop.contract.model.topology import SwitchEnd, Topology
 
 MOST_EVENTS: Final = 1000
 LATEST_NS: Final = 24 * 3600 * NS_PER_S
 ENDED: Final = "the run had ended"
+_PORT: Final = "[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}"
 _STATES: Final = {"down": False, "up": True}
 
 
@@ -99,8 +101,9 @@ def _offer(link: str, ports: Sequence[str]) -> str:
     return f"the switches are {', '.join(switches[:12])}"
 
 
+@formed(pattern_form("SWITCH/PORT", _PORT))
 def _port(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}", text):
+    if not re.fullmatch(_PORT, text):
         raise QuantityError(
             f'"{text[:64]}" is not a port of a switch', "write switch and port, such as leaf0/3"
         )

@@ -18,6 +18,7 @@ from etloop.contract.base.units import (
     parse_bytes,
     parse_duration_ns,
 )
+from etloop.contract.base.value_form import SIZE, ValueForm, either, formed
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import CnpSettings, FaultRule, RecoverySettings
@@ -31,6 +32,7 @@ from etloop.controller.inputs.scenario.source_ports import SourcePorts, read_sou
 
 PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
 """InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
+_MTUS: Final = ", ".join(map(str, PATH_MTUS))
 SILENCE_NS: Final = 200_000_000
 """What an agent of ours may be silent for where its engine has no processor of its own: some turns of the scheduler."""
 
@@ -153,9 +155,10 @@ def _short_patience(timeout_ns: int, retry_limit: int) -> tuple[str, ...]:
     return (note,)
 
 
+@formed(either(ValueForm("one of", {"enum": list(PATH_MTUS)}, _MTUS), SIZE, "one of, or as a size"))
 def _path_mtu(text: str) -> int:
     # The one size that the field writes as a bare number: it is an enumeration, not a quantity.
     mtu = int(text) if re.fullmatch(r"[0-9]{1,6}", text) else parse_bytes(text)
     if mtu not in PATH_MTUS:
-        raise QuantityError(f'"{text}" is not a path MTU', f"write one of {', '.join(map(str, PATH_MTUS))}")
+        raise QuantityError(f'"{text}" is not a path MTU', f"write one of {_MTUS}")
     return mtu

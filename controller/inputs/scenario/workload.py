@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 from etloop.contract.base.units import format_rate, parse_flops, parse_rate_bps
+from etloop.contract.base.value_form import RATE, FormedParser, formed, limited, pattern_form
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
 from etloop.traffic.collectives.choice import Settings, Shaping
@@ -45,6 +47,14 @@ class Source:
     """What communicates beside NCCL."""
 
 
+_positive_flops: Final = bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS")
+_POLICY: Final = "(data|ctrl|stream|communicator|recorded)"
+_dependencies: Final = FormedParser(
+    DependencyPolicy.parse, pattern_form("words joined by +", rf"{_POLICY}(\+{_POLICY})*")
+)
+_uneven: Final = FormedParser(
+    Uneven.parse, pattern_form("refused, even or skew", r"refused|even|skew(=[0-9.]+(,seed=[0-9]+)?)?")
+)
 _TRACE_KEYS = (
     "trace",
     "groups",
@@ -108,11 +118,9 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
             "size_unit", one_of({unit.value: unit for unit in SizeUnit}), SizeUnit.AUTO
         ),
         element_bytes=section.optional("element_bytes", integer(1, 64), None),
-        dependencies=section.optional(
-            "dependencies", DependencyPolicy.parse, DependencyPolicy.DATA_COMMUNICATOR
-        ),
+        dependencies=section.optional("dependencies", _dependencies, DependencyPolicy.DATA_COMMUNICATOR),
         replicate_ranks=section.optional("replicate_ranks", integer(2, MAX_REPLICAS), None),
-        uneven=section.optional("uneven", Uneven.parse, Uneven()),
+        uneven=section.optional("uneven", _uneven, Uneven()),
         logical_topology=_topology(section),
         flops=compute.optional("flops", _positive_flops, None),
         memory_bandwidth_bytes_per_s=compute.optional("memory_bandwidth", _bytes_per_second, None),
@@ -133,9 +141,6 @@ def _topology(section: Section) -> tuple[int, ...]:
     return sizes
 
 
-def _positive_flops(text: str) -> int:
-    return bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS")(text)
-
-
+@formed(limited(RATE, "8bps to 1000000Tbps"))
 def _bytes_per_second(text: str) -> int:
     return bounded(parse_rate_bps, 8, 10**18, format_rate)(text) // 8

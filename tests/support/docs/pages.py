@@ -35,7 +35,6 @@ NOT_RUN: Final = {
     "a device": "of a device under test or a second machine, which nobody has at hand",
     "a container engine": "of images that are fetched from the network",
     "an installation": "that writes into the system: users, units, packages",
-    "this test": "what it starts would start this test again",
 }
 """Why commands of a page are not run, and what each reason means."""
 KINDS: Final = {

@@ -204,15 +204,16 @@ def lets_pass(controller: Live, seconds: float) -> None:
 
 HEAD: Final = """# What happens when something breaks
 
-Every row is a test (`tests/e2e/rack/test_rack_faults.py`, `tests/e2e/rack/test_rack_hostile.py`) over real
-processes: `etloop controller`,
-two agents, Mosquitto. After each, the next job passes. *Clear* is the time from the fault, or from its end where it has one
-(of hostile messages from the first, so that their sending is in it), until the job has ended with its reason and nothing of
-it is left running, measured once on a two-core virtual machine by `make faults`, where so many processes wanted the cores as
-*load* says (the average over a minute, the test's own among them); nothing is judged by it.
+Every row is a test (`tests/e2e/rack/test_rack_faults.py`,
+`tests/e2e/rack/test_rack_hostile.py`) over real processes: `etloop controller`, two agents,
+Mosquitto. After each, the next job passes. *Clear* is the time from the fault, or from its end
+where it has one, until the job has ended with its reason and nothing of it is left running. Of
+hostile messages it counts from the first, so that their sending is in it. It was measured once, on
+a two-core virtual machine, by `make faults`. *Load* is the average over a minute, the test's own
+processes among it; nothing is judged by it.
 Beside the rows, `tests/e2e/rack/test_rack_crashes.py` kills controllers and runs at moments that a
-seed picks, over and over: no job is
-lost, none hangs, none changes once it has ended, and the broker knows the same.
+seed picks, over and over: no job is lost, none hangs, none changes once it has ended, and the
+broker knows the same.
 
 | fault | what happens | what is kept | clear after | load |
 |---|---|---|---|---|

@@ -1,0 +1,91 @@
+"""How pages are written: short sentences, and lines that are wrapped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.places import ROOT
+from tools.wrap_docs import COLUMNS, MOST_WORDS, long_sentences, pages, wide_lines, wrapped
+
+PAGES: Final = pages()
+LONG_SENTENCES: Final = {"CHANGELOG.md": 5, "docs/benchmarks.md": 12, "docs/decisions.md": 28}
+"""What is still to be cut in two. The numbers only ever go down."""
+
+
+def name_of(page: Path) -> str:
+    """Return a page's name."""
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_sentences_are_short(page: Path) -> None:
+    found = long_sentences(page.read_text())
+    assert len(found) <= LONG_SENTENCES.get(name_of(page), 0), f"cut at {MOST_WORDS} words:\n" + "\n".join(
+        found
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_are_wrapped(page: Path) -> None:
+    assert wide_lines(page.read_text()) == [], f"run: .venv/bin/python tools/wrap_docs.py {name_of(page)}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_pages_that_got_better_stay_so() -> None:
+    left = {name: len(long_sentences((ROOT / name).read_text())) for name in LONG_SENTENCES}
+    assert left == LONG_SENTENCES, "lower the numbers"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("one " * 35 + "end.", 36),
+        ("one " * 30 + "`a b c d e f` end.", 0),
+        ("one " * 20 + "end. Two " + "two " * 20 + "end.", 0),
+        ("one " * 20 + "`a`. " + "`b` " + "two " * 20 + "end.", 0),
+        ("* one " + "one " * 35 + "end.", 37),
+        ("```sh\n" + "one " * 40 + "\n```", 0),
+        ("| " + "one " * 40 + "| a |\n|---|---|\n", 0),
+    ],
+)
+def test_long_sentences_are_found(text: str, words: int) -> None:
+    found = long_sentences(text)
+    assert [len(one.split()) for one in found] == ([words] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("word " * 25, ["word " * 19 + "word", "word " * 4 + "word"]),
+        ("* " + "word " * 25, ["* " + "word " * 18 + "word", "  " + "word " * 5 + "word"]),
+        ("word " * 19 + "`a b c` end", ["word " * 18 + "word", "`a b c` end"]),
+    ],
+)
+def test_prose_is_wrapped(text: str, expected: list[str]) -> None:
+    assert max(map(len, expected)) <= COLUMNS
+    assert wrapped(text).split("\n") == expected
+
+
+def test_a_paragraph_that_would_read_as_a_list_stays() -> None:
+    text = "word " * 20 + "- end"
+    assert wrapped(text) == text
+
+
+def test_what_is_no_prose_stays() -> None:
+    text = (
+        "# "
+        + "word " * 30
+        + "\n\n```sh\n"
+        + "word " * 30
+        + "\n```\n\n| "
+        + "word " * 30
+        + "|\n|---|\n| a |\n"
+    )
+    assert wrapped(text) == text
+    assert wide_lines(text) == []

@@ -1,0 +1,157 @@
+"""Build the documentation site: `python tools/build_site.py`, which `make docs` calls. A warning of MkDocs is an error.
+
+Pages of the repository link to each other as files, wherever they lie. So the site is built from a copy of them: all pages,
+what they link to, and their diagrams as pictures, for nothing may be fetched when a page is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = ROOT / "build" / "site-source"
+SITE: Final = ROOT / "build" / "site"
+MOST_S: Final = 40
+"""No build may take longer."""
+_LINK: Final = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_FENCE: Final = re.compile(r"^( *)```(\w+)[^\n]*$", re.MULTILINE)
+_DIAGRAM: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_MOVE: Final = re.compile(r"^ *(\S+) --> (\S+?)(?:: (\w+))?$", re.MULTILINE)
+_TERMINAL: Final = "[*]"
+
+
+def pages() -> list[Path]:
+    """Return every page of the site, relative to the repository."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    return sorted(path.relative_to(ROOT) for path in found)
+
+
+def gather(into: Path) -> None:
+    """Copy pages, what they link to and their pictures into a new directory."""
+    shutil.rmtree(into, ignore_errors=True)
+    for page in pages():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        target = into / page
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for linked in linked_files(page, text):
+            copy_linked(linked, into)
+        target.write_text(as_site_page(page, text), encoding="utf-8")
+    shutil.copytree(ROOT / "docs" / "pictures", into / "docs" / "pictures")
+
+
+def linked_files(page: Path, text: str) -> Iterator[Path]:
+    """Yield what a page links to that is no page, relative to the repository."""
+    for _, target, _ in _LINK.findall(text):
+        path = (ROOT / page).parent / target
+        if ":" not in target and path.exists() and path.suffix != ".md":
+            yield path.resolve().relative_to(ROOT)
+
+
+def copy_linked(linked: Path, into: Path) -> None:
+    """Copy a file, or the files of a directory with a page that lists them."""
+    if (ROOT / linked).is_file():
+        (into / linked).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / linked, into / linked)
+        return
+    names = subprocess.run(
+        ["git", "ls-files", "--", str(linked)], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    for name in names:
+        copy_linked(Path(name), into)
+    rows = "".join(f"* [{name}](/{name})\n" for name in names)
+    listing = into / f"{linked}-files.md"
+    listing.parent.mkdir(parents=True, exist_ok=True)
+    listing.write_text(f"# {linked}\n\n" + relative_links(rows, listing.relative_to(into)), encoding="utf-8")
+
+
+def relative_links(text: str, page: Path) -> str:
+    """Return a text whose links from the root are relative to its page."""
+    up = "../" * (len(page.parts) - 1)
+    return text.replace("](/", f"]({up}")
+
+
+def as_site_page(page: Path, text: str) -> str:
+    """Return a page as MkDocs reads it: languages alone behind fences, diagrams as pictures, directories by their list."""
+    text = _DIAGRAM.sub(lambda found: picture_of(found[1]), text)
+    text = _FENCE.sub(r"\1```\2", text)
+
+    def listed(found: re.Match[str]) -> str:
+        path = (ROOT / page).parent / found[2]
+        is_listed = ":" not in found[2] and path.is_dir()
+        return f"{found[1]}{found[2].rstrip('/')}-files.md{found[3]}" if is_listed else found[0]
+
+    return _LINK.sub(listed, text)
+
+
+def graph_of(diagram: str) -> str:
+    """Return a state diagram of Mermaid as a graph of Graphviz."""
+    lines = [
+        "digraph {",
+        'rankdir=TB; bgcolor="transparent"; node [shape=box style="rounded" fontname="sans-serif"];',
+    ]
+    lines.append('edge [fontname="sans-serif" fontsize=10];')
+    for begin, end, event in _MOVE.findall(diagram):
+        names = [
+            f'"{name if name != _TERMINAL else place}"' for name, place in ((begin, "begin"), (end, "end"))
+        ]
+        lines.append(f'{names[0]} -> {names[1]} [label="{event}"];')
+    lines += (
+        ['"begin" [shape=point];', '"end" [shape=doublecircle label="" width=0.15];']
+        if _TERMINAL in diagram
+        else []
+    )
+    return "\n".join([*lines, "}"])
+
+
+def picture_of(diagram: str) -> str:
+    """Return a diagram as a picture inside the page."""
+    if shutil.which("dot") is None:
+        sys.exit("tools/build_site.py: dot draws the diagrams and is not here; apt-get install graphviz")
+    drawn = subprocess.run(
+        ["dot", "-Tsvg"], input=graph_of(diagram), check=True, capture_output=True, text=True
+    ).stdout
+    svg = drawn[drawn.index("<svg") :]
+    svg = re.sub(r"\n\s*\n", "\n", svg).replace("black", "currentColor")
+    return f'<div style="overflow-x: auto">\n{svg}</div>'
+
+
+def build(source: Path, site: Path) -> str:
+    """Build a site from gathered pages; return what MkDocs warns of, "" if it is nothing."""
+    settings = source.parent / "mkdocs.yml"
+    settings.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {source}\nsite_dir: {site}\n", encoding="utf-8"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--config-file", str(settings)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=MOST_S,
+    )
+    said = [line for line in ended.stderr.splitlines() if not line.startswith("INFO")]
+    return "" if ended.returncode == 0 else "\n".join(said) or ended.stdout
+
+
+def main() -> int:
+    """Gather and build; return 1 if there are warnings."""
+    gather(SOURCE)
+    warnings = build(SOURCE, SITE)
+    pages_built = sum(1 for _ in SITE.rglob("*.html"))
+    print(
+        warnings
+        or f"{SITE.relative_to(ROOT)}: {pages_built} pages; look at it by: python -m http.server --directory build/site"
+    )
+    return 1 if warnings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

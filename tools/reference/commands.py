@@ -1,0 +1,120 @@
+"""Command lines -> a page with every command, its options and what they mean, and the page of exit codes. Pure."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping
+from textwrap import fill
+from typing import Final
+
+from etloop.agent.cli import make_parser as make_agent_parser
+from etloop.cli.main import BROKEN_PIPE, STOPPED_BY_SIGINT
+from etloop.cli.parser import COMMANDS, make_parser
+from etloop.contract.base.errors import ExitCode
+
+from tools.reference.pages import WRITTEN_BY
+
+EXIT_CODES: Final[Mapping[int, str]] = {
+    ExitCode.PASS: "the command did what it was asked for; of a run: every condition holds",
+    ExitCode.USAGE: "the command line is wrong; nothing was begun",
+    ExitCode.INCONCLUSIVE: "a condition could not be judged: a value is absent, or the emulator was the limit",
+    ExitCode.VERDICT_FAILED: "a condition does not hold, or a comparison found a regression",
+    ExitCode.RUN_ERROR: "the run began and ended early; what was measured until then is kept",
+    ExitCode.PREPARATION_FAILED: "bad input, or a rig that is not ready; nothing was sent, and every problem is listed",
+    STOPPED_BY_SIGINT: "stopped by Ctrl-C",
+    BROKEN_PIPE: "whoever read standard output went away",
+}
+
+
+def commands_page() -> str:
+    """Return the page of all commands."""
+    parts = [
+        "# Commands\n",
+        WRITTEN_BY,
+        "Every command has `--help` with an example. Exit codes: [exit-codes.md](exit-codes.md).\n",
+    ]
+    for name in COMMANDS:
+        parser = make_parser((name,))
+        for _, own in _below(parser):
+            parts += _parts(own)
+    for _, own in _below(make_agent_parser()):
+        parts += _parts(own)
+    return "\n".join(parts)
+
+
+def exit_codes_page() -> str:
+    """Return the page of exit codes."""
+    rows = "".join(f"| {int(code)} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
+    head = (
+        "Both commands end with one of these, which stay as they are. `lab exec` ends with the code of the program "
+        "that it ran."
+    )
+    return "\n".join(
+        ["# Exit codes\n", WRITTEN_BY, fill(head, 100) + "\n", "| code | meaning |\n|---|---|\n" + rows]
+    )
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Return what a parser takes, its commands among it."""
+    return parser._actions  # noqa: SLF001 - argparse offers no other way to its own declarations
+
+
+def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in arguments_of(parser):
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            yield from action.choices.items()
+
+
+def _parts(parser: argparse.ArgumentParser) -> list[str]:
+    positional = [
+        _name(one).strip("`") for one in arguments_of(parser) if not one.option_strings and not _hidden(one)
+    ]
+    usage = " ".join([parser.prog, "[OPTIONS]", *positional])
+    told = " ".join((parser.description or "").split())
+    rows = "".join(_rows(parser))
+    table = ["| argument | default | meaning |\n|---|---|---|\n" + rows] if rows else []
+    parts = [f"## {parser.prog}\n", *([fill(told, 100, break_on_hyphens=False) + "\n"] if told else [])]
+    if not any(_below(parser)):
+        parts.append(fill(f"`{usage}`", 100, break_on_hyphens=False, break_long_words=False) + "\n")
+    parts += table
+    for _, own in _below(parser):
+        parts += _parts(own)
+    return parts
+
+
+def _rows(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in arguments_of(parser):
+        if _hidden(action):
+            continue
+        default = action.default
+        shown = default not in (None, False, argparse.SUPPRESS, []) and not isinstance(default, bool | tuple)
+        meaning = _expanded(action, parser.prog)
+        if action.required and action.option_strings:
+            meaning = f"{meaning} (required)" if meaning else "required"
+        yield f"| {_name(action)} | {f'`{_cell(str(default))}`' if shown else ''} | {_cell(meaning)} |\n"
+
+
+def _hidden(action: argparse.Action) -> bool:
+    others = (argparse._HelpAction, argparse._SubParsersAction)  # noqa: SLF001
+    return isinstance(action, others) or action.help == argparse.SUPPRESS
+
+
+def _name(action: argparse.Action) -> str:
+    value = action.metavar or (action.dest.upper() if action.choices is None else "")
+    if action.choices is not None and not action.metavar:
+        value = "|".join(str(one) for one in action.choices)
+    words = " ".join(value) if isinstance(value, tuple) else str(value)
+    if not action.option_strings:
+        return f"`{_cell(words)}`"
+    names = ", ".join(action.option_strings)
+    return f"`{names}`" if action.nargs == 0 else f"`{names} {_cell(words)}`"
+
+
+def _expanded(action: argparse.Action, prog: str) -> str:
+    values = {"default": action.default, "prog": prog, "type": "", "choices": action.choices}
+    return " ".join(((action.help or "") % values).split())
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"(?<!\\)\|", r"\\|", text)

@@ -1,0 +1,201 @@
+"""The file formats of the reference: how each is read, and files that lead its reader through every question.
+
+Decides which readings a reference is made of. A file here need not be one that runs: its reader's questions count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import EtloopError
+from etloop.contract.base.questions import Question, noted_questions
+from etloop.contract.model.transport import FaultAction
+from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
+from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.rack.config import parse_rack_config
+from etloop.controller.rack.people.users import parse_users
+from etloop.dut_profiles.model.profile import CounterReader
+from etloop.experiments.sweep.file import parse_sweep
+from etloop.traffic.congestion import Need, built_in
+from etloop.traffic.topology.topology_file import parse_topology
+
+_HERE: Final = Path()
+_RANKS: Final = "[0-9]{1,6}(-[0-9]{1,6})?"
+_LANE: Final = "[0-7]"
+_ANY_PATH: Final = r"[^\s]+"
+_LABEL: Final = r".{1,60}"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One sort of file."""
+
+    name: str
+    """As `etloop schema NAME` has it."""
+    file: str
+    """What such a file is called."""
+    says: str
+    """What the file says, for the head of its page."""
+    read: Callable[[bytes], object]
+    readings: tuple[str, ...]
+    """Files in YAML; every question of the reader is asked in one of them."""
+    open_keys: Mapping[str, str] = field(default_factory=dict)
+    """Mappings whose keys the user chooses, with what a key looks like."""
+    same_as: Mapping[str, str] = field(default_factory=dict)
+    """Sections that are described by another one."""
+
+
+def questions_of(one: Format, text: str) -> list[Question]:
+    """Return what the reader of a format asks a file."""
+    # The mistakes of the file are of no interest, and every question was asked.
+    with noted_questions() as asked, suppress(EtloopError):
+        one.read(text.encode())
+    return asked
+
+
+_PIN: Final = "{algorithm: ring, schedule: a.et, recorded: 1MiB}"
+_COLLECTIVES: Final = f"collectives: {{{', '.join(f'{key}: {_PIN}' for key in COLLECTIVE_KEYS)}}}"
+_RULES: Final = ", ".join(f"{{do: {action.name.lower()}, which: 1}}" for action in FaultAction)
+_ALGORITHMS: Final = tuple(
+    f"transport: {{cc: {{algorithm: {each.name}}}}}" for each in built_in() if Need.INT not in each.needs
+)
+_UDP: Final = "{from: a/p0, to: b/p0, rate: 1Gbps}"
+SCENARIO: Final = Format(
+    "scenario",
+    "scenario.yaml",
+    "what is replayed, how it is mapped and scaled, how its traffic is carried, and when it has passed.",
+    lambda text: parse_scenario(text, "scenario.yaml", _HERE),
+    (
+        "{seed: 1}",
+        "workload: {trace: traces/}",
+        "workload: {collective: {kind: all_reduce, ranks: 2, size: 1MiB}}",
+        "workload: {incast: {senders: 2, size: 1MiB}}",
+        "workload: {incast: {senders: 2, size: 1MiB, rate: 1Gbps}}",
+        "workload: {storage: {clients: 1, servers: 1, sizes: [1MiB], rate: 1Gbps}}",
+        (
+            f"{{rounds: 2, jobs: [{{name: a, workload: {{trace: t/}}, mapping: {{explicit: {{0-3: a/p0}}}}, {_COLLECTIVES}}},"
+            " {name: b, workload: {collective: {kind: barrier, ranks: 2}}}, {name: c, workload: {incast: {senders: 1}}},"
+            " {name: d, workload: {storage: {clients: 1}}}, {name: e, workload: {collective: {kind: all_reduce}}}]}"
+        ),
+        (
+            "background: [{name: a, incast: {senders: 2, size: 1MiB, period: 1ms}, mapping: {axes: {dp: 2}}},"
+            f" {{name: b, storage: {{clients: 1}}}}, {{name: c, udp: {_UDP}}}, {{name: d, incast: {{rate: 1Gbps}}}}]"
+        ),
+        "timeline: [{at: 1s, link: leaf0/3, state: down}]",
+        "mapping: {explicit: {0-3: a/p0}, axes: {dp: 2, tp: 4}, order: [tp, dp], hosts: [[0, 1]]}",
+        (
+            f"transport: {{faults: [{_RULES}, {{do: pause, priority: 3, every: 1ms}}], capture: {{ports: [a/p0]}},"
+            " source_port: [50000]}"
+        ),
+        _COLLECTIVES,
+        "verdict: {checks: [{check: retransmitted_packets == 0}]}",
+        *_ALGORITHMS,
+    ),
+    {"mapping.explicit": _RANKS, "mapping.axes": _LABEL}
+    | {f"{where}.mapping.explicit": _RANKS for where in ("jobs[]", "background[]")}
+    | {f"{where}.mapping.axes": _LABEL for where in ("jobs[]", "background[]")},
+    {
+        "jobs[].workload": "workload",
+        "jobs[].mapping": "mapping",
+        "jobs[].collectives": "collectives",
+        "background[].mapping": "mapping",
+    }
+    | {f"collectives.{key}": "collectives.all_reduce" for key in COLLECTIVE_KEYS if key != "all_reduce"},
+)
+_PORT: Final = "{name: p0, addresses: 10.0.0.1, link: 100Gbps}"
+_AGENTS: Final = f"agents: [{{name: a, ports: [{_PORT}]}}]"
+_SOURCES: Final = ", ".join(
+    f"{{reader: {reader}, ports: {{a/p0: swp1}}, tls: {{}}}}" for reader in CounterReader
+)
+RIG: Final = Format(
+    "rig",
+    "rig.yaml",
+    "which agents there are, the ports they own towards the device, and how they reach the controller.",
+    lambda text: parse_rig(text, "rig.yaml", _HERE),
+    (
+        f"{{{_AGENTS}}}",
+        f"{{{_AGENTS}, security: {{curve: {{server_key: k, authorised_keys: d}}}}}}",
+        f"{{{_AGENTS}, dut: {{profile: loopback}}}}",
+        f"{{{_AGENTS}, dut: {{profile: loopback, counters: [{_SOURCES}]}}}}",
+    ),
+    {"dut.counters[].ports": "[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}"},
+)
+_ONE: Final = "ports: [a/p0], rate: 100Gbps"
+_SWITCH: Final = (
+    "{pfc: {watchdog: {detect: 1ms}}, trimming: {size: 128B, dscp: 48}, faults: [{every: 10, in: a/p0, out: a/p0}],"
+    " queues: {0: {ecn: {kmin: 1kB}}}, buffer: 1MiB}"
+)
+_PLAIN: Final = "{preset: lossy, device: x, queues: {0: {weight: 1}}, pfc: {enabled: false}}"
+_KNOWN_SWITCH: Final = _SWITCH[1:-1]
+_MAPS: Final = "dscp_to_class class_to_queue class_to_group group_to_priority priority_to_queue".split()
+_SWITCHES: Final = (
+    "single.switch",
+    "leaf_spine.leaf",
+    "leaf_spine.spine",
+    "rail.rail",
+    "rail.spine",
+    "switches[]",
+)
+TOPOLOGY: Final = Format(
+    "topology",
+    "topology.yaml",
+    "switches, the links between them, the rig's ports on them, and what becomes of links that go down.",
+    lambda text: parse_topology(text, "topology.yaml"),
+    (
+        f"single: {{{_ONE}, switch: {_SWITCH}}}",
+        f"single: {{{_ONE}, switch: {_PLAIN}}}",
+        f"leaf_spine: {{rate: 100Gbps, leaves: [{{ports: [a/p0]}}], leaf: {_PLAIN}, spine: {_PLAIN}}}",
+        f"rail: {{rate: 100Gbps, spines: 1, rails: [{{ports: [a/p0]}}], rail: {_PLAIN}, spine: {_PLAIN}}}",
+        (
+            f"{{single: {{{_ONE}, switch: {{preset: lossy, device: x}}}}, device: x,"
+            " outages: [{port: a/p0, from: 1s}], routing: {}}"
+        ),
+        f"leaf_spine: {{rate: 100Gbps, spines: 1, leaves: [{{ports: [a/p0]}}], leaf: {_SWITCH}, spine: {_SWITCH}}}",
+        f"rail: {{rate: 100Gbps, spines: 1, rails: [{{ports: [a/p0]}}], rail: {_SWITCH}, spine: {_SWITCH}}}",
+        (
+            f"{{switches: [{{name: a, {_KNOWN_SWITCH}}}, {{name: b}}], links: [{{from: a, to: b, rate: 100Gbps}}],"
+            " attach: [{port: a/p0, to: a, rate: 100Gbps}]}"
+        ),
+        f"{{switches: [{{name: a, {_PLAIN[1:-1]}}}], attach: [{{port: a/p0, to: a, rate: 100Gbps}}]}}",
+    ),
+    {f"{switch}.maps.{each}": "[0-9]{1,2}" for switch in _SWITCHES for each in _MAPS}
+    | {f"{switch}.{each}": _LANE for switch in _SWITCHES for each in ("groups", "queues")},
+    {switch: "switches[]" for switch in _SWITCHES if switch != "switches[]"},
+)
+SWEEP: Final = Format(
+    "sweep",
+    "sweep.yaml",
+    "which values of a scenario, a rig and a topology are tried, how often, and in which order.",
+    lambda text: parse_sweep(text, "sweep.yaml", _HERE),
+    (
+        "{scenario: s.yaml, axes: {seed: [1], kinds: {a: {seed: 1}}}, set: {seed: 1}, zip: [{seed: [1], iterations: [2]}]}",
+        "{scenario: s.yaml, search: {path: seed, from: 1, to: 9}}",
+    ),
+    {"axes": _ANY_PATH, "axes.*": _LABEL, "axes.*.*": _ANY_PATH, "set": _ANY_PATH, "zip[]": _ANY_PATH},
+)
+CONTROLLER: Final = Format(
+    "controller",
+    "controller.yaml",
+    "which rig a rack has, where jobs and results are kept, and what the rack takes on.",
+    lambda text: parse_rack_config(text, "controller.yaml", _HERE),
+    (
+        "{rig: r.yaml, state_dir: s, scenario_root: j}",
+        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {host: localhost}, http: {port: 9420}, otel: {}}",
+        "{rig: r.yaml, state_dir: s, scenario_root: j, mqtt: {tls: {ca: ca.pem}}}",
+    ),
+)
+USERS: Final = Format(
+    "users",
+    "users.yaml",
+    "who may do what in a rack.",
+    lambda text: parse_users(text, "users.yaml"),
+    ("users: {alice: {role: user}}", "others: {role: viewer}"),
+    {"users": "[A-Za-z0-9._-]{1,64}"},
+    {"others": "users.*"},
+)
+FORMATS: Final = (SCENARIO, RIG, TOPOLOGY, SWEEP, CONTROLLER, USERS)

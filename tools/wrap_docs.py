@@ -1,0 +1,120 @@
+"""Wrap the prose of pages at 100 columns: `python tools/wrap_docs.py [PAGE ...]`; without a page, all of them.
+
+Paragraphs and items of lists are wrapped; code, tables, headings and HTML stay as they are, and so does a paragraph that
+would read as something else. Spans of code are kept on one line, for tests look for commands in them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Final
+
+from markdown_it import MarkdownIt
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+COLUMNS: Final = 100
+MOST_WORDS: Final = 35
+_KEPT: Final = "\0"
+_MARKDOWN: Final = MarkdownIt("commonmark").enable("table")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])[)*\"']*\s+(?=[^a-z])|(?<=[:;])\s+")
+_SPAN: Final = re.compile(r"(`+)[^`]+?\1")
+_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Prose of a page."""
+
+    begin: int
+    """Its first line, from 0."""
+    end: int
+    """The line after its last."""
+    content: str
+    column: int
+    """Where its first line begins, behind the marks of lists."""
+
+
+def pages() -> list[Path]:
+    """Return all pages whose prose is written by hand."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    return sorted(path for path in found if "Written by tools/" not in path.read_text(encoding="utf-8")[:300])
+
+
+def paragraphs(text: str) -> Iterator[Paragraph]:
+    """Yield the prose of a page: paragraphs, those of lists among them."""
+    lines = text.splitlines()
+    tokens = _MARKDOWN.parse(text)
+    for at, token in enumerate(tokens):
+        if token.type == "paragraph_open" and token.map is not None:
+            begin, end = token.map
+            content = tokens[at + 1].content
+            column = lines[begin].find(content.split("\n")[0])
+            if column >= 0 and ">" not in lines[begin][:column]:
+                yield Paragraph(begin, end, content, column)
+
+
+def wrapped(text: str) -> str:
+    """Return a page with its prose wrapped, which reads as before."""
+    for paragraph in reversed(list(paragraphs(text))):
+        lines = text.split("\n")
+        first = lines[paragraph.begin][: paragraph.column]
+        if any(line.endswith(("  ", "\\")) for line in lines[paragraph.begin : paragraph.end - 1]):
+            continue
+        kept = _SPAN.sub(lambda span: span[0].replace(" ", _KEPT).replace("\n", _KEPT), paragraph.content)
+        parts = wrap(
+            " ".join(kept.split()),
+            COLUMNS,
+            initial_indent=first,
+            subsequent_indent=" " * paragraph.column,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        lines[paragraph.begin : paragraph.end] = [part.replace(_KEPT, " ") for part in parts]
+        changed = "\n".join(lines)
+        if _reading(changed) == _reading(text):
+            text = changed
+    return text
+
+
+def _reading(text: str) -> str:
+    return " ".join(_MARKDOWN.render(text).split())
+
+
+def wide_lines(text: str) -> list[int]:
+    """Return the numbers of lines of prose that are too long and could be shorter."""
+    lines = text.splitlines()
+    return [
+        at + 1
+        for one in paragraphs(text)
+        for at in range(one.begin, one.end)
+        if len(lines[at]) > COLUMNS and " " in _SPAN.sub("x", lines[at].strip()).rstrip()
+    ]
+
+
+def long_sentences(text: str) -> list[str]:
+    """Return the sentences of more than `MOST_WORDS` words. A colon or a semicolon ends one, and a span of code is a word."""
+    found = []
+    for one in paragraphs(text):
+        plain = _LINK.sub(r"\1", _SPAN.sub("CODE", " ".join(one.content.split())))
+        found += [
+            each for each in _SENTENCE_END.split(plain) if len(re.findall(r"\w[\w'/.-]*", each)) > MOST_WORDS
+        ]
+    return found
+
+
+def main() -> int:
+    """Wrap pages."""
+    named = [Path(name) for name in sys.argv[1:]]
+    for page in named or pages():
+        text = page.read_text(encoding="utf-8")
+        page.write_text(wrapped(text), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
