@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_LINES: Final = 8
+MOST_POINTS: Final = 2_000
+"""Of a line: more than a screen has columns."""
 MOST_BARS: Final = 5_000
 _CONTROLLED: Final = (
     ("rate_bps", 1e9, "rate allowed (Gbit/s)"),
@@ -42,29 +44,27 @@ def queue_figure(queues: Frame, most: int = MOST_LINES) -> Any:
     lanes = _rows_of([f"{name} class {cos:.0f}" for name, cos in zip(place, columns["cos"], strict=True)])
     depth = _numbers(queues, "queued_bytes")
     fullest = sorted(lanes, key=lambda name: -depth[lanes[name]].max())[:most]
+    times_ns = _numbers(queues, "time_ns")
     for number, name in enumerate(fullest):
         rows, colour = lanes[name], _COLOURS[number % len(_COLOURS)]
-        times = _numbers(queues, "time_ns")[rows] / _NS_PER_MS
+        shown = _shown(len(rows))
+        times = times_ns[rows][shown] / _NS_PER_MS
+        style = {"shape": "hv", "color": colour}
+        most_queued = np.maximum.reduceat(depth[rows], shown) / 1e3
         figure.add_trace(
-            go.Scatter(
-                x=times, y=depth[rows] / 1e3, name=escape(name), legendgroup=name, line={"shape": "hv", "color": colour}
-            ),
-            row=1, col=1,
-        )  # fmt: skip
+            go.Scatter(x=times, y=most_queued, name=escape(name), legendgroup=name, line=style), row=1, col=1
+        )
         for column, what, dash in (("marked_packets", "marks", "solid"), ("dropped_packets", "drops", "dot")):
-            counted = np.maximum(np.diff(_numbers(queues, column)[rows], prepend=0.0), 0)
+            counted = np.maximum(np.diff(_numbers(queues, column)[rows][shown], prepend=0.0), 0)
             if counted.any():
-                figure.add_trace(
-                    go.Scatter(
-                        x=times,
-                        y=counted,
-                        name=escape(f"{name}: {what}"),
-                        legendgroup=name,
-                        line={"shape": "hv", "dash": dash, "color": colour},
-                    ),
-                    row=2,
-                    col=1,
+                line = go.Scatter(
+                    x=times,
+                    y=counted,
+                    name=escape(f"{name}: {what}"),
+                    legendgroup=name,
+                    line=style | {"dash": dash},
                 )
+                figure.add_trace(line, row=2, col=1)
     figure.update_xaxes(title_text=_TIME_AXIS, row=2, col=1)
     return _styled(figure, 480)
 
@@ -83,7 +83,7 @@ def control_figure(rates: Frame, most: int = MOST_LINES) -> Any:
     figure = make_subplots(rows=len(shown), cols=1, shared_xaxes=True, vertical_spacing=0.08,
                            subplot_titles=[words for _, _, words in shown])  # fmt: skip
     for number, name in enumerate(_spread(pairs, _numbers(rates, "acked_bytes"))[:most]):
-        rows = pairs[name]
+        rows = pairs[name][_shown(len(pairs[name]))]
         times = _numbers(rates, "time_ns")[rows] / _NS_PER_MS
         for row, (column, unit, _) in enumerate(shown, 1):
             line = go.Scatter(
@@ -131,6 +131,11 @@ def timeline_figure(ops: Frame, most: int = MOST_BARS) -> Any:
     ranks = len({columns["rank"][row] for row in first})
     figure.update_layout(barmode="overlay", xaxis={"title": _TIME_AXIS}, yaxis={"autorange": "reversed"})
     return _styled(figure, min(1_600, 160 + 24 * ranks))
+
+
+def _shown(count: int) -> NDArray[np.int64]:
+    """Which of so many samples in a row a line has; what is between two of them belongs to the first."""
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
 
 
 def _numbers(frame: Frame, name: str) -> NDArray[np.float64]:
