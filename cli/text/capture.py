@@ -50,7 +50,19 @@ _NAMES: Final = {
     0x17: "SEND_ONLY_INV",
     0x64: "UD_SEND",
     0x81: "CNP",
-    0xD1: "SELECTIVE_NAK",
+    0xC6: "MRC_WRITE_FIRST",
+    0xC7: "MRC_WRITE_MIDDLE",
+    0xC8: "MRC_WRITE_LAST",
+    0xC9: "MRC_WRITE_LAST_IMM",
+    0xCA: "MRC_WRITE_ONLY",
+    0xCB: "MRC_WRITE_ONLY_IMM",
+    0xD1: "MRC_ACK",
+    0xD8: "MRC_ENDPOINT_REQUEST",
+    0xD9: "MRC_ENDPOINT_RESPONSE",
+    0xDC: "MRC_SACK",
+    0xDD: "MRC_NACK",
+    0xDE: "MRC_PROBE",
+    0xF1: "SELECTIVE_NAK",
 }
 _ECN: Final = ("", " ect1", " ect0", " CE")
 
@@ -164,7 +176,7 @@ def _transport(datagram: bytes, bth: bytes) -> str:
     text += " becn" if bth[4] & 0x40 else ""
     text += " fecn" if bth[4] & 0x80 else ""
     extension = datagram[12:]
-    if opcode in (0x0D, 0x0F, 0x10, 0x11, 0x12, 0xD1) and len(extension) >= 4:
+    if opcode in (0x0D, 0x0F, 0x10, 0x11, 0x12, 0xD1, 0xF1) and len(extension) >= 4:
         text += _answer(extension[0]) + f" msn {int.from_bytes(extension[1:4])}"
     if opcode in (*_WRITE_RETH, 0x0C) and len(extension) >= 16:
         va, rkey, size = struct.unpack(">QII", extension[:16])

@@ -35,6 +35,7 @@ const char* malformed_name(wire::Malformed malformed) {
     case wire::Malformed::none: return "none";
     case wire::Malformed::too_short: return "too short";
     case wire::Malformed::transport_version: return "transport version is not 0";
+    case wire::Malformed::other_transport: return "an opcode of MRC, which is not RoCEv2";
     case wire::Malformed::unknown_opcode: return "unknown opcode";
     case wire::Malformed::bad_pad: return "more pad than payload";
     case wire::Malformed::bad_length: return "length does not fit the opcode";
@@ -56,7 +57,8 @@ wire::Opcode opcode_of(uint8_t value) {
   // The header alone is decodable for exactly the opcodes we know, whatever its length.
   wire::Packet packet;
   const std::array<uint8_t, wire::kMaxHeaderBytes> header{value};
-  if (wire::decode(header, wire::kMaxHeaderBytes + wire::kIcrcBytes, packet) == wire::Malformed::unknown_opcode) {
+  const wire::Malformed found = wire::decode(header, wire::kMaxHeaderBytes + wire::kIcrcBytes, packet);
+  if (found == wire::Malformed::unknown_opcode || found == wire::Malformed::other_transport) {
     throw nb::value_error(("opcode " + std::to_string(value) + " is not one of ours").c_str());
   }
   return static_cast<wire::Opcode>(value);

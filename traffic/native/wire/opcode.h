@@ -35,8 +35,9 @@ enum class Opcode : uint8_t {
   ud_send_only = 0x64,
   cnp = 0x81,
   // Of the range that the specification leaves to manufacturers (11xxxxxx): a NAK of a sequence error followed by a
-  // bitmap of what arrived all the same. Only between ends that agreed on selective repeat; docs/transport.md.
-  selective_nak = 0xD1,
+  // bitmap of what arrived all the same. Only between ends that agreed on selective repeat; docs/transport.md. MRC has the
+  // codes 110xxxxx, so this one lies above them.
+  selective_nak = 0xF1,
 };
 
 // What follows the BTH, in the order of the fields.
@@ -108,6 +109,8 @@ inline constexpr std::array<Shape, 256> kShapes = make_shapes();
 
 constexpr const Shape& shape(Opcode opcode) { return detail::kShapes[static_cast<uint8_t>(opcode)]; }
 constexpr bool is_known(uint8_t opcode) { return detail::kShapes[opcode].role != Role::unknown; }
+// Of another transport on the same headers: MRC keeps itself apart by the first three bits.
+constexpr bool is_mrc(uint8_t opcode) { return opcode >> 5 == 0b110; }
 
 // What a responder gets to see; everything else is for the requester or for nobody.
 constexpr bool is_request(Opcode opcode) {

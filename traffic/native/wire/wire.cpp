@@ -221,6 +221,7 @@ Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& 
   if (bytes.size() < kBthBytes || datagram_bytes < kBthBytes + kIcrcBytes) return Malformed::too_short;
   const uint8_t* bth = bytes.data();
   if ((bth[1] & 0x0F) != 0) return Malformed::transport_version;
+  if (is_mrc(bth[0])) return Malformed::other_transport;
   if (!is_known(bth[0])) return Malformed::unknown_opcode;
   const Opcode opcode = static_cast<Opcode>(bth[0]);
   const size_t headers = header_bytes(opcode);

@@ -68,7 +68,7 @@ size_t header_bytes(Opcode opcode);
 size_t datagram_bytes(Opcode opcode, uint32_t payload_bytes);
 
 enum class Malformed : uint8_t {
-  none, too_short, transport_version, unknown_opcode, bad_pad, bad_length,
+  none, too_short, transport_version, other_transport, unknown_opcode, bad_pad, bad_length,
 };
 
 // Decodes a UDP payload (BTH ... ICRC) of `datagram_bytes` bytes of which at least the headers stand in `bytes`
