@@ -1,7 +1,7 @@
 # Two images: one for the controller, the agents and the clients, and one for agents alone.
 #
 #   docker build -t etloop .                                  compiles a wheel inside (a few minutes)
-#   docker build -t etloop-agent --target agent .             what `etloop-agent` imports, and nothing else
+#   docker build -t etloop-agent --target agent .             one for an agent alone, of 110 MB
 #   docker build -t etloop --build-arg WHEELS=given .         takes the wheels of dist/, made outside by
 #                                                             `pip download --require-hashes --requirement locks/run.lock --dest dist`
 #                                                             and `pip wheel --no-deps --wheel-dir dist .`
@@ -36,21 +36,20 @@ RUN python3 -m venv /opt/etloop \
  && /opt/etloop/bin/pip install --no-cache-dir --no-index --no-deps /wheels/etloop-*.whl \
  && /opt/etloop/bin/pip uninstall --yes pip setuptools
 
-# The same, of what an agent imports. `etloop` itself would not run there, so it is not there.
-FROM ${BASE} AS installed-agent
+# An agent alone: Python, its libraries and what `etloop-agent` imports, without a shell or a package manager. BASE has to be
+# Debian bookworm with Python 3.11 here, whose packages the tool unpacks.
+FROM ${BASE} AS agent-root
 COPY --from=wheels /wheels/ /wheels/
-COPY locks/ /locks/
-RUN python3 -m venv /opt/etloop \
- && /opt/etloop/bin/pip install --no-cache-dir --no-index --find-links /wheels --require-hashes --requirement /locks/agent.lock \
- && /opt/etloop/bin/pip install --no-cache-dir --no-index --no-deps /wheels/etloop-*.whl \
- && /opt/etloop/bin/pip uninstall --yes pip setuptools \
- && rm /opt/etloop/bin/etloop
+COPY locks/ /src/locks/
+COPY tools/make_agent_root.py /src/tools/
+RUN apt-get update \
+ && python3 -m venv /venv \
+ && /venv/bin/python /src/tools/make_agent_root.py /agent /wheels
 
-FROM ${BASE} AS agent
-RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin etloop
-COPY --from=installed-agent /opt/etloop /opt/etloop
-ENV PATH=/opt/etloop/bin:$PATH PYTHONDONTWRITEBYTECODE=1
-USER etloop
+FROM scratch AS agent
+COPY --from=agent-root /agent/ /
+ENV PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
 CMD ["etloop-agent", "--help"]
 
 FROM ${BASE}
