@@ -7,6 +7,9 @@
 #   make fuzz    mutated traces through every reader for ETLOOP_FUZZ_SECONDS (600)
 #   make bench   the speed of the engine beside the bare kernel's, and of the trace reader beside protobuf's
 #   make faults  breaks a rack in every way of docs/faults.md, and writes that table anew (root for all of it)
+#   make locks   locks/ anew from constraints.txt and pyproject.toml (asks the package index)
+#   make sbom    build/sbom.cdx.json: what an installation consists of, as CycloneDX
+#   make audit   known vulnerabilities of all that the locks name
 #   make clean   remove what the other targets made (not demo/ and runs/)
 #
 # Nothing is done twice: each step leaves a stamp in .venv/stamps and is repeated when what it read is newer.
@@ -15,8 +18,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SUPPLY := $(VENV)/supply/bin
 STAMPS := $(VENV)/stamps
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := -m pip --quiet --disable-pip-version-check install --quiet --disable-pip-version-check
+# What others made comes from locks/, every file by its hash.
+INSTALL := $(BIN)/python $(PIP) --require-hashes --requirement
 
 # One compilation serves the Python modules and the native tests; the other is the sanitized one.
 NATIVE_BUILD := build/native
@@ -24,7 +30,7 @@ SANITIZED_BUILD := build/sanitized
 # ON in continuous integration (.ci/run); changing it compiles everything anew. Sanitized code is always compiled so.
 ETLOOP_WERROR ?= OFF
 # Without build isolation, so that the pinned tools build it and build/ is reused.
-INSTALL_OURS := $(INSTALL) --no-build-isolation --config-settings=build-dir=$(NATIVE_BUILD) \
+INSTALL_OURS := $(BIN)/python $(PIP) --no-deps --no-build-isolation --config-settings=build-dir=$(NATIVE_BUILD) \
   --config-settings=cmake.define.ETLOOP_TESTS=ON --config-settings=cmake.define.ETLOOP_WERROR=$(ETLOOP_WERROR)
 
 # Compiled once at the installation, as pip does with a wheel; later changes are compiled when they are imported.
@@ -34,7 +40,7 @@ ROOMS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 NATIVE_SOURCES := CMakeLists.txt $(shell find traffic/native workload/native)
 NATIVE_TESTS := $(shell find tests/native)
 
-.PHONY: all demo test lint format docs fuzz bench faults clean
+.PHONY: all demo test lint format docs fuzz bench faults locks sbom audit clean
 .DELETE_ON_ERROR:
 
 all: $(STAMPS)/built
@@ -42,7 +48,7 @@ all: $(STAMPS)/built
 demo: $(STAMPS)/built
 	$(BIN)/etloop demo
 
-test: lint $(STAMPS)/native-tests $(STAMPS)/native-tests-sanitized
+test: lint $(STAMPS)/supply $(STAMPS)/native-tests $(STAMPS)/native-tests-sanitized
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMPS)/dev
@@ -73,6 +79,16 @@ faults: $(STAMPS)/dev
 	ETLOOP_FAULTS=$(abspath build/faults.jsonl) $(BIN)/python -m pytest -v tests/e2e/rack/test_rack_faults.py tests/e2e/rack/test_rack_hostile.py
 	$(BIN)/python -m tests.support.rack.rack_under_faults build/faults.jsonl
 
+locks: $(STAMPS)/uv
+	@$(BIN)/python tools/write_locks.py $(SUPPLY)/uv
+
+sbom: $(STAMPS)/supply $(STAMPS)/dev
+	@mkdir -p build
+	@$(SUPPLY)/python tools/write_sbom.py $(BIN)/python build/sbom.cdx.json
+
+audit: $(STAMPS)/supply
+	@$(SUPPLY)/python tools/audit.py $(SUPPLY)/pip-audit
+
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -84,24 +100,38 @@ $(STAMPS)/venv: tools/make_venv.py tools/bootstrap_pip.py
 	@mkdir -p $(STAMPS) && touch $@
 
 # What the native code is built with.
-$(STAMPS)/toolchain: $(STAMPS)/venv constraints.txt tools/check_build.py
+$(STAMPS)/toolchain: $(STAMPS)/venv locks/build.lock tools/check_build.py
 	@$(BIN)/python tools/check_build.py
 	@echo "installing build tools"
-	@$(INSTALL) cmake nanobind ninja scikit-build-core
+	@$(INSTALL) locks/build.lock
 	@touch $@
 
 # Our packages, both commands and the native modules. Editable: Python files are used where they stand.
-$(STAMPS)/built: $(STAMPS)/toolchain pyproject.toml $(NATIVE_SOURCES)
+$(STAMPS)/built: $(STAMPS)/toolchain locks/run.lock pyproject.toml $(NATIVE_SOURCES)
 	@echo "building the native modules and installing etloop (a first build takes a few minutes)"
+	@$(INSTALL) locks/run.lock
 	@$(INSTALL_OURS) --editable .
 	@$(BIN)/python tools/link_package.py $(VENV)/package
 	@$(BIN)/python -m compileall -q -j 0 $(ROOMS)
 	@touch $@
 
 # Tools of the developer.
-$(STAMPS)/dev: $(STAMPS)/built
+$(STAMPS)/dev: $(STAMPS)/built locks/dev.lock
 	@echo "installing development tools"
-	@$(INSTALL_OURS) --editable '.[dev]'
+	@$(INSTALL) locks/dev.lock
+	@touch $@
+
+# What looks after the parts of others, in an environment of its own: none of it is imported by us.
+$(STAMPS)/supply: $(STAMPS)/venv locks/supply.lock
+	@echo "installing what writes locks and the bill of materials"
+	@$(PYTHON) tools/make_venv.py $(VENV)/supply
+	@$(SUPPLY)/python $(PIP) --require-hashes --requirement locks/supply.lock
+	@touch $@
+
+# By its version alone: a lock that is out of date, or gone, must not stand in the way of a new one.
+$(STAMPS)/uv: $(STAMPS)/venv constraints.txt
+	@$(PYTHON) tools/make_venv.py $(VENV)/supply
+	@$(SUPPLY)/python $(PIP) --constraint constraints.txt uv
 	@touch $@
 
 # Native unit tests, run when they or the engine changed.

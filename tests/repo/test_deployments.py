@@ -21,15 +21,17 @@ from etloop.agent import cli as agent_cli
 from etloop.cli.parser import make_parser
 from etloop.contract.base.units import parse_duration_ns
 
+from tests.support.kustomized import kustomized
 from tests.support.places import ROOT
 
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
-MANIFESTS = ROOT / "deploy" / "kubernetes" / "etloop.yaml"
+MANIFESTS = ROOT / "deploy" / "kubernetes"
+OVERLAYS = ("host-network", "sriov")
 Document = dict[str, Any]
 
 
-def documents() -> list[Document]:
-    return list(yaml.safe_load_all(MANIFESTS.read_text()))
+def documents(overlay: str = "host-network") -> list[Document]:
+    return kustomized(MANIFESTS / "overlays" / overlay)
 
 
 def compose() -> Document:
@@ -130,7 +132,9 @@ def test_what_asks_nobody_who_he_is_stays_within_the_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", documents(), ids=lambda document: f"{document['kind']}-{document['metadata']['name']}"
+    "document",
+    [document for overlay in OVERLAYS for document in documents(overlay)],
+    ids=lambda document: f"{document['kind']}-{document['metadata']['name']}",
 )
 def test_manifests_follow_the_schema_of_kubernetes(document: Document) -> None:
     with warnings.catch_warnings():

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.built_wheel import build_wheel
 from tests.support.places import ROOT
 
 FOREIGN = ("agent", "contract", "controller", "results", "traffic", "workload")
@@ -58,12 +59,7 @@ class Rack:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this tree, of the native modules as they were compiled last."""
-    place = tmp_path_factory.mktemp("wheel")
-    compiled = f"--config-settings=build-dir={ROOT / 'build' / 'native'}"
-    options = ("--no-build-isolation", "--no-deps", "--no-index", compiled)
-    run(*PIP, "wheel", *options, "--wheel-dir", place, ROOT, cwd=place)
-    (built,) = place.glob("*.whl")
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,10 @@ _KINDS: Final = (
     (re.compile(r"^no interop machine: no kernel to boot\b"), Kind.FETCHED),
     (re.compile(r"\broot\b"), Kind.RIGHTS),
     (
-        re.compile(r"^(this kernel|no interop machine|no container engine|no switch of software here)\b"),
+        re.compile(
+            r"^(this kernel|this system is not Debian bookworm|no interop machine|no container engine"
+            r"|no switch of software here)\b"
+        ),
         Kind.KERNEL,
     ),
 )

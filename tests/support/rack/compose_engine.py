@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -36,7 +35,7 @@ SHIPPED: Final = (
     "results",
     "CMakeLists.txt",
     "pyproject.toml",
-    "constraints.txt",
+    "locks",
     "Dockerfile",
 )
 """What an image of ours is made of."""
@@ -153,6 +152,7 @@ class Engine:
         context = self.directory / "context"
         (context / "dist").mkdir(parents=True)
         shutil.copy(ROOT / "Dockerfile", context)
+        shutil.copytree(ROOT / "locks", context / "locks")
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
         wheels = str(context / "dist")
         with self.stages.stage("wheel"):
@@ -161,8 +161,13 @@ class Engine:
                 [*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, str(ROOT)], 900
             )
         with self.stages.stage("download"):
-            constrained = ["--constraint", str(ROOT / "constraints.txt"), "--only-binary=:all:"]
-            self._run([*pip, "download", *constrained, "--dest", wheels, *_requirements()], 300)
+            locked = [
+                "--require-hashes",
+                "--requirement",
+                str(ROOT / "locks" / "run.lock"),
+                "--only-binary=:all:",
+            ]
+            self._run([*pip, "download", *locked, "--dest", wheels], 300)
         with self.stages.stage("image"):
             arguments = (
                 f"build --isolation chroot --layers=false --build-arg BASE={base} --build-arg WHEELS=given"
@@ -223,10 +228,3 @@ def _files(places: Iterable[Path]) -> Iterator[Path]:
         for path in place.rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".so":
                 yield path
-
-
-def _requirements() -> list[str]:
-    """What the wheel asks for."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found: list[str] = project["dependencies"]
-    return found

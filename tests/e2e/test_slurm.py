@@ -1,0 +1,111 @@
+"""The recipe of examples/slurm, run by a real Slurm of two nodes on this host, over loopback."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from etloop.contract.base.errors import ExitCode
+
+from tests.support.first_light import commands
+from tests.support.first_light.commands import Place
+from tests.support.places import ROOT
+from tests.support.slurm import Slurm, free_ports, obstacle, slurm
+
+pytestmark = pytest.mark.e2e
+
+NODES = ("n1", "n2")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    if obstacle():
+        pytest.skip(obstacle())
+    with slurm(tmp_path_factory.mktemp("slurm"), NODES) as made:
+        yield made
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A directory of submission: the recipe's files, a trace, and ports of both nodes."""
+    place = commands.free_place(tmp_path)
+    for file in (ROOT / "examples" / "slurm").iterdir():
+        shutil.copy(file, tmp_path)
+    assert commands.etloop(place, "synth", "job", "--hidden", "64", "--sequence", "128").exit_code == 0
+    lines = [f"{node} {net}.1-{net}.4 100Gbps\n" for node, net in zip(NODES, place.networks, strict=True)]
+    place.write("ports.txt", "".join(lines))
+    return place
+
+
+def submit(cluster: Slurm, place: Place, *arguments: str) -> CompletedProcess[str]:
+    """Waits for the job; its exit code is that of the recipe."""
+    return cluster.call(
+        *("sbatch", "--wait", "--output=job.log", "replay.sbatch", *arguments),
+        place=place.directory,
+        ETLOOP_BIN=str(Path(sys.executable).parent),
+        CONTROL_HOST="127.0.0.1",
+        CONTROL_PORT=str(free_ports(1)[0]),
+        ALLOW_PEERS="127.0.0.0/8",
+    )
+
+
+def log(place: Place) -> str:
+    return (place.directory / "job.log").read_text()
+
+
+def test_a_job_ends_by_its_verdict_and_leaves_its_run_and_no_keys(cluster: Slurm, place: Place) -> None:
+    ended = submit(cluster, place, "scenario.yaml", "ports.txt")
+    assert ended.returncode == 0, log(place)
+    (left,) = place.directory.glob("etloop-*")
+    assert {path.name for path in left.iterdir()} == {"rig.yaml", "agents.log", "run"}
+    assert (left / "run" / "summary.json").exists()
+    told = (left / "agents.log").read_text()
+    assert all(f"agent {node}: all operations complete" in told for node in NODES)
+
+
+def test_a_verdict_that_fails_is_the_exit_code_of_the_job(cluster: Slurm, place: Place) -> None:
+    scenario = (place.directory / "scenario.yaml").read_text()
+    place.write(
+        "scenario.yaml",
+        scenario + "verdict: {checks: [{check: lost_share >= 0.5, why: no network is that bad}]}\n",
+    )
+    ended = submit(cluster, place, "scenario.yaml", "ports.txt")
+    assert ended.returncode == ExitCode.VERDICT_FAILED, log(place)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "arguments", "ports", "expected"),
+    [
+        ("an argument too few", ("scenario.yaml",), "", "expected two arguments, SCENARIO and PORTS, got 1"),
+        (
+            "a file that is not there",
+            ("scenario.yaml", "none.txt"),
+            "",
+            "none.txt cannot be read; name a file",
+        ),
+        (
+            "a node without a line",
+            ("scenario.yaml", "ports.txt"),
+            "n1 127.0.0.1 1Gbps\n",
+            "has no line for n2; write: n2",
+        ),
+        (
+            "no rate",
+            ("scenario.yaml", "ports.txt"),
+            "n1 127.0.0.1\n",
+            "the line of n1 has no link rate; write: n1",
+        ),
+    ],
+)
+def test_bad_arguments_end_with_65_and_say_what_to_do(
+    sentence: str, arguments: tuple[str, ...], ports: str, expected: str, cluster: Slurm, place: Place
+) -> None:
+    if ports:
+        place.write("ports.txt", ports)
+    ended = submit(cluster, place, *arguments)
+    assert ended.returncode == 65, sentence
+    assert expected in log(place), sentence

@@ -1,0 +1,127 @@
+"""Writes locks/: `python tools/write_locks.py UV`, where UV is the program that resolves them.
+
+A lock is what pip installs a set of packages from with `--require-hashes`. Versions are those of constraints.txt, hashes those
+of all files of a release, so one lock serves every interpreter and processor. What a lock was made from is in its first
+lines by digest; tests/repo/test_locks.py says which lock is older than what it was made from. Decides no version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+LOCKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "build": ("--group", "build"),
+    "run": ("pyproject.toml",),
+    "agent": ("--group", "agent"),
+    "rack": (
+        "pyproject.toml",
+        "--extra",
+        "otel",
+        "--extra",
+        "snmp",
+        "--extra",
+        "gnmi",
+        "--extra",
+        "infragraph",
+    ),
+    "dev": ("pyproject.toml", "--extra", "dev"),
+    "supply": ("--group", "supply"),
+}
+"""The sets of packages, each with what uv resolves it from."""
+INDEX: Final = "https://pypi.org/simple"
+EVERYWHERE: Final = frozenset(
+    {
+        "sys_platform == 'linux'",
+        "implementation_name == 'cpython'",
+        "platform_python_implementation != 'PyPy'",
+    }
+)
+"""What is true wherever a lock is used (`environments` in pyproject.toml)."""
+
+
+def pins(text: str) -> dict[str, str]:
+    """Returns the version of every pinned package, by its normalized name, of constraints or of a lock."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE)
+    return {normalized(name): version for name, version in found}
+
+
+def normalized(name: str) -> str:
+    """Returns a package's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def digest(constraints: str, project: Mapping[str, Any]) -> str:
+    """Returns a digest of all that decides what is in the locks: versions, and what is asked for."""
+    asked = (
+        sorted(pins(constraints).items()),
+        project["project"]["dependencies"],
+        project["project"]["optional-dependencies"],
+        project["dependency-groups"],
+        project["tool"]["uv"],
+        {name: list(arguments) for name, arguments in LOCKS.items()},
+    )
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def digest_here() -> str:
+    """Returns the digest of this tree."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return digest((ROOT / "constraints.txt").read_text(), project)
+
+
+def without_environment(lock: str) -> str:
+    """Returns a lock without the conditions that hold wherever it is used."""
+
+    def shortened(found: re.Match[str]) -> str:
+        left = [clause for clause in found.group(2).split(" and ") if clause not in EVERYWHERE]
+        return found.group(1) + (f" ; {' and '.join(left)}" if left else "") + (found.group(3) or "")
+
+    return re.sub(r"^(\S+==\S+) ; (.*?)( \\)?$", shortened, lock, flags=re.MULTILINE)
+
+
+def main(arguments: list[str]) -> int:
+    """Writes every lock; ends with uv's code where it cannot."""
+    if len(arguments) != 1:
+        print("usage: python tools/write_locks.py UV", file=sys.stderr)
+        return 2
+    (ROOT / "locks").mkdir(exist_ok=True)
+    for name, sources in LOCKS.items():
+        options = (
+            "--universal",
+            "--python-version=3.11",
+            "--generate-hashes",
+            "--no-annotate",
+            "--no-header",
+            "--quiet",
+        )
+        where = ("--constraint=constraints.txt", f"--default-index={INDEX}", "--no-cache")
+        resolved = subprocess.run(
+            (arguments[0], "pip", "compile", *options, *where, *sources),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if resolved.returncode:
+            print(f"locks/{name}.lock is left as it was: {resolved.stderr.strip()}", file=sys.stderr)
+            return resolved.returncode
+        head = (
+            f"# Written by `make locks` from constraints.txt and pyproject.toml.\n# digest: {digest_here()}\n"
+        )
+        text = head + without_environment(resolved.stdout)
+        (ROOT / "locks" / f"{name}.lock").write_text(text)
+        print(f"locks/{name}.lock: {len(pins(text))} packages")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
