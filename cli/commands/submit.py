@@ -20,6 +20,7 @@ from etloop.controller.rack.client.client import RackClient, RackUnreachable, Re
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
 from etloop.controller.rack.mqtt.topics import is_job_id
+from etloop.controller.racks.filters import parse_labels
 from etloop.runtime.broker_connection import broker_settings
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.text_file import read_text
@@ -119,7 +120,7 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
             port_count=parsed.port_count,
             priority=parsed.priority,
             client_key=parsed.key,
-            labels=_labels(parsed.label),
+            labels=parse_labels("--label", parsed.label),
             time_limit_ns=parsed.time_limit,
             strict=parsed.strict,
             retries=parsed.retries,
@@ -193,11 +194,3 @@ def _result_text(result: ResultStatus) -> str:
     place = result.results_url or f"{result.run_directory} (below the rack's artifacts)"
     lines += [f"results: {place}"] if result.run_directory else []
     return "\n".join(lines) + "\n"
-
-
-def _labels(given: list[str]) -> dict[str, str]:
-    pairs = [label.partition("=") for label in given]
-    odd = [name for name, mark, _ in pairs if not mark or not name]
-    if odd:
-        raise ConfigError(Problem("--label", f'"{odd[0]}" is no label', "write NAME=VALUE"))
-    return {name: value for name, _, value in pairs}

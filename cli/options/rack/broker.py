@@ -24,3 +24,20 @@ def add_token_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help="holds the token for the rack's HTTP server"
     )
+
+
+def add_racks_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the file that names racks, and which of them are meant by their labels."""
+    parser.add_argument(
+        "--racks",
+        type=Path,
+        metavar="FILE",
+        help="racks.yaml (default: $ETLOOP_RACKS, or etloop/racks.yaml in the user's configuration directory)",
+    )
+    parser.add_argument(
+        "--rack-label",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only racks that racks.yaml labels so (repeatable)",
+    )
