@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from etloop.cli.commands.submit import rack_client
+from etloop.cli.commands.racks.named import rack_client, take_named_rack
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import audit_line, job_line
 from etloop.contract.base.errors import ConfigError, Problem
@@ -136,6 +136,10 @@ def rack_command(parsed: argparse.Namespace) -> CommandResult:
         if not is_job_id(job_id):
             what = f'"{printable(job_id[:64])}" is no id of a job'
             raise ConfigError(Problem(where, what, "see etloop submit --list"))
+    if parsed.rack_label:
+        what = "chooses among racks, and an order is for one"
+        raise ConfigError(Problem("--rack-label", what, "name the rack with --rack"))
+    take_named_rack(parsed)
     return asyncio.run(_carried_out(parsed))
 
 

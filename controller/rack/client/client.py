@@ -78,6 +78,7 @@ class JobWishes(TypedDict, total=False):
 
     ports: Sequence[str]
     port_count: int
+    least_link_bps: int
     priority: int
     client_key: str
     submitter: str
@@ -206,6 +207,12 @@ class RackClient:
     async def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
         """The newest jobs, newest first."""
         return _taken(await self._request(self._topics.list, ListRequest(limit=limit), ListResponse)).jobs
+
+    async def job_of_key(self, client_key: str) -> JobStatus | None:
+        """The job that was submitted with a client key; None if none was."""
+        request = ListRequest(client_key=client_key)
+        found = _taken(await self._request(self._topics.list, request, ListResponse)).jobs
+        return found[0] if found else None
 
     async def job(self, job_id: str) -> JobStatus:
         """A job as the broker retains it. Raises `RackUnreachable` if it retains nothing of such a job."""
