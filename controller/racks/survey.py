@@ -45,23 +45,29 @@ async def ask_racks(
     places: Sequence[RackPlace],
     question: Callable[[RackClient], Awaitable[T]],
     deadline_s: float = DEADLINE_S,
+    response_timeout_s: float = DEADLINE_S,
 ) -> tuple[RackAnswer[T], ...]:
-    """Put a question to every rack; the answers in the order of the racks."""
+    """Put a question to every rack; the answers in the order of the racks.
+
+    A rack may take `deadline_s` for all that the question asks, and `response_timeout_s` for each request in it.
+    """
     room = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def ask(place: RackPlace) -> RackAnswer[T]:
         async with room:
-            return await ask_rack(place, question, deadline_s)
+            return await _ask_rack(place, question, deadline_s, min(deadline_s, response_timeout_s))
 
     return tuple(await asyncio.gather(*map(ask, places)))
 
 
-async def ask_rack(
-    place: RackPlace, question: Callable[[RackClient], Awaitable[T]], deadline_s: float
+async def _ask_rack(
+    place: RackPlace,
+    question: Callable[[RackClient], Awaitable[T]],
+    deadline_s: float,
+    response_timeout_s: float,
 ) -> RackAnswer[T]:
-    """Put a question to one rack."""
     try:
-        async with asyncio.timeout(deadline_s), place.client(deadline_s) as client:
+        async with asyncio.timeout(deadline_s), place.client(response_timeout_s) as client:
             return RackAnswer(place, await question(client))
     except TimeoutError:
         return RackAnswer(

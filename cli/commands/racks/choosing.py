@@ -68,7 +68,7 @@ async def place_job(
         job = await submit(placing.sent_to)
         _report(placing, placing.sent_to.name)
         return placing.sent_to, job
-    choice = choose(await ask_racks(places, view_with(MOST_LISTED), _DEADLINE_S), wish)
+    choice = choose(await ask_racks(places, view_with(MOST_LISTED), _DEADLINE_S, _DEADLINE_S), wish)
     placing.refused = list(choice.refused)
     for rank, candidate in enumerate(choice.candidates):
         placing.sent_to, placing.why = candidate.place, candidate.why
@@ -100,7 +100,7 @@ def _report(placing: Placing, name: str) -> None:
 
 async def _holder(places: Sequence[RackPlace], key: str) -> RackPlace | None:
     """Return the rack that has a job of that key. Raises `RackUnreachable` where one does not answer and none has it."""
-    answers = await ask_racks(places, lambda client: _keyed(client, key), _DEADLINE_S)
+    answers = await ask_racks(places, lambda client: _keyed(client, key), _DEADLINE_S, _DEADLINE_S)
     for each in answers:
         if each.value:
             return each.place

@@ -51,8 +51,8 @@ def racks_command(parsed: argparse.Namespace) -> CommandResult:
         what = "--state, --owner and --label are of jobs"
         raise ConfigError(Problem(f"etloop racks {parsed.order}", what, "leave them out, or ask for jobs"))
     places, wanted = named_places(parsed, parsed.rack), job_filter(parsed)
-    question = view_with(parsed.limit)
-    answers = asyncio.run(ask_racks(places, question, parsed.deadline / NS_PER_S))
+    question, deadline_s = view_with(parsed.limit), parsed.deadline / NS_PER_S
+    answers = asyncio.run(ask_racks(places, question, deadline_s, deadline_s))
     show, rows = _FORMS[parsed.order]
     lines = [line for each in answers for line in _lines(each, wanted, show)]
     if parsed.json:
