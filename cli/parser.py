@@ -53,7 +53,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "controller": "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave",
     "submit": "submit a job to a rack, wait for it, cancel it, or list jobs",
     "rack": "drain ports, hold, reorder and requeue jobs, pause the queue, or show how a rack stands",
-    "racks": "show jobs, ports and states of several racks",
+    "racks": "show jobs, ports and states of several racks, or serve one page of them",
     "jobs": "list a rack's jobs from its state directory, whether its controller runs or not",
     "keys": "make, list, allow and revoke the keys of the control connection",
 }

@@ -1,4 +1,4 @@
-"""`etloop racks`: how several racks stand, their jobs and their ports. A shell: the terminal.
+"""`etloop racks`: how several racks stand, their jobs and ports, and the page of all. A shell: the terminal.
 
 The answer of the racks that answer is printed whatever the others do; the exit code is 65 if one did not.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,17 +15,20 @@ from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.printable import printable
-from etloop.contract.base.units import format_rate
+from etloop.contract.base.units import format_rate, parse_at
 from etloop.contract.protocol.codec import plain
+from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.messages import MOST_LISTED, JobStatus
 from etloop.controller.racks.filters import JobFilter, owner_of, parse_labels
 from etloop.controller.racks.racks_file import RackPlace, chosen_racks, racks_path, read_racks
 from etloop.controller.racks.survey import RackAnswer, RackView, ask_racks, view_with
+from etloop.runtime.broker_settings import parse_broker_address
 
 if TYPE_CHECKING:
     import argparse
 
+_BIND: Final = "127.0.0.1:9430"
 _LONGEST_DEADLINE_NS: Final = 600 * NS_PER_S
 
 
@@ -47,10 +51,21 @@ def racks_command(parsed: argparse.Namespace) -> CommandResult:
         raise ConfigError(Problem("--limit", what, f"give a number from 1 to {MOST_LISTED}"))
     if not 0 < parsed.deadline <= _LONGEST_DEADLINE_NS:
         raise ConfigError(Problem("--deadline", "is out of range", "give a time from 1ms to 600s"))
-    if parsed.order in ("status", "ports") and (parsed.state or parsed.owner or parsed.label):
+    if parsed.order != "serve" and (parsed.bind or parsed.insecure):
+        option = "--bind" if parsed.bind else "--insecure"
+        raise ConfigError(Problem(option, "is of the order serve", "leave it out"))
+    if parsed.order in ("status", "ports", "serve") and (parsed.state or parsed.owner or parsed.label):
         what = "--state, --owner and --label are of jobs"
-        raise ConfigError(Problem(f"etloop racks {parsed.order}", what, "leave them out, or ask for jobs"))
+        raise ConfigError(
+            Problem(
+                f"etloop racks {parsed.order}",
+                what,
+                "leave them out, or ask for jobs; a page takes them in its query",
+            )
+        )
     places, wanted = named_places(parsed, parsed.rack), job_filter(parsed)
+    if parsed.order == "serve":
+        return _serve(parsed, places)
     question, deadline_s = view_with(parsed.limit), parsed.deadline / NS_PER_S
     answers = asyncio.run(ask_racks(places, question, deadline_s, deadline_s))
     show, rows = _FORMS[parsed.order]
@@ -61,6 +76,33 @@ def racks_command(parsed: argparse.Namespace) -> CommandResult:
         text = "".join(printable(line).rstrip() + "\n" for line in lines)
     unanswered = any(each.value is None for each in answers)
     return CommandResult(text, ExitCode.PREPARATION_FAILED if unanswered else ExitCode.PASS)
+
+
+def _serve(parsed: argparse.Namespace, places: Sequence[RackPlace]) -> CommandResult:
+    # Here, because only a server needs aiohttp.
+    from etloop.controller.racks.server import RacksServer
+
+    if parsed.json:
+        raise ConfigError(Problem("--json", "is not of the order serve", "leave it out"))
+    bind = parsed.bind or _BIND
+    host, port = parse_at("--bind", parse_broker_address, bind)
+    if port is None:
+        raise ConfigError(Problem("--bind", f'"{printable(bind)}" has no port', "write HOST:PORT"))
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if not is_loopback(f"tcp://{shown}") and not parsed.insecure:
+        what = f"{host} is reachable from other machines, and the page asks nobody who he is"
+        remedy = (
+            "bind a loopback address behind a proxy of yours, or give --insecure if everybody may read it"
+        )
+        raise ConfigError(Problem("--bind", what, remedy))
+    server = RacksServer(places, parsed.limit, parsed.deadline / NS_PER_S)
+
+    def listening() -> None:
+        sys.stderr.write(f"serving {len(places)} racks at http://{shown}/\n")
+        sys.stderr.flush()
+
+    asyncio.run(server.serve(host, port, listening))
+    return CommandResult("")
 
 
 def _lines(

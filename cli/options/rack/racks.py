@@ -16,6 +16,7 @@ ORDERS: Final = {
     "status": "show how each rack stands",
     "jobs": "list the newest jobs of all racks",
     "ports": "list the ports of all racks",
+    "serve": "serve one page of all racks over HTTP until it is ended",
 }
 """What may be asked."""
 
@@ -57,10 +58,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="how long each rack may take to answer (default 5s)",
     )
+    parser.add_argument(
+        "--bind", default="", metavar="HOST:PORT", help="where serve listens (default 127.0.0.1:9430)"
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="let serve listen where other machines reach it: the page asks nobody who he is",
+    )
 
 
 COMMAND: Final = Command(
-    "  etloop racks status --racks racks.yaml\n  etloop racks jobs --state running --label suite=nightly --json",
+    "  etloop racks status --racks racks.yaml\n  etloop racks jobs --state running --label suite=nightly --json\n  etloop racks serve",
     add_arguments,
     "racks.listing:racks_command",
 )
