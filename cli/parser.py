@@ -53,12 +53,13 @@ COMMANDS: Final[Mapping[str, str]] = {
     "controller": "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave",
     "submit": "submit a job to a rack, wait for it, cancel it, or list jobs",
     "rack": "drain ports, hold, reorder and requeue jobs, pause the queue, or show how a rack stands",
+    "racks": "show jobs, ports and states of several racks, or serve one page of them",
     "jobs": "list a rack's jobs from its state directory, whether its controller runs or not",
     "schema": "print the JSON Schema of a file format, for editors",
     "keys": "make, list, allow and revoke the keys of the control connection",
 }
 """Name -> what it is for, in the order of the help. `cli/options` has a module of each name, `cli/options/rack` those of racks."""
-_OF_RACKS: Final = frozenset(("controller", "submit", "rack", "jobs"))
+_OF_RACKS: Final = frozenset(("controller", "submit", "rack", "racks", "jobs"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from etloop.cli.commands.submit import rack_client
+from etloop.cli.commands.racks.job_orders import (
+    FETCH,
+    MAY_BE_GIVEN_TO,
+    changed,
+    none_selected,
+    order_selected,
+    selected_jobs,
+    selection,
+    selects,
+    spans_racks,
+)
+from etloop.cli.commands.racks.named import rack_client, take_named_rack
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import audit_line, job_line
 from etloop.contract.base.errors import ConfigError, Problem
@@ -24,9 +35,7 @@ from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.log_settings import LogLevel
 from etloop.controller.rack.mqtt.messages import (
-    MOST_LISTED,
     InventoryResponse,
-    JobChange,
     JobStatus,
     PortStatus,
 )
@@ -40,23 +49,6 @@ if TYPE_CHECKING:
     import argparse
 
 _MOST_LISTED: Final = 100_000
-_CHANGES: Final = {
-    "hold": JobChange.HOLD,
-    "release": JobChange.RELEASE,
-    "priority": JobChange.PRIORITISE,
-    "requeue": JobChange.REQUEUE,
-}
-_CANCEL: Final = "cancel"
-_FETCH: Final = "fetch"
-_MAY_BE_GIVEN_TO: Final = {
-    "hold": frozenset((JobState.QUEUED,)),
-    "release": frozenset((JobState.QUEUED,)),
-    "priority": frozenset((JobState.QUEUED,)),
-    "requeue": ENDED,
-    _CANCEL: frozenset(JobState) - ENDED,
-    _FETCH: ENDED,
-}
-"""Order -> jobs that it is for, by state."""
 _KINDS: Final = {"unreserve": "reservations, by the ids that etloop rack status shows"}
 _OF_NOTHING: Final = ("pause", "resume", "status")
 
@@ -116,14 +108,11 @@ def rack_command(parsed: argparse.Namespace) -> CommandResult:
     where = f"etloop rack {parsed.order}"
     if parsed.order in _OF_NOTHING and parsed.names:
         raise ConfigError(Problem(where, "is about no port or job", "leave the names out"))
-    if parsed.label and (parsed.names or parsed.order not in _MAY_BE_GIVEN_TO):
-        raise ConfigError(Problem("--label", "stands for names of jobs", "give one or the other"))
-    if parsed.label and not parsed.label.partition("=")[1]:
-        raise ConfigError(Problem("--label", f'"{parsed.label}" is no label', "write NAME=VALUE"))
-    if parsed.order not in _OF_NOTHING and not parsed.names and not parsed.label:
-        kind = "jobs" if parsed.order in _MAY_BE_GIVEN_TO else _KINDS.get(parsed.order, "ports or agents")
+    _refuse_selection(parsed)
+    if parsed.order not in _OF_NOTHING and not parsed.names and not selects(parsed):
+        kind = "jobs" if parsed.order in MAY_BE_GIVEN_TO else _KINDS.get(parsed.order, "ports or agents")
         raise ConfigError(Problem(where, "nothing is named", f"name {kind}"))
-    if parsed.order != _FETCH and (parsed.out or parsed.token_file):
+    if parsed.order != FETCH and (parsed.out or parsed.token_file):
         option = "--out" if parsed.out else "--token-file"
         raise ConfigError(Problem(option, "is of the order fetch", "leave it out"))
     if parsed.order != "reserve" and (parsed.user or parsed.begins_at or parsed.ends_at):
@@ -132,15 +121,39 @@ def rack_command(parsed: argparse.Namespace) -> CommandResult:
         raise ConfigError(Problem("--until", "is missing", "say when the reservation ends"))
     if parsed.to and parsed.order != "priority":
         raise ConfigError(Problem("--to", "is of the order priority", "leave it out"))
-    for job_id in parsed.names if parsed.order in _MAY_BE_GIVEN_TO else ():
+    for job_id in parsed.names if parsed.order in MAY_BE_GIVEN_TO else ():
         if not is_job_id(job_id):
             what = f'"{printable(job_id[:64])}" is no id of a job'
             raise ConfigError(Problem(where, what, "see etloop submit --list"))
+    if not spans_racks(parsed):
+        take_named_rack(parsed)
     return asyncio.run(_carried_out(parsed))
+
+
+def _refuse_selection(parsed: argparse.Namespace) -> None:
+    """Raise `ConfigError` for jobs that are selected in a way that the order does not know, or among racks by mistake."""
+    option = "--label" if parsed.label else "--owner" if parsed.owner else "--state"
+    if selects(parsed) and (parsed.names or parsed.order not in MAY_BE_GIVEN_TO):
+        raise ConfigError(Problem(option, "stands for names of jobs", "give one or the other"))
+    if selects(parsed):
+        selection(parsed)
+    if parsed.dry_run and (not selects(parsed) or parsed.order == FETCH):
+        what = "is of orders to the jobs that --label, --owner or --state select"
+        raise ConfigError(Problem("--dry-run", what, "leave it out"))
+    if spans_racks(parsed) and (not selects(parsed) or parsed.order == FETCH):
+        what = "means all racks of the file, and this order is for one"
+        raise ConfigError(
+            Problem("--racks", what, "add --rack NAME, or select jobs by --label, --owner or --state")
+        )
+    if parsed.rack_label and not spans_racks(parsed):
+        what = "chooses among racks, and one is named"
+        raise ConfigError(Problem("--rack-label", what, "leave it out, or give --racks without --rack"))
 
 
 async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
     words: Any = {"reason": parsed.reason, "submitter": f"{getpass.getuser()}@{socket.gethostname()}"[:256]}
+    if selects(parsed) and parsed.order != FETCH:
+        return await order_selected(parsed, words)
     async with rack_client(parsed) as rack:
         match parsed.order:
             case "status":
@@ -160,12 +173,11 @@ async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
                 gone = [await _unreserved(rack, reservation_id, words) for reservation_id in parsed.names]
                 return _reserved(gone, as_json=parsed.json)
             case "fetch":
-                named = parsed.names or await _labelled(rack, parsed)
+                named = parsed.names or await _ended(rack, parsed)
                 jobs = [await rack.job(job_id) for job_id in named]
                 return await asyncio.to_thread(_fetched, parsed, jobs)
             case _:
-                named = parsed.names or await _labelled(rack, parsed)
-                jobs = [await _changed(rack, parsed, job_id, words) for job_id in named]
+                jobs = [await changed(rack, parsed, job_id, words) for job_id in parsed.names]
                 rows = {"jobs": [plain(job) for job in jobs]}
                 return CommandResult(to_json(rows) if parsed.json else "".join(map(job_line, jobs)))
 
@@ -184,17 +196,13 @@ def _reserved(reservations: Sequence[ReservationStatus], *, as_json: bool) -> Co
     return CommandResult("".join(map(_reservation_line, reservations)))
 
 
-async def _changed(rack: RackClient, parsed: argparse.Namespace, job_id: str, words: Any) -> JobStatus:
-    if parsed.order == _CANCEL:
-        job = await rack.cancel(job_id, words["submitter"])
-    else:
-        job = await rack.change(job_id, _CHANGES[parsed.order], priority=parsed.to, **words)
-    if job is None:
-        problem = Problem(
-            f"etloop rack {parsed.order}", f"there is no job {job_id}", "see etloop submit --list"
-        )
-        raise ConfigError(problem)
-    return job
+async def _ended(rack: RackClient, parsed: argparse.Namespace) -> list[str]:
+    """Return the jobs that were selected to be fetched. Raises `ConfigError` without one."""
+    wanted = selection(parsed)
+    found = [job.job_id for job in await selected_jobs(rack, wanted)]
+    if not found:
+        raise none_selected(parsed, wanted)
+    return found
 
 
 def _fetched(parsed: argparse.Namespace, jobs: Sequence[JobStatus]) -> CommandResult:
@@ -224,21 +232,6 @@ def _fetched(parsed: argparse.Namespace, jobs: Sequence[JobStatus]) -> CommandRe
     return CommandResult(
         "".join(f"{each.run_directory or 'no results were kept'}  {each.log}\n" for _, each in found)
     )
-
-
-async def _labelled(rack: RackClient, parsed: argparse.Namespace) -> list[str]:
-    """Return the jobs with that label to which the order can be given, the oldest first. Raises `ConfigError` without one."""
-    name, _, value = parsed.label.partition("=")
-    states = _MAY_BE_GIVEN_TO[parsed.order]
-    found = [
-        job.job_id
-        for job in reversed(await rack.jobs(MOST_LISTED))
-        if job.labels.get(name) == value and job.state in states and not job.requeued_as
-    ]
-    if not found:
-        what = f"no job labelled {printable(parsed.label)} is {' or '.join(sorted(states))}"
-        raise ConfigError(Problem(f"etloop rack {parsed.order}", what, "see etloop submit --list --json"))
-    return found
 
 
 async def _status(rack: RackClient, *, as_json: bool) -> CommandResult:

@@ -9,18 +9,21 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from etloop.cli.commands.racks.choosing import Placing, job_wish, place_job
+from etloop.cli.commands.racks.named import rack_client, take_named_rack, take_place
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import job_line
 from etloop.contract.base.clock import NS_PER_S, seconds_text
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
 from etloop.contract.base.printable import printable
-from etloop.contract.base.units import approximate_bytes, parse_at, parse_name
+from etloop.contract.base.units import approximate_bytes
 from etloop.contract.protocol.codec import plain
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED
 from etloop.controller.rack.mqtt.messages import JobStatus, ProgressStatus, ResultStatus
 from etloop.controller.rack.mqtt.topics import is_job_id
-from etloop.runtime.broker_connection import broker_settings
+from etloop.controller.racks.filters import parse_labels
+from etloop.controller.racks.racks_file import RackPlace
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.text_file import read_text
 
@@ -54,17 +57,39 @@ def submit_command(parsed: argparse.Namespace) -> CommandResult:
         raise ConfigError(Problem("--token-file", "nothing is uploaded", "add --upload, or leave it out"))
     if parsed.wait_limit and not (parsed.wait or parsed.follow):
         raise ConfigError(Problem("--wait-limit", "nothing is waited for", "add --wait, or leave it out"))
+    _refuse_contradictions(parsed)
     return asyncio.run(_carried_out(parsed))
+
+
+def _refuse_contradictions(parsed: argparse.Namespace) -> None:
+    """Raise `ConfigError` for options that choose a rack in more than one way, or among none."""
+    if parsed.any and not parsed.scenario:
+        raise ConfigError(Problem("--any", "is of a new job", "give a scenario, or name the rack"))
+    named = [
+        option for option in ("broker", "rack", "username", "password_file", "ca") if getattr(parsed, option)
+    ]
+    if parsed.any and named:
+        option = f"--{named[0].replace('_', '-')}"
+        remedy = f"leave {option} out, or choose among racks by --rack-label"
+        raise ConfigError(Problem("--any", f"chooses the rack, and {option} is of one rack", remedy))
+    if not parsed.any and (parsed.backend or parsed.dut or parsed.rack_label):
+        option = "--backend" if parsed.backend else "--dut" if parsed.dut else "--rack-label"
+        raise ConfigError(Problem(option, "chooses among racks", "add --any, or leave it out"))
+    if parsed.least_link and parsed.ports:
+        raise ConfigError(Problem("--least-link", "ports are named already", "give one or the other"))
 
 
 async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
     # One key for every attempt: a request whose answer was lost does not become a second job.
+    placing = Placing(not parsed.key, parsed.token_file)
     parsed.key = parsed.key or f"etloop-submit-{secrets.token_hex(8)}"
+    if not parsed.any:
+        take_named_rack(parsed)
     give_up_ns = monotonic_ns() + parsed.patience
     while True:
         began_ns = monotonic_ns()
         try:
-            return await _attempt(parsed)
+            return await (_attempt_any(parsed, placing) if parsed.any else _attempt(parsed))
         except RackUnreachable as error:
             # An attempt that lasted had reached the rack, and lost it only now.
             if monotonic_ns() - began_ns > _LASTING_NS:
@@ -78,17 +103,6 @@ async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
                 raise
             sys.stderr.write(f"{error}; asking again\n")
         await asyncio.sleep(_PAUSE_S)
-
-
-def rack_client(parsed: argparse.Namespace) -> RackClient:
-    """Return a client of the rack that the options of `cli.options.rack.broker` name. Raises `ConfigError`."""
-    settings = broker_settings(
-        parsed.broker,
-        username=parsed.username,
-        password_file=parsed.password_file,
-        ca=parsed.ca,
-    )
-    return RackClient(settings, parse_at("rack", parse_name, parsed.rack))
 
 
 async def _attempt(parsed: argparse.Namespace) -> CommandResult:
@@ -109,24 +123,56 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
             return CommandResult(to_json(plain(job)) if parsed.json else job_line(job))
         if parsed.follow:
             return await waited(rack, parsed.follow, parsed)
-        text = read_text(parsed.scenario)
-        if parsed.upload:
-            base = (await rack.controller()).http_url
-            text = await asyncio.to_thread(_uploaded, parsed, text, base)
-        job = await rack.submit(
-            text,
-            ports=[port.strip() for port in parsed.ports.split(",") if port.strip()],
-            port_count=parsed.port_count,
-            priority=parsed.priority,
-            client_key=parsed.key,
-            labels=_labels(parsed.label),
-            time_limit_ns=parsed.time_limit,
-            strict=parsed.strict,
-            retries=parsed.retries,
+        job = await _submitted(rack, parsed)
+        return await _answer(rack, job, parsed)
+
+
+async def _attempt_any(parsed: argparse.Namespace, placing: Placing) -> CommandResult:
+    token_file = placing.token_file
+
+    async def submit(place: RackPlace) -> JobStatus:
+        take_place(parsed, place, token_file)
+        async with rack_client(parsed) as rack:
+            return await _submitted(rack, parsed)
+
+    place, job = await place_job(parsed, job_wish(parsed, _ports(parsed)), placing, submit)
+    take_place(parsed, place, token_file)
+    if not parsed.wait and parsed.json:
+        others = dict(placing.refused)
+        return CommandResult(
+            to_json({"rack": place.name, "why": placing.why, "others": others, "job": plain(job)})
         )
-        if parsed.wait:
-            return await waited(rack, job.job_id, parsed)
-        return CommandResult(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
+    async with rack_client(parsed) as rack:
+        return await _answer(rack, job, parsed)
+
+
+async def _submitted(rack: RackClient, parsed: argparse.Namespace) -> JobStatus:
+    text = read_text(parsed.scenario)
+    if parsed.upload:
+        base = (await rack.controller()).http_url
+        text = await asyncio.to_thread(_uploaded, parsed, text, base)
+    return await rack.submit(
+        text,
+        ports=_ports(parsed),
+        port_count=parsed.port_count,
+        least_link_bps=parsed.least_link,
+        priority=parsed.priority,
+        client_key=parsed.key,
+        labels=parse_labels("--label", parsed.label),
+        time_limit_ns=parsed.time_limit,
+        strict=parsed.strict,
+        retries=parsed.retries,
+    )
+
+
+async def _answer(rack: RackClient, job: JobStatus, parsed: argparse.Namespace) -> CommandResult:
+    if parsed.wait:
+        return await waited(rack, job.job_id, parsed)
+    return CommandResult(to_json(plain(job)) if parsed.json else f"{job.job_id}\n")
+
+
+def _ports(parsed: argparse.Namespace) -> list[str]:
+    return [port.strip() for port in parsed.ports.split(",") if port.strip()]
 
 
 def _uploaded(parsed: argparse.Namespace, text: str, base: str) -> str:
@@ -193,11 +239,3 @@ def _result_text(result: ResultStatus) -> str:
     place = result.results_url or f"{result.run_directory} (below the rack's artifacts)"
     lines += [f"results: {place}"] if result.run_directory else []
     return "\n".join(lines) + "\n"
-
-
-def _labels(given: list[str]) -> dict[str, str]:
-    pairs = [label.partition("=") for label in given]
-    odd = [name for name, mark, _ in pairs if not mark or not name]
-    if odd:
-        raise ConfigError(Problem("--label", f'"{odd[0]}" is no label', "write NAME=VALUE"))
-    return {name: value for name, _, value in pairs}

@@ -27,6 +27,8 @@ class RackPort:
     """"agent/port"."""
     agent: str
     link_bps: int
+    backend: str = ""
+    """What carries its packets, as the rig says."""
 
 
 def _nothing_reserved(job: Job) -> Mapping[str, str]:

@@ -123,6 +123,31 @@ sed -i '1i from pathlib import Path' test_switch.py
     },
 )
 
+RACKS: Final = Stage(
+    before="""\
+cp examples/laptop/scenario.yaml .
+etloop synth examples/laptop/traces/job --layers 1
+sed 's/7420/7421/' examples/loopback/rig.yaml > south.yaml
+printf '%s\\n' 'rig: south.yaml' 'state_dir: south' 'scenario_root: examples/laptop/traces' 'limits: {free_disk: 1MiB}' \
+  'mqtt: {port: 1884}' > controller.yaml
+etloop controller --config examples/laptop/controller.yaml --embedded-broker > north.log 2>&1 &
+etloop controller --config controller.yaml --embedded-broker > south.log 2>&1 &
+for port in 7420 7421; do for name in a b; do
+  etloop-agent run --controller tcp://127.0.0.1:$port --name $name > $port-$name.log 2>&1 &
+done; done
+for glance in $(seq 60); do
+  etloop racks status --racks racks.yaml > status && ! grep -q absent status && break
+  sleep 0.2
+done
+""",
+    steps={
+        "etloop rack cancel --label suite=nightly --state queued --racks racks.yaml --dry-run": Step(
+            before="etloop rack pause --rack south; etloop submit scenario.yaml --rack south --label suite=nightly"
+        ),
+        "etloop racks serve": Step(stays="serving 2 racks"),
+    },
+)
+
 STAGES: Final = {
     "README.md": README,
     "docs/benchmarks.md": Stage(
@@ -285,6 +310,7 @@ printf '%s\\n' 'workload: {trace: job}' 'mapping: {ranks_per_host: 2}' > scenari
         + TWO_PORTS
     ),
     "docs/rack.md": RACK,
+    "docs/racks.md": RACKS,
     "docs/rack-api/README.md": Stage(
         before=NAMES
         + TWO_AGENTS

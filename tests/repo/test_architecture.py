@@ -69,6 +69,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
     " controller/session controller/case",
     "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
+    "controller/racks": "contract runtime controller/rack",
     "experiments/collective": "contract runtime workload traffic results controller",
     "experiments/sweep": "contract traffic dut_profiles results lab controller",
     "bench/engine": "contract runtime workload traffic results lab controller",

@@ -14,6 +14,7 @@ from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.people.users import parse_users
+from etloop.controller.racks.racks_file import parse_racks
 from etloop.dut_profiles.reading.profile_file import parse_profile
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.traffic.topology.topology_file import parse_topology
@@ -50,6 +51,7 @@ def read_configuration(text: str, name: str) -> None:
         "rig.yaml": parse_rig,
         "controller.yaml": parse_rack_config,
         "users.yaml": lambda raw, source, _: parse_users(raw, source),
+        "racks.yaml": parse_racks,
         "sweep.yaml": parse_sweep,
     }
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
@@ -64,6 +66,7 @@ def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
         "rig.yaml",
         "controller.yaml",
         "users.yaml",
+        "racks.yaml",
         "profile.yaml",
         "topology.yaml",
         "sweep.yaml",

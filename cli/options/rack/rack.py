@@ -8,6 +8,7 @@ from typing import Final
 
 from etloop.cli.options.rack.broker import add_rack_arguments, add_token_argument
 from etloop.cli.parser import Command
+from etloop.controller.rack.job import JobState
 
 ORDERS: Final = {
     "status": "show ports, agents and whether the queue is paused",
@@ -34,9 +35,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="ports, agents or jobs that it is about")
     parser.add_argument(
         "--label",
-        default="",
+        action="append",
+        default=[],
         metavar="NAME=VALUE",
-        help="instead of names: every job so labelled, among the newest 1000, to which the order can be given",
+        help="instead of names: every job so labelled (repeatable) to which the order can be given",
+    )
+    parser.add_argument(
+        "--owner", default="", metavar="USER", help="instead of names: every job of that user"
+    )
+    parser.add_argument(
+        "--state",
+        choices=[state.value for state in JobState],
+        action="append",
+        default=[],
+        help="instead of names: every job in that state (repeatable)",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="with --label, --owner or --state: only show which jobs would be given the order",
     )
     parser.add_argument("--to", type=int, default=0, metavar="N", help="the new priority (default 0)")
     parser.add_argument("--reason", default="", metavar="TEXT", help="why; jobs that wait say it")
@@ -64,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n  etloop rack reserve a --for ann --until 2026-11-24T18:00Z\n  etloop rack hold JOB\n  etloop rack fetch JOB --out results\n  etloop rack status --json',
+    '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n  etloop rack reserve a --for ann --until 2026-11-24T18:00Z\n  etloop rack hold JOB\n  etloop rack fetch JOB --out results\n  etloop rack cancel --owner ann --state queued --racks racks.yaml --dry-run\n  etloop rack status --json',
     add_arguments,
     "rack:rack_command",
 )

@@ -9,7 +9,7 @@ from typing import Final
 from etloop.cli.options.rack.broker import add_rack_arguments, add_token_argument
 from etloop.cli.parser import Command
 from etloop.cli.values import quantity
-from etloop.contract.base.units import parse_duration_ns
+from etloop.contract.base.units import parse_duration_ns, parse_rate_bps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ports", default="", metavar="A/P,...", help="ports to run on (default: every port)"
     )
     wanted.add_argument("--port-count", type=int, default=0, metavar="N", help="any N ports instead")
+    parser.add_argument(
+        "--any",
+        action="store_true",
+        help="submit to whichever rack of racks.yaml can take the job and lets it wait least",
+    )
+    parser.add_argument(
+        "--least-link",
+        type=quantity(parse_rate_bps),
+        default=0,
+        metavar="RATE",
+        help="only ports of at least this speed",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("udp", "packet", "xdp", "verbs"),
+        default="",
+        help="with --any: only racks whose ports are of this backend",
+    )
+    parser.add_argument(
+        "--dut",
+        default="",
+        metavar="PROFILE",
+        help="with --any: only racks whose device under test has this profile",
+    )
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher starts first")
     parser.add_argument(
         "--key", default="", metavar="KEY", help="submit once: the same key again is the same job"
@@ -72,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n  etloop submit --list --json",
+    "  etloop submit scenario.yaml --broker rack:1883 --ports a/p0,b/p0 --wait\n  etloop submit scenario.yaml --any --port-count 2 --least-link 100Gbps\n  etloop submit --list --json",
     add_arguments,
     "submit:submit_command",
 )

@@ -24,7 +24,7 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 import aiomqtt
 from etloop.contract.base.errors import EtloopError, ExitCode, InputError, Problem
 from etloop.controller.rack.actor import is_user_name
-from etloop.controller.rack.job import ENDED
+from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.encoding import ContentType, decode_published, encode
 from etloop.controller.rack.mqtt.message_parts import RequestProblem
 from etloop.controller.rack.mqtt.messages import (
@@ -78,6 +78,7 @@ class JobWishes(TypedDict, total=False):
 
     ports: Sequence[str]
     port_count: int
+    least_link_bps: int
     priority: int
     client_key: str
     submitter: str
@@ -203,9 +204,18 @@ class RackClient:
         answer = await self._request(self._topics.pause, PauseRequest(paused, **words), PauseResponse)
         return _taken(answer).paused
 
-    async def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
-        """The newest jobs, newest first."""
-        return _taken(await self._request(self._topics.list, ListRequest(limit=limit), ListResponse)).jobs
+    async def jobs(
+        self, limit: int = 100, *, states: tuple[JobState, ...] = (), before_number: int = 0
+    ) -> tuple[JobStatus, ...]:
+        """The newest jobs, newest first; in these states, if any are named, and before that one, if it is not 0."""
+        request = ListRequest(states, limit, before_number)
+        return _taken(await self._request(self._topics.list, request, ListResponse)).jobs
+
+    async def job_of_key(self, client_key: str) -> JobStatus | None:
+        """The job that was submitted with a client key; None if none was."""
+        request = ListRequest(client_key=client_key)
+        found = _taken(await self._request(self._topics.list, request, ListResponse)).jobs
+        return found[0] if found else None
 
     async def job(self, job_id: str) -> JobStatus:
         """A job as the broker retains it. Raises `RackUnreachable` if it retains nothing of such a job."""

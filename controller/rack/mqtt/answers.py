@@ -238,7 +238,11 @@ class Answers:
 
     async def _listed(self, payload: ListRequest) -> ListResponse:
         states = payload.states or tuple(JobState)
-        jobs = self._rack.store.latest(payload.limit, payload.before_number or None, states)
+        if payload.client_key:
+            keyed = self._rack.store.by_client_key(payload.client_key)
+            jobs = tuple(job for job in (keyed,) if job is not None and job.state in states)
+        else:
+            jobs = self._rack.store.latest(payload.limit, payload.before_number or None, states)
         statuses = tuple(map(self.status, jobs))
         return ListResponse(FORMAT, statuses, (), payload.correlation)
 
@@ -246,7 +250,8 @@ class Answers:
         ports = self._port_statuses(self._rack.ports)
         agents = tuple(agent_status(presence) for presence in self._presence())
         reserved = tuple(map(reservation_status, self._rack.orders.reservations.all()))
-        return InventoryResponse(FORMAT, agents, ports, reserved, (), payload.correlation)
+        dut = self._rack.rig.dut
+        return InventoryResponse(FORMAT, agents, ports, reserved, (), payload.correlation, dut=dut)
 
     def status(self, job: Job) -> JobStatus:
         """Return a job as it stands."""
@@ -258,7 +263,9 @@ class Answers:
     def _port_statuses(self, ports: Sequence[RackPort]) -> tuple[PortStatus, ...]:
         leases, out = self._rack.leases(), self._rack.out_of_service()
         return tuple(
-            PortStatus(port.label, port.link_bps, leases.get(port.label, ""), out.get(port.label, ""))
+            PortStatus(
+                port.label, port.link_bps, leases.get(port.label, ""), out.get(port.label, ""), port.backend
+            )
             for port in ports
         )
 

@@ -114,6 +114,9 @@ class ListRequest:
     before_number: int = field(
         "Only jobs submitted before that one; 0: from the newest on.", minimum=0, default=0
     )
+    client_key: str = field(
+        "Only the job that was submitted with this key, however old; empty: any.", max_length=256, default=""
+    )
     response_topic: str = field(
         "Where to answer, for clients without MQTT 5 properties.", max_length=MOST_TOPIC, default=""
     )
@@ -369,6 +372,7 @@ class PortStatus:
     link_bps: int = field("Speed of the link.")
     job_id: str = field("Job that holds it; empty if it is free.")
     out_of_service: str = field("Why no job gets it; empty if it is in service.", default="")
+    backend: str = field("What carries its packets: udp, packet, xdp or verbs.", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +399,9 @@ class InventoryResponse:
     problems: tuple[RequestProblem, ...] = field("What is wrong with the request.")
     correlation: str = field("As asked.")
     retry_after_ms: int = field(RETRY, minimum=0, default=0)
+    dut: str = field(
+        "Name of the profile of the device under test; empty where the rig names none.", default=""
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem
@@ -28,11 +29,21 @@ class RigReading:
     """Wall time in UTC, ISO 8601."""
     refused: str = ""
     """Why the rig as its file last was is not served; "" if it is."""
+    dut: str = ""
+    """Name of the profile of the device under test; "" where the rig names none."""
 
 
 def rack_ports(rig: Rig) -> tuple[RackPort, ...]:
     """Return the ports of a rig as jobs are given them."""
-    return tuple(RackPort(label, label.partition("/")[0], port.link_bps) for label, port in rig.ports.items())
+    return tuple(
+        RackPort(label, label.partition("/")[0], port.link_bps, port.backend.name.lower())
+        for label, port in rig.ports.items()
+    )
+
+
+def dut_name(rig: Rig) -> str:
+    """Return by which name the device under test is published: that of its profile, without a path; "" without one."""
+    return PurePath(rig.dut.profile).name.removesuffix(".yaml") if rig.dut is not None else ""
 
 
 def slots_of(rig: Rig, most: int) -> dict[str, int]:

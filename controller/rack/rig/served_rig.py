@@ -14,7 +14,14 @@ from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.files import read_file
 from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.rack.events import AgentForgotten, RackChanged
-from etloop.controller.rack.rig.rig_change import RigReading, difference, rack_ports, refusals, slots_of
+from etloop.controller.rack.rig.rig_change import (
+    RigReading,
+    difference,
+    dut_name,
+    rack_ports,
+    refusals,
+    slots_of,
+)
 from etloop.controller.rack.store.job_store import StoreFailed
 from etloop.runtime.clock import wall_time_text
 from etloop.runtime.task_shutdown import end
@@ -49,7 +56,7 @@ class ServedRig:
         self._log = log
         self._asked = False
         self._reading: asyncio.Task[tuple[Rig, str]] | None = None
-        rack.rig = RigReading(wall_time_text())
+        rack.rig = RigReading(wall_time_text(), dut=dut_name(rig))
 
     def ask(self) -> None:
         """Have it read again soon; asked again meanwhile, once more after that."""
@@ -91,7 +98,7 @@ class ServedRig:
         gone = {agent.name for agent in self.now.agents} - {agent.name for agent in rig.agents}
         self.now, self.text = rig, text
         self._rack.serve(rack_ports(rig))
-        self._rack.rig = RigReading(wall_time_text())
+        self._rack.rig = RigReading(wall_time_text(), dut=dut_name(rig))
         actions = self._hub.serve(slots_of(rig, self._config.slots))
         for name in sorted(gone):
             self._rack.publish(AgentForgotten(name))

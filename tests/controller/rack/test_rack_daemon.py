@@ -38,6 +38,11 @@ LONG = SCENARIO.replace("iterations: 3", "iterations: 1000000") + CALM
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
+    """A rack's directory; see `make_place`."""
+    return make_place(tmp_path)
+
+
+def make_place(tmp_path: Path) -> Place:
     """A rack's directory with a trace in it, and a rig of two agents with two ports each."""
     place = free_place(tmp_path)
     main(["synth", str(tmp_path / "traces" / "job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])

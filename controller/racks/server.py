@@ -1,0 +1,90 @@
+"""Serves the page of several racks over HTTP. A shell around aiohttp.
+
+The racks are asked when somebody looks, once for all who look within some seconds. The page asks nobody who he is and changes
+nothing; it has what a viewer of each rack may see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aiohttp import web
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.rack.telemetry.connections import Connections
+from etloop.controller.racks.page import PageQuery, parse_query, racks_page
+from etloop.controller.racks.racks_file import RackPlace
+from etloop.controller.racks.survey import RackAnswer, RackView, ask_racks, view_with
+from etloop.runtime.clock import monotonic_ns, wall_time_text
+from etloop.runtime.stop_signals import event_set_by_stop
+
+_FRESH_NS: Final = 3 * NS_PER_S
+_BACKLOG: Final = 16
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_Asked = tuple[tuple[RackAnswer[RackView], ...], str]
+
+
+class RacksServer:
+    """The page of these racks."""
+
+    def __init__(self, places: Sequence[RackPlace], job_limit: int, deadline_s: float) -> None:
+        self._places = places
+        self._job_limit = job_limit
+        self._deadline_s = deadline_s
+        self._asking: asyncio.Task[_Asked] | None = None
+        self._asked_ns = 0
+
+    async def serve(self, host: str, port: int, listening: Callable[[], None]) -> None:
+        """Serve until the process is told to end. Raises `ConfigError` where nothing can listen there."""
+        connections, stop = Connections(), asyncio.Event()
+        app = web.Application(client_max_size=0, middlewares=[connections.middleware])
+        app.add_routes([web.get("/", self._page)])
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        assert runner.server is not None, "set up"
+        protocols = connections.factory(runner.server)
+        try:
+            try:
+                server = await asyncio.get_running_loop().create_server(
+                    protocols, host, port, backlog=_BACKLOG
+                )
+            except OSError as error:
+                what = f"{host}:{port} cannot be listened on: {error.strerror or error}"
+                raise ConfigError(Problem("--bind", what, "name another address or port")) from None
+            with event_set_by_stop(stop):
+                listening()
+                await stop.wait()
+            server.close()
+        finally:
+            await runner.cleanup()
+
+    async def _page(self, request: web.Request) -> web.Response:
+        try:
+            query: PageQuery = parse_query({key: request.query.getall(key) for key in request.query})
+        except ConfigError as error:
+            return web.Response(text=f"{error}\n", status=400, headers=_HEADERS)
+        answers, asked_at = await self._answers()
+        return web.Response(
+            text=racks_page(answers, query, asked_at), content_type="text/html", headers=_HEADERS
+        )
+
+    async def _answers(self) -> _Asked:
+        """What the racks answered lately, or answer now; whoever goes away does not break it off for the others."""
+        now_ns = monotonic_ns()
+        stale = self._asking is None or (self._asking.done() and now_ns - self._asked_ns > _FRESH_NS)
+        if self._asking is None or stale:
+            self._asked_ns = now_ns
+            self._asking = asyncio.create_task(self._ask())
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> _Asked:
+        question = view_with(self._job_limit)
+        return await ask_racks(self._places, question, self._deadline_s, self._deadline_s), wall_time_text()

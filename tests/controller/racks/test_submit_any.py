@@ -1,0 +1,91 @@
+"""A job to whichever rack takes it, over two racks with real agents; and one job is one job, however often it is submitted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from etloop.cli.main import main
+
+from tests.controller.rack.test_rack_daemon import LONG, SCENARIO
+from tests.support.first_light.commands import agents
+from tests.support.rack.two_racks import two_racks
+
+
+async def command(*words: object) -> int:
+    return await asyncio.to_thread(main, [str(word) for word in words])
+
+
+async def test_a_job_goes_to_the_rack_that_can_take_it_and_its_key_stays_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(SCENARIO)
+    async with two_racks(tmp_path) as racks:
+        with agents(racks.places[1]):
+            await racks.south.until(lambda: racks.south.daemon.hub.present() == {"a", "b"})
+            capsys.readouterr()
+            words = ["submit", scenario, "--any", "--racks", racks.file("racks.yaml"), "--port-count", 1]
+            words += ["--key", "nightly-1", "--json"]
+
+            assert await command(*words) == 0
+            out, err = capsys.readouterr()
+            first = json.loads(out)
+            assert first["rack"] == "south"
+            assert err.splitlines() == [
+                "rack south: 4 of its ports are free and no job waits",
+                "not north: 1 ports are wanted, and 0 are in service with their agents",
+            ]
+
+            assert await command(*words) == 0
+            out, err = capsys.readouterr()
+            again = json.loads(out)
+            assert (again["rack"], again["job"]["job_id"]) == ("south", first["job"]["job_id"])
+            assert err == "rack south: it has a job of the key nightly-1\n"
+            assert racks.north.rack.store.latest(9) == ()
+
+            racks.brokers[0].kill()
+            assert await command(*words[:-3], "--key", "nightly-2") == 65
+            assert (
+                "it cannot be known whether north has a job of the key nightly-2" in capsys.readouterr().err
+            )
+            assert len(racks.south.rack.store.latest(9)) == 1
+
+
+async def test_where_no_rack_takes_it_each_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(LONG)
+    async with two_racks(tmp_path) as racks:
+        path = racks.file("racks.yaml")
+        assert await command("submit", scenario, "--any", "--racks", path, "--dut", "sn5600") == 65
+        error = capsys.readouterr().err
+        for name in ("north", "south"):
+            assert (
+                f"rack {name}: not taken: its device under test is not named, and sn5600 is wanted" in error
+            )
+
+        assert await command("submit", scenario, "--racks", path, "--rack", "south", "--ports", "a/p0") == 0
+        (job,) = racks.south.rack.store.latest(9)
+        assert capsys.readouterr().out.endswith(f"{job.job_id}\n")
+        assert await command("rack", "cancel", job.job_id, "--racks", path, "--rack", "south") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--any", "--rack", "a"), "--any: chooses the rack, and --rack is of one rack; leave --rack out"),
+        (("--dut", "x"), "--dut: chooses among racks; add --any, or leave it out"),
+        (("--racks", "r.yaml"), "--racks: which of its racks is meant is not said; add --rack NAME"),
+        (("--racks", "r.yaml", "--broker", "x"), "--broker: names a rack, and so does --racks"),
+        (("--least-link", "1Gbps", "--ports", "a/p0"), "--least-link: ports are named already"),
+    ],
+)
+def test_racks_named_in_two_ways_are_refused(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], complaint: str
+) -> None:
+    assert main(["submit", "scenario.yaml", *words]) == 65
+    assert complaint in capsys.readouterr().err
