@@ -372,7 +372,12 @@ class AgentLife:
     def _report(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> None:
         quiet_ns = max(0, now_ns - status.last_progress_ns)
         progress = Progress(
-            status.ops_done, status.ops_total, status.wire_tx_bytes, status.wire_rx_bytes, quiet_ns
+            status.ops_done,
+            status.ops_total,
+            status.wire_tx_bytes,
+            status.wire_rx_bytes,
+            quiet_ns,
+            status.threads,
         )
         self._last = progress
         completed = status.phase is EnginePhase.DONE

@@ -68,7 +68,10 @@ def given_files(
         if parsed.traces is not None:
             remedy = "write workload: {trace: ...} in the scenario, or name a case"
             raise ConfigError(Problem("--traces", "only a case has traces that lie elsewhere", remedy))
-        yield GivenFiles(RunInputs.of(parsed.scenario, parsed.rig, topology, run_id))
+        if parsed.rig is not None:
+            yield GivenFiles(RunInputs.of(parsed.scenario, parsed.rig, topology, run_id))
+        else:
+            yield GivenFiles(_without_rig(parsed, topology, run_id))
         return
     with opened_case(parsed.scenario, parsed.traces) as case:
         made_by = case.case.repeated_by.command
@@ -82,6 +85,18 @@ def given_files(
             yield GivenFiles(_inputs(case, parsed.rig, topology, run_id), case)
         except InputError as error:
             raise type(error)(*(_shown(case, problem) for problem in error.problems)) from None
+
+
+def _without_rig(parsed: argparse.Namespace, topology: Path | None, run_id: str | None) -> RunInputs:
+    """Return the inputs of a twin with a port for each attachment of its topology."""
+    from etloop.controller.run.derived_rig import derived_rig
+
+    if topology is None:
+        remedy = "name a rig file, or the switches with --topology FILE: of their attachments a rig is made"
+        raise ConfigError(Problem("--rig", "is missing, and so is --topology", remedy))
+    switches = InputFile(topology)
+    rig = derived_rig(switches, parsed.device)
+    return RunInputs(InputFile(parsed.scenario), rig, switches, new_run_id() if run_id is None else run_id)
 
 
 def _named(case: OpenCase, tables: PlanTables) -> PlanTables:

@@ -139,8 +139,11 @@ class _PrintVersion(argparse.Action):
         parser.exit()
 
 
-def add_scenario_and_rig(parser: argparse.ArgumentParser) -> None:
-    """Add the two files that a run is made of, or the case that holds both."""
+def add_scenario_and_rig(parser: argparse.ArgumentParser, *, without_rig: str = "") -> None:
+    """Add the two files that a run is made of, or the case that holds both.
+
+    `without_rig`: what is taken where no rig is named; "": one must be.
+    """
     from pathlib import Path
 
     class TakeScenario(argparse.Action):
@@ -153,12 +156,14 @@ def add_scenario_and_rig(parser: argparse.ArgumentParser) -> None:
 
             assert isinstance(path, Path)
             parsed.scenario, parsed.is_case = path, is_case(path)
-            rig.required = not parsed.is_case
+            rig.required = not parsed.is_case and not without_rig
 
     what = "scenario.yaml, or a case: CASE.zip of etloop bundle, the directory that it was unpacked into, or a RUN_DIR"
     parser.add_argument("scenario", type=Path, metavar="SCENARIO", action=TakeScenario, help=what)
-    what = "rig.yaml; of a case: instead of the one inside"
-    rig = parser.add_argument("--rig", type=Path, required=True, metavar="FILE", help=what)
+    what = "rig.yaml; of a case: instead of the one inside" + (
+        f"; without: {without_rig}" if without_rig else ""
+    )
+    rig = parser.add_argument("--rig", type=Path, required=not without_rig, metavar="FILE", help=what)
     what = "of a case: where traces are that are not inside; they must be the same by content"
     parser.add_argument("--traces", type=Path, metavar="DIR", help=what)
 

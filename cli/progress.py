@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.units import approximate_bytes
+from etloop.contract.base.clock import NS_PER_S
+from etloop.runtime.clock import monotonic_ns
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etloop.cli.live_page import LivePage
+    from etloop.cli.text.live import LiveRun
     from etloop.controller.run.pipeline import Step
     from etloop.controller.session.actions import RunProgress
     from etloop.workload.readers.files import Progress
@@ -18,6 +23,8 @@ FEWEST_FILES: Final = 16
 """Files from which a bar is worth its place."""
 
 _WIDTH: Final = 32
+_LINE_EVERY_NS: Final = 5 * NS_PER_S
+_STYLES: Final = {"": "", "good": "green", "doubtful": "yellow", "bad": "bold red"}
 _ERASE_LINE: Final = "\r\x1b[2K"
 
 
@@ -65,56 +72,91 @@ class StatusWatcher:
         """Show nothing."""
 
 
-class BarWatcher(StatusWatcher):
-    """Shows a bar as well, while a session runs."""
+class LineWatcher(StatusWatcher):
+    """Prints a line every few seconds while a session runs, where nobody sees a screen."""
 
-    def __init__(self) -> None:
+    def __init__(self, live: LiveRun, page: LivePage | None) -> None:
+        self._live, self._page = live, page
+        self._next_ns = monotonic_ns() + _LINE_EVERY_NS
+
+    def progress(self, progress: RunProgress) -> None:
+        """Print a line when it is time for one."""
+        now_ns = monotonic_ns()
+        self._live.take(progress, now_ns)
+        if self._page is not None:
+            self._page.show(self._live.view())
+        if now_ns >= self._next_ns:
+            self._next_ns = now_ns + _LINE_EVERY_NS
+            print_status(self._live.line())
+
+
+class ScreenWatcher(StatusWatcher):
+    """Draws a run on a terminal while it goes on."""
+
+    def __init__(self, live: LiveRun, page: LivePage | None) -> None:
         # Here, because only this needs it.
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.live import Live
 
-        self._bar = Progress(
-            TextColumn("{task.fields[state]:>8}"),
-            BarColumn(bar_width=40),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} ops"),
-            TextColumn("{task.fields[moved]}"),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._bar.add_task("run", total=1, state="", moved="")
+        self._live, self._page = live, page
+        self._screen = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+
+    def report(self, line: str) -> None:
+        """Print above what is drawn."""
+        if self._screen.is_started:
+            self._screen.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print_status(line)
 
     def enter(self, step: Step) -> None:
-        """Take the bar away: the session is over."""
+        """Take away what is drawn: the session is over."""
         self.close()
 
     def close(self) -> None:
-        """Take the bar away."""
-        self._bar.stop()
+        """Take away what is drawn."""
+        self._screen.stop()
 
     def progress(self, progress: RunProgress) -> None:
-        """Draw the bar."""
-        self._bar.start()
-        self._bar.update(
-            self._task,
-            completed=progress.ops_done,
-            total=max(progress.ops_total, 1),
-            state=progress.state.name,
-            moved=approximate_bytes(progress.wire_tx_bytes),
-        )
+        """Draw it anew."""
+        from rich.text import Text
+
+        self._live.take(progress, monotonic_ns())
+        if self._page is not None:
+            self._page.show(self._live.view())
+        lines = (Text(one.text, style=_STYLES[one.mood], no_wrap=True) for one in self._live.lines())
+        self._screen.start()
+        self._screen.update(Text("\n").join(lines), refresh=True)
 
 
 @contextmanager
-def run_watcher(*, bar: bool) -> Iterator[StatusWatcher]:
-    """Open what shows a run, with a `bar` where standard error is a terminal; it is gone afterwards."""
-    if not bar or not sys.stderr.isatty():
-        yield StatusWatcher()
+def run_watcher(live: LiveRun, page: LivePage | None = None, *, shows: bool) -> Iterator[StatusWatcher]:
+    """Open what shows a run, on a `page` too: a screen where standard error is a terminal and it `shows`; else a line every few seconds.
+
+    The screen is gone afterwards.
+    """
+    if not shows or not sys.stderr.isatty():
+        yield LineWatcher(live, page)
         return
-    watcher = BarWatcher()
+    watcher = ScreenWatcher(live, page)
     try:
         yield watcher
     finally:
         watcher.close()
+
+
+@contextmanager
+def live_page(address: tuple[str, int], out_dir: Path | None) -> Iterator[LivePage]:
+    """Open the page of a run at an address and port, which becomes the report of `out_dir`. Raises `ConfigError`."""
+    from etloop.cli.live_page import LivePage
+
+    page = LivePage(*address)
+    print_status(f"the run is shown at {page.url}")
+    report = None
+    try:
+        yield page
+        report = None if out_dir is None else out_dir / "report.html"
+    finally:
+        page.finish(report if report is not None and report.is_file() else None)
 
 
 def print_status(line: str) -> None:

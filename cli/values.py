@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from ipaddress import IPv4Address
 from typing import Final, TypeVar
 
 from etloop.contract.base.units import QuantityError, parse_bytes
@@ -56,3 +57,16 @@ def size_range(text: str) -> tuple[int, int]:
     """Bytes "A-B", or "A" for both."""
     least, _, most = text.partition("-")
     return parse_bytes(least), parse_bytes(most or least)
+
+
+def listening_address(text: str) -> tuple[str, int]:
+    """Parse "IPV4:PORT" for argparse; port 0 is any that is free."""
+    host, colon, port = text.rpartition(":")
+    try:
+        address = str(IPv4Address(host))
+    except ValueError:
+        address = ""
+    if not address or not colon or not port.isdecimal() or int(port) >= 1 << 16:
+        message = f'"{text[:64]}" is not ADDRESS:PORT, such as 127.0.0.1:8080 (0: any free port)'
+        raise argparse.ArgumentTypeError(message)
+    return address, int(port)

@@ -5,8 +5,9 @@
     run = etloop.run_twin("scenario.yaml", "rig.yaml", "run1", topology="topology.yaml")
     assert run.summary.verdict.result == "pass"
 
-What `__all__` names stays as it is; everything below this package is internal. Paths may be text. Mistakes in files come as an
-`InputError` with all of them in `problems`. Importing this package loads nothing: a function loads what it needs.
+What `__all__` names stays as it is; everything below this package is internal. Paths may be text, and a scenario, a rig, a
+topology or a sweep may be a dict of what would be in its file. Mistakes come as an `InputError` with all of them in `problems`.
+Importing this package loads nothing: a function loads what it needs.
 """
 
 from __future__ import annotations
@@ -23,23 +24,39 @@ if TYPE_CHECKING:
     from etloop.controller.rack.client.blocking import BlockingRack as BlockingRack
     from etloop.controller.rack.client.client import RackClient as RackClient
     from etloop.results.schema.summary import Summary as Summary
-    from etloop.results.store.run_dir import Run as Run
+    from etloop.runs import Run as Run
     from etloop.runtime.broker_settings import BrokerSettings as BrokerSettings
+    from etloop.traffic.congestion import Need as Need
+    from etloop.traffic.python_congestion import CongestionAck as CongestionAck
+    from etloop.traffic.python_congestion import CongestionControl as CongestionControl
+    from etloop.traffic.python_congestion import CongestionFailed as CongestionFailed
+    from etloop.traffic.python_congestion import CongestionPath as CongestionPath
+    from etloop.traffic.python_congestion import CongestionSent as CongestionSent
+    from etloop.traffic.python_congestion import CongestionSignal as CongestionSignal
     from etloop.workload.lint.report import LintReport as LintReport
     from etloop.workload.trace.settings import DependencyPolicy as DependencyPolicy
     from etloop.workload.trace.settings import SizeUnit as SizeUnit
     from etloop.workload.trace.settings import WorkloadSettings as WorkloadSettings
     from etloop.workload.trace.trace import Trace as Trace
 
+    from .given import Given
+
     AnyPath = str | os.PathLike[str]
 
 __all__ = [
     "BlockingRack",
     "BrokerSettings",
+    "CongestionAck",
+    "CongestionControl",
+    "CongestionFailed",
+    "CongestionPath",
+    "CongestionSent",
+    "CongestionSignal",
     "DependencyPolicy",
     "EtloopError",
     "InputError",
     "LintReport",
+    "Need",
     "PlanReport",
     "RackClient",
     "Run",
@@ -52,6 +69,8 @@ __all__ = [
     "open_run",
     "read_table",
     "read_trace",
+    "run_lab",
+    "run_sweep",
     "run_twin",
     "version",
 ]
@@ -59,13 +78,20 @@ __all__ = [
 _TYPES: Final = {
     "BlockingRack": "controller.rack.client.blocking",
     "BrokerSettings": "runtime.broker_settings",
+    "CongestionAck": "traffic.python_congestion",
+    "CongestionControl": "traffic.python_congestion",
+    "CongestionFailed": "traffic.python_congestion",
+    "CongestionPath": "traffic.python_congestion",
+    "CongestionSent": "traffic.python_congestion",
+    "CongestionSignal": "traffic.python_congestion",
     "DependencyPolicy": "workload.trace.settings",
     "EtloopError": "contract.base.errors",
     "InputError": "contract.base.errors",
+    "Need": "traffic.congestion",
     "LintReport": "workload.lint.report",
     "PlanReport": "controller.plan.report",
     "RackClient": "controller.rack.client.client",
-    "Run": "results.store.run_dir",
+    "Run": "runs",
     "SizeUnit": "workload.trace.settings",
     "Summary": "results.schema.summary",
     "Trace": "workload.trace.trace",
@@ -105,80 +131,90 @@ def lint_trace(trace: Trace, settings: WorkloadSettings | None = None) -> LintRe
     return lint(trace, WorkloadSettings() if settings is None else settings)
 
 
-def make_plan(scenario: AnyPath, rig: AnyPath) -> PlanReport:
+def make_plan(scenario: Given, rig: Given) -> PlanReport:
     """Lay a scenario out on a rig, and return who would sit where and what would be sent; nothing is.
 
     Raises `InputError` with the mistakes of both files, or with those of the trace, or with why the job does not fit.
     """
-    from pathlib import Path
-
     from etloop.controller.plan.report import report_plan
     from etloop.controller.run.pipeline import PrepareOptions, RunInputs, prepare
+    from etloop.given import input_file
 
-    inputs = RunInputs.of(Path(scenario), Path(rig), run_id="plan")
+    inputs = RunInputs(input_file(scenario, "scenario.yaml"), input_file(rig, "rig.yaml"))
     return report_plan(prepare(inputs, PrepareOptions(keeps_case=False)).plan)
 
 
 def run_twin(
-    scenario: AnyPath,
-    rig: AnyPath,
-    out_dir: AnyPath,
+    scenario: Given,
+    rig: Given | None = None,
+    out_dir: AnyPath = "run",
     *,
-    topology: AnyPath | None = None,
+    topology: Given | None = None,
     seed: int | None = None,
+    congestion_control: type[CongestionControl] | None = None,
 ) -> Run:
     """Run a scenario in virtual time on switches as a topology describes them, and keep the results in a new directory.
 
-    `topology`: the switches, if scenario and rig name none. `seed`: of the switches, in place of those in the topology; the
-    same inputs give the same bytes. Raises `InputError` before anything is run.
+    `rig`: None takes a port for each attachment of `topology`. `topology`: the switches, if scenario and rig name none.
+    `seed`: of the switches, in place of those in the topology; the same inputs give the same bytes. `congestion_control`: a
+    class in Python, in the place of the scenario's. Raises `InputError` before anything is run, `CongestionFailed` where the
+    class raised something.
     """
-    from pathlib import Path
+    from etloop.virtual_runs import run_twin
 
-    from etloop.controller.plan.run_numbers import TWIN_ID
-    from etloop.controller.run.out_directory import refuse_used_directory
-    from etloop.controller.run.pipeline import (
-        RunInputs,
-        RunOptions,
-        SilentWatcher,
-        prepare,
-        run_plan,
-    )
-    from etloop.controller.run.twin import TwinExecution
-    from etloop.results.store.run_dir import read_run
-    from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
+    return run_twin(scenario, rig, out_dir, topology, seed, congestion_control)
 
-    directory = Path(out_dir)
-    refuse_used_directory(directory)
-    switches = None if topology is None else Path(topology)
-    prepared = prepare(RunInputs.of(Path(scenario), Path(rig), switches, TWIN_ID))
-    execution = TwinExecution(TwinSettings(seed=seed, sample_interval_ns=SAMPLE_INTERVAL_NS))
-    options = RunOptions(directory, expects=False)
-    run_plan(prepared, execution, options, SilentWatcher())
-    return read_run(directory)
+
+def run_lab(
+    scenario: Given,
+    topology: Given,
+    out_dir: AnyPath,
+    *,
+    allow_overcommit: bool = False,
+    allow_plugins: bool = False,
+) -> Run:
+    """Run a scenario for real, between namespaces of this host through switches of software that come up and go for it.
+
+    `allow_overcommit`: also at rates that this host does not hold. `allow_plugins`: the lab's agents compile and run
+    congestion controls that the scenario brings. Raises `InputError` before any traffic, where no lab can be had included.
+    """
+    from etloop.experiments.sweep.one_run import run_in_lab
+    from etloop.given import input_file
+
+    switches, job = input_file(topology, "topology.yaml"), input_file(scenario, "scenario.yaml")
+    return open_run(run_in_lab(job, switches, out_dir, overcommit=allow_overcommit, plugins=allow_plugins))
+
+
+def run_sweep(sweep: Given, out_dir: AnyPath, *, where: str = "twin") -> Any:
+    """Do all runs of a sweep and return its points as a `pyarrow.Table`: settings, runs, result, and each figure's mean.
+
+    `where`: "twin", "lab", or the path of a rig whose agents run. The directory also gets compare.html and every run, which
+    `open_run` reads. Raises `InputError` with the mistakes of all points, before the first run.
+    """
+    from etloop.sweeps import run_sweep
+
+    return run_sweep(sweep, out_dir, where)
 
 
 def open_run(run_dir: AnyPath) -> Run:
-    """Read what a run left: `run.summary` (docs/metrics.md), and `run.ops`, `run.collectives`, `run.flows`, `run.ports` as
-    `pyarrow.Table`s.
+    """Read what a run left: `run.summary` (docs/metrics.md), its tables, and what can be plotted of it.
 
     Raises `InputError` for a directory that holds no whole run, or one of another version.
     """
     from pathlib import Path
 
-    from etloop.results.store.run_dir import read_run
+    from etloop.runs import open_run
 
-    return read_run(Path(run_dir))
+    return open_run(Path(run_dir))
 
 
 def read_table(run: Run, name: str) -> Any:
     """Return a further table of a run as a `pyarrow.Table`: "switches" and "queues" of a twin, "jobs" of several jobs,
-    "counters" of a device, and so on (docs/metrics.md).
+    "counters" of a device, and so on (docs/metrics.md); `run.frame(name)` gives it to pandas.
 
     Raises `InputError` for a table that this run does not have, with those that it has.
     """
-    from etloop.results.store.run_dir import read_table
-
-    return read_table(run, name)
+    return run.table(name)
 
 
 if not TYPE_CHECKING:  # A type checker knows the names by their imports above, and finds others missing.

@@ -34,6 +34,8 @@ class LabOrder:
     backend: str = "udp"
     agents: bool = False
     """Whether the lab starts an agent in every namespace."""
+    allow_plugins: bool = False
+    """Whether those agents compile and run congestion controls that a scenario brings."""
     measure: bool = True
     """Whether it measures what this host holds."""
     allow_overcommit: bool = False

@@ -300,7 +300,8 @@ class Lab:
                 str(os.getpid()),
             )
             agent = ("etloop.agent.cli", "run", "--controller", self._parts.plan.bind, "--name", name)
-            allowed = ("--allow-peers", peers)
+            plugins = ("--allow-plugins",) if self._order.allow_plugins else ()
+            allowed = ("--allow-peers", peers, *plugins)
             with (self._directory / f"agent-{name}.log").open("wb") as log:
                 self._agents[name] = subprocess.Popen(
                     own_module(*enter, "--", *own_module(*agent, *allowed)),

@@ -269,6 +269,15 @@ def cc_algorithms() -> list[tuple[Any, ...]]:
 def cc_plugin(library: str) -> tuple[Any, ...]:
     """The same of a compiled plugin. ValueError saying why it cannot be used."""
 
+def cc_register(table_address: int) -> str:
+    """Make an `etloop_cc_algorithm` in this process's memory known, and return the library name that stands for it.
+
+    The memory stays as it is until `cc_forget`. ValueError saying why the table cannot be used.
+    """
+
+def cc_forget(library: str) -> None:
+    """Take such a name back; nothing may use it any more."""
+
 def cc_mistakes(algorithm: str, library: str, profile: str, given: list[tuple[str, float]]) -> list[str]:
     """What is wrong with a choice of parameters; empty if nothing is."""
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.model.assignment import Assignment, PortBackend
-from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
+from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome, ThreadBytes
 from etloop.contract.model.records import (
     CC_RECORD,
     FLOW_RECORD,
@@ -212,6 +212,7 @@ class Engine:
             wire_rx_bytes=sum(port[4] for port in ports),
             last_progress_ns=max(port[5] for port in ports),
             failure=failed[6] if failed else "",
+            threads=tuple(ThreadBytes(port[3], port[4]) for port in ports),
         )
 
     def take_records(self) -> NDArray[np.void]:

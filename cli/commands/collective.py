@@ -19,6 +19,7 @@ from typing import Final
 from etloop.cli.commands import demo
 from etloop.cli.progress import print_status, run_watcher
 from etloop.cli.result import CommandResult, on_terminal, to_json, write_answer
+from etloop.cli.text.live import LiveRun
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.collective_spec import Average, BenchSpec, Variant
 from etloop.controller.run.prepare import InputFile, read_rig
@@ -57,7 +58,8 @@ def run_collective(parsed: argparse.Namespace) -> CommandResult:
             stack.enter_context(demo.agents(logs, read_rig(bench.rig).bind, once=False))
         tests: list[TestResult] = []
         for trial in trials:
-            with run_watcher(bar=shows and not parsed.no_progress) as watcher:
+            live = LiveRun(1, {name: port.link_bps for name, port in read_rig(bench.rig).ports.items()})
+            with run_watcher(live, shows=shows and not parsed.no_progress) as watcher:
                 found = measure_trial(bench, trial, watcher)
             tests += found
             if shows:

@@ -60,6 +60,9 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
     from etloop.lab.plan import plan_lab, rig_text
     from etloop.lab.profile import map_deviations
 
+    if parsed.allow_plugins and not parsed.agents:
+        remedy = "add --agents, or start your own with etloop-agent run --allow-plugins"
+        raise ConfigError(Problem("--allow-plugins", "is for the lab's own agents, which has none", remedy))
     text = _text_of(parsed.topology)
     order = LabOrder(
         name=parsed.name,
@@ -70,6 +73,7 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
         bind=parsed.bind,
         backend=parsed.backend,
         agents=parsed.agents,
+        allow_plugins=parsed.allow_plugins,
         measure=not parsed.unmeasured,
         allow_overcommit=parsed.allow_overcommit,
         gnmi=_local_gnmi(parsed.gnmi),

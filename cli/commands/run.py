@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from etloop.cli.case_files import given_files
-from etloop.cli.progress import reading_bar, run_watcher
+from etloop.cli.progress import live_page, reading_bar, run_watcher
 from etloop.cli.result import CommandResult, on_terminal, pages_of, to_json
+from etloop.cli.text.live import LiveRun
 from etloop.cli.text.plan import render_plan
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.plan.jobs import build_jobs
@@ -48,8 +50,19 @@ def run_files(
     return _run(prepared, RunOptions(out_dir), as_json=as_json)
 
 
-def _run(prepared: Prepared, options: RunOptions, *, as_json: bool, progress_bar: bool = True) -> ExitCode:
-    with run_watcher(bar=progress_bar and not as_json) as watcher:
+def _run(
+    prepared: Prepared,
+    options: RunOptions,
+    *,
+    as_json: bool,
+    progress_bar: bool = True,
+    web: tuple[str, int] | None = None,
+) -> ExitCode:
+    ports = {name: port.link_bps for name, port in prepared.rig.ports.items()}
+    live = LiveRun(prepared.plan.tables.iterations, ports)
+    with ExitStack() as stack:
+        page = stack.enter_context(live_page(web, options.out_dir)) if web is not None else None
+        watcher = stack.enter_context(run_watcher(live, page, shows=progress_bar and not as_json))
         finished = run_plan(prepared, SessionExecution(), options, watcher)
     summary = finished.summary
     if as_json:
@@ -68,7 +81,8 @@ def run_command(parsed: argparse.Namespace) -> CommandResult:
         prepared = given.settled(prepare(given.inputs, PrepareOptions(strict=parsed.strict)))
         options = RunOptions(parsed.out, expects=not parsed.no_twin)
         return CommandResult(
-            "", _run(prepared, options, as_json=parsed.json, progress_bar=not parsed.no_progress)
+            "",
+            _run(prepared, options, as_json=parsed.json, progress_bar=not parsed.no_progress, web=parsed.web),
         )
 
 

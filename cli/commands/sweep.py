@@ -17,7 +17,7 @@ from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.yaml_reader import MOST_PROBLEMS
 from etloop.controller.inputs.files import read_file
-from etloop.controller.run.prepare import PrepareOptions, RunInputs, prepare
+from etloop.controller.run.prepare import InputFile, PrepareOptions, RunInputs, prepare
 from etloop.experiments.sweep.directory import SweepDirectory
 from etloop.experiments.sweep.file import MOST_REPEATS, MOST_RUNS, Sweep, parse_sweep, points_of
 from etloop.experiments.sweep.index import point_record, refuse_another, sweep_record
@@ -36,12 +36,20 @@ STATUS_EVERY: Final = 50
 
 
 def sweep_command(parsed: argparse.Namespace) -> CommandResult:
-    """Run a sweep, or list it. Raises an `InputError` with what is wrong with any of its points, before the first run."""
+    """Run a sweep, or list it. Raises as `sweep_of`."""
+    return sweep_of(InputFile(parsed.sweep), parsed)
+
+
+def sweep_of(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
+    """Run the sweep of a file, or list it.
+
+    Raises an `InputError` with what is wrong with any of its points, before the first run.
+    """
     from etloop.results.compare.compare import refuse_figures
 
     settings = settings_of(parsed)
-    text = read_file(parsed.sweep)
-    sweep = _asked_for(parse_sweep(text, str(parsed.sweep), parsed.sweep.parent), parsed)
+    text = file.read()
+    sweep = _asked_for(parse_sweep(text, file.source, file.path.parent), parsed)
     mode = Mode.TWIN if parsed.twin else Mode.LAB if parsed.lab else Mode.LIVE
     refuse_figures(settings.figures)
     if parsed.out is None and not parsed.dry_run:
@@ -57,6 +65,7 @@ def sweep_command(parsed: argparse.Namespace) -> CommandResult:
         mode,
         expects=not parsed.no_ideal,
         allow_overcommit=parsed.allow_overcommit,
+        allow_plugins=parsed.allow_plugins,
         strict=parsed.strict,
     )
     directory = SweepDirectory(parsed.out)

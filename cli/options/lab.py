@@ -25,6 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     up = actions.add_parser("up", help="make a lab of a topology file")
     up.add_argument("--rig-out", type=Path, metavar="FILE", help="also write a rig file for its agents")
     up.add_argument("--agents", action="store_true", help="also start an agent in every namespace")
+    up.add_argument(
+        "--allow-plugins",
+        action="store_true",
+        help="with --agents: they compile and run congestion controls that scenarios bring",
+    )
     up.add_argument("--backend", choices=_BACKENDS, default="udp", help="of the rig's ports (default udp)")
     up.add_argument(
         "--bind",

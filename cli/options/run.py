@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.parser import Command, add_scenario_and_rig, add_strict
+from etloop.cli.values import listening_address
+
+DEFAULT_WEB: Final = ("127.0.0.1", 0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +18,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, metavar="RUN_DIR", help="new directory for the results"
     )
-    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    parser.add_argument("--no-progress", action="store_true", help="draw nothing while it runs")
+    parser.add_argument(
+        "--web",
+        nargs="?",
+        type=listening_address,
+        const=DEFAULT_WEB,
+        metavar="ADDRESS:PORT",
+        help="also show the run as a page that becomes the report, to anybody who reaches the address "
+        "(default 127.0.0.1 and a free port)",
+    )
     parser.add_argument(
         "--no-twin", action="store_true", help="do not work out afterwards what the run should have taken"
     )

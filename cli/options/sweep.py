@@ -41,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-overcommit", action="store_true", help="with --lab: at rates that this host does not hold"
     )
+    parser.add_argument(
+        "--allow-plugins",
+        action="store_true",
+        help="with --lab: its agents compile and run congestion controls that scenarios bring",
+    )
     add_strict(parser)
     add_settings(parser)
     parser.epilog = f"{parser.epilog}\n\nexit codes: {EXIT_CODES}"

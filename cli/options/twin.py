@@ -13,7 +13,7 @@ from etloop.contract.base.units import parse_duration_ns
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is run, on which switches, and how."""
-    add_scenario_and_rig(parser)
+    add_scenario_and_rig(parser, without_rig="a port for each attachment of --topology")
     add_strict(parser)
     parser.add_argument(
         "--topology",
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
+    "  etloop twin scenario.yaml --topology topology.yaml                      a port for each of its attachments\n"
     "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml\n"
     "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --seed 7 --out twin1/\n"
     "  etloop twin scenario.yaml --rig rig.yaml --topology topology.yaml --level flow     a job too large for packets",

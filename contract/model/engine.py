@@ -19,6 +19,14 @@ class EnginePhase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadBytes:
+    """Payload that one engine thread moved through the device under test so far."""
+
+    wire_tx_bytes: int
+    wire_rx_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStatus:
     """A moment of a run, summed over the ports. Bytes are payload bytes through the device under test."""
 
@@ -30,6 +38,8 @@ class EngineStatus:
     last_progress_ns: int
     """Monotonic clock of this machine when an op, message or packet last made progress; 0 before the run."""
     failure: str
+    threads: tuple[ThreadBytes, ...] = ()
+    """In the order of the assignment's ports, `engine_threads` of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import Problem
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities
+from etloop.contract.model.engine import ThreadBytes
 from etloop.contract.model.records import (
     CC_RECORD,
     FLOW_RECORD,
@@ -26,7 +27,7 @@ from etloop.contract.model.records import (
 )
 from numpy.typing import NDArray
 
-PROTOCOL_VERSION: Final = 4
+PROTOCOL_VERSION: Final = 5
 """Both sides have the same one, or refuse each other by name."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20
@@ -187,6 +188,8 @@ class Progress:
     wire_rx_bytes: int
     quiet_ns: int
     """Time since an operation, message or packet last made progress."""
+    threads: tuple[ThreadBytes, ...] = ()
+    """In the order of the assignment's ports, `engine_threads` of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,11 @@ def read_device(path: Path | None, device: str = "") -> DescribedDevice | None:
     return None if path is None else _device_of(InputFile(path), device)
 
 
+def read_device_file(file: InputFile, device: str = "") -> DescribedDevice:
+    """Return the topology of a file, or of what somebody made of it; see `read_device`."""
+    return _device_of(file, device)
+
+
 def _device_of(file: InputFile, device: str) -> DescribedDevice:
     return _described(file.read(), file.source, file.path.parent, device)
 

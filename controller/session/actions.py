@@ -47,6 +47,16 @@ class RefusalLog:
 
 
 @dataclass(frozen=True, slots=True)
+class PortProgress:
+    """What one port moved through the device so far."""
+
+    name: str
+    """As "agent/port"."""
+    wire_tx_bytes: int
+    wire_rx_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunProgress:
     """How far the whole run is; totals over all agents."""
 
@@ -55,3 +65,7 @@ class RunProgress:
     ops_total: int
     wire_tx_bytes: int
     wire_rx_bytes: int
+    ports: tuple[PortProgress, ...] = ()
+    """Of agents that have said anything."""
+    slip_ns: int = -1
+    """99th percentile of how late the ops were begun that were last reported; -1: of none yet."""

@@ -6,7 +6,7 @@ Turns into `AgentRecords` at the end, whether or not the agent could finish.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -26,7 +26,7 @@ from etloop.contract.protocol.messages import (
     Rates,
     Report,
 )
-from etloop.controller.session.actions import RunProgress
+from etloop.controller.session.actions import PortProgress, RunProgress
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.workload.trace.program import OpKind
 from numpy.typing import NDArray
@@ -73,6 +73,10 @@ class RecordSink:
     """Of the agent, in the spool."""
     unkept: str = ""
     """Why the spool took no more, "" if it did."""
+    ports: tuple[str, ...] = ()
+    """Of each of its engine threads, as "agent/port"."""
+    slip_ns: int = -1
+    """99th percentile of the lateness of the ops that came last; -1: none came."""
     _batches: dict[str, list[NDArray[np.void]]] = field(
         default_factory=lambda: {"op": [], "flow": [], "rate": []}
     )
@@ -93,7 +97,10 @@ class RecordSink:
             "port": len(assignment.ports),
             "stream": len(assignment.streams),
         }
-        return cls(agent, limits, spool=spool, number=number)
+        ports = tuple(
+            _label(agent, port.name) for port in assignment.ports for _ in range(port.engine_threads)
+        )
+        return cls(agent, limits, spool=spool, number=number, ports=ports)
 
     def take_loaded(self, loaded: Loaded) -> None:
         """Keeps what the agent's engine said of itself when it was open."""
@@ -104,6 +111,9 @@ class RecordSink:
         match message:
             case Report():
                 self._add("op", message.ops)
+                if len(message.ops):
+                    late_ns = message.ops["issued_ns"] - message.ops["intended_ns"]
+                    self.slip_ns = int(np.percentile(late_ns, 99))
             case Flows():
                 self._add("flow", message.flows)
                 self._keep(message)
@@ -185,13 +195,26 @@ def sinks_of(assignments: Mapping[str, Assignment], spool: RecordKeeper | None) 
     return {name: RecordSink.of(name, each, spool, number) for number, (name, each) in numbered}
 
 
-def run_progress(state: RunState, parts: Iterable[Progress], sinks: Iterable[RecordSink]) -> RunProgress:
+def run_progress(
+    state: RunState, parts: Mapping[str, Progress], sinks: Mapping[str, RecordSink]
+) -> RunProgress:
     """How far the whole run is, from what its agents last said."""
-    known = tuple(parts)
+    moved: dict[str, PortProgress] = {}
+    for agent, part in parts.items():
+        for name, thread in zip(sinks[agent].ports, part.threads, strict=False):
+            before = moved.get(name, PortProgress(name, 0, 0))
+            tx_bytes = before.wire_tx_bytes + thread.wire_tx_bytes
+            moved[name] = PortProgress(name, tx_bytes, before.wire_rx_bytes + thread.wire_rx_bytes)
     return RunProgress(
         state,
-        sum(part.ops_done for part in known),
-        sum(sink.limits["op"] for sink in sinks),
-        sum(part.wire_tx_bytes for part in known),
-        sum(part.wire_rx_bytes for part in known),
+        sum(part.ops_done for part in parts.values()),
+        sum(sink.limits["op"] for sink in sinks.values()),
+        sum(part.wire_tx_bytes for part in parts.values()),
+        sum(part.wire_rx_bytes for part in parts.values()),
+        tuple(moved.values()),
+        max((sink.slip_ns for sink in sinks.values()), default=-1),
     )
+
+
+def _label(agent: str, port: str) -> str:
+    return port if "/" in port else f"{agent}/{port}"

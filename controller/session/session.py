@@ -164,7 +164,7 @@ class Session:
 
     def progress(self) -> RunProgress:
         """How far the run is."""
-        return run_progress(self.state, self._progress.values(), self._sinks.values())
+        return run_progress(self.state, self._progress, self._sinks)
 
     def outcome(self, started_at: str) -> RunOutcome:
         """All that was collected. Agents that never got a start order are left out: they measured nothing."""

@@ -5,13 +5,11 @@ A shell: processes, signals, directories. Which runs there are and what they mea
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
-from etloop.contract.base.errors import EtloopError, InputError
+from etloop.contract.base.errors import EtloopError
 from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import (
@@ -28,9 +26,8 @@ from etloop.controller.run.pipeline import (
 from etloop.controller.run.prepare import Prepared
 from etloop.controller.run.twin import TwinExecution
 from etloop.experiments.sweep.file import Sweep
+from etloop.experiments.sweep.own_lab import OwnLab
 from etloop.experiments.sweep.points import Point, PointFiles, Turn
-from etloop.lab.client import lab_down, lab_up
-from etloop.lab.request import LabOrder
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import Mode, RunRecord, SweepRecord
 from etloop.results.schema.verdict import RunResult
@@ -61,6 +58,8 @@ class SweepOptions:
     """Whether ideal and twin are worked out for every run."""
     allow_overcommit: bool
     """Whether labs come up at rates that this host does not hold."""
+    allow_plugins: bool = False
+    """Whether agents of labs run congestion controls that scenarios bring."""
     strict: bool = False
     """Whether what the device's profile contradicts is an error."""
 
@@ -137,7 +136,12 @@ class Runs:
         self._study = study
         self._watcher = watcher
         self._plans: dict[str, Prepared] = {}
-        self._lab = _Lab(study.sweep, allow_overcommit=study.options.allow_overcommit)
+        options = study.options
+        self._lab = OwnLab(
+            study.sweep.lab,
+            allow_overcommit=options.allow_overcommit,
+            allow_plugins=options.allow_plugins,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +184,8 @@ class Runs:
     def _prepared(self, point: Point, files: PointFiles, number: int) -> tuple[Prepared, Execution]:
         if self._study.options.mode is not Mode.TWIN:
             if self._study.options.mode is Mode.LAB:
-                self._lab.up(files)
+                assert files.topology is not None
+                self._lab.up(files.topology)
             return self._laid_out(files, new_run_id()), SessionExecution()
         if point.name not in self._plans:
             while len(self._plans) >= _KEPT_PLANS:
@@ -193,49 +198,3 @@ class Runs:
     def _laid_out(self, files: PointFiles, run_id: str) -> Prepared:
         inputs = RunInputs(files.scenario, files.rig, files.topology, run_id)
         return prepare(inputs, PrepareOptions(strict=self._study.options.strict))
-
-
-class _Lab:
-    """The lab of the moment: another topology is another lab."""
-
-    def __init__(self, sweep: Sweep, *, allow_overcommit: bool) -> None:
-        self._wish = sweep.lab
-        self._allow_overcommit = allow_overcommit
-        self._name = f"sweep-{os.getpid()}"
-        self._text: str | None = None
-
-    @property
-    def name(self) -> str:
-        """As its commands and timelines call it."""
-        return self._name
-
-    def up(self, files: PointFiles) -> None:
-        """Brings up the lab of these files, if it is not. Raises `InputError` where it cannot be."""
-        assert files.topology is not None
-        text = (files.topology.content or b"").decode("utf-8-sig")
-        if text == self._text:
-            return
-        self.down()
-        self._text = text  # before it is up: whatever interrupts that, `down` looks for it
-        lab_up(
-            LabOrder(
-                name=self._name,
-                topology=text,
-                source=str(files.topology.path),
-                mtu_bytes=self._wish.mtu_bytes,
-                addresses=self._wish.addresses,
-                bind=self._wish.bind,
-                backend=self._wish.backend,
-                agents=True,
-                allow_overcommit=self._allow_overcommit,
-                owner=os.getpid(),
-            )
-        )
-
-    def down(self) -> None:
-        """Ends it, if one is up."""
-        if self._text is None:
-            return
-        self._text = None
-        with contextlib.suppress(InputError):
-            lab_down(self._name)

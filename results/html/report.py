@@ -7,12 +7,14 @@ file named is escaped.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from etloop.contract.model.run import RunEnd
+from etloop.results.html.curves import control_figure, queue_figure
 from etloop.results.html.device import device_section, losses_section
 from etloop.results.html.jobs import events_list, jobs_section
 from etloop.results.html.page import listed, page, table
@@ -57,6 +59,8 @@ def report_html(
         events_list(summary.timeline),
         _plot("Ports over time", port_figure(given), "ports", "Nothing crossed the device."),
         _port_notes(given),
+        _over_time(given, "queues", "Queues of the device", queue_figure),
+        _over_time(given, "cc", "Congestion control", control_figure),
         losses_section(summary),
         device_section(summary),
         _plot("Traffic matrix", matrix_figure(given), "matrix", "Nothing crosses the device."),
@@ -171,6 +175,14 @@ def _collectives(kpis: KpiSet, summary: Summary) -> str:
 def _plot(title: str, figure: object | None, name: str, absent: str) -> str:
     body = f"<p class=dim>{absent}</p>" if figure is None else piece(figure, name)
     return f"<h2>{title}</h2>{body}"
+
+
+def _over_time(given: KpiInput, table: str, title: str, figure: Callable[[Frame], Any]) -> str:
+    """What a run has of it over time; "" of one that has nothing."""
+    frame = given.frames.get(table)
+    if frame is None or frame.rows == 0:
+        return ""
+    return f"<h2>{title}</h2>{piece(figure(frame), table)}"
 
 
 def _port_notes(given: KpiInput) -> str:

@@ -226,12 +226,17 @@ def read_table(run: Run, name: str) -> Any:
     Raises:
         RunDirError: the run has no such table, or it is damaged.
     """
-    names = sorted(path.stem for path in run.path.glob("*.parquet"))
+    return read_table_of(run.path, name)
+
+
+def read_table_of(run_dir: Path, name: str) -> Any:
+    """Return a table of a directory that is known to hold a run; see `read_table`."""
+    names = sorted(path.stem for path in run_dir.glob("*.parquet"))
     if name not in names:
         what = f'has no table "{name[:64]}"'
-        raise RunDirError(Problem(str(run.path), what, f"name one of {', '.join(names)}"))
+        raise RunDirError(Problem(str(run_dir), what, f"name one of {', '.join(names)}"))
     problems: list[Problem] = []
-    table = _read_parquet(run.path / f"{name}.parquet", problems)
+    table = _read_parquet(run_dir / f"{name}.parquet", problems)
     if problems:
         raise RunDirError(*problems)
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from etloop.cli.main import main
+from etloop.runtime.lab_directory import lab_directory
 
 import etloop
+from tests.support.docs.stage import NO_NAMESPACES, apart
 from tests.support.places import ROOT
 
 PAGE = (ROOT / "docs" / "python.md").read_text()
@@ -35,8 +38,10 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("bench")
 def test_the_page_does_what_it_shows() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(compile(example, "docs/python.md", "exec"), {})
+    examples = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        exec(compile(example, "docs/python.md", "exec"), {})
 
 
 def test_what_is_public_is_there_with_its_documentation_and_on_the_page() -> None:
@@ -81,3 +86,86 @@ def test_a_table_that_is_not_there_is_refused_with_those_that_are() -> None:
     run = etloop.run_twin("scenario.yaml", "rig.yaml", "run1", topology=Path("topology.yaml"))
     with pytest.raises(etloop.InputError, match=r'has no table "jobs"; name one of .*flows, ops, ports'):
         etloop.read_table(run, "jobs")
+
+
+def test_a_twin_without_a_rig_has_a_port_for_each_attachment(bench: Path) -> None:
+    topology = {"single": {"ports": ["a/p0", "b/p0", "b/p1", "c/p0"], "rate": "10Gbps"}}
+    run = etloop.run_twin({"workload": {"trace": "job"}}, out_dir="run", topology=topology)
+    ports = run.frame("ports")
+    assert sorted(zip(ports["agent"], ports["port"], strict=True)) == [
+        ("a", "p0"),
+        ("b", "p0"),
+        ("b", "p1"),
+        ("c", "p0"),
+    ]
+    assert "link: 10Gbps" not in (bench / "rig.yaml").read_text(), "the rig of the directory is not what ran"
+    with pytest.raises(etloop.InputError, match="rig: is missing, and so is topology"):
+        etloop.run_twin("scenario.yaml", out_dir="none")
+
+
+@pytest.mark.usefixtures("bench")
+def test_values_that_no_file_can_hold_are_refused_where_they_stand() -> None:
+    with pytest.raises(
+        etloop.InputError, match=r"scenario\.yaml\.workload\.trace\[0\]: is a set, which no file can hold"
+    ):
+        etloop.make_plan({"workload": {"trace": [{1}]}}, "rig.yaml")
+    circle: dict[str, object] = {}
+    circle["again"] = circle
+    with pytest.raises(etloop.InputError, match="is nested deeper than 32"):
+        etloop.make_plan(circle, "rig.yaml")
+
+
+@pytest.mark.usefixtures("bench")
+def test_a_sweep_gives_its_points_as_a_table() -> None:
+    sweep = {
+        "scenario": "scenario.yaml",
+        "rig": "rig.yaml",
+        "topology": "topology.yaml",
+        "repeats": 1,
+        "axes": {"mtu": {"small": {"transport.path_mtu": 1024}, "large": {"transport.path_mtu": 4096}}},
+    }
+    points = etloop.run_sweep(sweep, "study").to_pylist()
+    assert [(one["mtu"], one["runs"]) for one in points] == [("small", 1), ("large", 1)]
+    times = [etloop.open_run(one["first_run"]).summary.job.iteration_jct_avg_ns for one in points]
+    assert times == [one["jct_ns"] for one in points]
+    small, large = (one or 0 for one in times)
+    assert small > large, "smaller packets have more headers"
+
+
+@pytest.mark.usefixtures("bench")
+def test_what_cannot_be_plotted_says_what_would_make_it() -> None:
+    run = etloop.run_twin("scenario.yaml", "rig.yaml", "run", topology="topology.yaml")
+    with pytest.raises(etloop.InputError, match=r"has no table cc.*series: \{interval: 100us\}"):
+        run.plot("control")
+    with pytest.raises(
+        etloop.InputError, match='there is none called "pie"; name one of completion, control'
+    ):
+        run.plot("pie")
+    assert [
+        len(run.plot(name).data) > 0 for name in ("queues", "ports", "timeline", "completion", "matrix")
+    ] == [True] * 5
+    shown = run._repr_html_()
+    assert "4 ranks, 1 iterations of job" in shown
+    assert "<th>verdict</th>" in shown
+
+
+@pytest.mark.skipif(not apart(), reason=NO_NAMESPACES)
+def test_a_lab_comes_up_for_a_run_and_goes(bench: Path) -> None:
+    topology = {"single": {"ports": ["a/p0", "b/p0"], "rate": "200Mbps"}}
+    run = etloop.run_lab(bench / "scenario.yaml", topology, "lab", allow_overcommit=True)
+    assert run.summary.checks_hold
+    assert run.summary.dut is not None, "its switch's counters were read"
+    assert not lab_directory(f"sweep-{os.getpid()}").exists(), "the lab is still there"
+
+
+@pytest.mark.skipif(not apart(), reason=NO_NAMESPACES)
+def test_agents_of_a_lab_run_plugins_only_where_that_is_allowed(bench: Path) -> None:
+    topology = {"single": {"ports": ["a/p0", "b/p0"], "rate": "200Mbps"}}
+    cc = {"plugin": str(ROOT / "examples" / "cc_plugin" / "aimd.cpp"), "series": {"interval": "1ms"}}
+    scenario = {"workload": {"trace": "job"}, "transport": {"cc": cc}}
+    with pytest.raises(etloop.EtloopError, match="--allow-plugins"):
+        etloop.run_lab(scenario, topology, "refused", allow_overcommit=True)
+    run = etloop.run_lab(scenario, topology, "lab", allow_overcommit=True, allow_plugins=True)
+    assert run.frame("cc")["window_bytes"].max() > 0, "a window is what this algorithm decides"
+    words = ["lab", "up", str(bench / "topology.yaml"), "--allow-plugins"]
+    assert main(words) == 65

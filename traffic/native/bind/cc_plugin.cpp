@@ -2,11 +2,56 @@
 
 #include <dlfcn.h>
 
+#include <map>
+#include <mutex>
+
 #include "cc/registry.h"
 
 namespace etloop::cc {
 
+namespace {
+
+constexpr const char* kInProcess = "in-process:";
+
+// Tables of this process's own, by the number in their names.
+struct Registered {
+  std::mutex lock;
+  std::map<std::string, const etloop_cc_algorithm*> tables;
+  uint64_t made = 0;
+};
+
+Registered& registered() {
+  static Registered all;
+  return all;
+}
+
+Result<Plugin> registered_plugin(const std::string& name) {
+  Registered& all = registered();
+  const std::lock_guard<std::mutex> held(all.lock);
+  const auto found = all.tables.find(name);
+  if (found == all.tables.end()) return Error{name + " is no congestion control of this process"};
+  return Plugin{nullptr, found->second};
+}
+
+}  // namespace
+
+Result<std::string> register_table(const etloop_cc_algorithm* table) {
+  if (std::string refused = refusal(table); !refused.empty()) return Error{std::move(refused)};
+  Registered& all = registered();
+  const std::lock_guard<std::mutex> held(all.lock);
+  std::string name = kInProcess + std::to_string(++all.made);
+  all.tables.emplace(name, table);
+  return name;
+}
+
+void forget_table(const std::string& name) {
+  Registered& all = registered();
+  const std::lock_guard<std::mutex> held(all.lock);
+  all.tables.erase(name);
+}
+
 Result<Plugin> load_plugin(const std::string& path) {
+  if (path.starts_with(kInProcess)) return registered_plugin(path);
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* why = dlerror();

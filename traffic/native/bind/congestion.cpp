@@ -52,6 +52,13 @@ nb::list algorithms() {
   return out;
 }
 
+// A table that Python laid out in its own memory, which it keeps as long as the table is known.
+std::string registered_name(uintptr_t table_address) {
+  auto name = cc::register_table(reinterpret_cast<const etloop_cc_algorithm*>(table_address));
+  if (!name) throw nb::value_error(name.error().text.c_str());
+  return *std::move(name);
+}
+
 std::vector<std::string> mistakes_of(const std::string& algorithm, const std::string& library, const std::string& profile,
                                      const std::vector<cc::GivenParameter>& given) {
   std::vector<std::string> mistakes;
@@ -92,6 +99,8 @@ void bind_congestion(nb::module_& module) {
   module.def("cc_algorithms", &algorithms);
   module.def("cc_plugin", [](const std::string& library) { return description(*plugin_at(library).table); },
              nb::arg("library"));
+  module.def("cc_register", &registered_name, nb::arg("table_address"));
+  module.def("cc_forget", &cc::forget_table, nb::arg("library"));
   module.def("cc_mistakes", &mistakes_of, nb::arg("algorithm"), nb::arg("library"), nb::arg("profile"), nb::arg("given"));
 }
 

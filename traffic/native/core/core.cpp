@@ -161,7 +161,7 @@ void Core::send_probes(Nanos now) {
 Nanos Core::next_deadline() const {
   if (ops_.any_ready()) return 0;
   const Nanos held_ns = faults_ == nullptr ? kNever : faults_->next_due();
-  return std::min({events_.next_due(), start_ns_, prober().deadline(), held_ns});
+  return std::min({events_.next_due(), start_ns_, prober().deadline(), held_ns, transmission_.answers_due_ns()});
 }
 
 std::vector<WaitRecord> Core::waits() const {

@@ -61,8 +61,8 @@ class Core final : public PortSink {
   // What peers told of theirs, before the first packet. Ends that nothing is told of are as the plan has them.
   void set_peer_endpoints(const std::vector<Endpoint>& peers) { cards_.set_peer_endpoints(peers); }
 
-  // Before the start: acknowledgements of grants, for which nobody waits, may stay so long while there is data to send.
-  // Far less than the peer waits before it repeats them.
+  // Before the start: acknowledgements of grants, for which nobody waits, may stay so long. Far less than the peer waits
+  // before it repeats them.
   void set_answer_patience(Nanos patience_ns) {
     const Nanos peer_waits_ns = std::min(plan_.transport.timeout_floor_ns, plan_.transport.timeout_ns);
     transmission_.set_answer_patience(faults_ == nullptr ? std::min(patience_ns, peer_waits_ns / 16) : 0);

@@ -43,7 +43,7 @@ class PortSink {
 class TxPort {
  public:
   virtual ~TxPort() = default;
-  // Takes the whole run or nothing.
+  // Takes the whole run or nothing. What may wait has left when the port is asked for something else, or its turn is over.
   virtual TxResult send(const PacketRun& run) = 0;
   // Whether `send` would hold a run of data of this flow, and will ask for it as if it had. Answering no costs a try.
   virtual bool holds(FlowId) { return false; }

@@ -14,7 +14,7 @@ class DatagramPort : public TxPort, public DevicePort {
   // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink` with the time at which
   // the kernel took it from the device, on the monotonic clock. Returns their number.
   virtual size_t receive(PortSink& sink, size_t budget) = 0;
-  // How long acknowledgements that nobody waits for may stay while there is data to send, so that one stands for several.
+  // How long acknowledgements that nobody waits for may stay, so that one stands for several.
   virtual Nanos answer_patience_ns() const { return 0; }
 
   Result<std::unique_ptr<Core>> make_core(const EnginePlan& plan, int32_t port) override;

@@ -23,6 +23,7 @@
 #include "port/udp_arrivals.h"
 #include "port/udp_drops.h"
 #include "port/udp_socket.h"
+#include "port/waiting_datagrams.h"
 #include "wire/frame_builder.h"
 
 namespace etloop {
@@ -57,6 +58,8 @@ struct UdpPort::State {
   TxResult transmitted(ssize_t result, int fd, size_t bytes);
   TxResult send(const PacketRun& run, std::span<const uint8_t>& datagrams);
   TxResult send_together(const Flow& flow, std::span<const uint8_t> datagrams, const PacketRun& run);
+  TxResult send_waiting();
+  void note_sent(const PacketRun& run, std::span<const uint8_t> datagrams, size_t segment_bytes);
   static void cut_into(Sender& sender, size_t segment_bytes);
   TxResult counted(TxResult result, const PacketRun& run);
   void count_sent(int64_t datagrams, Nanos departs_ns);
@@ -89,6 +92,7 @@ struct UdpPort::State {
   std::array<uint8_t, wire::kMaxHeaderBytes + 65536> single;
   // The part of a run sent one datagram at a time that the kernel has not taken yet. It stays in `middles`.
   std::span<const uint8_t> backlog;
+  WaitingDatagrams waiting;
   FlowId backlog_flow = 0;
   Nanos backlog_departs_ns = 0;
   std::array<mmsghdr, MiddleRun::kMaxSegments> batch{};
@@ -176,7 +180,8 @@ TxResult UdpPort::State::send_together(const Flow& flow, std::span<const uint8_t
   if (own_priorities && (run.priority != kFlowPriority || run.traffic_class != kFlowClass)) {
     control.priority_of(run.priority == kFlowPriority ? config.vlan_priority : run.priority);
   }
-  if (run.count > 1) cut_into(*flow.sender, datagrams.size() / run.count);
+  if (run.count > 1 && run.may_wait) control.segments_of(waiting.segment_bytes());
+  if (run.count > 1 && !run.may_wait) cut_into(*flow.sender, datagrams.size() / run.count);
   if (run.count == 1 && flow.sender->segment_bytes != 0 && datagrams.size() > flow.sender->segment_bytes) control.segments_of(0);
   if (run.departs_ns != 0) control.departs(run.departs_ns);
   if (control.empty()) {
@@ -201,6 +206,25 @@ void UdpPort::State::cut_into(Sender& sender, size_t segment_bytes) {
   const int value = static_cast<int>(segment_bytes);
   setsockopt(sender.socket.get(), SOL_UDP, UDP_SEGMENT, &value, sizeof value);  // was taken when the socket was opened
   sender.segment_bytes = segment_bytes;
+}
+
+void UdpPort::State::note_sent(const PacketRun& run, std::span<const uint8_t> datagrams, size_t segment_bytes) {
+  if (!capture.is_on()) return;
+  const Flow& flow = flows[run.flow];
+  const bool counts_ids = config.segmentation_offload && run.count > 1;
+  const auto traffic_class = run.traffic_class == kFlowClass ? flow.traffic_class : static_cast<uint8_t>(run.traffic_class);
+  capture.sent(flow.tuple, traffic_class, datagrams, segment_bytes, counts_ids, monotonic_ns());
+}
+
+// What waits goes before anything else. It stays where the kernel takes nothing now, or refuses it: the next send says so.
+TxResult UdpPort::State::send_waiting() {
+  if (waiting.empty()) return TxResult::sent;
+  const PacketRun run = waiting.run();
+  const TxResult result = send_together(flows[run.flow], waiting.bytes(), run);
+  if (result != TxResult::sent) return result;
+  note_sent(run, waiting.bytes(), waiting.segment_bytes());
+  waiting.clear();
+  return result;
 }
 
 TxResult UdpPort::State::counted(TxResult result, const PacketRun& run) {
@@ -326,15 +350,17 @@ Result<FlowId> UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint
 
 TxResult UdpPort::send(const PacketRun& run) {
   State& state = *state_;
+  const bool waits = state.config.segmentation_offload && state.backlog.empty() && WaitingDatagrams::suits(run);
+  if (!waits || !state.waiting.takes(run)) {
+    if (const TxResult result = state.send_waiting(); result != TxResult::sent) return result;
+  }
+  if (waits) {
+    state.waiting.add(state.flows[run.flow].tuple, run);
+    return TxResult::sent;
+  }
   std::span<const uint8_t> datagrams;
   const TxResult result = state.send(run, datagrams);
-  if (result == TxResult::sent && state.capture.is_on()) {
-    const bool counts_ids = state.config.segmentation_offload && run.count > 1;
-    const uint8_t traffic_class =
-        run.traffic_class == kFlowClass ? state.flows[run.flow].traffic_class : static_cast<uint8_t>(run.traffic_class);
-    state.capture.sent(state.flows[run.flow].tuple, traffic_class, datagrams, datagrams.size() / run.count, counts_ids,
-                       monotonic_ns());
-  }
+  if (result == TxResult::sent) state.note_sent(run, datagrams, datagrams.size() / run.count);
   return result;
 }
 
@@ -365,6 +391,12 @@ TxResult UdpPort::State::send(const PacketRun& run, std::span<const uint8_t>& da
   return result;
 }
 
+bool UdpPort::transmit_from(Core& core, Clock& clock, size_t budget) {
+  const bool more = DatagramPort::transmit_from(core, clock, budget);
+  state_->send_waiting();
+  return more;
+}
+
 uint32_t UdpPort::max_run(uint32_t payload_bytes) const { return MiddleRun::max_segments(payload_bytes); }
 
 Nanos UdpPort::departure_horizon_ns() const { return state_->departures_refused_why.empty() ? kDepartureHorizonNs : 0; }
@@ -380,6 +412,7 @@ std::vector<std::string> UdpPort::capabilities() const {
 size_t UdpPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;
   if (!state.backlog.empty()) state.send_backlog();
+  state.send_waiting();
   if (state.receivers.size() == 1) return state.receive_from(0, sink, budget);
   std::array<epoll_event, kMaxEvents> events;
   const int ready = epoll_wait(state.poll.get(), events.data(), kMaxEvents, 0);
@@ -396,6 +429,7 @@ size_t UdpPort::receive(PortSink& sink, size_t budget) {
 void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
   State& state = *state_;
   if (!state.backlog.empty()) state.send_backlog();
+  state.send_waiting();
   if (std::exchange(state.device_queue_full, false)) timeout_ns = std::min(timeout_ns, kDeviceQueueRetryNs);
   const int only_receiver = state.receivers.size() == 1 ? state.receivers[0].get() : -1;  // -1: not looked at
   const int watched = only_receiver < 0 || state.sender_blocked ? state.poll.get() : -1;
@@ -454,8 +488,7 @@ std::string UdpPort::last_error() const {
   if (code == 0) return "";
   const std::string text = "the kernel did not send a datagram: " + errno_text(code);
   if (code != EMSGSIZE) return text;
-  const auto& addresses = state_->config.addresses;
-  const bool all_v4 = std::all_of(addresses.begin(), addresses.end(), [](const IpAddress& ip) { return ip.is_v4(); });
+  const bool all_v4 = std::ranges::all_of(state_->config.addresses, [](const IpAddress& ip) { return ip.is_v4(); });
   const size_t ip_udp_bytes = all_v4 ? 28 : 48;
   const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, state_->config.path_mtu) + ip_udp_bytes;
   return text + "; raise the MTU of every interface on the path to " + std::to_string(needed_mtu) +

@@ -23,6 +23,7 @@ class UdpPort final : public DatagramPort {
   // Opens (or shares) the transmit socket of the source port.
   Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) override;
   TxResult send(const PacketRun& run) override;
+  bool transmit_from(Core& core, Clock& clock, size_t budget) override;
   uint32_t max_run(uint32_t payload_bytes) const override;
   Nanos departure_horizon_ns() const override;
   Nanos answer_patience_ns() const override;

@@ -6,6 +6,13 @@
 
 namespace etloop {
 
+namespace {
+
+// Half of what a queue pair has under way at first: who grants never waits for room.
+constexpr uint32_t kMostPatientGrants = 32;
+
+}  // namespace
+
 void Transmission::load() {
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
     const QpPlace& place = queue_pairs_.place(i);
@@ -15,14 +22,19 @@ void Transmission::load() {
   grant_ring_.resize(queue_pairs_.size());
   acknowledgements_.reserve(queue_pairs_.size());
   patient_acknowledgements_.reserve(queue_pairs_.size());
+  const uint32_t window = plan_.transport.window_packets;
+  most_patient_grants_ = std::max(1U, std::min(kMostPatientGrants, window == 0 ? kMostPatientGrants : window / 2));
 }
 
 void Transmission::queue_acknowledgement(uint32_t index, Nanos now) {
   const bool is_patient = answer_patience_ns_ > 0 && queue_pairs_.place(index).sends_data;
-  if (is_patient && queue_pairs_[index].nak_due()) patient_since_ns_ = 0;
+  if (is_patient && (queue_pairs_[index].nak_due() || ++patient_grants_ >= most_patient_grants_)) patient_since_ns_ = 0;
   if (queue_pairs_[index].ack_queued) return;
   queue_pairs_[index].ack_queued = true;
-  if (is_patient && patient_acknowledgements_.empty()) patient_since_ns_ = queue_pairs_[index].nak_due() ? 0 : now;
+  if (is_patient && patient_acknowledgements_.empty()) {
+    patient_grants_ = 1;
+    patient_since_ns_ = queue_pairs_[index].nak_due() || most_patient_grants_ == 1 ? 0 : now;
+  }
   (is_patient ? patient_acknowledgements_ : acknowledgements_).push_back(index);
 }
 
@@ -98,7 +110,10 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     }
     if (!qp.repeats()) pools_.ask(index, run, run.count < wanted);
     flows_.ask(index, run);
-    if (&ring == &grant_ring_) mark(run, plan_.transport.grant);
+    if (&ring == &grant_ring_) {
+      mark(run, plan_.transport.grant);
+      run.may_wait = true;
+    }
     const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
       case TxResult::sent: break;
@@ -119,7 +134,8 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     flows_.sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     queue_pairs_.arm_timer(index);
   }
-  if (qp.has_run() && pools_.goes_on(index)) return TxResult::sent;  // still in front
+  // Still in front: what its pool lets it go on with; and grants, which all leave now, those of a queue pair together.
+  if (qp.has_run() && (&ring == &grant_ring_ || pools_.goes_on(index))) return TxResult::sent;
   ring.pop();
   qp.queued = false;
   if (qp.has_run()) {
@@ -138,7 +154,10 @@ bool Transmission::transmit_answers(TxPort& port, std::vector<uint32_t>& waiting
     while (qp.answer_due()) {
       PacketRun run = qp.answer();
       // READ responses carry data, and its marks.
-      if (wire::shape(run.head.opcode).role == wire::Role::acknowledgement) mark(run, plan_.transport.ack);
+      if (wire::shape(run.head.opcode).role == wire::Role::acknowledgement) {
+        mark(run, plan_.transport.ack);
+        run.may_wait = true;
+      }
       if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
       qp.answer_sent(run);
     }
@@ -210,9 +229,7 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
     if (!send_one(data_ring_)) return false;
     --budget;
   }
-  const bool more = data_ring_.size() > 0 && !held && failure_.none();
-  if (!more) transmit_answers(port, patient_acknowledgements_);  // their time would pass while the loop sleeps
-  return more;
+  return data_ring_.size() > 0 && !held && failure_.none();
 }
 
 }  // namespace etloop

@@ -47,8 +47,13 @@ class Transmission {
   void load();
   // What is sent passes here first; nullptr: nothing does.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
-  // Acknowledgements of grants, for which nobody waits, may stay so long while there is data to send.
+  // Acknowledgements of grants, for which nobody waits, may stay so long: one of them then answers several.
   void set_answer_patience(Nanos patience_ns) { answer_patience_ns_ = patience_ns; }
+
+  // When acknowledgements that waited leave, whatever else there is to send; kNever: none waits.
+  Nanos answers_due_ns() const {
+    return patient_acknowledgements_.empty() ? kNever : patient_since_ns_ + answer_patience_ns_;
+  }
 
   // Gives a queue pair something to send.
   void post(uint32_t index, const WorkRequest& request) {
@@ -118,6 +123,8 @@ class Transmission {
   std::vector<uint32_t> acknowledgements_;
   std::vector<uint32_t> patient_acknowledgements_;  // those that nobody waits for, since then
   Nanos patient_since_ns_ = 0;
+  uint32_t patient_grants_ = 0;  // that they answer
+  uint32_t most_patient_grants_ = 0;
   Nanos answer_patience_ns_ = 0;
   std::vector<uint32_t> notifications_;
   WindowPools pools_;

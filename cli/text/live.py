@@ -1,0 +1,208 @@
+"""A run while it goes on, as lines: phase, iteration, time so far and left, each port's rates, our own lateness. Pure.
+
+Decides over which time rates are taken, how many ports are shown, and when our lateness is worth a warning.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, NS_PER_US
+from etloop.contract.base.units import approximate_bytes, approximate_duration
+from etloop.contract.protocol.machine import RunState
+
+if TYPE_CHECKING:
+    from etloop.controller.session.actions import PortProgress, RunProgress
+
+MOST_PORTS: Final = 16
+RATES_OVER_NS: Final = NS_PER_S
+"""Shorter, and they jump; longer, and they say what was."""
+LATE_NS: Final = 100 * NS_PER_US
+VERY_LATE_NS: Final = NS_PER_MS
+_WORDS: Final = {
+    RunState.GATHER: "waits for agents",
+    RunState.ASSIGN: "opens sockets",
+    RunState.PAIR: "pairs network cards",
+    RunState.CONNECT: "probes connections",
+    RunState.ARM: "compares clocks",
+    RunState.RUN: "running",
+    RunState.COLLECT: "collects records",
+    RunState.ABORTING: "breaks off",
+    RunState.DONE: "done",
+    RunState.ABORTED: "broke off",
+}
+_BAR: Final = 24
+_SMALL_BAR: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLine:
+    """A line, and what it is: "" like any other, "good", "doubtful" or "bad"."""
+
+    text: str
+    mood: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LivePort:
+    """A port's rates now."""
+
+    name: str
+    tx_bps: float
+    rx_bps: float
+    link_bps: int
+    """0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """The same for a page."""
+
+    head: str
+    share: float
+    """Of all ops, 0 to 1."""
+    time_ms: float
+    ports: tuple[LivePort, ...]
+    more_ports: int
+    late: str
+    late_mood: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    now_ns: int
+    progress: RunProgress
+
+
+class LiveRun:
+    """What is known of a run while it goes on. `now_ns` is any clock that does not go back."""
+
+    def __init__(self, iterations: int, link_bps: Mapping[str, int]) -> None:
+        self._iterations = iterations
+        self._link_bps = link_bps
+        self._begin_ns: int | None = None
+        self._moments: deque[_Moment] = deque()
+
+    def take(self, progress: RunProgress, now_ns: int) -> None:
+        """Take how far the session is."""
+        if self._begin_ns is None and progress.ops_done > 0:
+            self._begin_ns = now_ns
+        self._moments.append(_Moment(now_ns, progress))
+        while len(self._moments) > 2 and now_ns - self._moments[1].now_ns >= RATES_OVER_NS:
+            self._moments.popleft()
+
+    def lines(self) -> tuple[LiveLine, ...]:
+        """Return what a terminal shows."""
+        if not self._moments:
+            return ()
+        ports = sorted(self._busiest(), key=lambda port: port.name)
+        more = len(self._last.ports) - len(ports)
+        width = max((len(port.name) for port in ports), default=0)
+        shown = [LiveLine(self._head())]
+        shown += [LiveLine(self._port_line(port, width)) for port in ports]
+        if more > 0:
+            shown.append(LiveLine(f"  and {more} ports more"))
+        return (*shown, *self._lateness())
+
+    def line(self) -> str:
+        """Return the same in one line, for who reads a log."""
+        if not self._moments:
+            return ""
+        rates = [f"{port.name} {self._rate_words(port)}" for port in self._busiest()[:2]]
+        return "; ".join([self._head(bar=False), *rates, *(one.text.strip() for one in self._lateness())])
+
+    def view(self) -> LiveView:
+        """Return what a page shows; there is one as soon as anything was taken."""
+        ports = sorted(self._busiest(), key=lambda port: port.name)
+        late = self._lateness()
+        begin_ns = self._begin_ns if self._begin_ns is not None else self._moments[-1].now_ns
+        return LiveView(
+            head=self._head(bar=False),
+            share=self._last.ops_done / max(self._last.ops_total, 1),
+            time_ms=(self._moments[-1].now_ns - begin_ns) / NS_PER_MS,
+            ports=tuple(
+                LivePort(port.name, *self._rates_bps(port), self._link_bps.get(port.name, 0))
+                for port in ports
+            ),
+            more_ports=len(self._last.ports) - len(ports),
+            late=late[0].text.strip() if late else "",
+            late_mood=late[0].mood if late else "",
+        )
+
+    @property
+    def _last(self) -> RunProgress:
+        return self._moments[-1].progress
+
+    def _head(self, *, bar: bool = True) -> str:
+        last = self._last
+        state = _WORDS[last.state]
+        if last.ops_done == 0 or self._begin_ns is None:
+            return state
+        share = last.ops_done / max(last.ops_total, 1)
+        spent_ns = self._moments[-1].now_ns - self._begin_ns
+        number = min(int(share * self._iterations) + 1, self._iterations)
+        drawn = f"[{_bar(share, _BAR)}] " if bar else ""
+        words = [f"{state}  {drawn}{share:.0%}"]
+        if self._iterations > 1:
+            words.append(f"iteration {number} of {self._iterations}")
+        if spent_ns > 0 and share > 0:
+            if self._iterations > 1:
+                words.append(f"{approximate_duration(round(spent_ns / share / self._iterations))} each")
+            left_ns = round(spent_ns * (1 - share) / share)
+            words.append(f"{approximate_duration(spent_ns)} so far, {approximate_duration(left_ns)} left")
+        return ", ".join([*words, f"{approximate_bytes(last.wire_tx_bytes)} sent"])
+
+    def _busiest(self) -> list[PortProgress]:
+        return sorted(
+            self._last.ports, key=lambda port: (-port.wire_tx_bytes - port.wire_rx_bytes, port.name)
+        )[:MOST_PORTS]
+
+    def _rates_bps(self, port: PortProgress) -> tuple[float, float]:
+        first = self._moments[0]
+        before = next((one for one in first.progress.ports if one.name == port.name), None)
+        spent_ns = self._moments[-1].now_ns - first.now_ns
+        if before is None or spent_ns <= 0:
+            return 0.0, 0.0
+        tx_bytes, rx_bytes = (
+            port.wire_tx_bytes - before.wire_tx_bytes,
+            port.wire_rx_bytes - before.wire_rx_bytes,
+        )
+        return tx_bytes * 8e9 / spent_ns, rx_bytes * 8e9 / spent_ns
+
+    def _rate_words(self, port: PortProgress) -> str:
+        tx_bps, rx_bps = self._rates_bps(port)
+        return f"sends {_gbps(tx_bps)}, receives {_gbps(rx_bps)}"
+
+    def _port_line(self, port: PortProgress, width: int) -> str:
+        tx_bps, rx_bps = self._rates_bps(port)
+        text = f"  {port.name:<{width}}  sends {_gbps(tx_bps):>10}  receives {_gbps(rx_bps):>10}"
+        link_bps = self._link_bps.get(port.name, 0)
+        if link_bps <= 0:
+            return text
+        share = max(tx_bps, rx_bps) / link_bps
+        return f"{text}  [{_bar(share, _SMALL_BAR)}] {share:4.0%} of its link"
+
+    def _lateness(self) -> tuple[LiveLine, ...]:
+        late_ns = self._last.slip_ns
+        if late_ns < 0:
+            return ()
+        mood = "good" if late_ns < LATE_NS else "doubtful" if late_ns < VERY_LATE_NS else "bad"
+        words = {
+            "good": "",
+            "doubtful": "; the agents' hosts are busy",
+            "bad": "; the agents' hosts are too busy",
+        }
+        text = f"  our own lateness {approximate_duration(late_ns)} (99 of 100 ops begin sooner){words[mood]}"
+        return (LiveLine(text, mood),)
+
+
+def _gbps(rate_bps: float) -> str:
+    return f"{rate_bps / 1e9:.3g} Gb/s" if rate_bps >= 1e9 else f"{rate_bps / 1e6:.3g} Mb/s"
+
+
+def _bar(share: float, width: int) -> str:
+    filled = round(width * min(max(share, 0.0), 1.0))
+    return "#" * filled + "." * (width - filled)

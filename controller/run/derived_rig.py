@@ -1,0 +1,55 @@
+"""A rig for a twin out of the switches alone: every attachment of a topology becomes a port of an agent.
+
+Decides addresses where the topology gives none. Nothing is sent to them: a rig of agents names its own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.units import format_rate
+from etloop.contract.model.topology import Attachment, Topology
+from etloop.controller.run.prepare import InputFile, read_device_file
+
+PORT_ADDRESSES: Final = 32
+"""Of a port to which the topology gives none: as many ranks may sit on it."""
+MOST_PORTS: Final = 1 << 16
+"""To which addresses of 10.0.0.0/8 can be given, a /24 each."""
+
+
+def derived_rig(topology: InputFile, device: str = "") -> InputFile:
+    """Return a rig file with a port for each attachment of a topology file. Raises an `InputError` for a mistaken one."""
+    found = read_device_file(topology, device).topology
+    content = rig_text(found).encode()
+    return InputFile(Path(topology.path).with_name("rig.yaml"), content, f"rig made of {topology.source}")
+
+
+def rig_text(topology: Topology) -> str:
+    """Return the text of that rig. Raises `PlanError` for too many attachments."""
+    if len(topology.attachments) > MOST_PORTS:
+        what = f"{len(topology.attachments)} attachments, for which no rig can be made"
+        raise PlanError(Problem("topology", what, f"at most {MOST_PORTS}; write the rig yourself"))
+    ports: dict[str, list[str]] = {}
+    for number, attachment in enumerate(topology.attachments):
+        agent, _, port = attachment.rig_port.partition("/")
+        keys = {
+            "name": port,
+            "addresses": _addresses(number, attachment),
+            "link": format_rate(topology.port_of(attachment.end).rate_bps),
+        }
+        rail = {} if attachment.rail is None else {"rail": attachment.rail}
+        ports.setdefault(agent, []).append(f"      - {json.dumps(keys | rail)}")
+    lines = ["# One port for each attachment of the topology.", "agents:"]
+    for agent, rows in ports.items():
+        lines += [f"  - name: {json.dumps(agent)}", "    ports:", *rows]
+    return "\n".join(lines) + "\n"
+
+
+def _addresses(number: int, attachment: Attachment) -> list[str]:
+    if attachment.addresses:
+        return list(attachment.addresses)
+    network = f"10.{number >> 8}.{number & 255}"
+    return [f"{network}.1-{network}.{PORT_ADDRESSES}"]

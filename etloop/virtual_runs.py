@@ -1,0 +1,68 @@
+"""A twin from Python: from what a caller hands in to a run that is kept."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.controller.inputs.scenario.congestion import Plugin
+from etloop.controller.plan.run_numbers import TWIN_ID
+from etloop.controller.run.derived_rig import derived_rig
+from etloop.controller.run.out_directory import refuse_used_directory
+from etloop.controller.run.pipeline import (
+    PrepareOptions,
+    RunInputs,
+    RunOptions,
+    SilentWatcher,
+    prepare,
+    run_plan,
+)
+from etloop.controller.run.twin import TwinExecution
+from etloop.given import input_file, with_plugin
+from etloop.runs import Run, open_run
+from etloop.traffic.python_congestion import registered, word_of
+from etloop.traffic.twin import SAMPLE_INTERVAL_NS, TwinSettings
+
+if TYPE_CHECKING:
+    from etloop.given import Given
+    from etloop.traffic.python_congestion import CongestionControl
+
+
+def run_twin(
+    scenario: Given,
+    rig: Given | None,
+    out_dir: str | os.PathLike[str],
+    topology: Given | None,
+    seed: int | None,
+    control: type[CongestionControl] | None,
+) -> Run:
+    """See `etloop.run_twin`."""
+    directory = Path(out_dir)
+    refuse_used_directory(directory)
+    switches = None if topology is None else input_file(topology, "topology.yaml")
+    if rig is None and switches is None:
+        raise ConfigError(Problem("rig", "is missing, and so is topology", "give one of them, or both"))
+    ports = input_file(rig, "rig.yaml") if rig is not None else derived_rig(switches) if switches else None
+    assert ports is not None
+    settings = TwinSettings(seed=seed, sample_interval_ns=SAMPLE_INTERVAL_NS)
+    options = PrepareOptions()
+    job = input_file(scenario, "scenario.yaml")
+    with ExitStack() as known:
+        found = None
+        if control is not None:
+            found = known.enter_context(registered(control))
+            name = f"{word_of(control)}.py"
+            job = with_plugin(scenario, "scenario.yaml", name)
+            plugin = Plugin(found.algorithm, name, b"", found.library)
+            # A case could not bring the class along.
+            options = replace(options, read_plugin=lambda _: plugin, keeps_case=False)
+            settings = replace(settings, cc_library=found.library)
+        prepared = prepare(RunInputs(job, ports, switches, TWIN_ID), options)
+        run_plan(prepared, TwinExecution(settings), RunOptions(directory, expects=False), SilentWatcher())
+        if found is not None:
+            found.refuse_failures()
+    return open_run(directory)

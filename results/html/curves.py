@@ -1,0 +1,155 @@
+"""What happened over time inside a run, as plotly figures: queues of the device, rates and windows of queue pairs, ops of ranks.
+
+Decides which lines are drawn (the fullest queues, the queue pairs that moved most) and in which units; axes begin at the start
+of the job. A report and a notebook draw the same.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+if TYPE_CHECKING:
+    from etloop.results.verdict.evaluation import Frame
+    from numpy.typing import NDArray
+
+MOST_LINES: Final = 8
+MOST_POINTS: Final = 2_000
+"""Of a line: more than a screen has columns."""
+MOST_BARS: Final = 5_000
+_CONTROLLED: Final = (
+    ("rate_bps", 1e9, "rate allowed (Gbit/s)"),
+    ("window_bytes", 1e3, "window (kB)"),
+    ("rtt_ns", 1e3, "round trip (us)"),
+)
+_COLOURS: Final = (
+    *("#1f77b4", "#d62728", "#2ca02c", "#9467bd"),
+    *("#ff7f0e", "#17becf", "#8c564b", "#e377c2"),
+)
+"""One a line of what is looked at, whatever is drawn of it."""
+_TIME_AXIS: Final = "time of the run (ms)"
+_NS_PER_MS: Final = 1e6
+
+
+def queue_figure(queues: Frame, most: int = MOST_LINES) -> Any:
+    """Bytes in the fullest queues of the device over time, and what each marked and dropped beneath it on the same axis."""
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.65, 0.35],
+                           subplot_titles=["queued (kB)", "ECN marks and drops between two samples"])  # fmt: skip
+    columns = queues.columns
+    place = [f"{switch}/{port}" for switch, port in zip(columns["switch"], columns["port"], strict=True)]
+    lanes = _rows_of([f"{name} class {cos:.0f}" for name, cos in zip(place, columns["cos"], strict=True)])
+    depth = _numbers(queues, "queued_bytes")
+    fullest = sorted(lanes, key=lambda name: -depth[lanes[name]].max())[:most]
+    times_ns = _numbers(queues, "time_ns")
+    for number, name in enumerate(fullest):
+        rows, colour = lanes[name], _COLOURS[number % len(_COLOURS)]
+        shown = _shown(len(rows))
+        times = times_ns[rows][shown] / _NS_PER_MS
+        style = {"shape": "hv", "color": colour}
+        most_queued = np.maximum.reduceat(depth[rows], shown) / 1e3
+        figure.add_trace(
+            go.Scatter(x=times, y=most_queued, name=escape(name), legendgroup=name, line=style), row=1, col=1
+        )
+        for column, what, dash in (("marked_packets", "marks", "solid"), ("dropped_packets", "drops", "dot")):
+            counted = np.maximum(np.diff(_numbers(queues, column)[rows][shown], prepend=0.0), 0)
+            if counted.any():
+                line = go.Scatter(
+                    x=times,
+                    y=counted,
+                    name=escape(f"{name}: {what}"),
+                    legendgroup=name,
+                    line=style | {"dash": dash},
+                )
+                figure.add_trace(line, row=2, col=1)
+    figure.update_xaxes(title_text=_TIME_AXIS, row=2, col=1)
+    return _styled(figure, 480)
+
+
+def control_figure(rates: Frame, most: int = MOST_LINES) -> Any:
+    """Rate, window and round trip of queue pairs over time, as far as their congestion control has them.
+
+    Of each pair of ranks the queue pair that moved most comes before the second one of any pair.
+    """
+    columns = rates.columns
+    ends = zip(columns["src_rank"], columns["dst_rank"], columns["local_qpn"], strict=True)
+    pairs = _rows_of([f"{src:.0f} to {dst:.0f}, QP {qpn:.0f}" for src, dst, qpn in ends])
+    shown = [one for one in _CONTROLLED if (np.nan_to_num(_numbers(rates, one[0])) > 0).any()] or _CONTROLLED[
+        :1
+    ]
+    figure = make_subplots(rows=len(shown), cols=1, shared_xaxes=True, vertical_spacing=0.08,
+                           subplot_titles=[words for _, _, words in shown])  # fmt: skip
+    for number, name in enumerate(_spread(pairs, _numbers(rates, "acked_bytes"))[:most]):
+        rows = pairs[name][_shown(len(pairs[name]))]
+        times = _numbers(rates, "time_ns")[rows] / _NS_PER_MS
+        for row, (column, unit, _) in enumerate(shown, 1):
+            line = go.Scatter(
+                x=times,
+                y=_numbers(rates, column)[rows] / unit,
+                name=escape(name),
+                legendgroup=name,
+                showlegend=row == 1,
+                line={"shape": "hv", "color": _COLOURS[number % len(_COLOURS)]},
+            )
+            figure.add_trace(line, row=row, col=1)
+    figure.update_xaxes(title_text=_TIME_AXIS, row=len(shown), col=1)
+    return _styled(figure, 60 + 200 * len(shown))
+
+
+def _spread(pairs: dict[str, NDArray[np.int64]], moved: NDArray[np.float64]) -> list[str]:
+    by_moved = sorted(pairs, key=lambda one: -moved[pairs[one]].max())
+    seen: dict[str, int] = {}
+    turn = {}
+    for name in by_moved:
+        ends = name.partition(",")[0]
+        turn[name] = seen[ends] = seen.get(ends, -1) + 1
+    return sorted(by_moved, key=lambda one: turn[one])
+
+
+def timeline_figure(ops: Frame, most: int = MOST_BARS) -> Any:
+    """Ops of ranks as bars from issue to completion, one colour a kind; the first `most` of them in time."""
+    issued, done = _numbers(ops, "issued_ns"), _numbers(ops, "completed_ns")
+    columns = ops.columns
+    first = np.argsort(issued, kind="stable")[:most]
+    kinds = [str(name or kind) for name, kind in zip(columns["collective"], columns["kind"], strict=True)]
+    figure = go.Figure()
+    for kind in dict.fromkeys(kinds[row] for row in first):
+        rows = np.array([row for row in first if kinds[row] == kind])
+        figure.add_trace(
+            go.Bar(
+                base=issued[rows] / _NS_PER_MS,
+                x=(done[rows] - issued[rows]) / _NS_PER_MS,
+                y=[f"rank {columns['rank'][row]:.0f}" for row in rows],
+                orientation="h",
+                name=escape(kind),
+                hovertext=[escape(ops.label(int(row))) for row in rows],
+            )
+        )
+    ranks = len({columns["rank"][row] for row in first})
+    figure.update_layout(barmode="overlay", xaxis={"title": _TIME_AXIS}, yaxis={"autorange": "reversed"})
+    return _styled(figure, min(1_600, 160 + 24 * ranks))
+
+
+def _shown(count: int) -> NDArray[np.int64]:
+    """Which of so many samples in a row a line has; what is between two of them belongs to the first."""
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).astype(np.int64))
+
+
+def _numbers(frame: Frame, name: str) -> NDArray[np.float64]:
+    return frame.columns[name].astype(np.float64)
+
+
+def _rows_of(names: list[str]) -> dict[str, NDArray[np.int64]]:
+    found: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        found.setdefault(name, []).append(row)
+    return {name: np.array(rows, np.int64) for name, rows in found.items()}
+
+
+def _styled(figure: Any, height: int) -> Any:
+    figure.update_layout(height=height, template="plotly_white", font={"size": 12},
+                         margin={"l": 60, "r": 20, "t": 40, "b": 50})  # fmt: skip
+    return figure

@@ -1,0 +1,93 @@
+"""The page of a run: a browser hears what changes, gets the report at the end, and can do nothing else."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from etloop.cli.live_page import MOST_BROWSERS, LivePage
+from etloop.cli.text.live import LivePort, LiveView
+from etloop.contract.base.errors import ConfigError
+
+VIEW = LiveView("running  5%", 0.05, 10.0, (LivePort("<a>/p0", 1e9, 2e9, 10**10),), 0, "late", "good")
+
+
+@pytest.fixture
+def page() -> Iterator[LivePage]:
+    made = LivePage("127.0.0.1", 0)
+    try:
+        yield made
+    finally:
+        made.finish(None)
+
+
+def asked(page: LivePage, path: str, host: str = "") -> http.client.HTTPResponse:
+    place = page.url.removeprefix("http://").rstrip("/")
+    connection = http.client.HTTPConnection(place, timeout=10)
+    connection.request("GET", path, headers={"Host": host} if host else {})
+    return connection.getresponse()
+
+
+def event(stream: http.client.HTTPResponse, name: str) -> dict[str, object]:
+    """The next event of that name."""
+    while line := stream.readline():
+        if line == f"event: {name}\n".encode():
+            found: dict[str, object] = json.loads(stream.readline().removeprefix(b"data: "))
+            return found
+    raise AssertionError(f"the stream ended without {name}")
+
+
+def test_a_browser_hears_and_then_reads_the_report(tmp_path: Path) -> None:
+    page = LivePage("127.0.0.1", 0)
+    assert b"EventSource" in asked(page, "/").read()
+    stream = asked(page, "/events")
+    page.show(VIEW)
+    assert event(stream, "run")["ports"] == [
+        {"name": "<a>/p0", "tx_bps": 1e9, "rx_bps": 2e9, "link_bps": 10**10}
+    ]
+    assert asked(page, "/report.html").status == 404
+    report = tmp_path / "report.html"
+    report.write_text("the report")
+    ending = threading.Thread(target=page.finish, args=(report,))
+    ending.start()
+    assert event(stream, "over") == {"report": True}
+    assert asked(page, "/report.html").read() == b"the report"
+    ending.join(5)
+    assert not ending.is_alive(), "it waits for a browser that has the report"
+    with pytest.raises(OSError, match="refused"):
+        asked(page, "/")
+
+
+def test_a_run_without_a_report_says_so(page: LivePage) -> None:
+    stream = asked(page, "/events")
+    page.finish(None)
+    assert event(stream, "over") == {"report": False}
+
+
+def test_pages_of_other_sites_cannot_read_along(page: LivePage) -> None:
+    assert asked(page, "/events", host="evil.example:80").status == 403
+    assert asked(page, "/", host="localhost:80").status == 200
+
+
+def test_there_is_nothing_else(page: LivePage) -> None:
+    for path in ("/../etc/passwd", "/summary.json", "/report.html/"):
+        assert asked(page, path).status == 404, path
+
+
+def test_browsers_are_few(page: LivePage) -> None:
+    streams = [asked(page, "/events") for _ in range(MOST_BROWSERS)]
+    refused = asked(page, "/events")
+    assert (refused.status, refused.reason) == (503, f"{MOST_BROWSERS} browsers watch already")
+    assert all(stream.status == 200 for stream in streams)
+
+
+def test_a_port_in_use_is_refused_with_a_way_out(page: LivePage) -> None:
+    port = int(page.url.rstrip("/").rpartition(":")[2])
+    with pytest.raises(
+        ConfigError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use.*--web 127.0.0.1:0"
+    ):
+        LivePage("127.0.0.1", port)

@@ -1,0 +1,68 @@
+// Short datagrams of one flow that leave together: one system call and one way through the kernel for all, which it cuts
+// apart (UDP_SEGMENT). They are equally long but for the last one, and the kernel numbers them from 0 on (IPv4).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "wire/frame_builder.h"
+#include "wire/packet_run.h"
+
+namespace etloop {
+
+class WaitingDatagrams {
+ public:
+  // Grants and acknowledgements are shorter.
+  static constexpr size_t kLongestBytes = 256;
+
+  // Whether a run may wait here at all.
+  static bool suits(const PacketRun& run) {
+    return run.may_wait && run.count == 1 && !run.corrupt_icrc && run.departs_ns == 0 &&
+           wire::datagram_bytes(run.head.opcode, run.head.payload_bytes) <= kLongestBytes;
+  }
+
+  bool empty() const { return count_ == 0; }
+  // Whether it may leave with those that wait.
+  bool takes(const PacketRun& run) const {
+    const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
+    return count_ == 0 || (count_ < MiddleRun::kMaxSegments && !closed_ && bytes <= segment_bytes_ && run.flow == run_.flow &&
+                           run.traffic_class == run_.traffic_class && run.priority == run_.priority);
+  }
+  // Requires `suits` and `takes`.
+  void add(const wire::IpFlow& flow, const PacketRun& run) {
+    const size_t bytes =
+        build_datagram(flow, static_cast<uint16_t>(count_), run.head, std::span(room_).subspan(bytes_));
+    if (count_ == 0) {
+      run_ = run;
+      segment_bytes_ = bytes;
+    }
+    closed_ = bytes < segment_bytes_;
+    bytes_ += bytes;
+    ++count_;
+  }
+  void clear() {
+    count_ = 0;
+    bytes_ = 0;
+    closed_ = false;
+  }
+
+  // The first of them, with the count of all.
+  PacketRun run() const {
+    PacketRun all = run_;
+    all.count = count_;
+    return all;
+  }
+  std::span<const uint8_t> bytes() const { return std::span(room_).first(bytes_); }
+  size_t segment_bytes() const { return segment_bytes_; }
+
+ private:
+  PacketRun run_;
+  uint32_t count_ = 0;
+  size_t bytes_ = 0;
+  size_t segment_bytes_ = 0;
+  bool closed_ = false;  // by a shorter one
+  std::array<uint8_t, MiddleRun::kMaxSegments * kLongestBytes> room_{};
+};
+
+}  // namespace etloop
