@@ -25,6 +25,10 @@ _FENCE: Final = re.compile(r"^( *)```(\w+)[^\n]*$", re.MULTILINE)
 _DIAGRAM: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MOVE: Final = re.compile(r"^ *(\S+) --> (\S+?)(?:: (\w+))?$", re.MULTILINE)
 _TERMINAL: Final = "[*]"
+_STYLE: Final = """\
+bgcolor="transparent"; node [shape=box style="rounded" fontname="sans-serif"]; edge [fontname="sans-serif" fontsize=10];"""
+_BEGIN: Final = '"begin" [shape=point];'
+_END: Final = '"end" [shape=doublecircle label="" width=0.15];'
 
 
 def pages() -> list[Path]:
@@ -92,22 +96,14 @@ def as_site_page(page: Path, text: str) -> str:
 
 def graph_of(diagram: str) -> str:
     """Return a state diagram of Mermaid as a graph of Graphviz."""
-    lines = [
-        "digraph {",
-        'rankdir=TB; bgcolor="transparent"; node [shape=box style="rounded" fontname="sans-serif"];',
-    ]
-    lines.append('edge [fontname="sans-serif" fontsize=10];')
+    lines = []
     for begin, end, event in _MOVE.findall(diagram):
-        names = [
-            f'"{name if name != _TERMINAL else place}"' for name, place in ((begin, "begin"), (end, "end"))
-        ]
-        lines.append(f'{names[0]} -> {names[1]} [label="{event}"];')
-    lines += (
-        ['"begin" [shape=point];', '"end" [shape=doublecircle label="" width=0.15];']
-        if _TERMINAL in diagram
-        else []
-    )
-    return "\n".join([*lines, "}"])
+        first = "begin" if begin == _TERMINAL else begin
+        last = "end" if end == _TERMINAL else end
+        lines.append(f'"{first}" -> "{last}" [label="{event}"];')
+        lines += [_BEGIN] if begin == _TERMINAL else []
+        lines += [_END] if end == _TERMINAL else []
+    return "\n".join(["digraph {", _STYLE, *lines, "}"])
 
 
 def picture_of(diagram: str) -> str:

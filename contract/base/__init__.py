@@ -1,1 +1,1 @@
-"""Units, errors, the clock, IP addresses and YAML text with positions: what every value is written in."""
+"""Units, errors, the clock, IP addresses and YAML text with positions: what values are written in, and what readers ask for."""

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from tests.repo.test_docs import EXAMPLES, blocks
 from tests.support.places import ROOT
 from tools.reference.commands import EXIT_CODES
+from tools.reference.fields import generic_path
 from tools.reference.formats import FORMATS, Format, questions_of
 from tools.write_reference import files, meaning_in, meanings_of, root_of
 
@@ -167,6 +168,16 @@ def test_shipped_files_fit_their_schema(file: str, text: str) -> None:
         return
     wrong = [f"{error.json_path}: {error.message}" for error in validator(one.name).iter_errors(parsed(text))]
     assert wrong == []
+
+
+def test_shipped_files_ask_no_question_that_the_reference_has_not() -> None:
+    known = {one.name: {field.path for field in root_of(one.name).walk()} for one in FORMATS}
+    for file, text in SHOWN:
+        one = format_of(file)
+        if one is None or one.name == "sweep":  # whose keys are key paths, with dots of their own
+            continue
+        asked = {generic_path(question.path, one.open_keys) for question in questions_of(one, text)}
+        assert sorted(asked - known[one.name]) == [], file
 
 
 STARTS = [

@@ -73,6 +73,7 @@ def test_a_diagram_becomes_a_graph() -> None:
     assert '"begin" -> "A" [label=""];' in graph
     assert '"A" -> "B" [label="GO"];' in graph
     assert '"B" -> "end" [label=""];' in graph
+    assert '"end"' not in graph_of("stateDiagram-v2\n    [*] --> A\n")
 
 
 def test_every_page_stands_in_the_navigation_once() -> None:

@@ -133,6 +133,7 @@ def test_commands_work_beside_foreign_packages(rack: Rack, tmp_path: Path) -> No
         rack.etloop, "lint", "job", cwd=tmp_path
     )
     run(rack.directory / "bin" / "etloop-agent", "--help", cwd=tmp_path)
+    assert '"title": "rig.yaml"' in run(rack.etloop, "schema", "rig", cwd=tmp_path)
 
 
 def test_a_suite_with_a_controller_of_its_own_runs_with_our_plugin(rack: Rack, tmp_path: Path) -> None:

@@ -71,10 +71,10 @@ def _parts(parser: argparse.ArgumentParser) -> list[str]:
         _name(one).strip("`") for one in arguments_of(parser) if not one.option_strings and not _hidden(one)
     ]
     usage = " ".join([parser.prog, "[OPTIONS]", *positional])
-    told = " ".join((parser.description or "").split())
+    says = " ".join((parser.description or "").split())
     rows = "".join(_rows(parser))
     table = ["| argument | default | meaning |\n|---|---|---|\n" + rows] if rows else []
-    parts = [f"## {parser.prog}\n", *([fill(told, 100, break_on_hyphens=False) + "\n"] if told else [])]
+    parts = [f"## {parser.prog}\n", *([fill(says, 100, break_on_hyphens=False) + "\n"] if says else [])]
     if not any(_below(parser)):
         parts.append(fill(f"`{usage}`", 100, break_on_hyphens=False, break_long_words=False) + "\n")
     parts += table

@@ -35,8 +35,8 @@ def page_of(one: Format, root: Field, meaning: Callable[[str], str]) -> str:
 
 def _section(section: Field, one: Format, meaning: Callable[[str], str], title: str) -> list[str]:
     rows = "".join(_row(key, child, one, meaning) for key, child in section.children.items())
-    told = meaning(section.path)
-    parts = [f"## {title}\n", *([told + "\n"] if told else []), _TABLE + rows]
+    says = meaning(section.path)
+    parts = [f"## {title}\n", *([says + "\n"] if says else []), _TABLE + rows]
     for child in section.children.values():
         if child.is_section and child.path not in one.same_as:
             parts += _section(child, one, meaning, heading(child))
