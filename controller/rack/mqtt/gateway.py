@@ -36,6 +36,7 @@ from etloop.controller.rack.job import ENDED, Job, JobState
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.mqtt.answers import Answers, Question
 from etloop.controller.rack.mqtt.encoding import ContentType, content_type, decode_request, encode
+from etloop.controller.rack.mqtt.long_requests import MOST_EACH, LongRequests
 from etloop.controller.rack.mqtt.message_parts import FORMAT
 from etloop.controller.rack.mqtt.messages import (
     ControllerStatus,
@@ -76,8 +77,6 @@ _MOST_INCOMING: Final = 1024
 """Requests taken from the broker and not yet answered; beyond it they are dropped, which clients see as no answer."""
 _LONG_BYTES: Final = 16 << 10
 """A request above this takes long to read, and is read beside the others."""
-_MOST_LONG: Final = 16
-"""Long requests that wait to be read; who sends more is told when to come again."""
 _REPUBLISHED_JOBS: Final = 200
 """Jobs that ended last, whose state is published again when the broker comes back: it may have lost what it retained."""
 _REPUBLISHED_LINES: Final = 2000
@@ -110,7 +109,7 @@ class MqttGateway:
         self._retained: dict[str, None] = {}
         """Ended jobs that the broker retains, in the order in which they were told."""
         self._rate = RequestRate(settings.requests_per_s)
-        self._long: asyncio.Queue[tuple[aiomqtt.Message, bytes]] = asyncio.Queue(_MOST_LONG)
+        self._long: LongRequests[tuple[aiomqtt.Message, bytes]] = LongRequests()
         self._protocol = MqttVersion.V5
         self.connected = False
         self._tallies = tallies
@@ -181,7 +180,7 @@ class MqttGateway:
                 await client.subscribe(topic, options=options)
             else:
                 await client.subscribe(topic, qos=_QOS)
-        self._long = asyncio.Queue(_MOST_LONG)  # What an earlier connection left comes again on this one.
+        self._long = LongRequests()  # What an earlier connection left comes again on this one.
         subscription = self._rack.subscribe()
         parts: list[asyncio.Task[None]] = []
         try:
@@ -211,10 +210,13 @@ class MqttGateway:
             client.acknowledge(message)
 
     async def _respond_to_long_ones(self, client: BrokerClient) -> None:
-        """One after another, so that a flood of them takes one core at most, and holds up no other request."""
+        """One after another, so that a flood of them takes one core at most, and holds up no other request or account."""
         while True:
-            message, body = await self._long.get()
+            account, (message, body) = await self._long.next(monotonic_ns())
+            began_ns = monotonic_ns()
             await self._respond(client, str(message.topic), body, message.properties, Turn.SERVED)
+            now_ns = monotonic_ns()
+            self._long.charge(account, now_ns - began_ns, now_ns)
             client.acknowledge(message)
 
     async def _take(self, client: aiomqtt.Client, message: aiomqtt.Message, *, patiently: bool) -> bool:
@@ -229,15 +231,13 @@ class MqttGateway:
             await asyncio.sleep(self._rate.wait_ns(monotonic_ns()) / NS_PER_S)
         turn = self._rate.take(monotonic_ns())
         if turn is Turn.SERVED and _LONG_BYTES < len(body) <= self._settings.request_bytes:
+            account = self._topics.of_user(str(message.topic)).user
             if patiently:
-                await self._long.put((message, body))
+                await self._long.put_patiently(account, (message, body))
                 return False
-            try:
-                self._long.put_nowait((message, body))
-            except asyncio.QueueFull:
-                turn = Turn.BUSY
-            else:
+            if self._long.put(account, (message, body)):
                 return False
+            turn = Turn.BUSY
         if turn is not Turn.SERVED or len(body) > self._settings.request_bytes:
             self._tallies.dropped_requests += 1
         if turn is not Turn.DROPPED:
@@ -256,7 +256,7 @@ class MqttGateway:
             payload, answer = None, refusal(question.answer, (self._too_large(body),))
         elif turn is Turn.BUSY:
             payload = None if where else decode_request(question.request, body, form)[0]
-            answer = self._put_off(question, getattr(payload, "correlation", ""), len(body))
+            answer = self._put_off(question, getattr(payload, "correlation", ""), topic, len(body))
         else:
             payload, problems = await asyncio.to_thread(decode_request, question.request, body, form)
             answer = (
@@ -276,11 +276,11 @@ class MqttGateway:
         remedy = f"keep it below {self._settings.request_bytes} bytes"
         return Problem("the message", f"has {len(body)} bytes", remedy)
 
-    def _put_off(self, question: Question, correlation: str, body_bytes: int) -> Any:
+    def _put_off(self, question: Question, correlation: str, topic: str, body_bytes: int) -> Any:
         after_ms = self._rate.retry_after_ms(monotonic_ns())
         what = f"takes {self._settings.requests_per_s} requests a second, and more have come"
-        if body_bytes > _LONG_BYTES and self._long.full():
-            what = f"reads {_MOST_LONG} long requests at a time, and more have come"
+        if body_bytes > _LONG_BYTES and self._long.is_full(self._topics.of_user(topic).user):
+            what = f"reads {MOST_EACH} long requests of an account at a time, and more have come"
         busy = Problem("controller", what, f"ask again in {after_ms} ms")
         return refusal(question.answer, (busy,), correlation, after_ms)
 
