@@ -9,6 +9,7 @@ from pathlib import Path
 from etloop.cli.result import CommandResult, on_terminal, pages_of
 from etloop.cli.result import to_json as answer_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.results.artifacts import REPORT_FILE
 from etloop.results.schema.typed_json import to_json
 from etloop.results.store.run_dir import read_run
 from etloop.results.text.table import render
@@ -31,6 +32,16 @@ def report_command(parsed: argparse.Namespace) -> CommandResult:
         summary = read_run(parsed.run_dir).summary
     if parsed.json:
         return CommandResult(to_json(summary), code)
+    if parsed.markdown:
+        from etloop.results.text.markdown import markdown
+
+        return CommandResult(markdown(summary), code)
+    if parsed.open or parsed.pdf is not None:
+        from etloop.cli.browser import open_page, print_page
+
+        page = parsed.run_dir / REPORT_FILE
+        said = open_page(page) if parsed.open else print_page(page, parsed.pdf)
+        return CommandResult(said, code)
     table = render(summary, str(parsed.run_dir), pages=pages_of(parsed.run_dir))
     return CommandResult(on_terminal(table), code)
 

@@ -18,10 +18,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--conditions", type=Path, metavar="FILE", help=what)
     what = "and by those of this profile (a name of etloop dut list, or a file)"
     parser.add_argument("--dut", metavar="PROFILE", help=what)
+    form = parser.add_mutually_exclusive_group()
+    what = "print it as Markdown, for the summary of a CI job ($GITHUB_STEP_SUMMARY)"
+    form.add_argument("--markdown", action="store_true", help=what)
+    form.add_argument("--open", action="store_true", help="open report.html in a browser")
+    what = "print report.html into a PDF, by Chromium or Chrome without a window"
+    form.add_argument("--pdf", type=Path, metavar="FILE", help=what)
 
 
 COMMAND: Final = Command(
-    "  etloop report run1/\n  etloop report run1/ --conditions stricter.yaml --dut sonic-tomahawk5",
+    "  etloop report run1/\n  etloop report run1/ --markdown >> $GITHUB_STEP_SUMMARY\n  etloop report run1/ --conditions stricter.yaml --dut sonic-tomahawk5",
     add_arguments,
     "report:report_command",
 )
