@@ -15,7 +15,9 @@ from etloop.traffic.collectives.choice import POINT_TO_POINT, UNEVEN, Choice, Se
 from etloop.traffic.collectives.core.table import MAX_LANE_BYTES
 from etloop.traffic.collectives.nccl.hardware import Layout
 
-MAX_SIZE: Final = 1024
+MAX_SIZE: Final = 16_384
+MAX_SPLITS_SIZE: Final = 1024
+"""Of a group whose splits are stated one by one: a matrix."""
 BARRIER_BYTES: Final = 4
 """NCCL has no barrier: frameworks issue an all-reduce of one 4-byte element. Its schedule orders all positions whatever
 byte count it is given; this one puts NCCL's bytes on the wire."""
@@ -42,7 +44,7 @@ def choose_for(
 ) -> Choice:
     """How an op of `op_bytes` (as `op_bytes_for` gives them) is carried out.
 
-    Raises `PlanError` for a collective without a schedule, a group size outside 2..1024 and a pin that the op cannot
+    Raises `PlanError` for a collective without a schedule, a group size outside 2..16384 and a pin that the op cannot
     follow.
     """
     name = _checked(collective, size, ranks_per_host)
@@ -103,8 +105,8 @@ def _checked(collective: int, size: int, ranks_per_host: int) -> CollectiveName:
 def _checked_splits(splits: Sequence[Sequence[int]], ranks_per_host: int) -> tuple[tuple[int, ...], ...]:
     size, what = len(splits), "collective all_to_all with uneven splits"
     wrong = ""
-    if not 2 <= size <= MAX_SIZE:
-        wrong = f"its group has {size} ranks, and schedules exist for 2 to {MAX_SIZE}"
+    if not 2 <= size <= MAX_SPLITS_SIZE:
+        wrong = f"its group has {size} ranks, and schedules exist for 2 to {MAX_SPLITS_SIZE}"
     for position, row in enumerate(splits):
         if not wrong and len(row) != size:
             wrong = f"position {position} has {len(row)} splits, one for each of {size} positions is needed"

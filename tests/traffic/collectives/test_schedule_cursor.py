@@ -257,7 +257,7 @@ def test_questions_about_what_is_not_there_are_refused_by_name() -> None:
             "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range",
         ),
         ("lane_span", 0, 0, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
-        ("lane_span", 0, 1025, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
+        ("lane_span", 0, 16385, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
         ("lane_share", 0, 1, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
         ("lane_channel", 0, -1, "schedules.lanes[0]: batch, peer, part, bytes or entries are out of range"),
         ("size", 0, 0, "schedules[0]: rule, chunk, slice or slot numbers are out of range"),
