@@ -19,6 +19,7 @@ from etloop.results.expected.expected_vs_measured import compare, compared_rows,
 from etloop.results.export.perfetto import MOST_OPS, MOST_OPS_OF_PART, perfetto_json
 from etloop.results.html.report import report_html
 from etloop.results.kpis.all import key_figures, results_of, vocabulary
+from etloop.results.kpis.flow_sizes import flow_sizes
 from etloop.results.kpis.input import KpiInput, of_jobs
 from etloop.results.measure.summary import Measurement
 from etloop.results.schema.case import CASE_FILE
@@ -112,10 +113,11 @@ def counted_run(run: RunArtifacts, counted: CountedDevice, basis: DeviceBasis) -
     return replace(run, summary=summary, tables={**run.tables, **found.tables})
 
 
-def with_losses(run: RunArtifacts, basis: KpiBasis) -> RunArtifacts:
-    """Return a run with every figure of a loss, in the place of earlier ones."""
+def with_joint_figures(run: RunArtifacts, basis: KpiBasis) -> RunArtifacts:
+    """Return a run with the figures that several of its tables make: losses and flow completion, in the place of earlier ones."""
     losses = reconcile_losses(loss_input(run.summary, run.frames(), basis.port_backends))
-    return replace(run, summary=replace(run.summary, losses=losses))
+    flows = flow_sizes(kpi_input(run, basis))
+    return replace(run, summary=replace(run.summary, losses=losses, flow_sizes=flows))
 
 
 def kpi_input(run: RunArtifacts, basis: KpiBasis) -> KpiInput:
@@ -144,7 +146,7 @@ def run_with_verdict(
         notes += (f"{PART_NOTE} {run.part}",)
     degraded = tuple(dict.fromkeys((*run.summary.degraded, *run.summary.overload)))
     run = replace(run, summary=replace(run.summary, notes=kept + notes, degraded=degraded, verdict=None))
-    run = with_losses(run, basis)
+    run = with_joint_figures(run, basis)
     given = kpi_input(run, basis)
     kpis = key_figures(given, basis)
     verdict = None

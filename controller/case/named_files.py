@@ -13,6 +13,7 @@ from typing import Final
 
 import yaml
 from etloop.contract.base.yaml_tree import TEXT_TAG, Change, changed_text, is_null, tree_of
+from etloop.controller.inputs.scenario.flows import SHIPPED_SIZES
 from etloop.dut_profiles.reading.catalogue import is_path
 from etloop.results.schema.case import CaseRole
 
@@ -26,9 +27,13 @@ NAMES: Final[Mapping[CaseRole, Mapping[tuple[str, ...], CaseRole]]] = {
         ("workload", "trace"): CaseRole.TRACE,
         ("workload", "groups"): CaseRole.GROUPS,
         ("workload", "kernels"): CaseRole.KERNELS,
+        ("workload", "flows", "file"): CaseRole.FLOWS,
+        ("workload", "flows", "sizes"): CaseRole.FLOWS,
         ("jobs", _ANY, "workload", "trace"): CaseRole.TRACE,
         ("jobs", _ANY, "workload", "groups"): CaseRole.GROUPS,
         ("jobs", _ANY, "workload", "kernels"): CaseRole.KERNELS,
+        ("jobs", _ANY, "workload", "flows", "file"): CaseRole.FLOWS,
+        ("jobs", _ANY, "workload", "flows", "sizes"): CaseRole.FLOWS,
         ("collectives", _ANY, "schedule"): CaseRole.SCHEDULE,
         ("jobs", _ANY, "collectives", _ANY, "schedule"): CaseRole.SCHEDULE,
         ("transport", "cc", "plugin"): CaseRole.PLUGIN,
@@ -70,10 +75,17 @@ def named_files(text: bytes, source: str, kind: CaseRole) -> tuple[NamedFile, ..
         for pattern, role in NAMES[kind].items():
             # The items of a list stand one level below its key.
             if not is_null(node) and (_fits(key, pattern) or _fits(key[:-1], pattern)):
-                if role is not CaseRole.PROFILE or is_path(node.value):
+                if _is_file(role, node.value):
                     found.append(NamedFile(role, key, node.value, node))
                 break
     return tuple(found)
+
+
+def _is_file(role: CaseRole, value: str) -> bool:
+    """Whether a name is one of a file, and not of something that is shipped."""
+    if role is CaseRole.FLOWS:
+        return value not in SHIPPED_SIZES
+    return role is not CaseRole.PROFILE or is_path(value)
 
 
 def with_names(text: bytes, renamed: Sequence[tuple[NamedFile, str]]) -> bytes:

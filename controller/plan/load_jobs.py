@@ -18,6 +18,7 @@ import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import NS_PER_S, approximate_bytes
 from etloop.controller.inputs.collective_spec import amount_of
+from etloop.controller.inputs.scenario.flows import FlowsLoad
 from etloop.controller.inputs.scenario.loads import (
     MOST_TRANSFERS,
     CollectiveLoad,
@@ -25,6 +26,7 @@ from etloop.controller.inputs.scenario.loads import (
     Load,
     StorageLoad,
 )
+from etloop.controller.plan.flow_jobs import flow_job
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.traffic.collectives.selection import op_bytes_for
 from etloop.workload.program.writer import ProgramWriter
@@ -45,6 +47,8 @@ def job_of(load: Load, where: str) -> Job:
         case IncastLoad():
             _refuse_many(load.senders * load.bursts, "bursts of all senders", where)
             return _incast(load)
+        case FlowsLoad():
+            return flow_job(load, where)
         case StorageLoad():
             _refuse_many(load.clients * load.transfers, "transfers of all clients", where)
             return _storage(load)

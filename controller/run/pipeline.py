@@ -34,7 +34,7 @@ from etloop.results.artifacts import (
     counted_run,
     measured_run,
     run_with_verdict,
-    with_losses,
+    with_joint_figures,
 )
 from etloop.results.measure.joined import NO_OPS
 from etloop.results.measure.summary import Measurement, measure, workload_digest
@@ -248,7 +248,7 @@ def _finished(material: RunMaterial, ran: _Run, options: RunOptions, watcher: Ru
         made[PLAN_FILE] = plan_file
     records = _records(_with_lab(material, ran), executed)
     if options.out_dir is None and not material.conditions:
-        run = with_losses(measured_run(records, measurement), material.basis)
+        run = with_joint_figures(measured_run(records, measurement), material.basis)
         return FinishedRun(run.summary, measurement, executed, stopped_in)
     run = _keep(options, measured_run(records, measurement, made))
     if options.expects and stopped_in is None and ran.prepared is not None and ran.execution is not None:

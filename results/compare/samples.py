@@ -40,7 +40,7 @@ from etloop.results.store.run_dir import (
 )
 from numpy.typing import NDArray
 
-_BY_CONTENT: Final = (CaseRole.GROUPS, CaseRole.SCHEDULE, CaseRole.PLUGIN, CaseRole.PROFILE)
+_BY_CONTENT: Final = (CaseRole.GROUPS, CaseRole.FLOWS, CaseRole.SCHEDULE, CaseRole.PLUGIN, CaseRole.PROFILE)
 """Files that are compared as a whole. What traces ask for is compared, not their bytes."""
 _TROUBLES: Final = (
     ("retransmitted_packets", "sender", "retransmissions"),

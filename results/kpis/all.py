@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.results.device.summary import CLASSES, RECONCILIATION
 from etloop.results.device.tables import COUNTERS, DUT
+from etloop.results.kpis.flow_sizes import flow_figures
 from etloop.results.kpis.input import CONNECTION_UNITS, KpiInput, connection_frame
 from etloop.results.kpis.job import (
     Value,
@@ -49,6 +50,7 @@ def key_figures(given: KpiInput, basis: KpiBasis) -> KpiSet:
         job_figures(given),
         skew_and_transfer_figures(given),
         one_way_figures(given),
+        flow_figures(given),
         rate_figures(given),
         transport_figures(given, connection_frame(given)),
         port_figures(given),

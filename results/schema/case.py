@@ -34,6 +34,8 @@ class CaseRole(StrEnum):
     GROUPS = "groups"
     KERNELS = "kernels"
     """What communicates beside NCCL, by its names."""
+    FLOWS = "flows"
+    """Flows one by one, or how large they are."""
     SCHEDULE = "schedule"
     PLUGIN = "plugin"
     PRIVATE = "private"

@@ -13,6 +13,7 @@ from typing import Final
 from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.contract.model.run import LinkEvent, PlannedChoice, RunEnd
 from etloop.results.schema.device import DeviceSummary
+from etloop.results.schema.flow_sizes import FlowSizes
 from etloop.results.schema.jobs import JobShare
 from etloop.results.schema.losses import LossSummary
 from etloop.results.schema.verdict import RunResult, Verdict
@@ -353,6 +354,8 @@ class Summary(RunIdentity):
     """None in files of earlier versions, and in runs that were stopped before their verdict."""
     overload_frames: int = 0
     """Lost by a soft switch in place of the device because its host could not keep up; none in files of earlier versions."""
+    flow_sizes: FlowSizes | None = None
+    """Of a run of sends and receives alone; None in others, and in files of earlier versions."""
     run_nonce: int = 0
     """What queue pair numbers, keys and first sequence numbers were drawn from, beside the seed; 0: nothing."""
 

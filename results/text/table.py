@@ -16,6 +16,7 @@ from etloop.results.schema.summary import BaselineSummary, CheckResult, KindSumm
 from etloop.results.text.crossing import local_traffic_warning
 from etloop.results.text.device import device_lines
 from etloop.results.text.expected import comparison_lines
+from etloop.results.text.flow_sizes import flow_size_lines
 from etloop.results.text.jobs import job_lines
 from etloop.results.text.layout import WIDTH, aligned, each_wrapped, labelled, printable, us, wrapped
 from etloop.results.text.losses import loss_lines
@@ -46,6 +47,7 @@ def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = 
     warning = local_traffic_warning(carried.wire_tx_bytes, carried.wire_tx_bytes + carried.local_tx_bytes)
     lines = [*wrapped("warning", warning)] if warning else []
     lines += [*_header(summary), "", *job_lines(summary), *_kinds(summary), "", *_baselines(summary)]
+    lines += flow_size_lines(summary.flow_sizes)
     if summary.comparison is not None:
         lines += [*comparison_lines(summary.comparison), ""]
     lines += _figures(summary)

@@ -349,6 +349,13 @@ for glance in $(seq 200); do grep -q 'broker joined' controller.log && break; sl
     ),
     "docs/start/nic.md": Stage(),
     "docs/start/switch.md": Stage(steps={"etloop dut check": Step(exits=(65,))}),
+    "examples/flows/README.md": Stage(
+        directory="examples/flows",
+        steps={
+            "etloop lab up": _HOWEVER_SLOW,
+            "etloop sweep": Step(change={"--twin": "--twin --repeats 1"}),
+        },
+    ),
     "examples/interference/README.md": Stage(
         directory="examples/interference",
         steps={

@@ -76,11 +76,14 @@ SCENARIO: Final = Format(
         "workload: {collective: {kind: all_reduce, ranks: 2, size: 1MiB}}",
         "workload: {incast: {senders: 2, size: 1MiB}}",
         "workload: {incast: {senders: 2, size: 1MiB, rate: 1Gbps}}",
+        "workload: {flows: {file: flows.csv}}",
+        "workload: {flows: {sizes: web_search, rate: 1Gbps, hosts: 2}}",
         "workload: {storage: {clients: 1, servers: 1, sizes: [1MiB], rate: 1Gbps}}",
         (
             f"{{rounds: 2, jobs: [{{name: a, workload: {{trace: t/}}, mapping: {{explicit: {{0-3: a/p0}}}}, {_COLLECTIVES}}},"
             " {name: b, workload: {collective: {kind: barrier, ranks: 2}}}, {name: c, workload: {incast: {senders: 1}}},"
-            " {name: d, workload: {storage: {clients: 1}}}, {name: e, workload: {collective: {kind: all_reduce}}}]}"
+            " {name: d, workload: {storage: {clients: 1}}}, {name: e, workload: {collective: {kind: all_reduce}}},"
+            " {name: f, workload: {flows: {file: f.csv}}}, {name: g, workload: {flows: {sizes: hadoop}}}]}"
         ),
         (
             "background: [{name: a, incast: {senders: 2, size: 1MiB, period: 1ms}, mapping: {axes: {dp: 2}}},"
@@ -132,6 +135,8 @@ _SWITCH: Final = (
 )
 _PLAIN: Final = "{preset: lossy, device: x, queues: {0: {weight: 1}}, pfc: {enabled: false}}"
 _KNOWN_SWITCH: Final = _SWITCH[1:-1]
+_SIDES: Final = "left: [a/p0], right: [b/p0], rate: 100Gbps"
+_HOPS: Final = "hops: [{ports: [a/p0]}, {ports: [b/p0]}], rate: 100Gbps"
 _MAPS: Final = "dscp_to_class class_to_queue class_to_group group_to_priority priority_to_queue".split()
 _SWITCHES: Final = (
     "single.switch",
@@ -139,6 +144,8 @@ _SWITCHES: Final = (
     "leaf_spine.spine",
     "rail.rail",
     "rail.spine",
+    "dumbbell.switch",
+    "parking_lot.switch",
     "switches[]",
 )
 TOPOLOGY: Final = Format(
@@ -157,6 +164,8 @@ TOPOLOGY: Final = Format(
         ),
         f"leaf_spine: {{rate: 100Gbps, spines: 1, leaves: [{{ports: [a/p0]}}], leaf: {_SWITCH}, spine: {_SWITCH}}}",
         f"rail: {{rate: 100Gbps, spines: 1, rails: [{{ports: [a/p0]}}], rail: {_SWITCH}, spine: {_SWITCH}}}",
+        *(f"dumbbell: {{{_SIDES}, switch: {each}}}" for each in (_PLAIN, _SWITCH)),
+        *(f"parking_lot: {{{_HOPS}, switch: {each}}}" for each in (_PLAIN, _SWITCH)),
         (
             f"{{switches: [{{name: a, {_KNOWN_SWITCH}}}, {{name: b}}], links: [{{from: a, to: b, rate: 100Gbps}}],"
             " attach: [{port: a/p0, to: a, rate: 100Gbps}]}"

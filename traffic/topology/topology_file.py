@@ -1,8 +1,8 @@
 """`topology.yaml`: switches, the links between them, and the rig's ports on them.
 
-Decides what a topology file may say: a single switch, a leaf-spine or a rail network by a few numbers, or switches and
-links one by one, and which device the switches are. What may be said of a switch is decided by `switch_file`; ways
-through the network are found by `routes`. Whether the rig has the ports that are attached here is known only beside a rig
+Decides what a topology file may say: a network that a few numbers describe (`short_form_file`), or switches and links one
+by one, and which device the switches are. What may be said of a switch is decided by `switch_file`; ways through the
+network are found by `routes`. Whether the rig has the ports that are attached here is known only beside a rig
 file.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from etloop.contract.base.ip_address import parse_addresses
@@ -18,11 +17,9 @@ from etloop.contract.base.units import (
     NS_PER_S,
     QuantityError,
     format_duration,
-    format_rate,
     parse_duration_ns,
     parse_name,
     parse_port_label,
-    parse_rate_bps,
 )
 from etloop.contract.base.value_form import DURATION, ValueForm, either, formed, pattern_form
 from etloop.contract.base.yaml_reader import ConfigFile, Section, bounded, integer, read_document, yes_or_no
@@ -42,56 +39,15 @@ from etloop.contract.model.topology import (
     SwitchSettings,
     Topology,
 )
+from etloop.traffic.topology.draft import Draft, link_of
 from etloop.traffic.topology.routes import islands
+from etloop.traffic.topology.short_form_file import read_dumbbell, read_parking_lot, read_single, read_tiers
 from etloop.traffic.topology.switch_file import DeviceModel, Devices, no_devices, read_device, read_switch
 
-DEFAULT_DELAY_NS: Final = 100
-"""Twenty metres of cable."""
 MOST_ROUTES: Final = 1 << 22
 """Switches times attachments: rows of all routing tables together."""
-_KINDS: Final = ("single", "leaf_spine", "rail", "switches")
-_RATE: Final = bounded(parse_rate_bps, 1_000_000, 3_200_000_000_000, format_rate)
-_DELAY: Final = bounded(parse_duration_ns, 0, NS_PER_S // 10, format_duration)
+_KINDS: Final = ("single", "leaf_spine", "rail", "dumbbell", "parking_lot", "switches")
 _MOMENT: Final = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A topology while it grows: switches are described once all their ports are known."""
-
-    names: list[str] = field(default_factory=list)
-    sections: list[Section] = field(default_factory=list)
-    ports: list[list[SwitchPort]] = field(default_factory=list)
-    known_as: list[dict[str, int]] = field(default_factory=list)
-    """Per switch, ports by their own names and by the rig's port on them."""
-    links: list[SwitchLink] = field(default_factory=list)
-    attachments: list[Attachment] = field(default_factory=list)
-    one_by_one: bool = False
-    """Whether every switch has a section, and a name in it, of its own."""
-
-    def add_switch(self, name: str, section: Section) -> int:
-        self.names.append(name)
-        self.sections.append(section)
-        self.ports.append([])
-        self.known_as.append({})
-        return len(self.names) - 1
-
-    def add_port(self, switch: int, name: str, rate_bps: int, delay_ns: int) -> SwitchEnd:
-        port = len(self.ports[switch])
-        self.ports[switch].append(SwitchPort(name or str(port), rate_bps, delay_ns))
-        self.known_as[switch][name or str(port)] = port
-        return SwitchEnd(switch, port)
-
-    def link(self, a: int, b: int, rate_bps: int, delay_ns: int) -> None:
-        ends = [self.add_port(switch, "", rate_bps, delay_ns) for switch in (a, b)]
-        self.links.append(SwitchLink(ends[0], ends[1]))
-
-    def attach(
-        self, switch: int, rig_port: str, rate_bps: int, delay_ns: int, rail: int | None = None
-    ) -> None:
-        end = self.add_port(switch, "", rate_bps, delay_ns)
-        self.known_as[switch].setdefault(rig_port, end.port)
-        self.attachments.append(Attachment(rig_port, end, rail=rail))
 
 
 def parse_topology(
@@ -111,11 +67,13 @@ def parse_topology(
     if len(given) != 1:
         what = f"describes {' and '.join(given)}" if given else "describes no network"
         file.mistake(None, "", what, f"write exactly one of {', '.join(_KINDS)}")
-    draft = _Draft()
+    draft = Draft()
     readers: dict[str, Callable[[], None]] = {
-        "single": lambda: _read_single(top.section("single"), draft),
-        "leaf_spine": lambda: _read_tiers(top.section("leaf_spine"), draft, "leaves", "leaf"),
-        "rail": lambda: _read_tiers(top.section("rail"), draft, "rails", "rail"),
+        "single": lambda: read_single(top.section("single"), draft),
+        "leaf_spine": lambda: read_tiers(top.section("leaf_spine"), draft, "leaves", "leaf"),
+        "rail": lambda: read_tiers(top.section("rail"), draft, "rails", "rail"),
+        "dumbbell": lambda: read_dumbbell(top.section("dumbbell"), draft),
+        "parking_lot": lambda: read_parking_lot(top.section("parking_lot"), draft),
         "switches": lambda: _read_parts(top, draft),
     }
     for kind in given:
@@ -136,67 +94,7 @@ def parse_topology(
     return topology
 
 
-def _read_single(section: Section, draft: _Draft) -> None:
-    switch = draft.add_switch("switch", section.section("switch"))
-    rate, delay = _link_of(section, "rate", "delay")
-    for port in section.texts("ports", parse_port_label, ""):
-        draft.attach(switch, port, rate, delay)
-    if not draft.attachments:
-        section.mistake(
-            "ports", "is missing or empty", 'list the rig\'s ports on the switch, as "agent/port"'
-        )
-    section.close()
-
-
-def _read_tiers(section: Section, draft: _Draft, tier: str, kind: str) -> None:
-    """Switches with the rig's ports on them (leaves, or one a rail), and spines that join them all."""
-    rate, delay = _link_of(section, "rate", "delay")
-    uplink_rate = section.optional("uplink_rate", _RATE, rate)
-    uplink_delay = section.optional("uplink_delay", _DELAY, delay)
-    least = 0 if tier == "rails" else 1
-    spines = section.optional("spines", integer(least, MOST_SWITCHES), least)
-    uplinks = section.optional("uplinks", integer(1, MOST_SWITCH_PORTS), 1)
-    lower_section, spine_section = section.section(kind), section.section("spine")
-    lower = []
-    for index, one in enumerate(section.sections(tier, f"list the {tier}, each with its ports")):
-        switch = draft.add_switch(f"{kind}{index}", lower_section)
-        lower.append(switch)
-        ports = one.texts("ports", parse_port_label, "")
-        if not ports:
-            one.mistake("ports", "is missing or empty", 'list the rig\'s ports on it, as "agent/port"')
-        for port in ports:
-            draft.attach(switch, port, rate, delay, index if tier == "rails" else None)
-        one.close()
-    if tier == "rails" and len(lower) > MOST_RAILS:
-        section.mistake(tier, f"{len(lower)} rails", f"write at most {MOST_RAILS}")
-    if (
-        len(lower) * spines * uplinks > MOST_SWITCHES * MOST_SWITCH_PORTS
-        or spines * uplinks > MOST_SWITCH_PORTS
-    ):
-        what = f"{spines} spines with {uplinks} links to each"
-        section.mistake(
-            "spines", what, f"keep their product within the {MOST_SWITCH_PORTS} ports of a switch"
-        )
-        spines = 0
-    if len(lower) * uplinks > MOST_SWITCH_PORTS:
-        section.mistake(
-            tier, f"a spine would have {len(lower) * uplinks} ports", f"keep them within {MOST_SWITCH_PORTS}"
-        )
-        spines = 0
-    for index in range(spines):
-        spine = draft.add_switch(f"spine{index}", spine_section)
-        for switch in lower:
-            for _ in range(uplinks):
-                draft.link(switch, spine, uplink_rate, uplink_delay)
-    if spines == 0:
-        if section.has("spine"):
-            section.mistake("spine", "there are no spines", "write spines: 1 or more, or remove the key")
-        else:
-            spine_section.close()
-    section.close()
-
-
-def _read_parts(top: Section, draft: _Draft) -> None:
+def _read_parts(top: Section, draft: Draft) -> None:
     """Switches, links and attachments one by one."""
     number: dict[str, int] = {}
     draft.one_by_one = True
@@ -206,7 +104,7 @@ def _read_parts(top: Section, draft: _Draft) -> None:
             one.mistake("name", f'two switches are called "{name}"', "give every switch its own name")
         number[name] = draft.add_switch(name, one)
     for one in top.sections("links", "list the links") if top.has("links") else ():
-        rate, delay = _link_of(one, "rate", "delay")
+        rate, delay = link_of(one, "rate", "delay")
         ends = [_read_end(one, key, draft, number, rate, delay) for key in ("from", "to")]
         if ends[0] is not None and ends[1] is not None:
             if ends[0].switch == ends[1].switch:
@@ -214,7 +112,7 @@ def _read_parts(top: Section, draft: _Draft) -> None:
             draft.links.append(SwitchLink(ends[0], ends[1]))
         one.close()
     for one in top.sections("attach", "list the rig's ports, such as {port: a/p0, to: leaf0, rate: 100Gbps}"):
-        rate, delay = _link_of(one, "rate", "delay")
+        rate, delay = link_of(one, "rate", "delay")
         end = _read_end(one, "to", draft, number, rate, delay)
         port = one.required("port", parse_port_label, "", 'name a port of the rig as "agent/port"')
         unread: tuple[str, ...] = ()
@@ -229,13 +127,8 @@ def _read_parts(top: Section, draft: _Draft) -> None:
         draft.attachments.append(Attachment(port, end, addresses, rail, honours))
 
 
-def _link_of(section: Section, rate: str, delay: str) -> tuple[int, int]:
-    remedy = 'write the speed of the link, such as "100Gbps"'
-    return section.required(rate, _RATE, 1, remedy), section.optional(delay, _DELAY, DEFAULT_DELAY_NS)
-
-
 def _read_end(
-    section: Section, key: str, draft: _Draft, number: dict[str, int], rate_bps: int, delay_ns: int
+    section: Section, key: str, draft: Draft, number: dict[str, int], rate_bps: int, delay_ns: int
 ) -> SwitchEnd | None:
     """A port made at a switch for one end of a link; None after a mistake."""
     remedy = "name a switch, or a switch and a port of your naming, such as leaf0/up1"
@@ -264,9 +157,7 @@ def _refuse_unused(
         file.mistake(None, "", what, "leave one of the two out")
 
 
-def _read_switches(
-    draft: _Draft, file: ConfigFile, seed: int, devices: Devices
-) -> tuple[SwitchSettings, ...]:
+def _read_switches(draft: Draft, file: ConfigFile, seed: int, devices: Devices) -> tuple[SwitchSettings, ...]:
     """All switches of the draft. One section may describe many; what is wrong with it is told once."""
     if len(draft.names) > MOST_SWITCHES:
         file.mistake(None, "", f"{len(draft.names)} switches", f"describe at most {MOST_SWITCHES}")
@@ -291,7 +182,7 @@ def _read_switches(
     return tuple(found)
 
 
-def _read_outages(top: Section, draft: _Draft) -> tuple[Outage, ...]:
+def _read_outages(top: Section, draft: Draft) -> tuple[Outage, ...]:
     found = []
     read: list[tuple[Section, Outage]] = []
     places = {rig_port.rig_port: rig_port.end for rig_port in draft.attachments}
@@ -321,7 +212,7 @@ def _read_outages(top: Section, draft: _Draft) -> tuple[Outage, ...]:
     return tuple(found)
 
 
-def _refuse_overlaps(read: list[tuple[Section, Outage]], draft: _Draft) -> None:
+def _refuse_overlaps(read: list[tuple[Section, Outage]], draft: Draft) -> None:
     """The end of one outage would bring a link up in the middle of another, which may name the link's other end."""
     first_end = {link.b: link.a for link in draft.links}
     last: dict[SwitchEnd, Outage] = {}
@@ -360,7 +251,7 @@ def _moment_or_never(text: str) -> int:
         raise QuantityError(error.what, f"{error.remedy}, or never") from None
 
 
-def _refuse_odd_shapes(top: Section, draft: _Draft) -> None:
+def _refuse_odd_shapes(top: Section, draft: Draft) -> None:
     seen: set[str] = set()
     key = next((kind for kind in _KINDS if top.has(kind)), "")
     for attachment in draft.attachments:

@@ -23,6 +23,7 @@ from etloop.contract.base.units import (
 )
 from etloop.contract.base.yaml_reader import Section, bounded, integer
 from etloop.controller.inputs.scenario.collectives import Collectives, read_collectives
+from etloop.controller.inputs.scenario.flows import with_processes
 from etloop.controller.inputs.scenario.loads import (
     IncastLoad,
     StorageLoad,
@@ -141,6 +142,7 @@ def read_jobs(
         _refuse_twice(section, name, [entry.name for entry in entries])
         source = read_source(section.section("workload"), directory, scales, seed)
         source, order_notes = in_nccl_order(source, own_shape.settings)
+        own_mapping = with_processes(own_mapping, source.load, section)
         notes += [f"{name}: {note}" for note in order_notes]
         entries.append(
             JobEntry(

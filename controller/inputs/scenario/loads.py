@@ -1,6 +1,7 @@
 """Traffic that no trace describes: what a scenario may say of it, with its limits.
 
-`collective`, `incast` and `storage` stand under `workload:` in place of a trace, and the latter two under `background:`.
+`collective`, `incast`, `storage` and `flows` stand under `workload:` in place of a trace, `incast` and `storage` also under
+`background:`.
 Decides words, limits and defaults; the programs that follow are made by `load_jobs`.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.units import (
@@ -22,9 +24,10 @@ from etloop.contract.base.units import (
 )
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of
 from etloop.controller.inputs.collective_spec import NAMES
+from etloop.controller.inputs.scenario.flows import FlowsLoad, read_flows
 from etloop.workload.trace.trace import CollectiveKind
 
-LOAD_KEYS: Final = ("collective", "incast", "storage")
+LOAD_KEYS: Final = ("collective", "incast", "storage", "flows")
 MOST_LOAD_RANKS: Final = 1024
 MOST_BURSTS: Final = 1 << 16
 """Bursts of an incast, and transfers of a storage client."""
@@ -93,7 +96,7 @@ class StorageLoad:
         return self.clients + self.servers
 
 
-Load = CollectiveLoad | IncastLoad | StorageLoad
+Load = CollectiveLoad | IncastLoad | StorageLoad | FlowsLoad
 
 
 def has_load(section: Section) -> bool:
@@ -103,8 +106,11 @@ def has_load(section: Section) -> bool:
     return bool(given)
 
 
-def read_load(section: Section, seed: int) -> Load | None:
-    """The load of a `workload:` section, which has one key of `LOAD_KEYS`; None after a mistake."""
+def read_load(section: Section, directory: Path, seed: int) -> Load | None:
+    """The load of a `workload:` section, which has one key of `LOAD_KEYS`; None after a mistake.
+
+    Paths are relative to `directory`.
+    """
     given = [key for key in LOAD_KEYS if section.has(key)]
     if len(given) > 1:
         section.mistake(given[1], f"{given[0]} stands beside it", "keep one of them")
@@ -114,6 +120,8 @@ def read_load(section: Section, seed: int) -> Load | None:
         load = _read_collective(own)
     elif given[0] == "incast":
         load = _read_incast(own, own.optional("bursts", integer(1, MOST_BURSTS), 1))
+    elif given[0] == "flows":
+        load = read_flows(own, directory, seed)
     else:
         transfers = own.optional("transfers", integer(1, MOST_BURSTS), 1)
         load = read_storage(own, transfers, seed)

@@ -31,6 +31,7 @@ from etloop.contract.base.yaml_reader import (
 )
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile, read_collectives
 from etloop.controller.inputs.scenario.congestion import PluginReader, refuse_plugins
+from etloop.controller.inputs.scenario.flows import with_processes
 from etloop.controller.inputs.scenario.jobs import (
     JOB_NAME,
     BackgroundEntry,
@@ -133,6 +134,7 @@ def parse_scenario(
     if not jobs:
         source_read = read_source(top.section("workload"), directory, scales, seed)
         source_read, notes = in_nccl_order(source_read, collectives.settings)
+        mapping = with_processes(mapping, source_read.load, top)
         jobs = (JobEntry(JOB_NAME, source_read, iterations, 0, mapping, collectives),)
     background = read_background(top, jobs, seed)
     scenario = Scenario(

@@ -75,7 +75,7 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
         beside = [key for key in _TRACE_KEYS if section.has(key)]
         if beside:
             section.mistake(beside[0], "it is of traces, and a load stands in place of one", "remove it")
-        load = read_load(section, seed)
+        load = read_load(section, directory, seed)
         where = section.where(next(key for key in LOAD_KEYS if section.has(key)))
         section.close()
         return Source(None, None, WorkloadSettings(), load, where)

@@ -33,6 +33,8 @@ _KEYS: Final = {
     "scenario.jobs.source.trace": "workload.trace",
     "scenario.jobs.source.groups": "workload.groups",
     "scenario.jobs.source.kernels": "workload.kernels",
+    "scenario.jobs.source.load.source": "workload.flows.file",
+    "scenario.jobs.source.load.source.sizes": "workload.flows.sizes",
     "scenario.jobs.collectives.files.path": "collectives: schedule",
     "scenario.twin": "twin",
     "scenario.collectives.files.path": "collectives: schedule",

@@ -20,6 +20,8 @@ SCENARIO = b"""\
 workload: {trace: "../job", groups: g.json}   # of March
 jobs:
   - {name: a, workload: {trace: /tmp/x, groups: h.json}, collectives: {all_reduce: {schedule: d.py}}}
+  - {name: b, workload: {flows: {file: f.csv}}}
+  - {name: c, workload: {flows: {sizes: hadoop}}}
 collectives:
   all_reduce: {schedule: [a.xml, "b.py"]}
   all_gather:
@@ -53,6 +55,7 @@ def test_every_key_that_names_a_file_is_found() -> None:
         (CaseRole.TRACE, "jobs.0.workload.trace", "/tmp/x"),
         (CaseRole.GROUPS, "jobs.0.workload.groups", "h.json"),
         (CaseRole.SCHEDULE, "jobs.0.collectives.all_reduce.schedule", "d.py"),
+        (CaseRole.FLOWS, "jobs.1.workload.flows.file", "f.csv"),
         (CaseRole.SCHEDULE, "collectives.all_reduce.schedule.0", "a.xml"),
         (CaseRole.SCHEDULE, "collectives.all_reduce.schedule.1", "b.py"),
         (CaseRole.SCHEDULE, "collectives.all_gather.schedule", "c.xml"),
@@ -107,6 +110,8 @@ def test_the_list_has_every_path_that_scenarios_and_rigs_are_read_to() -> None:
         ("jobs", "source", "trace"),
         ("jobs", "source", "groups"),
         ("jobs", "source", "kernels"),
+        ("jobs", "source", "load", "source"),
+        ("jobs", "source", "load", "source", "sizes"),
         ("jobs", "collectives", "files", "path"),
         ("collectives", "files", "path"),
         ("twin",),
@@ -122,7 +127,7 @@ def test_the_list_has_every_path_that_scenarios_and_rigs_are_read_to() -> None:
         ),
     }
     # Beside these: plugins, which are read with the scenario, and profiles, which are names or paths.
-    assert sum(map(len, NAMES.values())) == 19
+    assert sum(map(len, NAMES.values())) == 23
 
 
 def test_other_names_are_put_in_and_nothing_else_changes() -> None:
@@ -131,10 +136,10 @@ def test_other_names_are_put_in_and_nothing_else_changes() -> None:
     assert text.startswith(
         '# why: the new firmware\nworkload: {trace: "inputs/0 é", groups: "inputs/1 é"}   # of March\n'
     )
-    assert 'all_reduce: {schedule: ["inputs/5 é", "inputs/6 é"]}' in text
-    assert 'schedule: "inputs/7 é"\ntransport: {cc: {plugin: "inputs/8 é", preset: x}}\n' in text
+    assert 'all_reduce: {schedule: ["inputs/6 é", "inputs/7 é"]}' in text
+    assert 'schedule: "inputs/8 é"\ntransport: {cc: {plugin: "inputs/9 é", preset: x}}\n' in text
     again = named_files(text.encode(), "s", CaseRole.SCENARIO)
-    assert [each.value for each in again] == [f"inputs/{number} é" for number in range(10)]
+    assert [each.value for each in again] == [f"inputs/{number} é" for number in range(11)]
     assert with_names(SCENARIO, [(each, each.value) for each in named]) == SCENARIO
 
 

@@ -85,6 +85,33 @@ def test_rails_without_spines_are_networks_of_their_own() -> None:
     assert routes(topology)[0] == ((0,), (1,), (), ())
 
 
+def test_a_dumbbell_has_one_trunk_that_every_flow_from_side_to_side_takes() -> None:
+    topology = parsed("""
+        dumbbell: {left: [a/p0, b/p0], right: [c/p0], rate: 100Gbps, trunk_rate: 25Gbps, trunk_delay: 5us}
+    """)
+    assert [switch.name for switch in topology.switches] == ["left", "right"]
+    assert [len(switch.ports) for switch in topology.switches] == [2 + 1, 1 + 1]
+    (trunk,) = topology.links
+    assert topology.port_of(trunk.a) == SwitchPort("2", 25 * GBPS, 5_000)
+    assert routes(topology) == (((0,), (1,), (2,)), ((1,), (1,), (0,)))
+
+
+def test_a_parking_lot_is_a_row_of_switches() -> None:
+    topology = parsed("""
+        parking_lot:
+          hops: [{ports: [a/p0]}, {ports: [b/p0]}, {ports: [c/p0]}]
+          rate: 100Gbps
+          trunks: 2
+          switch: {preset: lossy}
+    """)
+    assert [switch.name for switch in topology.switches] == ["hop0", "hop1", "hop2"]
+    assert [len(switch.ports) for switch in topology.switches] == [1 + 2, 1 + 4, 1 + 2]
+    assert [(link.a.switch, link.b.switch) for link in topology.links] == [(0, 1), (0, 1), (1, 2), (1, 2)]
+    assert routes(topology)[0] == ((0,), (1, 2), (1, 2)), (
+        "both links of the first trunk lead on to the last hop"
+    )
+
+
 def test_parts_one_by_one_with_everything_that_a_switch_may_say() -> None:
     topology = parsed("""
         seed: 5
@@ -187,7 +214,22 @@ MISTAKES = (
     (
         "nothing is described",
         "seed: 1",
-        ["t.yaml: describes no network; write exactly one of single, leaf_spine, rail, switches"],
+        [
+            "t.yaml: describes no network; write exactly one of single, leaf_spine, rail, dumbbell, parking_lot, switches"
+        ],
+    ),
+    (
+        "a dumbbell with an empty side",
+        "    dumbbell: {left: [a/p0], rate: 100Gbps}",
+        ['t.yaml:1: dumbbell.right: is missing or empty; list the rig\'s ports on it, as "agent/port"'],
+    ),
+    (
+        "a parking lot of one switch, with a key that it has not",
+        "    parking_lot: {hops: [{ports: [a/p0], name: x}], rate: 100Gbps}",
+        [
+            "t.yaml:1: parking_lot.hops: 1 switches; list two or more, each with its ports",
+            "t.yaml:1: parking_lot.hops[0].name: unknown key",
+        ],
     ),
     (
         "several mistakes are told together, each at its line",

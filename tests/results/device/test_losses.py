@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 from etloop.contract.model.device_counts import CountedDevice
-from etloop.results.artifacts import with_losses
+from etloop.results.artifacts import with_joint_figures
 from etloop.results.device.losses import LossInput, loss_input, reconcile_losses
 from etloop.results.html.device import losses_section
 from etloop.results.schema.kpis import KpiBasis
@@ -225,7 +225,7 @@ def test_how_a_port_counts_follows_from_what_carries_its_packets(
 
 
 def test_an_agent_that_was_lost_leaves_every_figure_open() -> None:
-    run = with_losses(run_by_hand(aborted_by_hand()), KpiBasis({}, None, 4096))
+    run = with_joint_figures(run_by_hand(aborted_by_hand()), KpiBasis({}, None, 4096))
     losses = run.summary.losses
     assert losses is not None
     assert losses.packets("all") is None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from etloop.contract.model.records import CC_RECORD
 from etloop.contract.model.run import AgentRecords, RunOutcome
-from etloop.results.artifacts import kpi_input, with_losses
+from etloop.results.artifacts import kpi_input, with_joint_figures
 from etloop.results.kpis.all import key_figures
 from etloop.results.kpis.job import curve
 from etloop.results.kpis.network import balance
@@ -45,7 +45,7 @@ BASIS: Final = KpiBasis({"a/p0": GBPS, "b/p0": 2 * GBPS}, (1000, 2000, 0, 500), 
 
 def input_of(run_dir: Path, outcome: RunOutcome | None = None, basis: KpiBasis = BASIS) -> KpiInput:
     write_run(run_dir, run_by_hand(outcome))
-    return kpi_input(with_losses(read_artifacts(run_dir), basis), basis)
+    return kpi_input(with_joint_figures(read_artifacts(run_dir), basis), basis)
 
 
 def kpis_of(run_dir: Path, outcome: RunOutcome | None = None, basis: KpiBasis = BASIS) -> KpiSet:
@@ -124,6 +124,10 @@ BY_HAND: Final[dict[str, tuple[float, str]]] = {
 }
 ABSENT: Final = {
     **dict.fromkeys(("jct_per_ideal", "jct_per_twin"), "beside this run"),
+    **dict.fromkeys(("fct_p50_ns", "fct_p99_ns"), "not of sends and receives alone"),
+    **dict.fromkeys(
+        ("fct_slowdown_p50", "fct_slowdown_p95", "fct_slowdown_p99"), "not of sends and receives alone"
+    ),
     **dict.fromkeys(("rtt_min_ns", "rtt_p50_ns", "rtt_p99_ns"), "does not ask for samples"),
     **dict.fromkeys(("convergence_p50_ns", "convergence_max_ns", "rates_jain"), "does not ask for samples"),
     **dict.fromkeys(("ports_jain", "ports_max_to_mean"), "nothing was sent"),

@@ -1,0 +1,98 @@
+"""`flows` of a workload: single transfers that begin at times of their own, listed in a file or drawn.
+
+Decides words and limits. Files are read by `flow_files`, the job is made by `flow_jobs`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.units import format_rate, parse_rate_bps
+from etloop.contract.base.yaml_reader import Section, bounded, integer, word_of, words
+from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
+
+MOST_FLOW_RANKS: Final = 1024
+"""Hosts times processes."""
+MOST_FLOWS: Final = 1 << 16
+"""Of all senders together: the plan lists every one."""
+USUAL_PROCESSES: Final = 8
+SHIPPED_SIZES: Final = ("web_search", "hadoop")
+"""Distributions of sizes that need no file."""
+
+
+class FlowPattern(StrEnum):
+    """Who sends to whom."""
+
+    UNIFORM = "uniform"
+    """Every flow from a host drawn to another one drawn."""
+    PERMUTATION = "permutation"
+    """Every host to one other for good; none receives from two."""
+    INCAST = "incast"
+    """Every host but the first to the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnFlows:
+    """Flows of drawn sizes that begin at drawn times (Poisson)."""
+
+    sizes: Path | str
+    """A file of a distribution, or one of `SHIPPED_SIZES`."""
+    rate_bps: int
+    """Of the payload of one sender, on average."""
+    count: int
+    """Of all senders."""
+    pattern: FlowPattern
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsLoad:
+    """Flows that begin at times of their own, whatever became of the ones before."""
+
+    hosts: int
+    """0: as many as the file names."""
+    processes: int
+    """Ranks of each host. Flows of a pair of hosts take them in turn, each with a queue pair of its own."""
+    source: Path | DrawnFlows
+    """A file that lists them, or how they are drawn."""
+
+
+def read_flows(section: Section, directory: Path, seed: int) -> FlowsLoad:
+    """Return what a `flows:` section says; paths are relative to `directory`, mistakes go to the section's file."""
+    processes = section.optional("processes", integer(1, MOST_FLOW_RANKS // 2), USUAL_PROCESSES)
+    most = max(MOST_FLOW_RANKS // processes, 2)
+    if section.has("file"):
+        beside = [key for key in ("sizes", "rate", "count", "pattern", "seed") if section.has(key)]
+        if beside:
+            section.mistake(beside[0], "the file lists every flow", "remove it, or remove file")
+        name = section.required("file", words, "", "name the file that lists the flows")
+        return FlowsLoad(section.optional("hosts", integer(2, most), 0), processes, directory / name)
+    known = ", ".join(SHIPPED_SIZES)
+    remedy = f"name a distribution ({known}) or the file of one; or list the flows in a file and name it under file"
+    sizes = section.required("sizes", words, SHIPPED_SIZES[0], remedy)
+    rate = bounded(parse_rate_bps, 1000, 10**14, format_rate)
+    drawn = DrawnFlows(
+        sizes=sizes if sizes in SHIPPED_SIZES else directory / sizes,
+        rate_bps=section.required(
+            "rate", rate, 10**9, "write what a sender sends on average, such as 30Gbps"
+        ),
+        count=section.optional("count", integer(1, MOST_FLOWS), 1000),
+        pattern=section.optional("pattern", word_of(FlowPattern), FlowPattern.UNIFORM),
+        seed=section.optional("seed", integer(0, 2**63 - 1), seed),
+    )
+    remedy = f"write how many hosts send and receive, at most {most} of {processes} processes"
+    return FlowsLoad(section.required("hosts", integer(2, most), 2, remedy), processes, drawn)
+
+
+def with_processes(mapping: Mapping, load: object, section: Section) -> Mapping:
+    """Return the mapping under which the processes of a host of flows share it; a mistake where it says another number."""
+    if not isinstance(load, FlowsLoad) or mapping.rule is PlacementRule.EXPLICIT:
+        return mapping
+    own = section.section("mapping") if section.has("mapping") else None
+    if own is not None and own.has("ranks_per_host") and mapping.ranks_per_host != load.processes:
+        what = f"{mapping.ranks_per_host}, and flows have {load.processes} processes a host"
+        own.mistake("ranks_per_host", what, "remove it: workload.flows.processes says how many")
+    return replace(mapping, ranks_per_host=load.processes)

@@ -1,0 +1,145 @@
+"""Flows (`inputs.scenario.flows`) as a job: every flow is a send that begins at its time, and a receive that waits for it.
+
+Decides how flows are drawn: Poisson arrivals, sizes by a distribution, ends by a pattern; the same seed gives the same flows.
+A flow waits for nothing but its time (open loop). Flows of a pair of hosts take the pair's processes in turn; those of one
+process follow each other on one queue pair, as messages do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.units import NS_PER_S
+from etloop.controller.inputs.flow_files import (
+    LATEST_NS,
+    Flow,
+    SizeDistribution,
+    distribution_of,
+    read_distribution,
+    read_flow_list,
+)
+from etloop.controller.inputs.scenario.flows import (
+    MOST_FLOW_RANKS,
+    MOST_FLOWS,
+    DrawnFlows,
+    FlowPattern,
+    FlowsLoad,
+)
+from etloop.workload.program.writer import ProgramWriter
+from etloop.workload.trace.program import Job, OpKind, RankProgram
+
+AHEAD: Final = 8
+"""Receives of a pair that are granted before their sends begin."""
+_WEB_SEARCH: Final = (
+    "0 0, 10000 15, 20000 20, 30000 30, 50000 40, 80000 53, 200000 60, 1000000 70, 2000000 80, 5000000 90,"
+    " 10000000 97, 30000000 100"
+)
+_HADOOP: Final = (
+    "0 0, 100 1, 200 2, 300 5, 350 15, 400 20, 500 30, 600 40, 700 50, 1000 60, 2000 67, 7000 70, 30000 72,"
+    " 50000 82, 80000 87, 120000 90, 300000 95, 1000000 97.5, 2000000 99, 10000000 100"
+)
+SHIPPED: Final = {"web_search": _WEB_SEARCH, "hadoop": _HADOOP}
+"""Points of distributions as studies of congestion control have them: the DCTCP paper's web search, and Facebook's Hadoop
+(alibaba-edu/High-Precision-Congestion-Control:traffic_gen/{WebSearch,FbHdp}_distribution.txt)."""
+
+
+def flow_job(load: FlowsLoad, where: str) -> Job:
+    """The job of a load of flows, whose files are read now. Raises `ConfigError` for what cannot be planned."""
+    if isinstance(load.source, DrawnFlows):
+        flows = drawn_flows(load.source, load.hosts, _distribution(load.source, where), where)
+        source = f"{len(flows)} flows drawn by {load.source.seed}"
+    else:
+        flows = read_flow_list(load.source, where)
+        source = f"{len(flows)} flows of {load.source.name}"
+    if len(flows) > MOST_FLOWS:
+        raise ConfigError(Problem(where, f"{len(flows)} flows", f"keep them within {MOST_FLOWS}"))
+    named = 1 + max(max(flow.source, flow.destination) for flow in flows)
+    if load.hosts and named > load.hosts:
+        what = f"a flow names host {named - 1}, and there are {load.hosts}"
+        raise ConfigError(Problem(where, what, f"write hosts: {named}, or leave hosts out"))
+    hosts = load.hosts or named
+    if hosts * load.processes > MOST_FLOW_RANKS:
+        what = f"{hosts} hosts of {load.processes} processes"
+        raise ConfigError(
+            Problem(where, what, f"keep their product within {MOST_FLOW_RANKS}: lower processes")
+        )
+    return _job(flows, hosts, load.processes, source)
+
+
+def drawn_flows(drawn: DrawnFlows, hosts: int, sizes: SizeDistribution, where: str) -> tuple[Flow, ...]:
+    """Return the flows that follow from the seed, by their start. Raises `ConfigError` where they would last too long."""
+    # The raw stream of a named generator: the same numbers in every version of the library.
+    stream = np.random.PCG64([drawn.seed, hosts])
+    senders = hosts - 1 if drawn.pattern is FlowPattern.INCAST else hosts
+    gap_ns = sizes.mean_bytes * 8 * NS_PER_S / (drawn.rate_bps * senders)
+    if drawn.count * gap_ns > LATEST_NS:
+        seconds = drawn.count * gap_ns / NS_PER_S
+        what = f"{drawn.count} flows of {sizes.mean_bytes:.0f} bytes on average take {seconds:.0f} s at this rate"
+        raise ConfigError(
+            Problem(where, what, f"raise the rate or lower the count: at most {LATEST_NS // NS_PER_S} s")
+        )
+    ring = [int(one) for one in np.argsort(stream.random_raw(hosts), kind="stable")]
+    after = {one: ring[(place + 1) % hosts] for place, one in enumerate(ring)}
+    now_ns = 0.0
+    flows = []
+    for gap, size, source, destination in stream.random_raw((drawn.count, 4)).tolist():
+        now_ns += -math.log((gap + 1) / 2**64) * gap_ns
+        ends = _ends(drawn.pattern, hosts, source, destination, after)
+        flows.append(Flow(int(now_ns), *ends, sizes.size_at((size + 1) / 2**64)))
+    return tuple(flows)
+
+
+def _ends(
+    pattern: FlowPattern, hosts: int, source: int, destination: int, after: dict[int, int]
+) -> tuple[int, int]:
+    match pattern:
+        case FlowPattern.UNIFORM:
+            sender = source % hosts
+            return sender, (sender + 1 + destination % (hosts - 1)) % hosts
+        case FlowPattern.PERMUTATION:
+            return source % hosts, after[source % hosts]
+        case FlowPattern.INCAST:
+            return 1 + source % (hosts - 1), 0
+
+
+def _distribution(drawn: DrawnFlows, where: str) -> SizeDistribution:
+    if isinstance(drawn.sizes, str):
+        return distribution_of(SHIPPED[drawn.sizes].split(", "), drawn.sizes)
+    return read_distribution(drawn.sizes, where)
+
+
+def _job(flows: Sequence[Flow], hosts: int, processes: int, source: str) -> Job:
+    ranks = hosts * processes
+    writers = [ProgramWriter() for _ in range(ranks)]
+    slots: list[dict[int, int]] = [{} for _ in range(ranks)]
+    beats: list[tuple[int, tuple[int, ...]]] = [(0, ()) for _ in range(ranks)]
+    received: dict[tuple[int, int], list[int]] = {}
+    begun: Counter[tuple[int, int]] = Counter()
+    for flow in flows:
+        pair = flow.source, flow.destination
+        process = begun[pair] % processes
+        begun[pair] += 1
+        source_rank, destination_rank = (host * processes + process for host in pair)
+        sender, receiver = writers[source_rank], writers[destination_rank]
+        since_ns, beat = beats[source_rank]
+        if flow.start_ns > since_ns:
+            beat = (sender.delay(flow.start_ns - since_ns, beat),)
+            beats[source_rank] = flow.start_ns, beat
+        to = slots[source_rank].setdefault(destination_rank, len(slots[source_rank]))
+        sender.add(OpKind.SEND, -1, to, flow.size_bytes, beat)
+        arrived = received.setdefault((source_rank, destination_rank), [])
+        granted = (arrived[-AHEAD],) if len(arrived) >= AHEAD else ()
+        back = slots[destination_rank].setdefault(source_rank, len(slots[destination_rank]))
+        arrived.append(receiver.add(OpKind.RECV, -1, back, flow.size_bytes, granted))
+    programs = tuple(writer.program() for writer in writers)
+    placed = tuple(
+        RankProgram(rank, rank, (), tuple(slots[rank]), np.arange(len(program), dtype=np.uint64))
+        for rank, program in enumerate(programs)
+    )
+    edges = sum(len(program.deps) for program in programs)
+    return Job(source, (), programs, placed, "data", {"data": edges}, ())

@@ -1,0 +1,34 @@
+"""Completion of single transfers by their size, as summary.json and the table have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSizeRow:
+    """Transfers through the device under test whose sizes lie in one range."""
+
+    above_bytes: int
+    """Sizes of the row are above this."""
+    upto_bytes: int
+    """And at most this."""
+    planned: int
+    completed: int
+    fct_p50_ns: int | None
+    """Flow completion time: from when the send was due to the receive's completion."""
+    fct_p99_ns: int | None
+    slowdown_p50: float | None
+    """Completion time by what it is on an empty network; None where a port's speed is not known."""
+    slowdown_p95: float | None
+    slowdown_p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSizes:
+    """Transfers of a run of sends and receives alone."""
+
+    rows: tuple[FlowSizeRow, ...]
+    """By size, then one over all."""
+    base_ns: int | None
+    """What the quickest transfer took beyond the time of its bytes on the line: the empty network's latency."""

@@ -1,0 +1,42 @@
+"""Flow completion by size as people read it. Decides wording and rounding only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.units import approximate_bytes
+from etloop.results.text.layout import aligned, us, wrapped
+
+if TYPE_CHECKING:
+    from etloop.results.schema.flow_sizes import FlowSizeRow, FlowSizes
+
+HEADINGS: Final = (
+    ("", "", "completion (us)", "", "slowdown", "", ""),
+    ("size", "flows", "p50", "p99", "p50", "p95", "p99"),
+)
+
+
+def flow_size_lines(flows: FlowSizes | None) -> list[str]:
+    """Return the table of a run's flows, ended by an empty line; nothing where there is none."""
+    if flows is None:
+        return []
+    last = len(flows.rows) - 1
+    cells = [*HEADINGS, *(_cells(row, is_all=index == last) for index, row in enumerate(flows.rows))]
+    base = (
+        "" if flows.base_ns is None else f", and {us(flows.base_ns)} us that the quickest flow took beyond it"
+    )
+    what = f"completion time from due to arrived / time of its frames on the slower port's line{base}"
+    return [*aligned(cells, left=(0,)), *wrapped("slowdown", what), ""]
+
+
+def _cells(row: FlowSizeRow, *, is_all: bool) -> tuple[str, ...]:
+    size = "all" if is_all else f"to {approximate_bytes(row.upto_bytes)}"
+    count = str(row.completed) if row.completed == row.planned else f"{row.completed} of {row.planned}"
+    slowdowns = (row.slowdown_p50, row.slowdown_p95, row.slowdown_p99)
+    return (
+        size,
+        count,
+        us(row.fct_p50_ns),
+        us(row.fct_p99_ns),
+        *("-" if value is None else f"{value:.2f}" for value in slowdowns),
+    )
