@@ -13,11 +13,13 @@ from etloop.runtime.clock import monotonic_ns
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
     from etloop.cli.live_page import LivePage
     from etloop.cli.text.live import LiveRun
     from etloop.controller.run.pipeline import Step
     from etloop.controller.session.actions import RunProgress
     from etloop.workload.readers.files import Progress
+    from numpy.typing import NDArray
 
 FEWEST_FILES: Final = 16
 """Files from which a bar is worth its place."""
@@ -68,6 +70,14 @@ class StatusWatcher:
     def progress(self, progress: RunProgress) -> None:
         """Show nothing."""
 
+    def measured(self, records: NDArray[np.void]) -> None:
+        """Show nothing."""
+
+    def answer(self, text: str) -> None:
+        """Print a part of the command's answer on standard output."""
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
     def stored(self, ops: int) -> None:
         """Show nothing."""
 
@@ -111,6 +121,11 @@ class ScreenWatcher(StatusWatcher):
     def enter(self, step: Step) -> None:
         """Take away what is drawn: the session is over."""
         self.close()
+
+    def answer(self, text: str) -> None:
+        """Print it where nothing is drawn; the next progress draws below it."""
+        self.close()
+        super().answer(text)
 
     def close(self) -> None:
         """Take away what is drawn."""

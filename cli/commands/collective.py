@@ -16,9 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from etloop.cli.bench_table import TableWatcher
 from etloop.cli.commands import demo
 from etloop.cli.progress import print_status, run_watcher
-from etloop.cli.result import CommandResult, on_terminal, to_json, write_answer
+from etloop.cli.result import CommandResult, to_json, write_answer
 from etloop.cli.text.live import LiveRun
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.controller.inputs.collective_spec import Average, BenchSpec, Variant
@@ -27,13 +28,14 @@ from etloop.experiments.collective.nccl_json import tests_as_json
 from etloop.experiments.collective.result import TestResult
 from etloop.experiments.collective.run import (
     BenchRequest,
+    Trial,
     measure_trial,
     plan_trials,
     result_of,
     spec_on,
 )
 from etloop.experiments.collective.scenario import Layout
-from etloop.experiments.collective.table import SweepLine, render_sweep, render_test
+from etloop.experiments.collective.table import SweepLine, render_sweep
 from etloop.runtime.version import installed_version
 
 MOST_LOOPBACK_RANKS: Final = 508
@@ -58,17 +60,7 @@ def run_collective(parsed: argparse.Namespace) -> CommandResult:
             stack.enter_context(demo.agents(logs, read_rig(bench.rig).bind, once=False))
         tests: list[TestResult] = []
         for trial in trials:
-            live = LiveRun(1, {name: port.link_bps for name, port in read_rig(bench.rig).ports.items()})
-            with run_watcher(live, shows=shows and not parsed.no_progress) as watcher:
-                found = measure_trial(bench, trial, watcher)
-            tests += found
-            if shows:
-                texts = [
-                    render_test(installed_version(), bench.spec, test, per_iteration=parsed.per_iteration)
-                    for test in found
-                ]
-                sys.stdout.write(on_terminal("".join(f"{text}\n" for text in texts)))
-                sys.stdout.flush()
+            tests += _measured(parsed, bench, trial, shows=shows)
             if tests[-1].errors:
                 break
         if len(trials) > 1 and shows:
@@ -76,6 +68,20 @@ def run_collective(parsed: argparse.Namespace) -> CommandResult:
             sys.stdout.write(render_sweep(lines))
         _write_json(parsed, bench.spec, tests)
     return CommandResult("", result_of(tests).exit_code)
+
+
+def _measured(
+    parsed: argparse.Namespace, bench: BenchRequest, trial: Trial, *, shows: bool
+) -> tuple[TestResult, ...]:
+    """Measure a trial; where it `shows`, each row is printed when it is known, and what is left when the session is over."""
+    live = LiveRun(1, {name: port.link_bps for name, port in read_rig(bench.rig).ports.items()})
+    with run_watcher(live, shows=shows and not parsed.no_progress) as screen:
+        if not shows:
+            return measure_trial(bench, trial, screen)
+        table = TableWatcher(screen, bench, trial, per_iteration=parsed.per_iteration)
+        found = measure_trial(bench, trial, table)
+        table.finish(found)
+    return found
 
 
 def _bench_request(parsed: argparse.Namespace) -> BenchRequest:

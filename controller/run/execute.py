@@ -89,8 +89,7 @@ class SessionExecution:
                 replace(session_settings(prepared), spool_dir=spool),
                 plan.assignments,
                 plan.tables,
-                watcher.progress,
-                watcher.report,
+                watcher,
                 timeline.accompany if prepared.scenario.timeline else None,
                 self._carrier.open,
             )

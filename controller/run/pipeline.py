@@ -28,6 +28,7 @@ from etloop.controller.run.out_directory import claimed_directory
 from etloop.controller.run.prepare import InputFile, Prepared, PrepareOptions, RunInputs, new_run_id, prepare
 from etloop.controller.run.verdict import basis_of, conditions_of_run
 from etloop.controller.session.actions import RunProgress
+from etloop.controller.session.service import SessionWatcher
 from etloop.results.artifacts import (
     RunRecords,
     compared_run,
@@ -70,17 +71,11 @@ class RunStopped(Exception):
         super().__init__("stopped")
 
 
-class RunWatcher(Protocol):
-    """Gets what is to be known of a run while it goes on."""
-
-    def report(self, line: str) -> None:
-        """Take a line for people."""
+class RunWatcher(SessionWatcher, Protocol):
+    """Gets what is to be known of a run while it goes on, its session included."""
 
     def enter(self, step: Step) -> None:
         """Take notice of a step that begins."""
-
-    def progress(self, progress: RunProgress) -> None:
-        """Take how far a session is, about ten times a second."""
 
     def stored(self, ops: int) -> None:
         """Take how many ops of a long run are in its tables, as they are written."""
@@ -96,7 +91,10 @@ class SilentWatcher:
         """See `RunWatcher`."""
 
     def progress(self, progress: RunProgress) -> None:
-        """See `RunWatcher`."""
+        """See `SessionWatcher`."""
+
+    def measured(self, records: NDArray[np.void]) -> None:
+        """See `SessionWatcher`."""
 
     def stored(self, ops: int) -> None:
         """See `RunWatcher`."""

@@ -6,7 +6,7 @@ Turns into `AgentRecords` at the end, whether or not the agent could finish.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -33,6 +33,9 @@ from numpy.typing import NDArray
 
 MOST_RATE_ROWS: Final = 1 << 19
 """Rows of one port's series; the engine thins out at half of that (traffic/native/cc/rate_series.h), two samples at least."""
+
+OnOps = Callable[[NDArray[np.void]], None]
+"""Takes op records of one agent, on that agent's clock."""
 
 
 class SpoolFailed(EtloopError):
@@ -75,6 +78,8 @@ class RecordSink:
     """Why the spool took no more, "" if it did."""
     ports: tuple[str, ...] = ()
     """Of each of its engine threads, as "agent/port"."""
+    on_ops: OnOps | None = None
+    """Gets op records as they come."""
     slip_ns: int = -1
     """99th percentile of the lateness of the ops that came last; -1: none came."""
     _batches: dict[str, list[NDArray[np.void]]] = field(
@@ -111,6 +116,8 @@ class RecordSink:
         match message:
             case Report():
                 self._add("op", message.ops)
+                if self.on_ops is not None:
+                    self.on_ops(message.ops)
                 if len(message.ops):
                     late_ns = message.ops["issued_ns"] - message.ops["intended_ns"]
                     self.slip_ns = int(np.percentile(late_ns, 99))
@@ -189,10 +196,17 @@ class RecordSink:
         )
 
 
-def sinks_of(assignments: Mapping[str, Assignment], spool: RecordKeeper | None) -> dict[str, RecordSink]:
-    """Return an empty sink for every agent of a run."""
-    numbered = enumerate(assignments.items())
-    return {name: RecordSink.of(name, each, spool, number) for number, (name, each) in numbered}
+def sinks_of(
+    assignments: Mapping[str, Assignment], spool: RecordKeeper | None, on_ops: OnOps | None = None
+) -> dict[str, RecordSink]:
+    """Return an empty sink for every agent of a run; `on_ops` gets the op records of all as they come."""
+    sinks = {
+        name: RecordSink.of(name, each, spool, number)
+        for number, (name, each) in enumerate(assignments.items())
+    }
+    for sink in sinks.values():
+        sink.on_ops = on_ops
+    return sinks
 
 
 def run_progress(

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
+import numpy as np
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import NoRoom, PlanError, Problem, ProtocolError, RigError
 from etloop.contract.model.assignment import Assignment
@@ -28,6 +29,7 @@ from etloop.controller.session.settings import SessionSettings, check_exposure
 from etloop.controller.session.spool import RunSpool
 from etloop.runtime.clock import monotonic_ns, wall_time_text
 from etloop.runtime.stop_signals import stop_reasons
+from numpy.typing import NDArray
 
 _TICK_MS: Final = 20
 """The finest spacing of pings that a session asks for."""
@@ -35,7 +37,6 @@ _PROGRESS_NS: Final = 100 * NS_PER_MS
 _RECEIVE_BURST: Final = 64
 """Messages taken between two ticks, so that a flood cannot stop the clock."""
 
-OnProgress = Callable[[RunProgress], None]
 OnEvent = Callable[[str], None]
 Companion = Callable[[Session], Coroutine[None, None, None]]
 """What lives beside a session, such as a timeline."""
@@ -60,6 +61,19 @@ class Link(Protocol):
         """What people should know of who was let in and who was not, since the last call."""
 
 
+class SessionWatcher(Protocol):
+    """Gets what is to be known of a session while it goes on."""
+
+    def report(self, line: str) -> None:
+        """Take a line for people, now and then."""
+
+    def progress(self, progress: RunProgress) -> None:
+        """Take the totals, about ten times a second."""
+
+    def measured(self, records: NDArray[np.void]) -> None:
+        """Take op records (`OP_RECORD`) of one agent as it hands them over, on its clock."""
+
+
 OpenLink = Callable[
     [SessionSettings, tuple[str, ...]], contextlib.AbstractAsyncContextManager[tuple[Link, list[str]]]
 ]
@@ -82,17 +96,16 @@ async def run(
     settings: SessionSettings,
     assignments: Mapping[str, Assignment],
     tables: PlanTables,
-    on_progress: OnProgress,
-    on_event: OnEvent,
+    watcher: SessionWatcher,
     companion: Companion | None = None,
     open_link: OpenLink = own_link,
 ) -> RunOutcome:
     """Gathers the agents of `assignments`, runs the plan and returns all that was measured.
 
     A run that breaks after traffic began returns with what arrived until then; so does one that somebody stops.
-    `on_event` gets a line for people now and then, `on_progress` the totals about ten times a second. `companion` lives
-    next to the session and is cancelled when that has ended. `open_link` opens what carries the session. Where the
-    settings name a directory for a spool, what is measured is there, and stays there.
+    `watcher` gets what is to be known of it meanwhile. `companion` lives next to the session and is cancelled when that has
+    ended. `open_link` opens what carries the session. Where the settings name a directory for a spool, what is measured is
+    there, and stays there.
 
     Raises what opening the link raises, `PlanError` for an assignment too large to send, and `RigError` if an agent, an
     address or a connection is not ready.
@@ -107,10 +120,10 @@ async def run(
         except SpoolFailed as error:
             raise NoRoom(Problem("spool", str(error), "make room on its disk")) from None
     async with open_link(settings, tuple(assignments)) as (link, stops):
-        session = Session(settings, assignments, tables, monotonic_ns(), spool)
+        session = Session(settings, assignments, tables, monotonic_ns(), spool, watcher.measured)
         beside = asyncio.ensure_future(companion(session)) if companion is not None else None
         try:
-            await _drive(session, link, stops, on_progress, on_event)
+            await _drive(session, link, stops, watcher)
         finally:
             if spool is not None:
                 spool.close()
@@ -131,10 +144,9 @@ async def run(
     return replace(outcome, kept_ops=spool.kept(len(outcome.agents)))
 
 
-async def _drive(
-    session: Session, link: Link, stops: list[str], on_progress: OnProgress, on_event: OnEvent
-) -> None:
+async def _drive(session: Session, link: Link, stops: list[str], watcher: SessionWatcher) -> None:
     """Lets a session live over a link until it has ended. What appears in `stops` winds it up."""
+    on_event = watcher.report
     next_progress_ns = 0
     lines = LogLimit()
     while True:
@@ -147,7 +159,7 @@ async def _drive(
         now_ns = monotonic_ns()
         if now_ns >= next_progress_ns or session.ended:
             next_progress_ns = now_ns + _PROGRESS_NS
-            on_progress(session.progress())
+            watcher.progress(session.progress())
         if session.ended:
             return
         # What is ready is awaited without a pause: signals get their turn here, however much agents say.

@@ -49,7 +49,7 @@ from etloop.controller.session import run_problems
 from etloop.controller.session.actions import Action, LogLine, RefusalLog, RunProgress, Send
 from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.nic_endpoints import peers_of
-from etloop.controller.session.records import RecordSink, run_progress, sinks_of
+from etloop.controller.session.records import OnOps, RecordSink, run_progress, sinks_of
 from etloop.controller.session.roster import Roster
 from etloop.controller.session.settings import SessionSettings
 from etloop.controller.session.shared_cores import share_cores
@@ -72,6 +72,7 @@ class Session:
         tables: PlanTables,
         now_ns: int,
         spool: Spool | None = None,
+        on_ops: OnOps | None = None,
     ) -> None:
         assert assignments
         self.state = RunState.GATHER
@@ -84,10 +85,9 @@ class Session:
         self._settings = settings
         self._assignments = assignments
         self._tables = tables
-        welcome = settings.welcome(len(assignments))
-        self._roster = Roster(tuple(assignments), welcome, settings.standing_by)
+        self._roster = Roster(tuple(assignments), settings.welcome(len(assignments)), settings.standing_by)
         self._spool = spool
-        self._sinks = sinks_of(assignments, spool)
+        self._sinks = sinks_of(assignments, spool, on_ops)
         self._hellos: dict[str, Hello] = {}
         self._offsets: dict[str, ClockOffset] = {}
         self._progress: dict[str, Progress] = {}

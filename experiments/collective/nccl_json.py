@@ -66,7 +66,7 @@ def _test(version: str, arguments: Sequence[str], spec: BenchSpec, test: TestRes
                     "device_info": f"{place.port} {place.address}",
                     "host": place.host,
                 }
-                for place in test.places
+                for place in test.opening.places
             ],
         },
         "results": _results(spec, test),
@@ -83,10 +83,10 @@ def _test(version: str, arguments: Sequence[str], spec: BenchSpec, test: TestRes
         "etloop": {
             "version": version,
             "collective": CONVENTIONS[test.kind].name,
-            "shaping": test.shaping,
-            "choices": [asdict(choice) for choice in test.choices],
+            "shaping": test.opening.shaping,
+            "choices": [asdict(choice) for choice in test.opening.choices],
             "pinned": asdict(test.variant),
-            "notes": list(test.notes),
+            "notes": [*test.opening.notes, *test.degraded],
             "retransmitted_packets": test.summary.transport["retransmitted_packets"],
             "sent_packets": test.summary.transport["tx_packets"],
             "result": test.summary.result,

@@ -66,24 +66,45 @@ def verdict_of(rows: Sequence[RowFigures], least_busbw: float | None) -> Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class TestResult:
-    """One kind in one variant, measured."""
+class TestOpening:
+    """One kind in one variant, as it is known before it is measured."""
 
     __test__ = False  # not a test of ours, though pytest would think so
 
     kind: int
     variant: Variant
     places: tuple[RankLine, ...]
+    choices: tuple[PlannedChoice, ...]
+    """How it is carried out, by size."""
+    shaping: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """One kind in one variant, measured."""
+
+    __test__ = False
+
+    opening: TestOpening
     rows: tuple[RowFigures, ...]
     verdict: Verdict
     interference: tuple[Interference, ...]
-    choices: tuple[PlannedChoice, ...]
-    """How it was carried out, by size."""
-    shaping: str
-    notes: tuple[str, ...]
+    degraded: tuple[str, ...]
+    """In which respects our own side did less well than asked."""
     errors: tuple[str, ...]
     """Why the session broke, or which of its checks failed."""
     started_at: str
     ended_at: str
     summary: Summary
     """Of the whole session."""
+
+    @property
+    def kind(self) -> int:
+        """Which collective."""
+        return self.opening.kind
+
+    @property
+    def variant(self) -> Variant:
+        """What was pinned."""
+        return self.opening.variant

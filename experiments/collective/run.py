@@ -31,7 +31,8 @@ from etloop.controller.run.pipeline import (
 from etloop.controller.run.prepare import Prepared, read_rig
 from etloop.experiments.collective.figures import interference, row_figures
 from etloop.experiments.collective.job import BenchJob, bench_job
-from etloop.experiments.collective.result import RankLine, TestResult, verdict_of
+from etloop.experiments.collective.live_rows import LiveRows
+from etloop.experiments.collective.result import RankLine, TestOpening, TestResult, verdict_of
 from etloop.experiments.collective.scenario import Layout, bench_scenario, choice_key, followers_of
 from etloop.results.schema.verdict import RunResult, worst_result
 from etloop.runtime.clock import wall_time_text
@@ -118,6 +119,27 @@ def measure_trial(request: BenchRequest, trial: Trial, watcher: RunWatcher) -> t
     return _tests(request, trial, run_plan(trial.prepared, SessionExecution(), options, watcher), started_at)
 
 
+def opening_of(trial: Trial, kind: int) -> TestOpening:
+    """Return what is known of a test before its session."""
+    tables = trial.prepared.plan.tables
+    return TestOpening(
+        kind=kind,
+        variant=trial.variant,
+        places=_places(trial),
+        choices=tuple(one for one in tables.choices if one.collective == choice_key(kind)),
+        shaping=tables.shaping,
+        notes=(*trial.left_out, *tables.notes),
+    )
+
+
+def live_rows_of(request: BenchRequest, trial: Trial) -> LiveRows | None:
+    """Return what makes rows while the session goes on; None where collectives run at once, whose rows need all of it."""
+    if request.spec.concurrent:
+        return None
+    spec, spans = request.spec, trial.bench.spans
+    return LiveRows(trial.prepared.plan.tables.ops, spans, spec.ranks, spec.average)
+
+
 def _tests(
     request: BenchRequest, trial: Trial, finished: FinishedRun, started_at: str
 ) -> tuple[TestResult, ...]:
@@ -131,15 +153,11 @@ def _tests(
         own = tuple(row for row in rows if row.kind == kind and not row.together)
         tests.append(
             TestResult(
-                kind=kind,
-                variant=trial.variant,
-                places=_places(trial),
+                opening=opening_of(trial, kind),
                 rows=own,
                 verdict=verdict_of(own, request.least_busbw),
                 interference=tuple(one for one in found if one.kind == kind),
-                choices=tuple(one for one in tables.choices if one.collective == choice_key(kind)),
-                shaping=tables.shaping,
-                notes=(*trial.left_out, *tables.notes, *summary.degraded),
+                degraded=tuple(summary.degraded),
                 errors=tuple(filter(None, (summary.reason, *failed))),
                 started_at=started_at,
                 ended_at=wall_time_text(),

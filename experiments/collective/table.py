@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etloop.controller.inputs.collective_spec import BenchSpec, Half, Variant, root_of
-from etloop.experiments.collective.result import RankLine, TestResult, Verdict
+from etloop.experiments.collective.result import RankLine, TestOpening, Verdict
 from etloop.results.schema.kinds import CONVENTIONS
 from etloop.results.text.layout import aligned
 from etloop.results.text.verdict import verdict_lines
@@ -19,6 +19,7 @@ from etloop.results.text.verdict import verdict_lines
 if TYPE_CHECKING:
     from etloop.contract.model.run import PlannedChoice
     from etloop.experiments.collective.figures import Interference, RowFigures
+    from etloop.results.schema.summary import Summary
 
 _LABEL_WIDTH: Final = 20
 _TIME_WIDTH: Final = 7
@@ -155,22 +156,23 @@ def _labelled(label: str, text: str) -> str:
     return f"# {label:<{_LABEL_WIDTH}s} : {text}"
 
 
-def render_test(version: str, spec: BenchSpec, test: TestResult, *, per_iteration: bool) -> str:
-    """All of one test."""
-    transport, verdict = test.summary.transport, test.summary.verdict
-    notes = (f"shaping: {test.shaping}", *map(choice_words, test.choices), *test.notes)
-    text = render_start(version, spec, test.kind, test.variant, test.places, notes)
-    text += render_heading(per_iteration=per_iteration)
-    text += render_rows(spec, test.rows, per_iteration=per_iteration)
-    if test.interference:
-        text += render_interference(test.interference)
-    text += "".join(f"# ERROR: {line}\n" for error in test.errors for line in error.splitlines())
+def render_opening(version: str, spec: BenchSpec, opening: TestOpening, *, per_iteration: bool) -> str:
+    """What is known of a test before it begins, and the heading of its rows."""
+    notes = (f"shaping: {opening.shaping}", *map(choice_words, opening.choices), *opening.notes)
+    text = render_start(version, spec, opening.kind, opening.variant, opening.places, notes)
+    return text + render_heading(per_iteration=per_iteration)
+
+
+def render_session(summary: Summary, degraded: Sequence[str], errors: Sequence[str]) -> str:
+    """What is known when the session of one or several tests is over."""
+    transport, verdict = summary.transport, summary.verdict
+    text = "".join(f"# note: {note}\n" for note in degraded)
+    text += "".join(f"# ERROR: {line}\n" for error in errors for line in error.splitlines())
     resent, sent = transport["retransmitted_packets"], transport["tx_packets"]
-    lost = f"{resent} of {sent}"
-    text += f"# retransmitted {lost} packets of the whole session\n"
+    text += f"# retransmitted {resent} of {sent} packets of the whole session\n"
     if verdict is not None:
         text += "".join(f"# {line.rstrip()}\n" for line in verdict_lines(verdict))
-    return text + render_end(test.kind, test.rows, test.verdict)
+    return text
 
 
 _TOGETHER: Final = "# {:>15s}  {:>12s}  {:>12s}  {:>12s}  {:>8s}  {:>10s}\n"

@@ -11,10 +11,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
+import numpy as np
 import pytest
 import zmq
 import zmq.asyncio
@@ -27,6 +28,7 @@ from etloop.contract.protocol.wire import decode_from_controller
 from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.service import run
 from etloop.controller.session.settings import SessionSettings
+from numpy.typing import NDArray
 
 from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 from tests.support.places import ROOT
@@ -97,6 +99,21 @@ async def ended(process: subprocess.Popen[bytes]) -> int:
     return await asyncio.to_thread(process.wait, PROMPT / 1000)
 
 
+@dataclass
+class Watching:
+    """Hands on how far a session is, and keeps what it says."""
+
+    progress: Callable[[RunProgress], None]
+    lines: list[str]
+    records: int = 0
+
+    def report(self, line: str) -> None:
+        self.lines.append(line)
+
+    def measured(self, records: NDArray[np.void]) -> None:
+        self.records += len(records)
+
+
 async def session(
     settings: SessionSettings,
     *names: str,
@@ -105,8 +122,8 @@ async def session(
     reported: list[str] | None = None,
 ) -> RunOutcome:
     parts = ring_assignments(*names, ops=ops, run_id=settings.run_id)
-    on_event = (lambda _: None) if reported is None else reported.append
-    return await run(settings, parts, ring_tables(*names, ops=ops), on_progress, on_event)
+    watcher = Watching(on_progress, [] if reported is None else reported)
+    return await run(settings, parts, ring_tables(*names, ops=ops), watcher)
 
 
 async def test_a_whole_run_brings_back_every_record(settings: SessionSettings, agents: Agents) -> None:
@@ -197,13 +214,16 @@ CONTROLLER = """
 import asyncio, sys
 from etloop.controller.session.service import run
 from etloop.controller.session.settings import SessionSettings
+from numpy.typing import NDArray
 from tests.support.control_plane.control_plane_by_hand import ring_assignments, ring_tables
 
 settings = SessionSettings(run_id="r1", bind=sys.argv[1])
-on_progress = lambda progress: print(progress.ops_done, flush=True)
-on_event = lambda line: None
+class Watcher:
+    progress = staticmethod(lambda progress: print(progress.ops_done, flush=True))
+    report = measured = staticmethod(lambda _: None)
+
 parts, tables = ring_assignments("a", ops=100000), ring_tables("a", ops=100000)
-asyncio.run(run(settings, parts, tables, on_progress, on_event))
+asyncio.run(run(settings, parts, tables, Watcher()))
 """
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, NoRoom, Problem, RigError
@@ -62,6 +63,7 @@ from etloop.results.store.run_dir import RunNotWritten
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.malloc_tuning import give_memory_back
 from etloop.runtime.stop_signals import ignore_stops
+from numpy.typing import NDArray
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
@@ -217,6 +219,9 @@ class DaemonWatcher:
     def stored(self, ops: int) -> None:
         """See `RunWatcher`."""
         self._send(Storing(ops))
+
+    def measured(self, records: NDArray[np.void]) -> None:
+        """See `SessionWatcher`."""
 
     def progress(self, progress: RunProgress) -> None:
         """See `RunWatcher`. The daemon is not told more often than it cares to know."""

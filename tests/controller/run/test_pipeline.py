@@ -39,9 +39,11 @@ from etloop.traffic.twin import TwinSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.run.pipeline import RunWatcher
     from etloop.controller.session.actions import RunProgress
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 SCENARIO = (
@@ -79,6 +81,9 @@ class Seen:
         self.steps.append(step)
 
     def progress(self, progress: RunProgress) -> None:
+        raise AssertionError("nothing is sent")
+
+    def measured(self, records: NDArray[np.void]) -> None:
         raise AssertionError("nothing is sent")
 
     def stored(self, ops: int) -> None:

@@ -1,0 +1,94 @@
+"""The table of `etloop collective` while it grows: a row as soon as it is known, what belongs below it when the session is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etloop.cli.result import on_terminal
+from etloop.contract.protocol.machine import RunState
+from etloop.controller.inputs.collective_spec import Half
+from etloop.experiments.collective.result import verdict_of
+from etloop.experiments.collective.run import BenchRequest, Trial, live_rows_of, opening_of
+from etloop.experiments.collective.table import (
+    render_end,
+    render_interference,
+    render_opening,
+    render_rows,
+    render_session,
+)
+from etloop.runtime.version import installed_version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from etloop.cli.progress import StatusWatcher
+    from etloop.controller.session.actions import RunProgress
+    from etloop.experiments.collective.figures import RowFigures
+    from etloop.experiments.collective.result import TestResult
+    from numpy.typing import NDArray
+
+
+class TableWatcher:
+    """Prints the tests of one session. A `controller.run.pipeline.RunWatcher` in front of another."""
+
+    def __init__(
+        self, screen: StatusWatcher, bench: BenchRequest, trial: Trial, *, per_iteration: bool
+    ) -> None:
+        self._screen, self._bench, self._trial = screen, bench, trial
+        self._per_iteration = per_iteration
+        self._rows = live_rows_of(bench, trial)
+        self._opened: list[int] = []
+        self._closed: list[int] = []
+        self._printed: list[RowFigures] = []
+        self.report, self.enter, self.stored = screen.report, screen.enter, screen.stored
+
+    def progress(self, progress: RunProgress) -> None:
+        """Print the first heading when traffic begins, and show how far it is."""
+        if progress.state is RunState.RUN:
+            self._open(self._trial.kinds[0])
+        self._screen.progress(progress)
+
+    def measured(self, records: NDArray[np.void]) -> None:
+        """Print the rows that are known by these records."""
+        for halves in self._rows.take(records) if self._rows is not None else ():
+            kind = halves[0].kind
+            self._open(kind)
+            self._print(halves)
+            of_kind = [row for row in self._printed if row.kind == kind]
+            if len(of_kind) == len(Half) * len(self._bench.spec.amounts(kind)):
+                self._close(kind, of_kind)
+
+    def finish(self, tests: Sequence[TestResult]) -> None:
+        """Print what is not there yet of the tests of the session, in their order, and what is known of all of it."""
+        for test in tests:
+            if test.kind in self._closed:
+                continue
+            self._open(test.kind)
+            there = {(row.kind, row.amount.size_bytes) for row in self._printed}
+            self._print([row for row in test.rows if (row.kind, row.amount.size_bytes) not in there])
+            if test.interference:
+                self._answer(render_interference(test.interference))
+            self._close(test.kind, test.rows)
+        last = tests[-1]
+        self._answer(render_session(last.summary, last.degraded, last.errors) + "\n")
+
+    def _open(self, kind: int) -> None:
+        if kind in self._opened:
+            return
+        self._opened.append(kind)
+        opening = opening_of(self._trial, kind)
+        self._answer(
+            render_opening(installed_version(), self._bench.spec, opening, per_iteration=self._per_iteration)
+        )
+
+    def _print(self, rows: Sequence[RowFigures]) -> None:
+        self._printed += rows
+        self._answer(render_rows(self._bench.spec, rows, per_iteration=self._per_iteration))
+
+    def _close(self, kind: int, rows: Sequence[RowFigures]) -> None:
+        self._closed.append(kind)
+        self._answer(render_end(kind, rows, verdict_of(rows, self._bench.least_busbw)))
+
+    def _answer(self, text: str) -> None:
+        self._screen.answer(on_terminal(text))
