@@ -53,6 +53,8 @@ def main(
                 return _run(options, open_engine)
             case "preflight":
                 return _preflight(as_json=options.json)
+            case "nic-peer":
+                return _nic_peer(options)
             case _:
                 return _keygen(options.out, options.name)
     except EtloopError as error:
@@ -118,6 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
         "preflight", help="judge this host", epilog="example: etloop-agent preflight --json"
     )
     check.add_argument("--json", action="store_true", help="for programs")
+    _add_nic_peer(commands)
     keygen = commands.add_parser(
         "keygen",
         help="make a key pair for the control connection",
@@ -126,6 +129,28 @@ def make_parser() -> argparse.ArgumentParser:
     keygen.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the two files go")
     keygen.add_argument("--name", required=True, help="whose keys: NAME.key and NAME.key_secret are written")
     return parser
+
+
+def _add_nic_peer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the server that drives a card under test."""
+    peer = commands.add_parser(
+        "nic-peer",
+        help="drive an RDMA device of this host for the experiments of etloop nic profile",
+        epilog="example: etloop-agent nic-peer --device mlx5_0 --address 10.0.0.2 --peer 10.0.0.1",
+    )
+    peer.add_argument("--device", required=True, metavar="NAME", help="RDMA device under test (rdma link)")
+    peer.add_argument(
+        "--address", required=True, metavar="ADDRESS", help="IPv4 address of its network interface"
+    )
+    peer.add_argument(
+        "--peer",
+        required=True,
+        metavar="ADDRESS",
+        help="who experiments: nobody else may order the device, and it sends to nobody else",
+    )
+    peer.add_argument(
+        "--listen", default="", metavar="ADDRESS:PORT", help="for orders (default: port 7430 of --address)"
+    )
 
 
 def _add_guard(run: argparse.ArgumentParser) -> None:
@@ -238,6 +263,14 @@ def _preflight(*, as_json: bool) -> ExitCode:
         print(json.dumps({"schema": "etloop-preflight/1", "checks": rows}, indent=2))
     else:
         print(preflight.text(checks))
+    return ExitCode.PASS
+
+
+def _nic_peer(options: argparse.Namespace) -> ExitCode:
+    # It loads what no other agent needs.
+    from etloop.agent.nic_peer import peer_settings, serve_card
+
+    asyncio.run(serve_card(peer_settings(options.device, options.address, options.peer, options.listen)))
     return ExitCode.PASS
 
 

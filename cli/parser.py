@@ -48,6 +48,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "collective": "measure collectives size by size, in the form of nccl-tests",
     "capture": "print a port's capture, one line a packet",
     "dut": "devices under test: profiles, what in one cannot be, counters, fabrics",
+    "nic": "network cards under test: find out what one does, and compare two",
     "bench": "measure the engine beside the bare kernel path of this machine",
     "lab": "run switches of software, between namespaces of this host with agents in them or between interfaces",
     "controller": "serve a rack: take jobs, queue them, run them on the ports they are given, keep what they leave",

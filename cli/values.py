@@ -59,6 +59,14 @@ def size_range(text: str) -> tuple[int, int]:
     return parse_bytes(least), parse_bytes(most or least)
 
 
+def address_and_port(text: str) -> tuple[str, int]:
+    """Parse "HOST:PORT" for argparse."""
+    host, colon, port = text.rpartition(":")
+    if not host or not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise argparse.ArgumentTypeError(f'"{text[:64]}" is not HOST:PORT, such as 10.0.0.2:7430')
+    return host, int(port)
+
+
 def listening_address(text: str) -> tuple[str, int]:
     """Parse "IPV4:PORT" for argparse; port 0 is any that is free."""
     host, colon, port = text.rpartition(":")

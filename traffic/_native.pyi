@@ -352,6 +352,47 @@ class QueuePair:
     def pattern_rkey(self) -> int:
         """The key under which writes are forgotten and READs return the pattern."""
 
+# bind/card_end.cpp
+
+class CardEnd:
+    """An RDMA device driven queue pair by queue pair. RuntimeError says what the device refuses."""
+
+    @staticmethod
+    def open(device: str, address: str) -> CardEnd: ...
+    def add_pair(self) -> int:
+        """Make a queue pair; return its number."""
+
+    def join(
+        self,
+        qpn: int,
+        peer_ip: str,
+        peer_qpn: int,
+        path_mtu: int,
+        send_psn: int,
+        receive_psn: int,
+        timeout_code: int,
+        retries: int,
+        rnr_retries: int,
+        min_rnr_timer: int,
+    ) -> None: ...
+    def write(self, qpn: int, size_bytes: int) -> None:
+        """Post a WRITE to the peer, to an address and a key that mean nothing."""
+
+    def send(self, qpn: int, size_bytes: int) -> None: ...
+    def grant(self, qpn: int, size_bytes: int) -> None:
+        """Post a receive."""
+
+    def state(self, qpn: int) -> str: ...
+    def drop(self, qpn: int) -> None:
+        """Destroy a queue pair; nothing where there is none."""
+
+    @property
+    def va(self) -> int: ...
+    @property
+    def rkey(self) -> int: ...
+    @property
+    def firmware(self) -> str: ...
+
 # bind/soft_switch.cpp
 
 counter_sizes: dict[str, int]

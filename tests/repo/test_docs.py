@@ -16,6 +16,7 @@ from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.people.users import parse_users
 from etloop.controller.racks.racks_file import parse_racks
 from etloop.dut_profiles.reading.profile_file import parse_profile
+from etloop.experiments.nic.cards.model_file import parse_model
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.readers.pytorch.kernel_table import parse_table
@@ -23,7 +24,7 @@ from etloop.workload.readers.pytorch.kernel_table import parse_table
 from tests.support.places import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
-WITH_ACTIONS = {"dut", "lab"}
+WITH_ACTIONS = {"nic", "dut", "lab"}
 """Commands whose next word is a command of its own, with its own options."""
 EXAMPLES = sorted(path for top in ("examples", "deploy/compose") for path in (ROOT / top).rglob("*.yaml"))
 
@@ -52,6 +53,7 @@ def read_configuration(text: str, name: str) -> None:
         "controller.yaml": parse_rack_config,
         "users.yaml": lambda raw, source, _: parse_users(raw, source),
         "racks.yaml": parse_racks,
+        "card.yaml": lambda raw, source, _: parse_model(raw, source),
         "sweep.yaml": parse_sweep,
     }
     parse = next((parser for file, parser in parsers.items() if file in name), parse_scenario)
@@ -71,6 +73,7 @@ def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
         "topology.yaml",
         "sweep.yaml",
         "kernels.yaml",
+        "card.yaml",
     }
     assert name in known, f"{document}: say in the first line which file it is"
     read_configuration(text, name)

@@ -101,6 +101,7 @@ static_assert(sizeof(v::GidEntry) == sizeof(ibv_gid_entry) && alignof(v::GidEntr
 
 SAME_VALUE(v::kWriteWithImmediate, IBV_WR_RDMA_WRITE_WITH_IMM);
 SAME_VALUE(v::kWrite, IBV_WR_RDMA_WRITE);
+SAME_VALUE(v::kSend, IBV_WR_SEND);
 SAME_VALUE(v::kFetchAdd, IBV_WR_ATOMIC_FETCH_AND_ADD);
 SAME_VALUE(0, IBV_ATOMIC_NONE);
 SAME_VALUE(v::kSignaled, IBV_SEND_SIGNALED);

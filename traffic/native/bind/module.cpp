@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 namespace etloop {
+void bind_card_end(nanobind::module_& module);
 void bind_congestion(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
 void bind_flow(nanobind::module_& module);
@@ -22,4 +23,5 @@ NB_MODULE(_native, module) {
   etloop::bind_twin(module);
   etloop::bind_flow(module);
   etloop::bind_soft_switch(module);
+  etloop::bind_card_end(module);
 }

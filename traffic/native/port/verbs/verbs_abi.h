@@ -97,7 +97,7 @@ struct Piece {
   uint32_t lkey;
 };
 
-enum SendOpcode : uint32_t { kWrite = 0, kWriteWithImmediate = 1, kFetchAdd = 6 };
+enum SendOpcode : uint32_t { kWrite = 0, kWriteWithImmediate = 1, kSend = 2, kFetchAdd = 6 };
 inline constexpr uint32_t kSignaled = 1U << 1;
 
 struct SendRequest {

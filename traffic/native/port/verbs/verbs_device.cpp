@@ -109,6 +109,11 @@ Result<QueuePair*> OpenDevice::make_pair(const Capacities& capacities) {
   return pair;
 }
 
+void OpenDevice::drop_pair(QueuePair* pair) {
+  std::erase(pairs_, pair);
+  verbs_.destroy_qp(pair);
+}
+
 Result<uint32_t> OpenDevice::gid_index(const IpAddress& address) const {
   const auto entries = static_cast<uint32_t>(std::max(port_.gid_entries, 0));
   for (uint32_t index = 0; index < entries; ++index) {

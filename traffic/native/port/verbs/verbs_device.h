@@ -32,6 +32,7 @@ class OpenDevice {
   // The given entry, if it stands for that address.
   Result<uint32_t> checked_gid_index(uint32_t index, const IpAddress& address) const;
   Result<QueuePair*> make_pair(const Capacities& capacities);
+  void drop_pair(QueuePair* pair);
 
   const Library& verbs() const { return verbs_; }
   const std::string& name() const { return name_; }

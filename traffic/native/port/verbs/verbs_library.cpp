@@ -44,6 +44,7 @@ Result<Library> load() {
   find("ibv_ack_cq_events", kBase, verbs.ack_cq_events);
   find("ibv_create_qp", kBase, verbs.create_qp);
   find("ibv_modify_qp", kBase, verbs.modify_qp);
+  find("ibv_query_qp", kBase, verbs.query_qp);
   find("ibv_destroy_qp", kBase, verbs.destroy_qp);
   find("ibv_wc_status_str", kBase, verbs.wc_status_str);
   if (!found) return found.error();

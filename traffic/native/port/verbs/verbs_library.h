@@ -31,6 +31,7 @@ struct Library {
   void (*ack_cq_events)(CompletionQueue* queue, unsigned count);
   QueuePair* (*create_qp)(Domain* domain, PairRequest* request);
   int (*modify_qp)(QueuePair* pair, PairAttributes* attributes, int mask);
+  int (*query_qp)(QueuePair* pair, PairAttributes* attributes, int mask, PairRequest* made);
   int (*destroy_qp)(QueuePair* pair);
   const char* (*wc_status_str)(uint32_t status);
 };

@@ -1,0 +1,171 @@
+"""Drives an RDMA device for experiments of somebody else on it: `etloop-agent nic-peer`. A shell: socket, device.
+
+Decides whom the device may send to and who may order it: one address, which whoever starts it names. Orders come from there
+only, one connection at a time, and queue pairs are joined to there only, so that nobody can turn the device on a third.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Final
+
+from etloop.contract.base.errors import ConfigError, Problem, ProtocolError
+from etloop.contract.protocol.card_orders import (
+    MOST_LINE_BYTES,
+    VERSION,
+    CardOrder,
+    OrderLine,
+    answer_line,
+    parse_order,
+    refusal_line,
+)
+from etloop.runtime.stop_signals import event_set_by_stop
+from etloop.traffic._native import CardEnd
+
+_log: Final = logging.getLogger("etloop.agent")
+USUAL_PORT: Final = 7430
+IDLE_S: Final = 600
+"""A connection that orders nothing for so long is ended."""
+MOST_PAIRS: Final = 256
+"""That are there at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings:
+    """What the device is, and for whom."""
+
+    device: str
+    address: str
+    """Of the device's network interface."""
+    peer: IPv4Address
+    """Who experiments with it."""
+    listen: tuple[str, int]
+
+
+def peer_settings(device: str, address: str, peer: str, listen: str) -> PeerSettings:
+    """Return the settings of a command line. Raises `ConfigError`."""
+    problems = []
+    for option, text in (("--address", address), ("--peer", peer)):
+        try:
+            IPv4Address(text)
+        except ValueError:
+            problems.append(
+                Problem(option, f'"{text[:64]}" is no IPv4 address', "write one such as 10.0.0.2")
+            )
+    host, colon, port = (listen or f"{address}:{USUAL_PORT}").rpartition(":")
+    if not colon or not port.isdecimal() or int(port) >= 1 << 16:
+        problems.append(
+            Problem("--listen", f'"{listen[:64]}" is not ADDRESS:PORT', "write one such as 10.0.0.2:7430")
+        )
+    if problems:
+        raise ConfigError(*problems)
+    return PeerSettings(device, address, IPv4Address(peer), (host, int(port)))
+
+
+class NicPeer:
+    """A device and its queue pairs."""
+
+    def __init__(self, card: CardEnd, settings: PeerSettings) -> None:
+        self._card, self._settings = card, settings
+        self._pairs: set[int] = set()
+        self._is_taken = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry out the orders of one connection; its queue pairs go with it."""
+        place = writer.get_extra_info("peername") or ("?", 0)
+        refusal = self._refusal(str(place[0]))
+        if refusal:
+            _log.warning("refused %s: %s", place[0], refusal)
+            writer.write(refusal_line(refusal))
+        else:
+            _log.info("%s orders %s", place[0], self._settings.device)
+            self._is_taken = True
+            try:
+                await self._obey(reader, writer)
+            finally:
+                self._is_taken = False
+                for qpn in tuple(self._pairs):
+                    self._drop(qpn)
+        with contextlib.suppress(OSError):
+            await writer.drain()
+        writer.close()
+
+    def _refusal(self, place: str) -> str:
+        if place != str(self._settings.peer):
+            return f"only {self._settings.peer} may order this device (--peer)"
+        return "another connection orders this device" if self._is_taken else ""
+
+    async def _obey(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    line = await reader.readuntil()
+            except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
+                return
+            except asyncio.LimitOverrunError:
+                writer.write(refusal_line(f"a line of more than {MOST_LINE_BYTES} bytes"))
+                return
+            try:
+                answer = self._carry_out(parse_order(line))
+            except (ProtocolError, RuntimeError) as error:
+                answer = refusal_line(str(error))
+            writer.write(answer)
+            await writer.drain()
+
+    def _carry_out(self, line: OrderLine) -> bytes:
+        card, numbers = self._card, line.numbers
+        match line.order:
+            case CardOrder.HELLO:
+                return answer_line(
+                    VERSION, self._settings.device, self._settings.address, card.firmware or "-"
+                )
+            case CardOrder.OPEN:
+                if len(self._pairs) >= MOST_PAIRS:
+                    return refusal_line(f"{MOST_PAIRS} queue pairs are there; drop some")
+                qpn = card.add_pair()
+                self._pairs.add(qpn)
+                return answer_line(qpn, card.va, card.rkey)
+            case CardOrder.JOIN:
+                card.join(numbers[0], str(self._settings.peer), *numbers[1:])
+            case CardOrder.WRITE:
+                card.write(*numbers)
+            case CardOrder.SEND:
+                card.send(*numbers)
+            case CardOrder.GRANT:
+                card.grant(*numbers)
+            case CardOrder.STATE:
+                return answer_line(card.state(*numbers))
+            case CardOrder.DROP:
+                self._drop(numbers[0])
+        return answer_line()
+
+    def _drop(self, qpn: int) -> None:
+        self._card.drop(qpn)
+        self._pairs.discard(qpn)
+
+
+async def serve_card(settings: PeerSettings) -> None:
+    """Serve until a signal ends it. Raises `ConfigError` where device or address cannot be used."""
+    try:
+        card = CardEnd.open(settings.device, settings.address)
+    except RuntimeError as error:
+        raise ConfigError(
+            Problem("--device", str(error), "etloop-agent preflight says what is missing")
+        ) from None
+    stop = asyncio.Event()
+    peer = NicPeer(card, settings)
+    host, port = settings.listen
+    try:
+        server = await asyncio.start_server(peer.serve, host, port, limit=MOST_LINE_BYTES, backlog=4)
+    except OSError as error:
+        what = f"{host}:{port} cannot be listened on: {error.strerror or error}"
+        raise ConfigError(Problem("--listen", what, "name another address or port")) from None
+    place = server.sockets[0].getsockname()
+    _log.info("%s at %s:%s takes orders of %s", settings.device, place[0], place[1], settings.peer)
+    with event_set_by_stop(stop):
+        async with server:
+            await stop.wait()

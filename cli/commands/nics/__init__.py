@@ -1,0 +1,1 @@
+"""Commands about network cards under test."""

@@ -1,0 +1,93 @@
+"""Orders to whoever drives a card under test, one line of text each, and their answers.
+
+An order is its word and whole numbers; an answer is `ok` with words, or `error` with a sentence. Lines are short, so that
+neither side ever keeps more than one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from etloop.contract.base.errors import ProtocolError
+
+VERSION: Final = "etloop-nic-peer/1"
+MOST_LINE_BYTES: Final = 512
+MOST_POSTED_BYTES: Final = 128 << 20
+
+
+class CardOrder(StrEnum):
+    """What a card is made to do."""
+
+    HELLO = "hello"
+    OPEN = "open"
+    """Make a queue pair."""
+    JOIN = "join"
+    WRITE = "write"
+    SEND = "send"
+    GRANT = "grant"
+    """Post a receive."""
+    STATE = "state"
+    DROP = "drop"
+    """Destroy a queue pair."""
+
+
+LIMITS: Final[dict[CardOrder, tuple[int, ...]]] = {
+    CardOrder.HELLO: (),
+    CardOrder.OPEN: (),
+    # Queue pair, ours, path MTU, first PSN of the card, ours, timeout code, retries, RNR retries, RNR timer code.
+    CardOrder.JOIN: (1 << 24, 1 << 24, 4097, 1 << 24, 1 << 24, 32, 8, 8, 32),
+    CardOrder.WRITE: (1 << 24, MOST_POSTED_BYTES + 1),
+    CardOrder.SEND: (1 << 24, MOST_POSTED_BYTES + 1),
+    CardOrder.GRANT: (1 << 24, MOST_POSTED_BYTES + 1),
+    CardOrder.STATE: (1 << 24,),
+    CardOrder.DROP: (1 << 24,),
+}
+"""Of each order, what each of its numbers is below."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderLine:
+    """An order with its numbers."""
+
+    order: CardOrder
+    numbers: tuple[int, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the line."""
+        return f"{' '.join((self.order.value, *map(str, self.numbers)))}\n".encode()
+
+
+def parse_order(line: bytes) -> OrderLine:
+    """Return the order of a line. Raises `ProtocolError` for anything else."""
+    words = line.decode("ascii", errors="replace").split()
+    known = {order.value: order for order in CardOrder}
+    if not words or words[0] not in known:
+        raise ProtocolError(f"{' '.join(words)[:32]!r} is no order; write one of {', '.join(known)}")
+    order = known[words[0]]
+    limits = LIMITS[order]
+    if len(words) - 1 != len(limits):
+        raise ProtocolError(f"{order.value} takes {len(limits)} numbers, and {len(words) - 1} came")
+    for word, limit in zip(words[1:], limits, strict=True):
+        if not (word.isdigit() and len(word) < 12 and int(word) < limit):
+            raise ProtocolError(f"{order.value}: {word[:16]!r} is no whole number below {limit}")
+    return OrderLine(order, tuple(map(int, words[1:])))
+
+
+def answer_line(*words: object) -> bytes:
+    """Return the line of what was done."""
+    return f"{' '.join(('ok', *map(str, words)))}\n".encode()
+
+
+def refusal_line(what: str) -> bytes:
+    """Return the line of what was not."""
+    return f"error {' '.join(what.split())[: MOST_LINE_BYTES - 16]}\n".encode(errors="replace")
+
+
+def parse_answer(line: bytes) -> tuple[str, ...]:
+    """Return the words of an answer. Raises `ProtocolError` with the sentence of a refusal, or for anything else."""
+    head, _, rest = line.decode(errors="replace").strip().partition(" ")
+    if head == "ok":
+        return tuple(rest.split())
+    raise ProtocolError(rest if head == "error" and rest else f"{line[:64]!r} is no answer")

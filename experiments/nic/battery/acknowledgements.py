@@ -1,0 +1,58 @@
+"""How many requests a responder answers with one acknowledgement."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.figures import Figure, count, latency, unseen, word
+from etloop.experiments.nic.link.probe import ACK, Probe
+
+BURST: Final = 64
+REPEATS: Final = 5
+SINGLES: Final = 15
+
+
+def run(probe: Probe) -> tuple[Figure, ...]:
+    """Send bursts of 64 requests that all ask, and then 64 that do not."""
+    connection = probe.connect()
+    psn = 0
+    single_ns: list[int] = []
+    for _ in range(SINGLES):
+        left_ns = connection.write(psn)
+        psn += 1
+        answer = connection.until(lambda arrival: arrival.packet.opcode == ACK)
+        if answer is not None:
+            single_ns.append(answer.at_ns - left_ns)
+        connection.collect()
+    answers: list[int] = []
+    for _ in range(REPEATS):
+        for _ in range(BURST):
+            connection.write(psn)
+            psn += 1
+        answers.append(sum(one.packet.opcode == ACK for one in connection.collect()))
+    for _ in range(BURST):
+        connection.write(psn, ack=False)
+        psn += 1
+    unasked = sum(one.packet.opcode == ACK for one in connection.collect())
+    connection.close()
+    round_trip = latency("request_to_ack", single_ns, 0, probe.wire.resolution_ns, "no request was answered")
+    said = word("unasked_requests", "answered" if unasked else "not answered", 1)
+    if not any(answers):
+        return unseen("requests_per_ack", "ratio", "no burst was answered"), round_trip, said
+    least, most = BURST / max(answers), BURST / max(min(answers), 1)
+    if least == most and least == int(least):
+        return count("requests_per_ack", int(least), "ratio", len(answers)), round_trip, said
+    middle = Figure(
+        "requests_per_ack", "ratio", BURST * len(answers) / sum(answers), least, most, "", len(answers)
+    )
+    return middle, round_trip, said
+
+
+EXPERIMENT: Final = Experiment(
+    name="acknowledgements",
+    provokes=f"{REPEATS} bursts of {BURST} writes that all ask for an acknowledgement, {BURST} that do not, {SINGLES} single ones",
+    reads="how many acknowledgements come for each burst, and how long one takes; our way there and back is in that time",
+    clause="IBTA 1.4 volume 1, 9.7.5.1: AckReq is answered, one answer may do for several",
+    run=run,
+)

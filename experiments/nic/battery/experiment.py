@@ -1,0 +1,24 @@
+"""What an experiment is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from etloop.experiments.nic.link.figures import Figure
+from etloop.experiments.nic.link.probe import Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One question to a card."""
+
+    name: str
+    provokes: str
+    """What is done to the card."""
+    reads: str
+    """What is looked at, and how the figures follow."""
+    clause: str
+    """Which document it is compared with."""
+    run: Callable[[Probe], tuple[Figure, ...]]
+    """Raises `NicError` where the card does not do what the question needs."""

@@ -1,0 +1,90 @@
+"""Congestion notifications that a responder sends: how often, for what, and how they are marked."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_US
+from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.figures import Figure, count, unseen, word
+from etloop.experiments.nic.link.probe import CNP, Connection, Probe
+from etloop.experiments.nic.link.wire import Arrival
+
+PACKETS: Final = 600
+SPACING_NS: Final = 2 * NS_PER_US
+"""Between marked packets: finer than any interval that cards have."""
+BOTH_PACKETS: Final = 300
+
+
+def run(probe: Probe) -> tuple[Figure, ...]:
+    """Send marked requests at a steady pace, first on one queue pair, then on two in turn."""
+    one, other = probe.connect(), probe.connect()
+    alone = _marked(probe, [one], PACKETS)
+    one.rest(20 * NS_PER_MS)
+    together = _marked(probe, [one, other], BOTH_PACKETS)
+    one.close()
+    other.close()
+    if not alone:
+        return (
+            word("cnp_scope", "none"),
+            unseen("cnp_interval", "ns", f"no CNP for {PACKETS} marked packets"),
+        )
+    gaps = [later.at_ns - earlier.at_ns for earlier, later in pairwise(alone)]
+    dscps = sorted({arrival.dscp for arrival in alone})
+    marks = (
+        [count("cnp_dscp", dscps[0], "count", len(alone))]
+        if len(dscps) == 1
+        else [word("cnp_dscp", ", ".join(map(str, dscps)), len(alone))]
+    )
+    return _scope(one, other, together, gaps), _interval(probe, gaps, len(alone)), *marks
+
+
+def _marked(probe: Probe, connections: list[Connection], packets: int) -> list[Arrival]:
+    """The notifications for so many marked packets, a pace apart, on each connection in turn."""
+    found: list[Arrival] = []
+    due_ns = probe.wire.now_ns()
+    for number in range(packets):
+        due_ns += SPACING_NS
+        connection = connections[number % len(connections)]
+        while (arrival := connection.receive(due_ns)) is not None:
+            found.append(arrival)
+        connection.write(connection.sent, ce=True)
+    for connection in connections:
+        found += connection.collect()
+    return sorted((one for one in found if one.packet.opcode == CNP), key=lambda one: one.at_ns)
+
+
+def _interval(probe: Probe, gaps: list[int], seen: int) -> Figure:
+    if not gaps:
+        return unseen("cnp_interval", "ns", f"one CNP for {PACKETS} marked packets")
+    # A notification waits for the next marked packet: gaps are above the interval by less than the spacing.
+    middle, resolution_ns = sorted(gaps)[len(gaps) // 2], probe.wire.resolution_ns
+    finest_ns = 2 * SPACING_NS + resolution_ns
+    if middle <= finest_ns:
+        said = "one for every marked packet, as far as can be told"
+        return Figure("cnp_interval", "ns", 0, 0, finest_ns, said, seen)
+    low_ns = max(min(gaps) - SPACING_NS - resolution_ns, 0)
+    return Figure("cnp_interval", "ns", middle - SPACING_NS / 2, low_ns, middle + resolution_ns, "", seen)
+
+
+def _scope(one: Connection, other: Connection, together: list[Arrival], gaps: list[int]) -> Figure:
+    """By how close notifications of two queue pairs are: within one interval of each other only if each has its own."""
+    middle = sorted(gaps)[len(gaps) // 2] if gaps else 0
+    if middle <= 2 * SPACING_NS:
+        return unseen("cnp_scope", "", "no interval is seen, so nobody can share it")
+    near = sum(
+        later.at_ns - earlier.at_ns < middle / 2 and later.packet.dest_qpn != earlier.packet.dest_qpn
+        for earlier, later in pairwise(together)
+    )
+    both = {one.our_qpn, other.our_qpn} <= {arrival.packet.dest_qpn for arrival in together}
+    return word("cnp_scope", "queue_pair" if both and near >= len(together) / 4 else "port", len(together))
+
+
+EXPERIMENT: Final = Experiment(
+    name="notifications",
+    provokes=f"{PACKETS} writes marked Congestion Experienced on one queue pair, {SPACING_NS // 1000} us apart, then {BOTH_PACKETS} on two in turn",
+    reads="times between notifications, their DSCP, and whether two queue pairs have an interval each; the spacing widens the interval",
+    clause="IBTA 1.4 annex A17.9; NVIDIA DOCA, DCQCN parameters: min_time_between_cnps 4 us",
+    run=run,
+)

@@ -1,0 +1,104 @@
+"""What a responder does with packets that are damaged, come twice, are for nobody, or whose numbers wrap."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.figures import Figure, word
+from etloop.experiments.nic.link.probe import ACK, NAK_SEQUENCE, PSNS, Connection, Probe
+from etloop.experiments.nic.link.wire import PairSettings
+
+_NAKS: Final = {1: "invalid request", 2: "remote access error", 3: "remote operational error"}
+
+
+def run(probe: Probe) -> tuple[Figure, ...]:
+    """Send each of them on a queue pair of its own."""
+    return (_damaged(probe), _twice(probe), _wrapping(probe), _foreign(probe), _not_ready(probe))
+
+
+def _damaged(probe: Probe) -> Figure:
+    connection = probe.connect()
+    connection.damaged_write(0)
+    first = _answers(connection)
+    connection.write(0)
+    then = _answers(connection)
+    connection.close()
+    said = (
+        "dropped in silence"
+        if not first and then == ["ack 0"]
+        else f"{first or 'silence'}, then {then or 'silence'}"
+    )
+    return word("damaged_packet", said)
+
+
+def _twice(probe: Probe) -> Figure:
+    connection = probe.connect()
+    for psn in range(4):
+        connection.write(psn)
+    _answers(connection)
+    connection.write(1)
+    found = _answers(connection)
+    connection.close()
+    return word(
+        "duplicate", "acknowledged up to the newest" if found == ["ack 3"] else ", ".join(found) or "silence"
+    )
+
+
+def _wrapping(probe: Probe) -> Figure:
+    first = PSNS - 3
+    connection = probe.connect(PairSettings(receive_psn=first))
+    for number in range(8):
+        connection.write(first + number)
+    found = _answers(connection)
+    connection.close()
+    passes = bool(found) and found[-1] == "ack 4" and not any(one.startswith("nak") for one in found)
+    return word("psn_wrap", "passes" if passes else ", ".join(found) or "silence")
+
+
+def _foreign(probe: Probe) -> Figure:
+    connection = probe.connect()
+    connection.foreign_write(0)
+    found = _answers(connection)
+    state = connection.nic.state(connection.end)
+    connection.close()
+    return word("foreign_key", f"{', '.join(found) or 'silence'}; queue pair {state}")
+
+
+def _not_ready(probe: Probe) -> Figure:
+    connection = probe.connect(PairSettings(min_rnr_code=12))
+    connection.ask_send(0)
+    found = _answers(connection)
+    connection.nic.grant(connection.end, 4096)
+    connection.ask_send(0)
+    then = _answers(connection)
+    connection.close()
+    said = "rnr nak with its code, then accepted"
+    return word("not_ready", said if found == ["rnr 12"] and then == ["ack 0"] else f"{found}, then {then}")
+
+
+def _answers(connection: Connection) -> list[str]:
+    """Answers that come until it is quiet, in words."""
+    found = []
+    for arrival in connection.collect():
+        packet = arrival.packet
+        if packet.opcode != ACK:
+            continue
+        if packet.syndrome & 0xE0 == 0:
+            found.append(f"ack {packet.psn}")
+        elif packet.syndrome & 0xE0 == 0x20:
+            found.append(f"rnr {packet.syndrome & 31}")
+        elif packet.syndrome == NAK_SEQUENCE:
+            found.append(f"nak sequence {packet.psn}")
+        else:
+            found.append(f"nak {_NAKS.get(packet.syndrome & 31, packet.syndrome)}")
+    return found
+
+
+EXPERIMENT: Final = Experiment(
+    name="refusals",
+    provokes="a write with a wrong ICRC, one that comes twice, numbers that wrap, a key that nobody gave out, a send without a receive",
+    reads="the answer to each, and the state of the queue pair",
+    clause="IBTA 1.4 volume 1, 9.7.4 and 9.7.5; annex A17 (ICRC)",
+    run=run,
+)

@@ -1,0 +1,74 @@
+"""What a requester sends again after a NAK, and how soon."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.figures import Figure, latency, unseen, word
+from etloop.experiments.nic.link.probe import NAK_SEQUENCE, Connection, Probe, distance, is_data
+
+REPEATS: Final = 15
+PACKETS: Final = 12
+LOST: Final = 5
+"""Distance of the packet that is called lost."""
+
+
+def run(probe: Probe) -> tuple[Figure, ...]:
+    """Have the card write messages of twelve packets, and call the sixth of each lost."""
+    floor_ns = probe.floor_ns()
+    times_ns: list[int] = []
+    kinds: list[str] = []
+    connection = probe.connect()
+    for number in range(REPEATS):
+        first = number * PACKETS
+        connection.nic.write(connection.end, PACKETS * connection.settings.path_mtu)
+        if not _all_came(connection, first):
+            break
+        left_ns = connection.answer(first + LOST, NAK_SEQUENCE)
+        again = connection.until(is_data)
+        if again is None:
+            kinds.append("nothing")
+            break
+        times_ns.append(again.at_ns - left_ns)
+        kinds.append(_kind(connection, again.packet.psn, first))
+        connection.answer(first + PACKETS - 1)
+        connection.collect()
+    connection.close()
+    resolution_ns = probe.wire.resolution_ns
+    found = latency("nak_to_resend", times_ns, floor_ns, resolution_ns, "nothing was sent again after a NAK")
+    if not kinds:
+        return unseen("recovery", "", "its messages did not come whole"), found
+    said = kinds[0] if len(set(kinds)) == 1 else " or ".join(sorted(set(kinds)))
+    return word("recovery", said, len(kinds)), found
+
+
+def _all_came(connection: Connection, first: int) -> bool:
+    """Whether the packets of a message are all here."""
+    wanted = set(range(first, first + PACKETS))
+    while wanted:
+        arrival = connection.until(is_data)
+        if arrival is None:
+            return False
+        wanted.discard(distance(arrival.packet.psn, connection.settings.send_psn))
+    return True
+
+
+def _kind(connection: Connection, psn: int, first: int) -> str:
+    """What the card sends again, its first such packet being `psn`."""
+    again = [psn] + [arrival.packet.psn for arrival in connection.collect() if is_data(arrival)]
+    numbers = [distance(one, connection.settings.send_psn) - first for one in again]
+    if numbers[0] != LOST:
+        return f"from {numbers[0] - LOST:+d} of the lost one"
+    if set(range(LOST, PACKETS)) <= set(numbers):
+        return "go_back_n"
+    return "selective_repeat" if set(numbers) == {LOST} else "some of what followed"
+
+
+EXPERIMENT: Final = Experiment(
+    name="retransmission",
+    provokes=f"{REPEATS} writes of {PACKETS} packets; the sixth of each is called lost by a NAK",
+    reads="which packets come again, and how long after the NAK the first of them",
+    clause="IBTA 1.4 volume 1, 9.7: go-back-N; NVIDIA, Adaptive Retransmission: selective repeat where it is set",
+    run=run,
+)

@@ -1,0 +1,53 @@
+"""How long a requester waits when the receiver was not ready."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.figures import Figure, latency, ratio
+from etloop.experiments.nic.link.probe import PATIENCE_NS, RNR, Probe, is_data
+from etloop.experiments.nic.link.rnr_timer import rnr_timer_ns
+
+CODES: Final = (12, 16, 20)
+"""0.64, 2.56 and 10.24 ms: above what software can do wrong, below what takes long."""
+REPEATS: Final = 5
+
+
+def run(probe: Probe) -> tuple[Figure, ...]:
+    """Have the card send, and say that no receive is there."""
+    floor_ns, resolution_ns = probe.floor_ns(), probe.wire.resolution_ns
+    connection = probe.connect()
+    factors: list[float] = []
+    found: list[Figure] = []
+    psn = 0
+    for code in CODES:
+        times_ns: list[int] = []
+        for _ in range(REPEATS):
+            connection.nic.send_message(connection.end, 64)
+            if connection.until(is_data) is None:
+                break
+            left_ns = connection.answer(psn, RNR | code)
+            again = connection.until(is_data, PATIENCE_NS + 4 * rnr_timer_ns(code))
+            if again is None:
+                break
+            times_ns.append(again.at_ns - left_ns)
+            connection.answer(psn)
+            connection.collect()
+            psn += 1
+        nominal_ns = rnr_timer_ns(code)
+        why = "it did not send again"
+        found.append(latency(f"rnr_wait_{nominal_ns // 1000}us", times_ns, floor_ns, resolution_ns, why))
+        factors += [(time_ns - floor_ns / 2) / nominal_ns for time_ns in times_ns]
+    error = (floor_ns + resolution_ns) / rnr_timer_ns(CODES[0])
+    connection.close()
+    return ratio("rnr_factor", factors, error, "it never sent again after an RNR NAK"), *found
+
+
+EXPERIMENT: Final = Experiment(
+    name="rnr",
+    provokes=f"{REPEATS} sends for each of the timer codes {', '.join(map(str, CODES))}, answered by an RNR NAK once",
+    reads="how long after it the packet comes again, and that in times of what the code says",
+    clause="IBTA 1.4 volume 1, 9.7.5.2.8: the timer is a least time; a requester may wait longer",
+    run=run,
+)

@@ -1,0 +1,1 @@
+"""Cards: modelled ones in virtual time, and real ones behind sockets."""

@@ -1,0 +1,135 @@
+"""The parameters of a modelled card: what a battery is to find out about it. Pure.
+
+Decides what may be written of one and what is drawn for blind trials.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_US
+
+if TYPE_CHECKING:
+    from random import Random
+
+MOST_NS: Final = 1000 * NS_PER_MS
+
+
+class Recovery(StrEnum):
+    """What a requester sends again after a loss."""
+
+    GO_BACK_N = "go_back_n"
+    """Everything from the lost packet on."""
+    SELECTIVE = "selective_repeat"
+    """The lost packet alone."""
+
+
+class CnpScope(StrEnum):
+    """What has an interval of its own between congestion notifications."""
+
+    QUEUE_PAIR = "queue_pair"
+    PORT = "port"
+    NONE = "none"
+    """It sends none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NicModel:
+    """How a modelled card behaves. Latencies vary by `jitter` around what is written."""
+
+    line_bps: int = 10_000_000_000
+    jitter: float = 0.04
+    """Share by which latencies vary, either way."""
+    turnaround_ns: int = 1_500
+    """From a request to its acknowledgement."""
+    recovery: Recovery = Recovery.GO_BACK_N
+    resend_ns: int = 10 * NS_PER_US
+    """From a NAK to the first packet that is sent again."""
+    timeout_ns: int = 67 * NS_PER_MS
+    """The first of a request that nobody answers, with timeout code 14."""
+    timeout_growth: float = 1.0
+    """Every further one is so much longer."""
+    rnr_factor: float = 1.0
+    """How long it waits after an RNR NAK, in times of what the code says."""
+    window_packets: int = 128
+    """Sent without an acknowledgement."""
+    ack_request_every: int = 0
+    """Packets from one that asks for an acknowledgement to the next; 0: only the last of a message does."""
+    nak_ns: int = 5 * NS_PER_US
+    """From a packet that is early to the NAK."""
+    nak_repeats: bool = False
+    """Whether every early packet of a gap gets a NAK."""
+    keeps_early: bool = False
+    """Whether packets behind a gap are kept until it is filled."""
+    requests_per_ack: int = 1
+    """Requests that ask for an acknowledgement, for each that comes, while they follow each other at once."""
+    cnp_scope: CnpScope = CnpScope.QUEUE_PAIR
+    cnp_interval_ns: int = 50 * NS_PER_US
+    cnp_dscp: int = 48
+    cnp_cut: float = 0.5
+    """Share of its rate that it gives up at a congestion notification; 0: it ignores them."""
+    cnp_recovery_ns: int = 300 * NS_PER_US
+    """Until it first raises the rate again, half of the way back."""
+
+
+_LEAST_MOST: Final[dict[str, tuple[float, float]]] = {
+    "line_bps": (1e9, 800e9),
+    "jitter": (0, 0.2),
+    "turnaround_ns": (0, MOST_NS),
+    "resend_ns": (0, MOST_NS),
+    "timeout_ns": (10 * NS_PER_US, MOST_NS),
+    "timeout_growth": (1, 4),
+    "rnr_factor": (0.1, 10),
+    "window_packets": (2, 4096),
+    "ack_request_every": (0, 4096),
+    "nak_ns": (0, MOST_NS),
+    "requests_per_ack": (1, 64),
+    "cnp_interval_ns": (0, 10 * NS_PER_MS),
+    "cnp_dscp": (0, 63),
+    "cnp_cut": (0, 0.9),
+    "cnp_recovery_ns": (10 * NS_PER_US, 10 * NS_PER_MS),
+}
+
+
+def limits_of(name: str) -> tuple[float, float]:
+    """Return the least and the most of a number."""
+    return _LEAST_MOST[name]
+
+
+def parameters() -> tuple[str, ...]:
+    """Return the names of all parameters."""
+    return tuple(field.name for field in fields(NicModel))
+
+
+def drawn_model(random: Random) -> NicModel:
+    """Return a card nobody has seen."""
+    every = random.choice((0, 0, 16, 64, 256))
+    return NicModel(
+        line_bps=random.choice((10, 25, 100)) * 1_000_000_000,
+        jitter=random.uniform(0.005, 0.05),
+        turnaround_ns=random.randrange(300, 8_000),
+        recovery=random.choice(tuple(Recovery)),
+        resend_ns=_spread(random, 10 * NS_PER_US, 10 * NS_PER_MS),
+        timeout_ns=_spread(random, 500 * NS_PER_US, 300 * NS_PER_MS),
+        timeout_growth=random.choice((1.0, 2.0)),
+        rnr_factor=random.uniform(0.95, 2.0),
+        window_packets=random.choice((32, 64, 128, 256, 512)),
+        ack_request_every=every,
+        nak_ns=_spread(random, NS_PER_US, 2 * NS_PER_MS),
+        nak_repeats=random.random() < 0.3,
+        keeps_early=random.random() < 0.4,
+        requests_per_ack=random.choice((1, 1, 2, 4, 8)),
+        cnp_scope=random.choice(tuple(CnpScope)),
+        cnp_interval_ns=random.choice((0, 4, 10, 50, 100)) * NS_PER_US,
+        cnp_dscp=random.choice((0, 46, 48)),
+        cnp_cut=random.choice((0.0, 0.125, 0.25, 0.5)),
+        cnp_recovery_ns=random.randrange(55, 400) * NS_PER_US,
+    )
+
+
+def _spread(random: Random, least_ns: int, most_ns: int) -> int:
+    """A time between two, every factor equally likely."""
+    factor: float = (most_ns / least_ns) ** random.random()
+    return round(least_ns * factor)

@@ -1,0 +1,75 @@
+"""`card.yaml`: a modelled card by its parameters. Decides what may be written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any
+
+from etloop.contract.base.units import (
+    QuantityError,
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_rate_bps,
+)
+from etloop.contract.base.yaml_reader import (
+    ConfigFile,
+    Section,
+    bounded,
+    integer,
+    read_document,
+    word_of,
+    yes_or_no,
+)
+from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery, limits_of
+
+
+def parse_model(text: bytes, source: str) -> NicModel:
+    """Return the card of a YAML text. Raises `ConfigError` with all its mistakes."""
+    file = ConfigFile(source)
+    top = read_document(text, file)
+    given = {name: value for name, value in _read(top).items() if value is not None}
+    top.close()
+    file.refuse_mistakes()
+    return NicModel(**given)
+
+
+def _read(top: Section) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    default = NicModel()
+    for field in fields(NicModel):
+        usual = getattr(default, field.name)
+        key = field.name.removesuffix("_ns").removesuffix("_bps")
+        if isinstance(usual, bool):
+            found[field.name] = top.optional(key, yes_or_no, usual)
+        elif isinstance(usual, StrEnum):
+            words = Recovery if field.name == "recovery" else CnpScope
+            found[field.name] = top.optional(key, word_of(words), usual)
+        else:
+            least, most = limits_of(field.name)
+            found[field.name] = top.optional(key, _parser(field.name, least, most), usual)
+    return found
+
+
+def _parser(name: str, least: float, most: float) -> Callable[[str], float]:
+    if name.endswith("_ns"):
+        return bounded(parse_duration_ns, int(least), int(most), format_duration)
+    if name.endswith("_bps"):
+        return bounded(parse_rate_bps, int(least), int(most), format_rate)
+    if not isinstance(getattr(NicModel(), name), float):
+        return integer(int(least), int(most))
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            remedy = f"write a number from {least:g} to {most:g}"
+            raise QuantityError(f'"{text[:32]}" is no such number', remedy)
+        return value
+
+    return parse

@@ -1,0 +1,273 @@
+"""A card behind a link: frames by a packet socket, orders to `etloop-agent nic-peer` by TCP. A shell.
+
+Frames are stamped by the kernel when they arrive and by our clock when they leave; both may be late by what the host does
+meanwhile, which `resolution_ns` measures before the battery begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.errors import ConfigError, Problem, ProtocolError
+from etloop.contract.protocol.card_orders import (
+    MOST_LINE_BYTES,
+    VERSION,
+    CardOrder,
+    OrderLine,
+    parse_answer,
+)
+from etloop.experiments.nic.link.frames import ROCE_PORT, Addresses, arrival_of, frame_of
+from etloop.experiments.nic.link.probe import NicError
+from etloop.experiments.nic.link.wire import Arrival, Departure, NicControl, PairEnd, PairSettings, Wire
+from etloop.traffic import _native
+
+_PATIENCE_S: Final = 10.0
+_ETH_ALL: Final = 3
+_OUTGOING: Final = 4
+_SO_TIMESTAMPNS: Final = 35
+_RECEIVE_BYTES: Final = 32 << 20
+_TRIES: Final = 2_000
+
+
+class PacketWire:
+    """A `Wire` over a packet socket of one interface."""
+
+    def __init__(self, packets: socket.socket, addresses: Addresses, resolution_ns: int) -> None:
+        self._packets, self._addresses = packets, addresses
+        self.resolution_ns = resolution_ns
+        self.flow = _native.IpFlow(str(addresses.our_ip), str(addresses.their_ip), 0xC123)
+        self._ahead_ns = time.time_ns() - time.monotonic_ns()
+        """The kernel stamps by the other clock."""
+
+    def now_ns(self) -> int:
+        """See `Wire`."""
+        return time.monotonic_ns()
+
+    def send(self, departure: Departure) -> int:
+        """See `Wire`. Raises `NicError` where the interface takes nothing."""
+        frame = frame_of(departure, self._addresses)
+        left_ns = time.monotonic_ns()
+        try:
+            self._packets.send(frame)
+        except OSError as error:
+            raise NicError(f"the interface takes no frame: {error.strerror or error}") from None
+        return left_ns
+
+    def receive(self, until_ns: int) -> Arrival | None:
+        """See `Wire`."""
+        while True:
+            left_ns = until_ns - time.monotonic_ns()
+            self._packets.settimeout(max(left_ns, 0) / NS_PER_S)
+            try:
+                frame, ancillary, _, place = self._packets.recvmsg(65536, 64)
+            except (TimeoutError, BlockingIOError):
+                return None
+            if place[2] == _OUTGOING:
+                continue
+            arrival = arrival_of(frame, self._stamp_ns(ancillary), self._addresses)
+            if arrival is not None:
+                return arrival
+
+    def frame_of(self, departure: Departure) -> bytes:
+        """See `Wire`."""
+        return frame_of(departure, self._addresses)
+
+    def _stamp_ns(self, ancillary: list[tuple[int, int, bytes]]) -> int:
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS) and len(content) == 16:
+                seconds, nanoseconds = struct.unpack("qq", content)
+                return int(seconds * NS_PER_S + nanoseconds - self._ahead_ns)
+        return time.monotonic_ns()
+
+
+class RemoteNic:
+    """A `NicControl` at the other end of a TCP connection. Every order raises `NicError` where it is not carried out."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines = connection.makefile("rb")
+
+    def order(self, order: CardOrder, *numbers: int) -> tuple[str, ...]:
+        """Give an order and return the words of its answer."""
+        try:
+            self._connection.sendall(OrderLine(order, numbers).encode())
+            line = self._lines.readline(MOST_LINE_BYTES + 1)
+        except OSError as error:
+            raise NicError(f"the card's peer does not answer: {error}") from None
+        if not line.endswith(b"\n"):
+            raise NicError("the card's peer is gone")
+        try:
+            return parse_answer(line)
+        except ProtocolError as error:
+            raise NicError(f"{order.value}: {error}") from None
+
+    def open(self) -> PairEnd:
+        """See `NicControl`."""
+        words = self.order(CardOrder.OPEN)
+        if len(words) != 3 or not all(word.isdigit() for word in words):
+            raise NicError(f"open: {' '.join(words)[:64]!r} is no queue pair")
+        return PairEnd(*map(int, words))
+
+    def join(self, end: PairEnd, our_qpn: int, settings: PairSettings) -> None:
+        """See `NicControl`."""
+        self.order(
+            CardOrder.JOIN,
+            end.qpn,
+            our_qpn,
+            settings.path_mtu,
+            settings.send_psn,
+            settings.receive_psn,
+            settings.timeout_code,
+            settings.retry_count,
+            settings.rnr_retry,
+            settings.min_rnr_code,
+        )
+
+    def write(self, end: PairEnd, size_bytes: int) -> None:
+        """See `NicControl`."""
+        self.order(CardOrder.WRITE, end.qpn, size_bytes)
+
+    def send_message(self, end: PairEnd, size_bytes: int) -> None:
+        """See `NicControl`."""
+        self.order(CardOrder.SEND, end.qpn, size_bytes)
+
+    def grant(self, end: PairEnd, size_bytes: int) -> None:
+        """See `NicControl`."""
+        self.order(CardOrder.GRANT, end.qpn, size_bytes)
+
+    def state(self, end: PairEnd) -> str:
+        """See `NicControl`."""
+        return " ".join(self.order(CardOrder.STATE, end.qpn))
+
+    def close(self, end: PairEnd) -> None:
+        """See `NicControl`."""
+        self.order(CardOrder.DROP, end.qpn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    interface: str
+    our_ip: IPv4Address
+    their_mac: bytes
+
+
+@contextlib.contextmanager
+def open_card(peer: tuple[str, int], interface: str | None) -> Iterator[tuple[Wire, NicControl, str]]:
+    """Open the link to a card and the connection to who drives it; yields both and what the card is.
+
+    Raises `ConfigError` where one of them cannot be had.
+    """
+    where = f"{peer[0]}:{peer[1]}"
+    with contextlib.ExitStack() as stack:
+        try:
+            control = stack.enter_context(socket.create_connection(peer, _PATIENCE_S))
+        except OSError as error:
+            what = f"{where} does not answer: {error.strerror or error}"
+            remedy = "start etloop-agent nic-peer there, with --peer this host"
+            raise ConfigError(Problem("--peer", what, remedy)) from None
+        nic = RemoteNic(control)
+        try:
+            words = nic.order(CardOrder.HELLO)
+        except NicError as error:
+            raise ConfigError(Problem("--peer", f"{where}: {error}", "see what its --peer names")) from None
+        if len(words) < 4 or words[0] != VERSION:
+            what = f"{where} speaks {' '.join(words)[:64]!r}, expected {VERSION}"
+            raise ConfigError(Problem("--peer", what, "run the same version on both hosts"))
+        link = _link_to(IPv4Address(words[2]), interface)
+        packets = stack.enter_context(_packet_socket(link.interface))
+        stack.enter_context(_roce_port(link.our_ip))
+        our_mac = bytes.fromhex(_read(link.interface, "address").replace(":", ""))
+        addresses = Addresses(our_mac, link.their_mac, link.our_ip, IPv4Address(words[2]))
+        wire = PacketWire(packets, addresses, _lateness_ns())
+        card = f"{words[1]} at {words[2]}, firmware {words[3]}"
+        yield wire, nic, card
+
+
+def _link_to(address: IPv4Address, interface: str | None) -> _Link:
+    """How the card's address is reached: by which interface, from which address, at which hardware address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((str(address), ROCE_PORT))
+            probe.send(b"")
+        except OSError as error:
+            what = f"{address} is not reached: {error.strerror or error}"
+            raise ConfigError(
+                Problem("--peer", what, "give an interface an address on its network")
+            ) from None
+        our_ip = IPv4Address(probe.getsockname()[0])
+    ip = shutil.which("ip")
+    if ip is None:
+        raise ConfigError(Problem("etloop nic profile", "no ip command is here", "install iproute2"))
+    end_ns = time.monotonic_ns() + 3 * NS_PER_S
+    while True:
+        told = subprocess.run(
+            (ip, "neighbour", "show", str(address)), capture_output=True, text=True, check=False
+        ).stdout.split()
+        if "lladdr" in told and "dev" in told:
+            found = told[told.index("dev") + 1]
+            mac = bytes.fromhex(told[told.index("lladdr") + 1].replace(":", ""))
+            return _Link(interface or found, our_ip, mac)
+        if time.monotonic_ns() > end_ns:
+            what = f"nobody on this link answers for {address}"
+            raise ConfigError(
+                Problem("--peer", what, "see that no router is between, and that the card's link is up")
+            )
+        time.sleep(0.05)
+
+
+def _packet_socket(interface: str) -> socket.socket:
+    try:
+        packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_ALL))
+    except PermissionError:
+        what = "frames are for who may: CAP_NET_RAW is missing"
+        raise ConfigError(Problem("etloop nic profile", what, "run it as root")) from None
+    packets.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+    packets.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    try:
+        packets.bind((interface, _ETH_ALL))
+    except OSError as error:
+        packets.close()
+        what = f'interface "{interface[:32]}" cannot be used: {error.strerror or error}'
+        raise ConfigError(Problem("--interface", what, "ip link shows which there are")) from None
+    return packets
+
+
+def _roce_port(our_ip: IPv4Address) -> socket.socket:
+    """Keeps the kernel from answering the card's packets with "port unreachable"; nobody reads it."""
+    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    try:
+        taken.bind((str(our_ip), ROCE_PORT))
+    except OSError as error:
+        taken.close()
+        what = f"UDP port {ROCE_PORT} of {our_ip} cannot be had: {error.strerror or error}"
+        remedy = "end what uses it: an agent, or Soft-RoCE (rdma link delete)"
+        raise ConfigError(Problem("--peer", what, remedy)) from None
+    return taken
+
+
+def _lateness_ns() -> int:
+    """How late this process may notice the time: the 99th percentile between two looks at the clock."""
+    gaps = []
+    last = time.monotonic_ns()
+    for _ in range(_TRIES):
+        time.sleep(0)
+        now = time.monotonic_ns()
+        gaps.append(now - last)
+        last = now
+    return sorted(gaps)[_TRIES * 99 // 100] + 20_000
+
+
+def _read(interface: str, what: str) -> str:
+    return Path(f"/sys/class/net/{interface}/{what}").read_text().strip()

@@ -1,0 +1,386 @@
+"""A modelled card in virtual time: what experiments are tried on, and what blind trials draw. Pure but for its own chance.
+
+It is written from `NicModel` alone and shares no code with the engine's queue pairs, so that an experiment that understands it
+does not understand only ourselves. Packets are real: everything crosses as encoded bytes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.clock import NS_PER_MS
+from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery
+from etloop.experiments.nic.link.frames import TTL, Addresses, frame_of
+from etloop.experiments.nic.link.probe import (
+    ACK,
+    CNP,
+    CREDITS,
+    NAK_SEQUENCE,
+    PSNS,
+    RNR,
+    SEND_FIRST,
+    SEND_ONLY,
+    WRITE_FIRST,
+    WRITE_ONLY,
+    distance,
+)
+from etloop.experiments.nic.link.rnr_timer import rnr_timer_ns
+from etloop.experiments.nic.link.wire import CE, ECT_0, NOT_ECT, Arrival, Departure, PairEnd, PairSettings
+from etloop.traffic import _native
+
+if TYPE_CHECKING:
+    from random import Random
+
+LATENCY_NS: Final = 1_000
+"""Of the link, one way."""
+HEADERS_BYTES: Final = 82
+_OURS, _THEIRS = "10.0.0.1", "10.0.0.2"
+_THERE: Final = Addresses(b"\2\0\0\0\0\1", b"\2\0\0\0\0\2", IPv4Address(_OURS), IPv4Address(_THEIRS))
+_BACK: Final = Addresses(_THERE.their_mac, _THERE.our_mac, _THERE.their_ip, _THERE.our_ip)
+_TIMEOUT_CODE: Final = 14
+_GATHER_NS: Final = 20_000
+"""How long acknowledgements wait for more requests."""
+_VA: Final = 0x7F0000000000
+
+
+@dataclass(slots=True)
+class _Pair:
+    """One queue pair of the card."""
+
+    end: PairEnd
+    peer_qpn: int = 0
+    settings: PairSettings = PairSettings()
+    state: str = "INIT"
+    # As requester: packets by distance from the first PSN.
+    packets: list[tuple[int, int, bool]] = field(default_factory=list)
+    """(opcode, payload, asks for an acknowledgement) of every packet posted."""
+    acknowledged: int = 0
+    next: int = 0
+    resends: list[int] = field(default_factory=list)
+    """Single packets to be sent before the next."""
+    is_held_until_ns: int = 0
+    is_leaving: bool = False
+    tries: int = 0
+    timer: int = 0
+    """Of the timeout that counts; others are of earlier ones."""
+    last_nak: int = -1
+    rate_bps: float = 0.0
+    target_bps: float = 0.0
+    raises: int = 0
+    # As responder.
+    expected: int = 0
+    early: set[int] = field(default_factory=set)
+    has_nak: bool = False
+    unanswered: int = 0
+    gathers: int = 0
+    receives: int = 0
+    msn: int = 0
+
+
+class SimulatedNic:
+    """A card by its parameters, and the wire to it. A `Wire` and a `NicControl`."""
+
+    def __init__(self, model: NicModel, random: Random) -> None:
+        self._model, self._random = model, random
+        self._now_ns = 0
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._arrived: list[Arrival] = []
+        self._pairs: dict[int, _Pair] = {}
+        self._last_cnp_ns: dict[int, int] = {}
+        self._free_ns = 0
+        """When the card's line is free again."""
+        self._our_free_ns = 0
+        self.flow = _native.IpFlow(_OURS, _THEIRS, 0xC123)
+        self._back = _native.IpFlow(_THEIRS, _OURS, 0xD000)
+        self.resolution_ns = 100
+
+    # ---- the wire
+
+    def now_ns(self) -> int:
+        """See `Wire`."""
+        return self._now_ns
+
+    def send(self, departure: Departure) -> int:
+        """See `Wire`."""
+        left_ns = max(self._now_ns, self._our_free_ns)
+        bits = (len(departure.datagram) + HEADERS_BYTES) * 8
+        self._our_free_ns = left_ns + bits * 1_000_000_000 // self._model.line_bps
+        self._at(self._our_free_ns + LATENCY_NS, lambda: self._take(departure))
+        return left_ns
+
+    def receive(self, until_ns: int) -> Arrival | None:
+        """See `Wire`."""
+        while not self._arrived:
+            if not self._events or self._events[0][0] > until_ns:
+                self._now_ns = max(self._now_ns, until_ns)
+                return None
+            at_ns, _, happen = heapq.heappop(self._events)
+            self._now_ns = max(self._now_ns, at_ns)
+            happen()
+        return self._arrived.pop(0)
+
+    def frame_of(self, departure: Departure) -> bytes:
+        """See `Wire`."""
+        return frame_of(departure, _THERE)
+
+    def _at(self, at_ns: int, happen: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (at_ns, next(self._order), happen))
+
+    def _varied(self, latency_ns: float) -> int:
+        return round(latency_ns * (1 + self._random.uniform(-1, 1) * self._model.jitter))
+
+    def _leave(self, packet: _native.WirePacket, dscp: int = 26, ecn: int = ECT_0) -> None:
+        payload_bytes = packet.payload_bytes
+        datagram = _native.encode(packet, self._back)
+        bits = (len(datagram) + HEADERS_BYTES) * 8
+        self._free_ns = max(self._free_ns, self._now_ns) + bits * 1_000_000_000 // self._model.line_bps
+        frame = frame_of(Departure(datagram, dscp, ecn, 0xD000), _BACK)
+        arrival = Arrival(0, _native.decode(datagram)[0], payload_bytes, dscp, ecn, TTL, 0, 0xD000, frame)
+        at_ns = self._free_ns + LATENCY_NS
+        self._at(at_ns, lambda: self._arrived.append(replace(arrival, at_ns=at_ns)))
+
+    # ---- what the card is told
+
+    def open(self) -> PairEnd:
+        """See `NicControl`."""
+        end = PairEnd(0x100 + len(self._pairs), _VA, 0x1234 + len(self._pairs))
+        self._pairs[end.qpn] = _Pair(end)
+        return end
+
+    def join(self, end: PairEnd, our_qpn: int, settings: PairSettings) -> None:
+        """See `NicControl`."""
+        pair = self._pairs[end.qpn]
+        pair.peer_qpn, pair.settings, pair.state = our_qpn, settings, "RTS"
+        pair.expected = settings.receive_psn
+        pair.rate_bps = pair.target_bps = self._model.line_bps
+
+    def write(self, end: PairEnd, size_bytes: int) -> None:
+        """See `NicControl`."""
+        self._post(self._pairs[end.qpn], size_bytes, WRITE_FIRST, WRITE_ONLY)
+
+    def send_message(self, end: PairEnd, size_bytes: int) -> None:
+        """Post a SEND."""
+        self._post(self._pairs[end.qpn], size_bytes, SEND_FIRST, SEND_ONLY)
+
+    def grant(self, end: PairEnd, size_bytes: int) -> None:
+        """Post a receive of any size."""
+        self._pairs[end.qpn].receives += 1 if size_bytes >= 0 else 0
+
+    def state(self, end: PairEnd) -> str:
+        """See `NicControl`."""
+        return self._pairs[end.qpn].state
+
+    def close(self, end: PairEnd) -> None:
+        """See `NicControl`."""
+        self._pairs[end.qpn].state = "RESET"
+
+    def _post(self, pair: _Pair, size_bytes: int, first: int, only: int) -> None:
+        mtu = pair.settings.path_mtu
+        whole = max(-(-size_bytes // mtu), 1)
+        every = self._model.ack_request_every
+        for number in range(whole):
+            opcode = only if whole == 1 else first + (0 if number == 0 else 2 if number == whole - 1 else 1)
+            asks = number == whole - 1 or (every > 0 and (len(pair.packets) + 1) % every == 0)
+            pair.packets.append((opcode, min(mtu, size_bytes - number * mtu), asks))
+        self._go_on(pair)
+
+    # ---- the card as requester
+
+    def _go_on(self, pair: _Pair) -> None:
+        """Have the next packet leave when the pair's rate and the card's hold allow it."""
+        if pair.is_leaving or pair.state != "RTS":
+            return
+        is_open = pair.next - pair.acknowledged < self._model.window_packets
+        if not pair.resends and (pair.next >= len(pair.packets) or not is_open):
+            return
+        pair.is_leaving = True
+        self._at(max(self._now_ns, pair.is_held_until_ns), lambda: self._leave_next(pair))
+
+    def _leave_next(self, pair: _Pair) -> None:
+        pair.is_leaving = False
+        if pair.state != "RTS":
+            return
+        if self._now_ns < pair.is_held_until_ns:
+            self._go_on(pair)
+            return
+        number = pair.resends.pop(0) if pair.resends else pair.next
+        if number >= len(pair.packets):
+            return
+        if number == pair.next:
+            pair.next += 1
+        opcode, payload_bytes, asks = pair.packets[number]
+        packet = _native.WirePacket(opcode)
+        packet.dest_qpn, packet.psn = pair.peer_qpn, (pair.settings.send_psn + number) % PSNS
+        packet.payload_bytes, packet.ack_req = payload_bytes, asks
+        if opcode in (WRITE_FIRST, WRITE_ONLY):
+            packet.va, packet.rkey, packet.dma_bytes = _VA, 7, payload_bytes
+        self._leave(packet)
+        bits = (payload_bytes + HEADERS_BYTES) * 8
+        pair.is_held_until_ns = self._now_ns + round(bits * 1e9 / pair.rate_bps)
+        self._watch(pair)
+        self._go_on(pair)
+
+    def _watch(self, pair: _Pair) -> None:
+        """Begin the timeout anew."""
+        pair.timer += 1
+        if pair.settings.timeout_code == 0:
+            return
+        scale = 2.0 ** (pair.settings.timeout_code - _TIMEOUT_CODE)
+        wait_ns = self._model.timeout_ns * scale * self._model.timeout_growth**pair.tries
+        timer = pair.timer
+        self._at(self._now_ns + self._varied(wait_ns), lambda: self._time_out(pair, timer))
+
+    def _time_out(self, pair: _Pair, timer: int) -> None:
+        if timer != pair.timer or pair.acknowledged >= pair.next or pair.state != "RTS":
+            return
+        if pair.tries >= pair.settings.retry_count:
+            pair.state = "ERR"
+            return
+        pair.tries += 1
+        self._send_again(pair, pair.acknowledged, self._now_ns)
+
+    def _send_again(self, pair: _Pair, number: int, from_ns: int) -> None:
+        if self._model.recovery is Recovery.GO_BACK_N:
+            pair.next, pair.resends = number, []
+        elif number not in pair.resends:
+            pair.resends.append(number)
+        pair.is_held_until_ns = max(from_ns, self._now_ns)
+        if from_ns > self._now_ns:
+            self._at(from_ns, lambda: self._go_on(pair))
+        self._go_on(pair)
+
+    def _hear_answer(self, pair: _Pair, packet: _native.WirePacket) -> None:
+        number = distance(packet.psn, pair.settings.send_psn)
+        kind = packet.syndrome & 0xE0
+        upto = number + 1 if kind == 0 else number
+        if upto > pair.acknowledged:
+            pair.acknowledged, pair.tries = min(upto, len(pair.packets)), 0
+            pair.next = max(pair.next, pair.acknowledged)
+            self._watch(pair)
+        if kind == RNR:
+            wait_ns = rnr_timer_ns(packet.syndrome & 31) * self._model.rnr_factor
+            self._send_again(pair, number, self._now_ns + self._varied(wait_ns))
+        elif packet.syndrome == NAK_SEQUENCE and number != pair.last_nak:
+            pair.last_nak = number
+            self._send_again(pair, number, self._now_ns + self._varied(self._model.resend_ns))
+        self._go_on(pair)
+
+    def _hear_notification(self, pair: _Pair) -> None:
+        if self._model.cnp_cut <= 0:
+            return
+        pair.target_bps = pair.rate_bps
+        pair.rate_bps *= 1 - self._model.cnp_cut
+        pair.raises += 1
+        self._raise_later(pair, pair.raises)
+
+    def _raise_later(self, pair: _Pair, number: int) -> None:
+        def climb() -> None:
+            if pair.raises == number and pair.rate_bps < 0.999 * pair.target_bps:
+                pair.rate_bps = (pair.rate_bps + pair.target_bps) / 2
+                self._raise_later(pair, number)
+
+        self._at(self._now_ns + self._varied(self._model.cnp_recovery_ns), climb)
+
+    # ---- the card as responder
+
+    def _take(self, departure: Departure) -> None:
+        if _native.decode(departure.datagram)[0].opcode != CNP and not self._is_whole(departure):
+            return
+        packet, payload = _native.decode(departure.datagram)
+        pair = self._pairs.get(packet.dest_qpn)
+        if pair is None or pair.state != "RTS":
+            return
+        if departure.ecn == CE:
+            self._notify(pair)
+        if packet.opcode == ACK:
+            self._hear_answer(pair, packet)
+        elif packet.opcode == CNP:
+            self._hear_notification(pair)
+        else:
+            self._hear_request(pair, packet, len(payload))
+
+    def _is_whole(self, departure: Departure) -> bool:
+        return _native.check_frame(self.frame_of(departure)) == "good"
+
+    def _hear_request(self, pair: _Pair, packet: _native.WirePacket, size_bytes: int) -> None:
+        ahead = distance(packet.psn, pair.expected)
+        if ahead < 0:
+            self._answer(pair, (pair.expected - 1) % PSNS, CREDITS)
+        elif ahead > 0:
+            self._hear_early(pair, packet)
+        elif packet.opcode == SEND_ONLY and not pair.receives:
+            self._answer(pair, packet.psn, RNR | pair.settings.min_rnr_code)
+        elif packet.opcode == WRITE_ONLY and size_bytes and packet.rkey != pair.end.rkey:
+            self._answer(pair, packet.psn, NAK_SEQUENCE + 2)
+            pair.state = "ERR"
+        else:
+            pair.receives -= packet.opcode == SEND_ONLY
+            self._accept(pair, packet)
+
+    def _hear_early(self, pair: _Pair, packet: _native.WirePacket) -> None:
+        if self._model.keeps_early:
+            pair.early.add(packet.psn)
+        if not pair.has_nak or self._model.nak_repeats:
+            pair.has_nak = True
+            psn = pair.expected
+            self._at(self._now_ns + self._varied(self._model.nak_ns), lambda: self._nak(pair, psn))
+
+    def _nak(self, pair: _Pair, psn: int) -> None:
+        if pair.expected == psn:
+            self._say(pair, psn, NAK_SEQUENCE)
+
+    def _accept(self, pair: _Pair, packet: _native.WirePacket) -> None:
+        was_early = pair.has_nak
+        pair.has_nak = False
+        pair.expected, pair.msn = (packet.psn + 1) % PSNS, pair.msn + 1
+        while pair.expected in pair.early:
+            pair.early.discard(pair.expected)
+            pair.expected, pair.msn = (pair.expected + 1) % PSNS, pair.msn + 1
+        if packet.ack_req or was_early:
+            self._acknowledge(pair)
+
+    def _acknowledge(self, pair: _Pair) -> None:
+        pair.unanswered += 1
+        pair.gathers += 1
+        if pair.unanswered >= self._model.requests_per_ack:
+            pair.unanswered = 0
+            self._answer(pair, (pair.expected - 1) % PSNS, CREDITS)
+            return
+        gathers = pair.gathers
+
+        def late() -> None:
+            if pair.gathers == gathers and pair.unanswered:
+                pair.unanswered = 0
+                self._say(pair, (pair.expected - 1) % PSNS, CREDITS)
+
+        self._at(self._now_ns + _GATHER_NS, late)
+
+    def _answer(self, pair: _Pair, psn: int, syndrome: int) -> None:
+        self._at(
+            self._now_ns + self._varied(self._model.turnaround_ns), lambda: self._say(pair, psn, syndrome)
+        )
+
+    def _say(self, pair: _Pair, psn: int, syndrome: int) -> None:
+        packet = _native.WirePacket(ACK)
+        packet.dest_qpn, packet.psn = pair.peer_qpn, psn
+        packet.syndrome, packet.msn = syndrome, pair.msn % PSNS
+        self._leave(packet)
+
+    def _notify(self, pair: _Pair) -> None:
+        scope = self._model.cnp_scope
+        if scope is CnpScope.NONE:
+            return
+        key = pair.end.qpn if scope is CnpScope.QUEUE_PAIR else 0
+        last_ns = self._last_cnp_ns.get(key, -NS_PER_MS * 1000)
+        if self._now_ns - last_ns < self._model.cnp_interval_ns:
+            return
+        self._last_cnp_ns[key] = self._now_ns
+        packet = _native.WirePacket(CNP)
+        packet.dest_qpn, packet.becn = pair.peer_qpn, True
+        self._leave(packet, self._model.cnp_dscp, NOT_ECT)

@@ -1,0 +1,47 @@
+"""What a battery leaves: a file an experiment, and the profile that they make together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from etloop.experiments.nic.link.figures import Figure
+
+EXPERIMENT_SCHEMA: Final = "etloop-nic-experiment/1"
+PROFILE_SCHEMA: Final = "etloop-nic-profile/1"
+PROFILE_FILE: Final = "nic.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRecord:
+    """One experiment that was carried out."""
+
+    schema: str
+    name: str
+    card: str
+    """What was asked, in words: an experiment is not taken for one of another card."""
+    figures: tuple[Figure, ...]
+    failure: str
+    """Why it could not be carried out, "" if it was."""
+    began_at: str
+    lasted_ns: int
+    """On the clock of the wire."""
+    frames_sent: int
+    frames_received: int
+
+
+@dataclass(frozen=True, slots=True)
+class NicProfile:
+    """All that a battery found out about a card."""
+
+    schema: str
+    card: str
+    resolution_ns: int
+    """How late our own stamps may be."""
+    floor_ns: int | None
+    """The card's quickest answer: at most that is the way there and back. None: it was not asked."""
+    experiments: tuple[ExperimentRecord, ...]
+
+    def figures(self) -> dict[str, Figure]:
+        """Return all figures by name."""
+        return {figure.name: figure for one in self.experiments for figure in one.figures}

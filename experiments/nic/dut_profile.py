@@ -1,0 +1,96 @@
+"""A profile of a card as a profile of a device under test, which rigs name and `etloop dut show` prints. Pure.
+
+Decides which figures have a place there; all others are in notes and in nic.json.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import yaml
+from etloop.experiments.nic.document import NicProfile
+from etloop.experiments.nic.link.figures import Figure
+
+DUT_FILE: Final = "profile.yaml"
+_SCOPES: Final = frozenset(("queue_pair", "address", "port"))
+_MODES: Final = frozenset(("go_back_n", "selective_repeat"))
+
+
+def dut_profile_text(profile: NicProfile) -> str:
+    """Return the text of a profile file: what was measured, and how."""
+    figures = profile.figures()
+    began = min((one.began_at for one in profile.experiments), default="")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", profile.card)[:48].strip("-") or "nic"
+    content: dict[str, object] = {
+        "profile": name,
+        "kind": "nic",
+        "summary": f"Measured by etloop nic profile: {profile.card}",
+        "basis": "measured",
+        "source": "battery",
+        "sources": {
+            "battery": {
+                "title": f"etloop nic profile, {len(profile.experiments)} experiments",
+                "date": began[:10] or "1970-01-01",
+            }
+        },
+    }
+    transport = _transport(figures)
+    if transport:
+        content["transport"] = transport
+    cnp = _cnp(figures)
+    if cnp:
+        content["cnp"] = cnp
+    content["notes"] = [f"{figure.name}: {value_words(figure)}" for figure in figures.values()]
+    return yaml.safe_dump(content, sort_keys=False, width=120)
+
+
+def _transport(figures: dict[str, Figure]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    recovery, early = figures.get("recovery"), figures.get("early_packets")
+    if recovery is not None and recovery.word in _MODES:
+        found["retransmission"] = recovery.word
+    if early is not None and early.word in ("kept", "dropped"):
+        found["accepts_out_of_order"] = early.word == "kept"
+    for key, name, unit in (("timeout", "timeout", "ns"), ("ack_every", "ack_request_every", "packets")):
+        figure = figures.get(name)
+        if figure is not None and figure.value:
+            found[key] = f"{round(figure.value)}ns" if unit == "ns" else round(figure.value)
+    dscp = figures.get("dscp")
+    if dscp is not None and dscp.word.isdigit():
+        found["dscp"] = int(dscp.word)
+    return found
+
+
+def _cnp(figures: dict[str, Figure]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    interval, scope, dscp = (figures.get(f"cnp_{name}") for name in ("interval", "scope", "dscp"))
+    if interval is not None and interval.value is not None:
+        found["interval"] = f"{round(interval.value)}ns"
+    if scope is not None and scope.word in _SCOPES:
+        found["scope"] = scope.word
+    if dscp is not None and dscp.value is not None:
+        found["dscp"] = int(dscp.value)
+    return found
+
+
+def value_words(figure: Figure) -> str:
+    """Return a figure as people read it: value, interval and number of samples."""
+    if figure.value is None:
+        return figure.word
+    said = f", {figure.word}" if figure.word else ""
+    if figure.low == figure.high:
+        return f"{figure.value:g} {figure.unit}{said}"
+    assert figure.low is not None
+    assert figure.high is not None
+    if figure.unit == "ns":
+        return f"{_time(figure.value)} ({_time(figure.low)} to {_time(figure.high)}, {figure.samples} times){said}"
+    unit = "" if figure.unit == "ratio" else f" {figure.unit}"
+    return f"{figure.value:.3g}{unit} ({figure.low:.3g} to {figure.high:.3g}, {figure.samples} times){said}"
+
+
+def _time(value_ns: float) -> str:
+    for unit, scale in (("ms", 1e6), ("us", 1e3)):
+        if abs(value_ns) >= scale:
+            return f"{value_ns / scale:.4g} {unit}"
+    return f"{value_ns:.4g} ns"

@@ -1,0 +1,63 @@
+"""A wire that keeps what crosses it in a file, for as long as an experiment goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etloop.experiments.nic.link.pcapng import PcapngFile
+    from etloop.experiments.nic.link.wire import Arrival, Departure, Wire
+    from etloop.traffic._native import IpFlow
+
+
+class KeptWire:
+    """A `Wire` in front of another."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._capture: PcapngFile | None = None
+        self._sent = self._received = 0
+
+    @property
+    def flow(self) -> IpFlow:
+        """See `Wire`."""
+        return self._wire.flow
+
+    @property
+    def resolution_ns(self) -> int:
+        """See `Wire`."""
+        return self._wire.resolution_ns
+
+    def begin(self, capture: PcapngFile) -> None:
+        """Keep what crosses from now on."""
+        self._capture, self._sent, self._received = capture, 0, 0
+
+    def end(self) -> tuple[int, int]:
+        """Keep no more; return how much was sent and received."""
+        self._capture = None
+        return self._sent, self._received
+
+    def now_ns(self) -> int:
+        """See `Wire`."""
+        return self._wire.now_ns()
+
+    def send(self, departure: Departure) -> int:
+        """See `Wire`."""
+        left_ns = self._wire.send(departure)
+        self._sent += 1
+        if self._capture is not None:
+            self._capture.add(left_ns, self._wire.frame_of(departure))
+        return left_ns
+
+    def receive(self, until_ns: int) -> Arrival | None:
+        """See `Wire`."""
+        arrival = self._wire.receive(until_ns)
+        if arrival is not None:
+            self._received += 1
+            if self._capture is not None:
+                self._capture.add(arrival.at_ns, arrival.frame)
+        return arrival
+
+    def frame_of(self, departure: Departure) -> bytes:
+        """See `Wire`."""
+        return self._wire.frame_of(departure)

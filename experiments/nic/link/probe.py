@@ -1,0 +1,187 @@
+"""Our end of a queue pair with a card under test: sends what an experiment wants, and answers only when it is told to.
+
+Nothing here waits for anything but arrivals and the clock of the wire, so that an experiment is the same in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from etloop.contract.base.clock import NS_PER_MS
+from etloop.contract.base.errors import EtloopError
+from etloop.experiments.nic.link.wire import (
+    CE,
+    ECT_0,
+    Arrival,
+    Departure,
+    NicControl,
+    PairEnd,
+    PairSettings,
+    Wire,
+)
+from etloop.traffic import _native
+
+ACK, CNP = 0x11, 0x81
+WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_ONLY = 0x06, 0x07, 0x08, 0x0A
+SEND_FIRST, SEND_ONLY = 0x00, 0x04
+NAK_SEQUENCE, RNR, CREDITS = 0x60, 0x20, 0x1F
+PSNS: Final = 1 << 24
+USUAL: Final = PairSettings()
+_FIRST_QPN: Final = 0x4000
+PATIENCE_NS: Final = 200 * NS_PER_MS
+"""How long something is waited for that should come at once."""
+QUIET_NS: Final = 20 * NS_PER_MS
+"""Silence after which nothing more is expected."""
+
+
+class NicError(EtloopError):
+    """The card, or what drives it, did not do what an experiment needs."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """A queue pair of the card, joined to a number of ours."""
+
+    wire: Wire
+    nic: NicControl
+    end: PairEnd
+    our_qpn: int
+    settings: PairSettings
+    _kept: list[Arrival]
+    """Arrivals of other queue pairs, shared by all connections of a probe."""
+    sent: int = 0
+    arrivals: list[Arrival] = field(default_factory=list)
+
+    def _put(
+        self, packet: _native.WirePacket, payload: bytes = b"", *, dscp: int = 26, ecn: int = ECT_0
+    ) -> int:
+        return self._leave(_native.encode(packet, self.wire.flow, 0, payload), dscp, ecn)
+
+    def _leave(self, datagram: bytes, dscp: int = 26, ecn: int = ECT_0) -> int:
+        self.sent += 1
+        return self.wire.send(Departure(datagram, dscp, ecn))
+
+    def write(self, psn: int, size_bytes: int = 64, *, ack: bool = True, ce: bool = False) -> int:
+        """Send a WRITE of one packet; return when it left."""
+        return self._put(self._write(psn, size_bytes, ack=ack), ecn=CE if ce else ECT_0)
+
+    def damaged_write(self, psn: int) -> int:
+        """Send a WRITE whose ICRC is wrong."""
+        datagram = bytearray(_native.encode(self._write(psn, 64, ack=True), self.wire.flow))
+        datagram[-1] ^= 0x55
+        return self._leave(bytes(datagram))
+
+    def foreign_write(self, psn: int) -> int:
+        """Send a WRITE to a key that nobody gave out."""
+        packet = self._write(psn, 64, ack=True)
+        packet.rkey ^= 0x5A5A5A
+        return self._put(packet)
+
+    def _write(self, psn: int, size_bytes: int, *, ack: bool) -> _native.WirePacket:
+        packet = _native.WirePacket(WRITE_ONLY)
+        packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, ack
+        packet.va, packet.rkey = self.end.va, self.end.rkey
+        packet.dma_bytes = packet.payload_bytes = size_bytes
+        return packet
+
+    def ask_send(self, psn: int, size_bytes: int = 64) -> int:
+        """Send a SEND of one packet, which needs a receive there."""
+        packet = _native.WirePacket(SEND_ONLY)
+        packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, True
+        packet.payload_bytes = size_bytes
+        return self._put(packet)
+
+    def answer(self, psn: int, syndrome: int = CREDITS, msn: int = 0) -> int:
+        """Send an acknowledgement, or a NAK by its syndrome."""
+        packet = _native.WirePacket(ACK)
+        packet.dest_qpn, packet.psn, packet.syndrome, packet.msn = self.end.qpn, psn % PSNS, syndrome, msn
+        return self._put(packet)
+
+    def notify(self) -> int:
+        """Send a congestion notification."""
+        packet = _native.WirePacket(CNP)
+        packet.dest_qpn, packet.becn = self.end.qpn, True
+        return self._put(packet, dscp=48, ecn=0)
+
+    def receive(self, until_ns: int) -> Arrival | None:
+        """Return the next arrival of this queue pair; None if there is none until then."""
+        for number, kept in enumerate(self._kept):
+            if kept.packet.dest_qpn == self.our_qpn:
+                return self._kept.pop(number)
+        while (arrival := self.wire.receive(until_ns)) is not None:
+            if arrival.packet.dest_qpn == self.our_qpn:
+                self.arrivals.append(arrival)
+                return arrival
+            self._kept.append(arrival)
+        return None
+
+    def until(self, wanted: Callable[[Arrival], bool], patience_ns: int = PATIENCE_NS) -> Arrival | None:
+        """Return the first arrival that is wanted, passing over others; None if none comes in time."""
+        end_ns = self.wire.now_ns() + patience_ns
+        while (arrival := self.receive(end_ns)) is not None:
+            if wanted(arrival):
+                return arrival
+        return None
+
+    def collect(self, quiet_ns: int = QUIET_NS, most: int = 100_000) -> list[Arrival]:
+        """Return what comes until nothing has come for a while."""
+        found: list[Arrival] = []
+        while len(found) < most and (arrival := self.receive(self.wire.now_ns() + quiet_ns)) is not None:
+            found.append(arrival)
+        return found
+
+    def rest(self, duration_ns: int) -> None:
+        """Let time pass; what comes meanwhile is dropped."""
+        end_ns = self.wire.now_ns() + duration_ns
+        while self.receive(end_ns) is not None:
+            pass
+
+    def close(self) -> None:
+        """Give the queue pair back."""
+        self.nic.close(self.end)
+
+
+class Probe:
+    """The wire and the card of a battery."""
+
+    def __init__(self, wire: Wire, nic: NicControl) -> None:
+        self.wire, self.nic = wire, nic
+        self._next_qpn = _FIRST_QPN
+        self._kept: list[Arrival] = []
+        self._floor_ns: int | None = None
+
+    def connect(self, settings: PairSettings = USUAL) -> Connection:
+        """Return a new connection. Raises `NicError`."""
+        end = self.nic.open()
+        self._next_qpn += 1
+        self.nic.join(end, self._next_qpn, settings)
+        return Connection(self.wire, self.nic, end, self._next_qpn, settings, self._kept)
+
+    def floor_ns(self) -> int:
+        """Return the quickest answer of the card to a request: at most that long is the way there and back. Raises `NicError`."""
+        if self._floor_ns is None:
+            connection = self.connect()
+            times = []
+            for psn in range(16):
+                left_ns = connection.write(psn)
+                answer = connection.until(lambda arrival: arrival.packet.opcode == ACK)
+                if answer is not None:
+                    times.append(answer.at_ns - left_ns)
+            connection.close()
+            if not times:
+                raise NicError("the card answers no request: no acknowledgement of 16 writes came")
+            self._floor_ns = min(times)
+        return self._floor_ns
+
+
+def distance(later: int, earlier: int) -> int:
+    """Return how far a PSN is ahead of another, negative if it is behind (24-bit, signed)."""
+    ahead = (later - earlier) % PSNS
+    return ahead - PSNS if ahead >= PSNS // 2 else ahead
+
+
+def is_data(arrival: Arrival) -> bool:
+    """Whether it is a request of the card."""
+    return arrival.packet.opcode < ACK

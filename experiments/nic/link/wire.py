@@ -1,0 +1,117 @@
+"""What experiments stand on: frames that leave and arrive with their times, and a card that can be told what to post.
+
+Two sides fulfil it: a modelled card in virtual time (`simulated`), and a card behind sockets (`packet_wire`, `remote_nic`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from etloop.traffic._native import IpFlow, WirePacket
+
+NOT_ECT, ECT_0, CE = 0, 2, 3
+"""The two low bits of the traffic class (RFC 3168)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A datagram to be sent to the card."""
+
+    datagram: bytes
+    """BTH to ICRC."""
+    dscp: int = 26
+    ecn: int = ECT_0
+    source_port: int = 0xC123
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A datagram that came from the card."""
+
+    at_ns: int
+    """On the clock of `Wire.now_ns`: by the network card or the kernel where they stamp, else when it was read."""
+    packet: WirePacket
+    payload_bytes: int
+    dscp: int
+    ecn: int
+    ttl: int
+    ip_id: int
+    source_port: int
+    frame: bytes = b""
+    """As it came, without FCS."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairSettings:
+    """How a queue pair of the card is joined to ours."""
+
+    path_mtu: int = 1024
+    timeout_code: int = 20
+    """4.096 us * 2^code; 0: no timeout. So long that no experiment on something else meets it."""
+    retry_count: int = 7
+    rnr_retry: int = 7
+    min_rnr_code: int = 12
+    send_psn: int = 0
+    """The card's first."""
+    receive_psn: int = 0
+    """Ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairEnd:
+    """The card's end of a queue pair."""
+
+    qpn: int
+    va: int
+    rkey: int
+
+
+class Wire(Protocol):
+    """The link to the card, and its clock."""
+
+    @property
+    def flow(self) -> IpFlow:
+        """Addresses of our datagrams, which an ICRC covers."""
+
+    @property
+    def resolution_ns(self) -> int:
+        """How late our own stamps may be: no time below this can be told from 0."""
+
+    def now_ns(self) -> int:
+        """Return the time."""
+
+    def send(self, departure: Departure) -> int:
+        """Send now; return the time at which it left."""
+
+    def receive(self, until_ns: int) -> Arrival | None:
+        """Return the next arrival; None if there is none until then."""
+
+    def frame_of(self, departure: Departure) -> bytes:
+        """Return the frame that a departure leaves as, without FCS."""
+
+
+class NicControl(Protocol):
+    """What the card is made to do. Raises `NicError` where it does not."""
+
+    def open(self) -> PairEnd:
+        """Make a queue pair."""
+
+    def join(self, end: PairEnd, our_qpn: int, settings: PairSettings) -> None:
+        """Join it to ours, ready to send and to receive."""
+
+    def write(self, end: PairEnd, size_bytes: int) -> None:
+        """Post an RDMA WRITE to us."""
+
+    def send_message(self, end: PairEnd, size_bytes: int) -> None:
+        """Post a SEND to us."""
+
+    def grant(self, end: PairEnd, size_bytes: int) -> None:
+        """Post a receive."""
+
+    def state(self, end: PairEnd) -> str:
+        """Return the state of the queue pair, such as RTS or ERR."""
+
+    def close(self, end: PairEnd) -> None:
+        """Destroy it."""

@@ -1,0 +1,51 @@
+"""Profiles and comparisons as people read them. Decides wording and layout only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from etloop.experiments.nic.battery import BY_NAME
+from etloop.experiments.nic.comparison import Agreement
+from etloop.experiments.nic.dut_profile import value_words
+from etloop.results.text.layout import aligned, wrapped
+
+if TYPE_CHECKING:
+    from etloop.experiments.nic.comparison import FigurePair
+    from etloop.experiments.nic.document import NicProfile
+
+_MARKS: Final = {Agreement.SAME: "", Agreement.DIFFERENT: "differs", Agreement.UNKNOWN: "not known"}
+
+
+def render_profile(profile: NicProfile, *, with_methods: bool = False) -> str:
+    """Return all figures, experiment by experiment; `with_methods`: also how each was found, and what it is compared with."""
+    lines = wrapped("card", profile.card)
+    lines += wrapped("resolution", f"{profile.resolution_ns} ns: our own stamps may be so late")
+    if profile.floor_ns is not None:
+        what = f"{profile.floor_ns} ns: its quickest answer; the way there and back, which cannot be told from its own time, is at most that"
+        lines += wrapped("floor", what)
+    rows: list[tuple[str, ...]] = []
+    for one in profile.experiments:
+        if one.failure:
+            rows.append((one.name, "", f"could not be carried out: {one.failure}"))
+        rows += [(one.name, figure.name, value_words(figure)) for figure in one.figures]
+    lines += ["", *aligned([("experiment", "figure", "found"), *rows], left=(0, 1, 2))]
+    for one in profile.experiments if with_methods else ():
+        experiment = BY_NAME.get(one.name)
+        if experiment is None:
+            continue
+        lines += ["", *wrapped(one.name, experiment.provokes)]
+        lines += [*wrapped("reads", experiment.reads), *wrapped("compare", experiment.clause)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def render_pairs(pairs: Sequence[FigurePair], a: str, b: str) -> str:
+    """Return figures side by side, and how many differ."""
+    rows = [("figure", a[:40], b[:40], "")]
+    rows += [(pair.name, pair.a, pair.b, _MARKS[pair.agreement]) for pair in pairs]
+    different = sum(pair.agreement is Agreement.DIFFERENT for pair in pairs)
+    lines = [*aligned(rows, left=(0, 1, 2, 3)), ""]
+    lines += wrapped(
+        "result", f"{different} of {len(pairs)} differ" if different else f"none of {len(pairs)} differs"
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -1,0 +1,144 @@
+"""`etloop nic`: profiles that are kept, go on where they were, are shown and compared; and what cannot be used is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from etloop.cli import main
+from etloop.dut_profiles.reading.catalogue import find_profile
+from etloop.experiments.nic.comparison import Agreement, compare_with_stated
+from etloop.experiments.nic.link.pcapng import PcapngFile
+from etloop.experiments.nic.run import read_profile
+
+
+def profiled(out: Path, *words: str) -> int:
+    return main.main(("nic", "profile", "--out", str(out), *words))
+
+
+@pytest.fixture
+def card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "card.yaml"
+    path.write_text("recovery: selective_repeat\ncnp_interval: 50us\ntimeout: 30ms\n")
+    assert profiled(tmp_path / "a", "--simulated", str(path)) == 0
+    capsys.readouterr()
+    return tmp_path / "a"
+
+
+def test_a_profile_is_kept_with_its_captures_and_shown_again(
+    card: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {path.name for path in card.iterdir()}
+    assert {"nic.json", "profile.yaml", "gap.json", "gap.pcapng", "timeout.pcapng"} <= names
+    assert main.main(("nic", "show", str(card), "--methods")) == 0
+    text = capsys.readouterr().out
+    assert "selective_repeat" in text
+    assert "4.096 us * 2^code" in text, "what it is compared with"
+
+
+def test_its_captures_are_read_by_our_own_reader(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(("capture", str(card / "gap.pcapng"))) == 0
+    assert "NAK" in capsys.readouterr().out
+
+
+def test_a_battery_goes_on_where_it_was(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (card / "gap.json").read_bytes()
+    (card / "rnr.json").unlink()
+    assert profiled(card, "--simulated", str(card.parent / "card.yaml")) == 0
+    said = capsys.readouterr().err
+    assert said.count("kept from before") == 9
+    assert "rnr: 5 sends for each of the timer codes" in said
+    assert (card / "gap.json").read_bytes() == before
+
+
+def test_two_cards_are_compared(card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text("recovery: go_back_n\ncnp_interval: 50us\ntimeout: 30ms\n")
+    assert profiled(tmp_path / "b", "--simulated", str(other)) == 0
+    capsys.readouterr()
+    assert main.main(("nic", "compare", str(card), str(tmp_path / "b"), "--json")) == 30
+    pairs = json.loads(capsys.readouterr().out)
+    assert [pair["name"] for pair in pairs if pair["agreement"] == "different"] == ["recovery"]
+    assert main.main(("nic", "compare", str(card), str(card))) == 0
+    assert "differs" in capsys.readouterr().out, "none of them differs"
+
+
+def test_the_profile_is_one_that_rigs_may_name(card: Path) -> None:
+    found = find_profile(str(card / "profile.yaml"))
+    assert str(found.transport.retransmission.value) == "selective_repeat"
+    assert found.transport.retransmission.measured is not None
+    assert found.cnp.interval_ns.value == pytest.approx(50_000, rel=0.05)
+
+
+def test_what_a_maker_states_stands_next_to_what_was_measured(card: Path) -> None:
+    pairs = compare_with_stated(read_profile(card), find_profile("connectx-7"))
+    by_name = {pair.name: pair for pair in pairs}
+    assert by_name["cnp_interval"].agreement is Agreement.DIFFERENT, "4 us are stated, 50 were drawn"
+    assert by_name["cnp_dscp"].agreement is Agreement.SAME
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words", "expected"),
+    [
+        ("no card", (), "names no card; give either --peer HOST:PORT or --simulated FILE"),
+        ("two cards", ("--simulated", "1", "--peer", "127.0.0.1:1"), "names two cards"),
+        (
+            "an experiment that is none",
+            ("--simulated", "1", "--only", "dance"),
+            'there is no experiment "dance"; write one of fingerprint',
+        ),
+        ("a card that nobody drives", ("--peer", "127.0.0.1:1"), "127.0.0.1:1 does not answer"),
+        ("a file that is not there", ("--simulated", "none.yaml"), "none.yaml"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sentence: str, words: tuple[str, ...], expected: str
+) -> None:
+    assert profiled(tmp_path / "x", *words) == 65
+    assert expected in capsys.readouterr().err, sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("jitter: 2\n", 'card.yaml:1: jitter: "2" is no such number; write a number from 0 to 0.2'),
+        ("recovery: hope\n", "write go_back_n or selective_repeat"),
+        ("timeout: 5\n", '"5" has no unit'),
+        ("window_packets: 1\n", "write a whole number from 2 to 4096"),
+        ("colour: red\n", "colour: unknown key"),
+    ],
+)
+def test_a_card_that_cannot_be_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, expected: str
+) -> None:
+    path = tmp_path / "card.yaml"
+    path.write_text(text)
+    assert profiled(tmp_path / "x", "--simulated", str(path)) == 65
+    assert expected in capsys.readouterr().err
+
+
+def test_a_directory_of_another_card_is_refused(card: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert profiled(card, "--simulated", "5") == 65
+    assert (
+        "is of modelled card of card.yaml, and this is modelled card drawn by seed 5"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_profile_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "nic.json").write_text('{"schema": "etloop-nic-profile/2"}')
+    assert main.main(("nic", "show", str(tmp_path))) == 65
+    assert "nic.json" in capsys.readouterr().err
+    assert main.main(("nic", "show", str(tmp_path / "none"))) == 65
+    assert "name a directory of etloop nic profile" in capsys.readouterr().err
+
+
+def test_a_capture_that_is_full_counts_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("etloop.experiments.nic.link.pcapng.MOST_BYTES", 200)
+    with PcapngFile(tmp_path / "x.pcapng") as capture:
+        for at_ns in range(9):
+            capture.add(at_ns, bytes(60))
+        assert (capture.frames, capture.left_out) == (2, 7)

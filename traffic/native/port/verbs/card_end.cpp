@@ -1,0 +1,169 @@
+#include "port/verbs/card_end.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace etloop::verbs {
+
+namespace {
+
+constexpr uint32_t kDepth = 256;
+constexpr int kCompletions = 8192;
+constexpr uint8_t kTrafficClass = 0x6A;  // DSCP 26, ECT(0)
+constexpr uint32_t kMostMtu = 4096;
+
+uint32_t mtu_code(uint32_t bytes) {
+  uint32_t code = 1;
+  while (code < 5 && (128U << code) < bytes) ++code;
+  return code;
+}
+
+Error refused(const char* what, uint32_t qpn, int result) {
+  return Error{std::string(what) + " queue pair " + std::to_string(qpn) + ": " + std::strerror(result)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CardEnd>> CardEnd::open(const std::string& device, const std::string& address) {
+  auto opened = OpenDevice::open(device);
+  if (!opened) return opened.error();
+  const std::optional<IpAddress> own = IpAddress::parse(address);
+  if (!own) return Error{address + " is no address"};
+  std::unique_ptr<CardEnd> end(new CardEnd(std::move(*opened)));
+  const Result<uint32_t> index = end->device_->gid_index(*own);
+  if (!index) return index.error();
+  end->gid_index_ = *index;
+  if (const auto made = end->device_->register_region(kRegionBytes, false); !made) return made.error();
+  if (const auto made = end->device_->make_queue(kCompletions); !made) return made.error();
+  const char* firmware = end->device_->attributes().firmware;
+  end->firmware_.assign(firmware, strnlen(firmware, sizeof(DeviceAttributes::firmware)));
+  return end;
+}
+
+Result<uint32_t> CardEnd::add_pair() {
+  const Capacities capacities{kDepth, kDepth, 1, 1, 0};
+  const Result<QueuePair*> made = device_->make_pair(capacities);
+  if (!made) return made.error();
+  PairAttributes attributes{};
+  attributes.state = kInit;
+  attributes.port = kDevicePort;
+  attributes.access = kLocalWrite | kRemoteWrite;
+  constexpr uint32_t kMask = kSetState | kSetPkeyIndex | kSetPort | kSetAccess;
+  if (const int result = device_->verbs().modify_qp(*made, &attributes, kMask); result != 0) {
+    return refused("cannot set up", (*made)->number, result);
+  }
+  pairs_[(*made)->number] = *made;
+  return (*made)->number;
+}
+
+Result<void> CardEnd::join(uint32_t qpn, const JoinSettings& settings) {
+  const Result<QueuePair*> pair = pair_of(qpn);
+  if (!pair) return pair.error();
+  const std::optional<IpAddress> peer = IpAddress::parse(settings.peer_ip);
+  if (!peer) return Error{settings.peer_ip + " is no address"};
+  PairAttributes attributes{};
+  attributes.state = kReadyToReceive;
+  attributes.path_mtu = mtu_code(std::min(settings.path_mtu, kMostMtu));
+  attributes.destination_pair = settings.peer_qpn;
+  attributes.receive_psn = settings.receive_psn;
+  attributes.send_psn = settings.send_psn;
+  attributes.min_rnr_timer = settings.min_rnr_timer;
+  attributes.timeout = settings.timeout_code;
+  attributes.retries = settings.retries;
+  attributes.rnr_retries = settings.rnr_retries;
+  attributes.address.is_global = 1;
+  attributes.address.port = kDevicePort;
+  std::memcpy(attributes.address.route.destination.raw, peer->bytes.data(), 16);
+  attributes.address.route.gid_index = static_cast<uint8_t>(gid_index_);
+  attributes.address.route.hop_limit = 64;
+  attributes.address.route.traffic_class = kTrafficClass;
+  constexpr uint32_t kToReceive =
+      kSetState | kSetAddress | kSetPathMtu | kSetDestinationPair | kSetReceivePsn | kSetReadsIn | kSetMinRnrTimer;
+  constexpr uint32_t kToSend = kSetState | kSetTimeout | kSetRetries | kSetRnrRetries | kSetSendPsn | kSetReadsOut;
+  int result = device_->verbs().modify_qp(*pair, &attributes, static_cast<int>(kToReceive));
+  if (result == 0) {
+    attributes.state = kReadyToSend;
+    result = device_->verbs().modify_qp(*pair, &attributes, static_cast<int>(kToSend));
+  }
+  if (result != 0) return refused("cannot join", qpn, result);
+  return {};
+}
+
+Result<void> CardEnd::write(uint32_t qpn, uint32_t bytes) { return post(qpn, bytes, kWrite); }
+
+Result<void> CardEnd::send(uint32_t qpn, uint32_t bytes) { return post(qpn, bytes, kSend); }
+
+Result<void> CardEnd::post(uint32_t qpn, uint32_t bytes, SendOpcode opcode) {
+  const Result<QueuePair*> pair = pair_of(qpn);
+  if (!pair) return pair.error();
+  if (bytes > kRegionBytes) return Error{std::to_string(bytes) + " bytes are more than the region has"};
+  forget_completions();
+  Piece piece{va(), bytes, device_->lkey()};
+  SendRequest request{};
+  request.pieces = &piece;
+  request.piece_count = bytes > 0 ? 1 : 0;
+  request.opcode = opcode;
+  request.flags = kSignaled;
+  // Written to nobody's memory: what answers is an experiment.
+  request.remote_address = va();
+  request.remote_rkey = 1;
+  SendRequest* refused_request = nullptr;
+  if (const int result = (*pair)->context->operations.post_send(*pair, &request, &refused_request); result != 0) {
+    return refused("no work is taken by", qpn, result);
+  }
+  return {};
+}
+
+Result<void> CardEnd::grant(uint32_t qpn, uint32_t bytes) {
+  const Result<QueuePair*> pair = pair_of(qpn);
+  if (!pair) return pair.error();
+  if (bytes > kRegionBytes) return Error{std::to_string(bytes) + " bytes are more than the region has"};
+  forget_completions();
+  Piece piece{va(), bytes, device_->lkey()};
+  ReceiveRequest request{};
+  request.pieces = &piece;
+  request.piece_count = bytes > 0 ? 1 : 0;
+  ReceiveRequest* refused_request = nullptr;
+  if (const int result = (*pair)->context->operations.post_recv(*pair, &request, &refused_request); result != 0) {
+    return refused("no receive is taken by", qpn, result);
+  }
+  return {};
+}
+
+Result<std::string> CardEnd::state(uint32_t qpn) {
+  const Result<QueuePair*> pair = pair_of(qpn);
+  if (!pair) return pair.error();
+  forget_completions();
+  PairAttributes attributes{};
+  PairRequest made{};
+  if (const int result = device_->verbs().query_qp(*pair, &attributes, kSetState, &made); result != 0) {
+    return refused("no state is told of", qpn, result);
+  }
+  constexpr std::array<const char*, 7> kNames{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  return std::string(attributes.state < kNames.size() ? kNames[attributes.state] : "unknown");
+}
+
+void CardEnd::drop(uint32_t qpn) {
+  const auto found = pairs_.find(qpn);
+  if (found == pairs_.end()) return;
+  forget_completions();
+  device_->drop_pair(found->second);
+  pairs_.erase(found);
+}
+
+Result<QueuePair*> CardEnd::pair_of(uint32_t qpn) {
+  const auto found = pairs_.find(qpn);
+  if (found == pairs_.end()) return Error{"there is no queue pair " + std::to_string(qpn)};
+  return found->second;
+}
+
+void CardEnd::forget_completions() {
+  // Nobody waits for them; a queue that is full would stop the device.
+  std::array<Completion, 64> done;
+  CompletionQueue* queue = device_->queue();
+  while ((*pairs_.begin()->second).context->operations.poll_cq(queue, static_cast<int>(done.size()), done.data()) > 0) {
+  }
+}
+
+}  // namespace etloop::verbs
