@@ -32,6 +32,8 @@ class RecoverySettings:
     outstanding_reads: int = 16
     """READs and atomics that a queue pair may have under way."""
     initial_psn: int = 0
+    tail_probe_ns: int = -1
+    """With `selective_repeat`: the least wait before a silent end is probed; -1: a quarter of the timeout's floor, 0: never."""
 
 
 AS_DATA: Final = -1

@@ -27,8 +27,7 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
     if not (transport.timeout_open or transport.floor_open):
         return scenario
     queued_bytes = _most_queued_bytes(topology)
-    # There behind data, and back behind the data of the other direction; a quarter more for headers and hosts.
-    round_trip_ns = 2 * queued_bytes * 8 * NS_PER_S * 5 // (4 * slowest_bps)
+    round_trip_ns = _there_and_back_ns(queued_bytes, slowest_bps)
     floor_ns = min(-(-round_trip_ns // NS_PER_MS) * NS_PER_MS, LONGEST_TIMEOUT_NS // 2)
     if floor_ns <= transport.recovery.timeout_floor_ns:
         return scenario
@@ -50,11 +49,30 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
     return replace(scenario, transport=changed, stall_timeout_ns=stall_ns)
 
 
+def card_floor_ns(topology: Topology, floor_ns: int) -> int:
+    """Return the least first wait of a card: what the queues of switches that drop take, there and back, at most `floor_ns`.
+
+    Where a class is paused nothing is lost to its queues, and a packet waits for as long as the pauses last.
+    """
+    if _pauses(topology):
+        return floor_ns
+    buffers = sorted((switch.buffer_bytes for switch in topology.switches), reverse=True)
+    slowest_bps = min(port.rate_bps for switch in topology.switches for port in switch.ports)
+    return min(_there_and_back_ns(sum(buffers[:MOST_SWITCHES]), slowest_bps), floor_ns)
+
+
+def _there_and_back_ns(queued_bytes: int, slowest_bps: int) -> int:
+    """There behind data, and back behind the data of the other direction; a quarter more for headers and hosts."""
+    return 2 * queued_bytes * 8 * NS_PER_S * 5 // (4 * slowest_bps)
+
+
+def _pauses(topology: Topology) -> bool:
+    return any(switch.pfc and any(group.lossless for group in switch.groups) for switch in topology.switches)
+
+
 def _most_queued_bytes(topology: Topology | None) -> int:
     """What can stand before a packet: where nobody is paused, no more than the buffers on its way hold."""
-    if topology is None or any(
-        switch.pfc and any(group.lossless for group in switch.groups) for switch in topology.switches
-    ):
+    if topology is None or _pauses(topology):
         return MOST_UNDER_WAY_BYTES
     buffers = sorted((switch.buffer_bytes for switch in topology.switches), reverse=True)
     return min(sum(buffers[:MOST_SWITCHES]), MOST_UNDER_WAY_BYTES)

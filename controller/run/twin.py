@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
-from etloop.contract.base.units import approximate_duration, format_bytes, format_rate
+from etloop.contract.base.units import approximate_duration, format_bytes, format_duration, format_rate
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
+from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.recovery import WINDOW_OF_SELECTIVE_REPEAT
 from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
+from etloop.controller.plan.patience import card_floor_ns
 from etloop.controller.plan.plan import Plan
 from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.run.expectation import (
@@ -73,6 +75,7 @@ class TwinExecution:
         if note := _size_note(plan):
             watcher.report(note)
         assignment = _sent_by(self.hosts, at_device_rates(plan.whole(), topology))
+        assignment = _timed_by(self.hosts, assignment, prepared, topology)
         rig_ports = tuple(port.name for port in assignment.ports)
         events = prepared.scenario.timeline
         changes = link_changes(events, topology)
@@ -101,6 +104,20 @@ def _sent_by(hosts: TwinHosts, assignment: Assignment) -> Assignment:
     # A card has no window between queue pairs; what bounds a queue pair is its congestion control, and what a NAK can speak of.
     most = WINDOW_OF_SELECTIVE_REPEAT if transport.recovery.selective_repeat else CARD_WINDOW_PACKETS
     return replace(assignment, transport=replace(transport, window_packets=most))
+
+
+def _timed_by(hosts: TwinHosts, assignment: Assignment, prepared: Prepared, topology: Topology) -> Assignment:
+    recovery = assignment.transport.recovery
+    recovery = replace(recovery, timeout_floor_ns=_floor_ns(hosts, prepared, topology))
+    return replace(assignment, transport=replace(assignment.transport, recovery=recovery))
+
+
+def _floor_ns(hosts: TwinHosts, prepared: Prepared, topology: Topology) -> int:
+    """A card is never silent because its host looks elsewhere: unless the scenario says how long it waits, queues do."""
+    transport = prepared.scenario.transport
+    floor_ns = transport.recovery.timeout_floor_ns
+    waits_for_queues = hosts is TwinHosts.CARDS and transport.floor_open
+    return card_floor_ns(topology, floor_ns) if waits_for_queues else floor_ns
 
 
 def hosts_note(hosts: TwinHosts, prepared: Prepared) -> str:
@@ -180,6 +197,12 @@ def twin_notes(prepared: Prepared, outcome: TwinOutcome, hosts: TwinHosts) -> tu
     if transport.congestion.algorithm == "hpcc":
         notes.append("hpcc: the twin's switches give no telemetry")
     notes += link_notes(topology, outcome)
+    floor_ns = _floor_ns(hosts, prepared, topology)
+    if floor_ns != transport.recovery.timeout_floor_ns:
+        notes.append(
+            f"timeout_floor {format_duration(floor_ns)}: cards wait as long as the buffers of these switches take, "
+            "there and back; agents wait longer (docs/transport.md)"
+        )
     if outcome.bad_packets:
         notes.append(f"{outcome.bad_packets} packets arrived corrupted or cut and were not taken")
     return tuple(notes)

@@ -56,11 +56,19 @@ def read_recovery(section: Section, window_packets: int) -> RecoverySettings:
             "every wait is the timeout, because adaptive_timeout is false",
             "leave it out, or write adaptive_timeout: true",
         )
+    if section.has("tail_probe") and not (selective and adaptive):
+        section.mistake(
+            "tail_probe",
+            "only selective repeat with adaptive_timeout probes a silent end",
+            "leave it out, or write retransmission: selective_repeat",
+        )
     return RecoverySettings(
         adaptive_timeout=adaptive,
         # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.
         timeout_floor_ns=section.optional("timeout_floor", floor, 20_000_000),
         selective_repeat=selective,
+        # As the floor of the timeout lets it, where nobody says how long: a host without a spare core is silent for as long.
+        tail_probe_ns=section.optional("tail_probe", floor, -1),
         accept_out_of_order=accept,
         reorder_packets=section.optional("reorder_packets", integer(1, 256), 64),
         rnr_retry_limit=section.optional("rnr_retry", integer(0, 7), 7),

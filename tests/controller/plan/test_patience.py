@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
-from etloop.controller.plan.patience import patient
+from etloop.controller.plan.patience import card_floor_ns, patient
 from etloop.traffic.topology.topology_file import parse_topology
 
 MS = 1_000_000
@@ -60,3 +60,15 @@ def test_a_run_is_given_up_after_a_queue_pair_would_be() -> None:
     found = patient(scenario(), 200 * 10**6, device(LOSSLESS))
     assert found.stall_timeout_ns == 8 * 1678 * MS
     assert patient(scenario(), 100 * 10**9, device(LOSSLESS)).stall_timeout_ns == 5000 * MS
+
+
+@pytest.mark.parametrize(
+    ("sentence", "switch", "floor_ns"),
+    [
+        ("what a lossy buffer holds at 100 Gb/s, there and back", SHALLOW, 52_428),
+        ("no more than an agent waits", "preset: lossy, buffer: 512MiB", 20 * MS),
+        ("a class that is paused loses nothing, and waits for its pauses", LOSSLESS, 20 * MS),
+    ],
+)
+def test_cards_wait_as_long_as_queues_take(sentence: str, switch: str, floor_ns: int) -> None:
+    assert card_floor_ns(device(switch), 20 * MS) == floor_ns, sentence

@@ -187,7 +187,8 @@ std::string validate(const EnginePlan& plan) {
     return "transport: timeout, acknowledgement interval, window or retries are out of range";
   }
   constexpr Nanos kLongestTimeoutNs = 3'600'000'000'000;
-  if (transport.timeout_ns > kLongestTimeoutNs || transport.timeout_floor_ns < 0 || transport.rnr_retry > 7 ||
+  if (transport.timeout_ns > kLongestTimeoutNs || transport.timeout_floor_ns < 0 || transport.tail_probe_ns < -1 ||
+      transport.tail_probe_ns > kLongestTimeoutNs || transport.rnr_retry > 7 ||
       transport.min_rnr_timer > 31 || transport.max_rd_atomic == 0 || transport.max_rd_atomic > 256 ||
       transport.reorder_packets == 0 || transport.reorder_packets > 256 || transport.initial_psn > wire::kPsnMask) {
     return "transport: a recovery setting is out of range";

@@ -125,6 +125,7 @@ struct TransportParams {
   uint8_t min_rnr_timer = 12;  // the code that this end's receiver-not-ready NAKs carry
   uint32_t max_rd_atomic = 16;
   bool selective_repeat = false;
+  Nanos tail_probe_ns = -1;  // least wait before an end that is silent is probed; -1: by the timeout's floor, 0: never
   bool out_of_order_accept = false;
   uint32_t reorder_packets = 64;  // so many may overtake a packet before it counts as lost; if overtaking is accepted
   Nanos cnp_interval_ns = 4'000;  // -1: none are sent

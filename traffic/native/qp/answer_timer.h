@@ -24,12 +24,24 @@ class AnswerTimer {
     retries_ = 0;
     base_ns_ = now;
     progress_ns_ = now;
+    if (doublings_ > 0) --doublings_;
   }
   // Something is under way, and nothing was before.
   void note_start(Nanos now) { progress_ns_ = now; }
   // How often something was sent again since anything moved, and since when nothing has.
   uint32_t retries() const { return retries_; }
   Nanos progress_ns() const { return progress_ns_; }
+
+  // The probe of an end of which nothing is heard: well before the timeout, after the last packet that asked for an answer and
+  // the last answer, rarer with each. kNever: there is none.
+  Nanos probe_ns() const;
+  void note_asked(Nanos now) { probe_base_ns_ = std::max(probe_base_ns_, now); }
+  void note_answer(Nanos now) {
+    probe_base_ns_ = std::max(probe_base_ns_, now);
+    probes_ = 0;
+  }
+  void note_probe() { ++probes_; }
+  void restart_probe(Nanos now) { probe_base_ns_ = now; }
 
   bool adaptive() const { return adaptive_; }
   // Whether the wait is less than the specification's.
@@ -47,6 +59,9 @@ class AnswerTimer {
   void forget_sent() { sample_count_ = 0; }
   // Everything before `end` is acknowledged: the newest round trip goes to `rtt_ns`, where one was measured.
   void measure(uint32_t end, Nanos now, Nanos& rtt_ns);
+  // Of `count` packets from `psn` on, ahead of others: likewise.
+  void measure_arrived(uint32_t psn, uint32_t count, Nanos now, Nanos& rtt_ns);
+  void set_round_trip(Nanos round_trip_ns);
   // RFC 6298's average; -1: none yet.
   Nanos smoothed_rtt_ns() const { return smoothed_rtt_ns_; }
 
@@ -58,6 +73,7 @@ class AnswerTimer {
     Nanos sent_ns;
   };
   Nanos wait_ns() const;
+  void average(Nanos rtt_ns);
 
   uint32_t retries_ = 0;
   uint32_t doublings_ = 0;  // of the adaptive wait, since a round trip was measured
@@ -67,6 +83,9 @@ class AnswerTimer {
   Nanos rtt_deviation_ns_ = 0;
   Nanos timeout_ns_;
   Nanos timeout_floor_ns_;
+  Nanos tail_probe_ns_;  // the least wait for a probe; 0: there is none
+  Nanos probe_base_ns_ = 0;
+  uint32_t probes_ = 0;  // in a row without an answer
   uint32_t sample_head_ = 0;
   uint32_t sample_count_ = 0;
   std::array<Sample, 4> samples_{};
@@ -98,16 +117,7 @@ inline void AnswerTimer::measure(uint32_t end, Nanos now, Nanos& rtt_ns) {
     sample_head_ = (sample_head_ + 1) % static_cast<uint32_t>(samples_.size());
     --sample_count_;
   }
-  if (rtt_ns < 0) return;
-  doublings_ = 0;
-  if (smoothed_rtt_ns_ < 0) {
-    smoothed_rtt_ns_ = rtt_ns;
-    rtt_deviation_ns_ = rtt_ns / 2;
-    return;
-  }
-  const Nanos error_ns = rtt_ns - smoothed_rtt_ns_;
-  rtt_deviation_ns_ += ((error_ns < 0 ? -error_ns : error_ns) - rtt_deviation_ns_) / 4;
-  smoothed_rtt_ns_ += error_ns / 8;
+  if (rtt_ns >= 0) average(rtt_ns);
 }
 
 }  // namespace etloop

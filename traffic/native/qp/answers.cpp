@@ -39,6 +39,7 @@ void Requester::on_acknowledgement(const wire::Packet& packet, Nanos now, AckOut
   }
   outcome.ecn_echo = packet.becn;
   acknowledge_before(advance(packet.psn, 1), now, outcome);
+  if (board_ != nullptr) learn_arrivals(packet, now, outcome);
 }
 
 void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
@@ -66,12 +67,13 @@ void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcom
   switch (packet.syndrome) {
     case wire::kSyndromeNakSequence:
       ++counters_.packet_seq_err;
-      outcome.nak = true;
-      if (selective_ && packet.opcode == Opcode::selective_nak && packet.payload != nullptr) {
-        recover_missing(packet, now);
-      } else if (progress || may_retry(now)) {
-        recover(packet.psn, now);
+      if (board_ != nullptr && packet.opcode == Opcode::selective_nak && packet.payload != nullptr) {
+        timer_.restart(now);
+        learn_arrivals(packet, now, outcome);
+        return;
       }
+      outcome.nak = true;
+      if (progress || may_retry(now)) recover(packet.psn, now);
       return;
     case wire::kSyndromeNakInvalidRequest: fail(QpFault::remote_invalid_request); return;
     case wire::kSyndromeNakRemoteAccess: fail(QpFault::remote_access); return;
@@ -100,7 +102,7 @@ void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
   implied_told_ = false;
   requests_.complete_before(una_, outcome);
   timer_.measure(end, now, outcome.rtt_ns);
-  if (selective_) resend_.arrived_before(una_);
+  if (board_ != nullptr) board_->arrived_before(una_);
   // After a rewind, the acknowledgement of earlier transmissions can overtake what would be sent again.
   if (psn_distance(next_psn_, una_) < 0) rewind(una_);
 }
@@ -157,22 +159,12 @@ void Requester::implied_nak(Nanos now, AckOutcome& outcome) {
 // Everything from `psn` on again.
 void Requester::recover(uint32_t psn, Nanos now) {
   timer_.restart(now);
-  if (!selective_) {
+  if (board_ == nullptr) {
     rewind(psn);
     return;
   }
   timer_.forget_sent();
-  examined_to_ = sent_end_;
-  recovered_to_ = sent_end_;
-  resend_.clear();
-  uint32_t from = psn;
-  while (psn_distance(sent_end_, from) > 0) {  // by request, for a READ is one packet of many numbers
-    const WorkRequest& request = requests_.at_psn(from);
-    const uint32_t end = advance(request.first_psn, request.packets);
-    const uint32_t stop = psn_distance(end, sent_end_) < 0 ? end : sent_end_;
-    resend_.add_range(from, static_cast<uint32_t>(psn_distance(stop, from)));
-    from = stop;
-  }
+  board_->lose(psn, static_cast<uint32_t>(psn_distance(sent_end_, psn)));
 }
 
 void Requester::rewind(uint32_t psn) {
@@ -181,31 +173,24 @@ void Requester::rewind(uint32_t psn) {
   requests_.rewind(psn);
 }
 
-// Bit i of the bitmap: packet.psn + 1 + i has arrived. What is not there below the highest that is, is missing.
-void Requester::recover_missing(const wire::Packet& packet, Nanos now) {
-  uint32_t bits = wire::kSelectiveBitmapBytes * 8;
+// Bit i of the bitmap of a selective NAK: packet.psn + 1 + i has arrived. An acknowledgement says nothing of what is ahead, and
+// where packets may overtake each other not even that what left before is lost.
+void Requester::learn_arrivals(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
+  const bool names_packets = packet.opcode == Opcode::selective_nak;
+  uint32_t bits = names_packets ? wire::kSelectiveBitmapBytes * 8 : 0;
   while (bits > 0 && !has_bit(packet.payload, bits - 1)) --bits;
-  const uint32_t top = advance(packet.psn, bits + (bits > 0 ? 0 : 1));
-  if (psn_distance(top, sent_end_) >= 0) return;  // speaks of what was never sent
+  if (psn_distance(advance(packet.psn, bits), sent_end_) >= 0) return;  // speaks of what was never sent
+  timer_.note_answer(now);
+  for (uint32_t bit = 0; bit < bits;) {
+    uint32_t end = bit;
+    while (end < bits && has_bit(packet.payload, end)) ++end;
+    const uint32_t psn = advance(packet.psn, 1 + bit);
+    if (end > bit && board_->arrived(psn, end - bit) > 0) timer_.measure_arrived(psn, end - bit, now, outcome.rtt_ns);
+    bit = end + 1;
+  }
+  if ((reorders_ && !names_packets) || board_->lose_overtaken() == 0) return;
+  outcome.nak = true;
   timer_.forget_sent();
-  timer_.restart(now);
-  if (psn_distance(top, recovered_to_) >= 0) {
-    // Something sent after the last recovery has arrived: whatever is still missing was lost again.
-    resend_.clear();
-    add_holes(packet, packet.psn, top);
-    recovered_to_ = sent_end_;
-  } else if (psn_distance(top, examined_to_) > 0) {
-    add_holes(packet, psn_distance(examined_to_, packet.psn) > 0 ? examined_to_ : packet.psn, top);
-  }
-  if (psn_distance(top, examined_to_) > 0) examined_to_ = top;
-}
-
-void Requester::add_holes(const wire::Packet& packet, uint32_t from, uint32_t top) {
-  for (uint32_t psn = from; psn_distance(top, psn) > 0; psn = advance(psn, 1)) {
-    const auto above = static_cast<uint32_t>(psn_distance(psn, packet.psn));
-    if (above > 0 && has_bit(packet.payload, above - 1)) continue;
-    resend_.add(psn, psn == requests_.at_psn(psn).first_psn);
-  }
 }
 
 }  // namespace etloop

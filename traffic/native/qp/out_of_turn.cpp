@@ -45,10 +45,10 @@ void Responder::on_early(const wire::Packet& packet, uint32_t ahead) {
     return;
   }
   if (kept == Kept::again) ++counters_.duplicate_request;
-  const bool opens_gap = early_.note_gap(ahead);
+  early_.note_gap(ahead);
   const bool asked_again = kept == Kept::again && packet.ack_req;  // the peer's timer: it does not know what is here
   if (early_.missing_may_be_late() && !asked_again) return;        // what is missing may only be late
-  if (selective_ ? opens_gap || packet.ack_req || early_.reached_patience() : !nak_sent_) {
+  if (selective_ || !nak_sent_) {
     refuse(wire::kSyndromeNakSequence, QpFault::none);
   }
 }
@@ -86,18 +86,19 @@ PacketRun Responder::answer() {
   run.head.dest_qpn = remote_qpn_;
   run.head.msn = msn_;
   run.head.becn = echo_congestion_;
-  if (!nak_due_) {
-    run.head.psn = advance(expected_psn_, wire::kPsnMask);
-    run.head.syndrome = wire::kSyndromeAck;
-    return run;
-  }
-  run.head.psn = expected_psn_;
-  run.head.syndrome = nak_syndrome_;
-  if (selective_ && !early_.empty() && nak_syndrome_ == wire::kSyndromeNakSequence) {
+  if (reports_gaps() || (nak_due_ && selective_ && !early_.empty() && nak_syndrome_ == wire::kSyndromeNakSequence)) {
     early_.put_bitmap(expected_psn_, bitmap_);
     run.head.opcode = Opcode::selective_nak;
+    run.head.psn = expected_psn_;
+    run.head.syndrome = wire::kSyndromeNakSequence;
     run.head.payload = bitmap_;
     run.head.payload_bytes = wire::kSelectiveBitmapBytes;
+  } else if (nak_due_) {
+    run.head.psn = expected_psn_;
+    run.head.syndrome = nak_syndrome_;
+  } else {
+    run.head.psn = advance(expected_psn_, wire::kPsnMask);
+    run.head.syndrome = wire::kSyndromeAck;
   }
   return run;
 }
@@ -112,7 +113,7 @@ void Responder::answer_sent(const PacketRun& run) {
     }
     return;
   }
-  ++(nak_due_ ? counters_.naks_tx : counters_.acks_tx);
+  ++(run.head.syndrome != wire::kSyndromeAck ? counters_.naks_tx : counters_.acks_tx);
   nak_due_ = false;
   acknowledge_due_ = false;
   echo_congestion_ = false;

@@ -71,11 +71,12 @@ class Qp {
   uint32_t under_way_before(uint32_t psn) const { return requester_.under_way_before(psn); }
   uint32_t expected_psn() const { return responder_.expected_psn(); }
   uint32_t msn() const { return responder_.msn(); }
-  uint32_t retries() const { return requester_.retries(); }
-  Nanos progress_ns() const { return requester_.progress_ns(); }
+  uint32_t retries() const { return requester_.timer().retries(); }
+  Nanos progress_ns() const { return requester_.timer().progress_ns(); }
   uint32_t in_flight_packets() const { return requester_.in_flight_packets(); }
   int64_t in_flight_bytes() const { return requester_.in_flight_bytes(); }
-  Nanos smoothed_rtt_ns() const { return requester_.smoothed_rtt_ns(); }
+  void set_round_trip(Nanos round_trip_ns) { requester_.set_round_trip(round_trip_ns); }
+  Nanos smoothed_rtt_ns() const { return requester_.timer().smoothed_rtt_ns(); }
   bool idle() const { return requester_.idle(); }
   bool repeats() const { return requester_.repeats(); }
   uint32_t local_qpn() const { return counters.local_qpn; }

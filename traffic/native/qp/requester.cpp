@@ -49,15 +49,14 @@ Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
       una_(params.initial_psn & wire::kPsnMask),
       next_psn_(una_),
       sent_end_(una_),
-      selective_(params.selective_repeat),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
+      board_(params.selective_repeat ? std::make_unique<Scoreboard>() : nullptr),
       requests_(una_, mtu_shift_, memory),
       remote_qpn_(remote_qpn),
       flow_(flow),
       timer_(params),
-      examined_to_(una_),
-      recovered_to_(una_),
+      reorders_(params.out_of_order_accept),
       ack_every_limit_(params.ack_every),
       rnr_retry_limit_(params.rnr_retry),
       outstanding_limit_(std::max(1U, params.max_rd_atomic)) {
@@ -66,18 +65,18 @@ Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
 
 void Requester::set_window(uint32_t packets) {
   window_ = packets == 0 ? 1 : packets;
-  if (selective_) window_ = std::min(window_, kReorderWindow);
+  if (board_ != nullptr) window_ = std::min(window_, kReorderWindow);
   // At least two acknowledgements per window, or the window would close and wait for the timeout.
   ack_every_ = std::max(1U, std::min(ack_every_limit_, window_ / 2));
 }
 
 PacketRun Requester::next_run(uint32_t max_run) {
-  if (resend_.empty()) {
+  if (!any_lost()) {
     const uint32_t room = window_ - static_cast<uint32_t>(psn_distance(next_psn_, una_));
     return build(requests_.next(), next_psn_, room, max_run);
   }
   // The last of what is missing asks for an acknowledgement, so that its loss is noticed before the timeout.
-  const ResendList::Range missing = resend_.front();
+  const Scoreboard::Range missing = board_->first_lost();
   PacketRun run = build(requests_.at_psn(missing.psn), missing.psn, std::max(1U, missing.count - 1), max_run);
   if (missing.count <= span_of(run)) run.head.ack_req = true;
   return run;
@@ -148,10 +147,18 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
   if (next_psn_ == una_) timer_.restart(now);
   const uint32_t span = span_of(run);
   const uint32_t end = advance(run.head.psn, span);
-  if (!resend_.empty()) {
-    counters_.retransmitted_packets += run.count;
-    resend_.sent(span);
-    return nullptr;
+  if (board_ != nullptr) {
+    const bool again = any_lost();
+    board_->sent(run.head.psn, span);
+    if (last_asked(run) != kNoPacket) {
+      board_->note_asked();
+      timer_.note_asked(now);
+    }
+    if (again) {
+      counters_.retransmitted_packets += run.count;
+      probing_ -= std::min<uint8_t>(probing_, 1);
+      return nullptr;
+    }
   }
   WorkRequest& request = requests_.next();
   const bool begins = run.head.psn == request.first_psn && sent_end_ == run.head.psn;
@@ -179,7 +186,7 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
 Nanos Requester::deadline() const {
   if (holding_) return hold_until_ns_;
   if (fault_ != QpFault::none || sent_end_ == una_) return kNever;
-  return timer_.deadline();
+  return board_ != nullptr && board_->answer_expected() ? std::min(timer_.deadline(), timer_.probe_ns()) : timer_.deadline();
 }
 
 bool Requester::may_retry(Nanos now) {
@@ -190,34 +197,45 @@ bool Requester::may_retry(Nanos now) {
 
 void Requester::on_timer(Nanos now) {
   if (deadline() > now) return;
-  timer_.restart(now);
+  const bool was_timeout = timer_.deadline() <= now;
+  if (holding_ || was_timeout) timer_.restart(now);
+  timer_.restart_probe(now);
   if (holding_) {
     holding_ = false;
     timer_.note_start(now);
+    return;
+  }
+  if (!was_timeout) {
+    timer_.note_probe();
+    ask_both_ends();
     return;
   }
   ++counters_.local_ack_timeout_err;
   if (timer_.adaptive()) ++(timer_.is_short() ? counters_.roce_adp_retrans : counters_.roce_adp_retrans_to);
   timer_.expire();
   if (!may_retry(now)) return;
-  if (!selective_) {
+  if (board_ != nullptr) {
+    ask_both_ends();
+  } else {
     rewind(una_);
-    return;
   }
-  // The oldest and the newest: the answer to both says what is missing between them.
+}
+
+// Sends the oldest and the newest again: the answer to both says what is missing between them.
+void Requester::ask_both_ends() {
   timer_.forget_sent();
-  examined_to_ = una_;
-  recovered_to_ = una_;
-  resend_.clear();
-  resend_.add_range(una_, 1);
-  const uint32_t newest = advance(sent_end_, wire::kPsnMask);
-  if (newest != una_) resend_.add_range(newest, 1);
+  board_->doubt(una_);  // behind a READ it may be there, and the word of that be lost
+  probing_ = 1;
+  if (uint32_t newest = 0; board_->newest(newest) && newest != una_) {
+    board_->lose(newest, 1);
+    ++probing_;
+  }
 }
 
 void Requester::fail(QpFault fault) {
   fault_ = fault;
   holding_ = false;
-  resend_.clear();
+  if (board_ != nullptr) *board_ = Scoreboard();
   requests_.flush();
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <memory_resource>
 
 #include "base/time.h"
@@ -13,7 +14,7 @@
 #include "plan/records.h"
 #include "qp/answer_timer.h"
 #include "qp/request_ring.h"
-#include "qp/resend_list.h"
+#include "qp/scoreboard.h"
 #include "qp/work.h"
 #include "wire/clear_to_send.h"
 #include "wire/packet_run.h"
@@ -42,25 +43,26 @@ class Requester {
 
   QpFault fault() const { return fault_; }
   uint32_t oldest_unacknowledged() const { return una_; }
-  // How often something was sent again since anything moved, and since when nothing has.
-  uint32_t retries() const { return timer_.retries(); }
-  Nanos progress_ns() const { return timer_.progress_ns(); }
+  const AnswerTimer& timer() const { return timer_; }
   // Packets sent and not yet acknowledged, and their payload bytes, were they all full.
   uint32_t in_flight_packets() const { return static_cast<uint32_t>(wire::psn_distance(next_psn_, una_)); }
   int64_t in_flight_bytes() const;
   // Packets ahead of the next run that are under way. What is to be sent again behind it is not, nor, with selective repeat,
   // what has arrived between the holes.
+  // Nor is anything for what probes a silent end: a window that is closed would keep it for ever.
   uint32_t under_way_before(uint32_t psn) const {
-    return resend_.empty() ? static_cast<uint32_t>(std::max(0, wire::psn_distance(psn, una_))) : resend_.under_way();
+    if (probing_ > 0) return 0;
+    return board_ != nullptr ? board_->under_way() : static_cast<uint32_t>(std::max(0, wire::psn_distance(psn, una_)));
   }
   // The next run is soon asked for: what it is built of is needed.
   void expect_run() const { requests_.expect_next(); }
   bool idle() const { return requests_.empty(); }
   // What it sends next was sent before.
-  bool repeats() const { return !resend_.empty() || next_psn_ != sent_end_; }
+  bool repeats() const { return any_lost() || next_psn_ != sent_end_; }
   void set_window(uint32_t packets);
   void set_remote_qpn(uint32_t qpn) { remote_qpn_ = qpn; }
-  Nanos smoothed_rtt_ns() const { return timer_.smoothed_rtt_ns(); }
+  // A round trip that was measured by other means, before anything was sent.
+  void set_round_trip(Nanos round_trip_ns) { timer_.set_round_trip(round_trip_ns); }
 
  private:
   PacketRun build(const WorkRequest& request, uint32_t psn, uint32_t room, uint32_t max_run);
@@ -75,10 +77,11 @@ class Requester {
   void advance_to(uint32_t end, Nanos now, AckOutcome& outcome);
   void implied_nak(Nanos now, AckOutcome& outcome);
   void recover(uint32_t psn, Nanos now);
-  void recover_missing(const wire::Packet& packet, Nanos now);
+  void learn_arrivals(const wire::Packet& packet, Nanos now, AckOutcome& outcome);
   void rewind(uint32_t psn);
   bool may_retry(Nanos now);
-  void add_holes(const wire::Packet& packet, uint32_t from, uint32_t top);
+  bool any_lost() const { return board_ != nullptr && board_->any_lost(); }
+  void ask_both_ends();
 
   // In the order of how often it is looked at: a turn to send takes the first four cache lines, an answer's arrival fewer.
   FlowRecord& counters_;
@@ -87,20 +90,19 @@ class Requester {
   uint32_t sent_end_;  // first PSN never sent
   uint32_t window_ = 0;
   QpFault fault_ = QpFault::none;
+  uint8_t probing_ = 0;   // packets yet to be sent again to probe a silent end
   bool holding_ = false;  // the peer was not ready to receive
-  bool selective_;
   bool implied_told_ = false;  // one implied NAK until something moves
   uint32_t ack_every_ = 0;
   uint32_t path_mtu_;
   uint32_t mtu_shift_;
-  ResendList resend_;  // selective repeat
+  std::unique_ptr<Scoreboard> board_;  // selective repeat; nullptr: go-back-N
   RequestRing requests_;
   uint32_t remote_qpn_;
   FlowId flow_;
   AnswerTimer timer_;
 
-  uint32_t examined_to_;   // holes below it were resent once
-  uint32_t recovered_to_;  // and what was sent from here on came after that
+  bool reorders_;                 // what is overtaken may only be late: the peer says when it is not
   uint32_t ack_every_limit_;
   uint32_t rnr_retry_limit_;
   uint32_t rnr_retries_ = 0;
@@ -113,13 +115,14 @@ class Requester {
 
 inline bool Requester::has_run() const {
   if (fault_ != QpFault::none || holding_) return false;
-  if (!resend_.empty()) return true;
+  if (any_lost()) return true;
   if (!requests_.any_to_send() || static_cast<uint32_t>(wire::psn_distance(next_psn_, una_)) >= window_) return false;
   return requests_.may_begin(outstanding_limit_);
 }
 
 inline int64_t Requester::in_flight_bytes() const {
-  return static_cast<int64_t>(wire::psn_distance(next_psn_, una_)) << mtu_shift_;
+  const auto sent = static_cast<uint32_t>(wire::psn_distance(next_psn_, una_));
+  return static_cast<int64_t>(board_ != nullptr ? board_->under_way() : sent) << mtu_shift_;
 }
 
 }  // namespace etloop

@@ -61,6 +61,8 @@ bool Responder::on_request(const wire::Packet& packet, Delivered& delivered) {
     return false;
   }
   const Step step = accept(packet, delivered);
+  // Where something else is missing behind it, the peer learns what of its repetitions has arrived.
+  if (reports_gaps()) acknowledge_due_ = true;
   return step == Step::whole || (step == Step::taken && !early_.empty() && next_delivered(delivered));
 }
 

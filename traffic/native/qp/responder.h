@@ -35,6 +35,8 @@ class Responder {
   // The packet just handed in had Congestion Experienced; the next acknowledgement tells the peer.
   void note_congestion() { echo_congestion_ = true; }
 
+  // Selective repeat: something is missing before what came ahead, and not only late.
+  bool reports_gaps() const { return selective_ && !early_.empty() && !early_.missing_may_be_late(); }
   bool answer_due() const { return acknowledge_due_ || nak_due_ || (replies_ != nullptr && replies_->pending > 0); }
   bool nak_due() const { return nak_due_; }
   // The next answer in order; requires answer_due(). Changes nothing until `answer_sent`.

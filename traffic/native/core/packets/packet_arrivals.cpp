@@ -195,6 +195,7 @@ void PacketArrivals::on_probe(uint32_t index, const wire::Packet& packet, uint8_
   if (!probing_.on_reply(index, packet, now, offer)) return;
   flows_.probed(index, offer.round_trip_ns, offer.window_packets);
   queue_pairs_[index].set_window(offer.window_packets);
+  queue_pairs_[index].set_round_trip(offer.round_trip_ns);
   transmission_.offer(index, offer.share);
 }
 
