@@ -84,12 +84,13 @@ def verdict_blocks(summary: Summary) -> tuple[Block, ...]:
     counts = [(sum(one.result is result for one in checks), WORDS[result]) for result in _ORDER]
     words = ", ".join(f"{count} {word}" for count, word in counts if count) or "no conditions"
     own = tuple(f"the emulator was the limit: {word}" for word in verdict.emulator)
+    heads = ("condition", "result", "found", "limit", "why")
     return (
-        Text(f"Of {len(checks)} conditions: {words}.", badge=verdict.result.value, badge_text=WORDS[verdict.result]),
+        Text(f"Conditions: {words}.", badge=verdict.result.value, badge_text=WORDS[verdict.result]),
         *broke,
         *listing((*verdict.reasons, *own)),
-        *table("Conditions, failed ones first", ("condition", "result", "found", "limit", "why"), [_check(one) for one in checks]),
-    )  # fmt: skip
+        *table("Conditions, failed ones first", heads, [_check(one) for one in checks]),
+    )
 
 
 def _check(one: CheckOutcome) -> tuple[str | Cell, ...]:
