@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from etloop.results.verdict.evaluation import Frame
 
 MOST_ROWS: Final = 60
+OPEN_ROWS: Final = 16
+"""Of ports and queues; longer tables are folded, after the rows that tell most."""
 SHOWN: Final = 10
 _TIMES: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))
 _BYTES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
@@ -83,14 +85,16 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
         if any(np.nan_to_num(one[row]) for one in columns.values()) or np.nan_to_num(watermark[row])
     }
     signs = [name for name, _ in _LANE_COLUMNS[1:]]
-    chosen = sorted(
+    by_interest = sorted(
         busy,
         key=lambda lane: (
             -sum(float(np.nan_to_num(columns[name][busy[lane]])) for name in signs),
             -float(np.nan_to_num(watermark[busy[lane]])),
         ),
-    )[:MOST_ROWS]
-    chosen = sorted(chosen, key=lambda lane: (natural(lane.port), lane.cos))
+    )
+    chosen = by_interest[:MOST_ROWS]
+    if len(chosen) <= OPEN_ROWS:
+        chosen = sorted(chosen, key=lambda lane: (natural(lane.port), lane.cos))
     deepest, depths = in_one_unit([_known(watermark[busy[lane]]) for lane in chosen], _BYTES)
     unit, times = in_one_unit([_known(paused[busy[lane]]) for lane in chosen], _TIMES)
     rows: list[tuple[str | Cell, ...]] = [
@@ -111,13 +115,22 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
         f"paused ({unit})",
     )
     left = len(busy) - len(chosen)
-    more = (Text(f"And {left} more in switches.parquet.", is_dim=True),) if left else ()
-    return (
-        *table(
-            "Queues of the device, as it counted them; '-': not counted", heads, rows, range(2, len(heads))
-        ),
-        *more,
-    )
+    more = f"And {left} more in switches.parquet." if left else ""
+    caption = "Queues of the device, as it counted them; drops, marks and pauses first; '-': not counted"
+    return _open(caption, heads, rows, range(2, len(heads)), more)
+
+
+def _open(
+    caption: str, heads: tuple[str, ...], rows: list[tuple[str | Cell, ...]], numbers: range, more: str
+) -> tuple[Block, ...]:
+    """Return a table whose later rows are folded."""
+    first = table(caption, heads, rows[:OPEN_ROWS], numbers)
+    rest: tuple[Block, ...] = table(f"{caption}, continued", heads, rows[OPEN_ROWS:], numbers)
+    if more:
+        rest += (Text(more, is_dim=True),)
+    if len(rows) <= OPEN_ROWS:
+        return (*first, *rest)
+    return (*first, Fold(f"{len(rows) - OPEN_ROWS} rows more", rest))
 
 
 def _ports(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
@@ -139,8 +152,8 @@ def _ports(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
     ]  # fmt: skip
     heads = ("port", "sent", "received", "pause frames", f"paused ({unit})", "lost by us")
     left = count - len(order)
-    more = (Text(f"And {left} more in ports.parquet.", is_dim=True),) if left else ()
-    return (*table("Ports of the agents, as they counted", heads, rows, range(1, 6)), *more)
+    more = f"And {left} more in ports.parquet." if left else ""
+    return _open("Ports of the agents, as they counted", heads, rows, range(1, 6), more)
 
 
 def _known(value: object) -> float | None:

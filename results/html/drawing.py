@@ -193,6 +193,8 @@ class Plotted:
     title: str
     """With its unit."""
     steps: tuple[Steps, ...]
+    detail: str = ""
+    """What a wide picture says besides."""
     limits: tuple[Limit, ...] = ()
     most: float | None = None
     """End of the axis; None: by what is drawn."""
@@ -274,7 +276,7 @@ def _panel(given: Plotted, axis: Axis, width: int, top: int, *, is_first: bool) 
     lines = [(one, _path(one, axis, (left, right), (top + height, height / most))) for one in given.steps]
     stretches = [(one, across(one.begin), across(one.end)) for one in axis.stretches]
     return Panel(
-        title=given.title,
+        title=f"{given.title}: {given.detail}" if given.detail and width == WIDE else given.title,
         top=top,
         height=height,
         ticks=tuple(Tick(place(value), _number(value)) for value in values),

@@ -39,7 +39,7 @@ def head_facts(summary: Summary, facts: DeviceFacts) -> tuple[Fact, ...]:
     device = " ".join(filter(None, (facts.vendor, facts.model)))
     profile = facts.profile or (summary.verdict.device if summary.verdict is not None else "")
     shown = (
-        ("device", device or profile),
+        ("device", device or profile or _modelled(facts)),
         ("firmware or network system", facts.software),
         ("ASIC", facts.asic),
         ("buffer", facts.buffer),
@@ -48,14 +48,19 @@ def head_facts(summary: Summary, facts: DeviceFacts) -> tuple[Fact, ...]:
         ("started", _moment(summary.started_at)),
         ("made by", ", ".join(versions)),
         ("on hosts", ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")),
-        ("workload", work.source),
-        ("job", f"{work.ranks} ranks, {work.iterations} iterations"),
         ("scale", f"bytes x {work.bytes_scale}, time x {work.time_scale}"),
         ("traffic shaped as", work.shaping),
         ("drawn from", "; ".join(nonce_words(summary))),
         ("not known", "; ".join(facts.unread)),
     )
     return tuple(Fact(name, value) for name, value in shown if value)
+
+
+def _modelled(facts: DeviceFacts) -> str:
+    if facts.topology is None:
+        return "not named: the rig has no dut"
+    count = len(facts.topology.switches)
+    return f"{count} switch{'es' if count > 1 else ''} of topology.yaml, of no profile"
 
 
 def _moment(started_at: str) -> str:

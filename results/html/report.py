@@ -71,7 +71,7 @@ def report_html(
         Section("again", "Run it again", again_blocks(summary, scenario_text, rig_text, has_case=has_case)),
     )
     what = f"ETLoop run {summary.run_id}"
-    subtitle = f"{summary.workload.source} on {facts.model or facts.profile or 'a network'}"
+    subtitle = f"{summary.workload.ranks} ranks, {summary.workload.iterations} iterations of {summary.workload.source}"
     badge = summary.result
     return render(Page(what, subtitle, badge.value, BADGES[badge], head_facts(summary, facts), sections))
 

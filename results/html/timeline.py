@@ -161,7 +161,7 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
         (sent, "sent to the device", by_sent),
         (received, "received from it", by_received),
     ):
-        found, above = _rate_panel(scene, lines, links, f"{way}, {by_whom}")
+        found, above = _rate_panel(scene, lines, links, way, by_whom)
         clipped += above
         panels += found
     if clipped:
@@ -175,7 +175,7 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
 
 
 def _rate_panel(
-    scene: Scene, lines: Sequence[Line], links: Mapping[str, float], title: str
+    scene: Scene, lines: Sequence[Line], links: Mapping[str, float], title: str, by_whom: str
 ) -> tuple[list[Plotted], int]:
     shown = [line for line in lines if line.name in scene.colours and line.values.any()]
     if not shown:
@@ -193,7 +193,7 @@ def _rate_panel(
         Limit(f"link {speed / unit.size:g} {unit.name}", speed / unit.size)
         for speed in sorted(set(speeds))[:3]
     )
-    return [Plotted(f"{title} ({unit.name})", tuple(steps), limits)], clipped
+    return [Plotted(f"{title} ({unit.name})", tuple(steps), by_whom, limits)], clipped
 
 
 def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]]:
@@ -232,7 +232,7 @@ def _depths(scene: Scene) -> Iterator[Plotted]:
     """The fullest queues with their marking thresholds, and what their priority groups held with the limit of pauses."""
     for column, words, limits in (
         ("queued_bytes", "in the fullest queues", _marking_limits),
-        ("group_bytes", "buffered by ingress port and priority group", _pause_limits),
+        ("group_bytes", "held by ingress port and group", _pause_limits),
     ):
         fullest = _fullest(scene, column)
         if not fullest:
@@ -252,7 +252,9 @@ def _depths(scene: Scene) -> Iterator[Plotted]:
             Limit(f"{name} {size / unit.size:.4g} {unit.name}", size / unit.size)
             for name, size in limits(scene, fullest)
         )
-        yield Plotted(f"{words} ({unit.name})", tuple(steps), shown)
+        yield Plotted(
+            f"{words} ({unit.name})", tuple(steps), "as sampled; the table below has the greatest", shown
+        )
 
 
 def _fullest(scene: Scene, column: str) -> list[Lane]:
@@ -308,7 +310,7 @@ def _signals(scene: Scene) -> Iterator[Plotted]:
         )
         if steps:
             width = (edges[1] - edges[0]) / scene.time.size
-            yield Plotted(f"{words} (count in {width:.2g} {scene.time.name})", steps)
+            yield Plotted(f"{words} (in {width:.2g} {scene.time.name})", steps)
 
 
 def _control(scene: Scene) -> Iterator[Plotted]:
@@ -323,8 +325,7 @@ def _control(scene: Scene) -> Iterator[Plotted]:
     for row, key in enumerate(zip(*ends, strict=True)):
         if ports[key[0]] in scene.colours:
             pairs.setdefault(key, []).append(row)
-    moved = columns["acked_bytes"].astype(np.float64)
-    most = sorted(pairs, key=lambda key: -float(moved[pairs[key]].max()))[:MOST_PAIRS]
+    most = _busiest_pairs(pairs, columns["acked_bytes"].astype(np.float64), ports)
     times = columns["time_ns"].astype(np.float64)
     for column, words, units, base in (
         ("rate_bps", "rate that congestion control allows", _RATE_UNITS, "bit/s"),
@@ -341,3 +342,15 @@ def _control(scene: Scene) -> Iterator[Plotted]:
             for rows in (np.array(pairs[src, dst, qpn]),)
         )  # fmt: skip
         yield Plotted(f"{words} ({unit.name})", steps)
+
+
+def _busiest_pairs(
+    pairs: Mapping[tuple[int, int, int], list[int]], moved: NDArray[np.float64], ports: Sequence[str]
+) -> list[tuple[int, int, int]]:
+    """Return the queue pairs that moved most, one of every port before the second of any."""
+    seen: dict[str, int] = {}
+    turn = {}
+    for key in sorted(pairs, key=lambda key: -float(moved[pairs[key]].max())):
+        port = ports[key[0]]
+        turn[key] = seen[port] = seen.get(port, -1) + 1
+    return sorted(turn, key=lambda key: turn[key])[:MOST_PAIRS]
