@@ -23,6 +23,7 @@ from etloop.results.kpis.flow_sizes import flow_sizes
 from etloop.results.kpis.input import KpiInput, of_jobs
 from etloop.results.measure.summary import Measurement
 from etloop.results.schema.case import CASE_FILE
+from etloop.results.schema.device_facts import NO_FACTS, DeviceFacts
 from etloop.results.schema.kpis import KPI_FILE, KpiBasis
 from etloop.results.schema.typed_json import to_json
 from etloop.results.store.run_dir import INPUT_FILES, RunArtifacts
@@ -134,11 +135,17 @@ def kpi_input(run: RunArtifacts, basis: KpiBasis) -> KpiInput:
 
 
 def run_with_verdict(
-    run: RunArtifacts, basis: KpiBasis, conditions: Conditions, *, pages: bool = True
+    run: RunArtifacts,
+    basis: KpiBasis,
+    conditions: Conditions,
+    facts: DeviceFacts = NO_FACTS,
+    *,
+    pages: bool = True,
 ) -> RunArtifacts:
     """Return a run with its key figures, the verdict by `conditions` and junit.xml, in the place of earlier ones.
 
-    Without `pages` only what programs read is made: no report, no trace for a viewer.
+    `facts`: what files say of the device, for the report. Without `pages` only what programs read is made: no report, no trace
+    for a viewer.
     """
     kept = tuple(note for note in run.summary.notes if not note.startswith(PART_NOTE))
     notes = tuple(note for note in conditions.notes if note not in kept)
@@ -155,8 +162,8 @@ def run_with_verdict(
     summary = replace(run.summary, verdict=verdict)
     texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict)}
     if pages:
-        scenario_text, rig_text = (str(run.texts[name]) for name in INPUT_FILES)
+        scenario, rig = (str(run.texts[name]) for name in INPUT_FILES)
         texts[PERFETTO_FILE] = perfetto_json(given, MOST_OPS_OF_PART if run.part else MOST_OPS)
         has_case = CASE_FILE in run.texts
-        texts[REPORT_FILE] = report_html(given, kpis, summary, scenario_text, rig_text, has_case=has_case)
+        texts[REPORT_FILE] = report_html(given, kpis, summary, (scenario, rig), facts, has_case=has_case)
     return replace(run, summary=summary, texts={**run.texts, **texts})

@@ -22,6 +22,7 @@ from etloop.contract.model.run import RunEnd, RunOutcome
 from etloop.controller.case.making import packed_case
 from etloop.controller.run.affordable import MOST_OPS, most_ops
 from etloop.controller.run.device_counters import device_basis
+from etloop.controller.run.device_facts import device_facts
 from etloop.controller.run.expectation import Expectation, expect, iterations_reached
 from etloop.controller.run.kept_run import SPOOL, RunMaterial, forget_spool, has_spool, kept_run, spool_of
 from etloop.controller.run.out_directory import claimed_directory
@@ -40,6 +41,7 @@ from etloop.results.artifacts import (
 from etloop.results.measure.joined import NO_OPS
 from etloop.results.measure.summary import Measurement, measure, workload_digest
 from etloop.results.schema.case import CASE_FILE, RepeatedBy
+from etloop.results.schema.device_facts import NO_FACTS
 from etloop.results.schema.summary import Summary
 from etloop.results.store.run_dir import PLAN_FILE, RunArtifacts, RunNotWritten, write_run
 from etloop.results.store.table_writer import BlockTables
@@ -267,7 +269,9 @@ def _finished(material: RunMaterial, ran: _Run, options: RunOptions, watcher: Ru
         # The tables have them: of a long run a second copy is too much.
         measurement = replace(measurement, ops=NO_OPS, job_ops=NO_OPS)
     watcher.enter(Step.VERDICT)
-    run = _keep(options, run_with_verdict(run, material.basis, material.conditions, pages=options.pages), run)
+    facts = device_facts(material.texts, options.out_dir or Path()) if options.pages else NO_FACTS
+    judged = run_with_verdict(run, material.basis, material.conditions, facts, pages=options.pages)
+    run = _keep(options, judged, run)
     return FinishedRun(run.summary, measurement, executed, stopped_in)
 
 

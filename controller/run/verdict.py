@@ -19,6 +19,7 @@ from etloop.controller.inputs.rig import Rig, parse_rig
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
 from etloop.controller.run.device_check import contradictions_of
+from etloop.controller.run.device_facts import device_facts
 from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
@@ -30,8 +31,10 @@ from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.store.run_dir import (
     INPUT_FILES,
     PROFILE_FILE,
+    TOPOLOGY_FILE,
     RunArtifacts,
     read_artifacts,
+    read_input,
     read_kpis,
     write_run,
 )
@@ -154,7 +157,8 @@ def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | N
         _refuse_mistakes((*stated.checks, *_checks_of(profile)))
         counted_by = run.summary.dut.profile if run.summary.dut is not None else ""
         found = _conditions(stated, profile, counted=run.summary.dut is not None, counted_by=counted_by)
-    now = run_with_verdict(run, basis, found)
+    files = {name: read_input(run_dir, name) for name in (TOPOLOGY_FILE, PROFILE_FILE)}
+    now = run_with_verdict(run, basis, found, device_facts(files, run_dir))
     write_run(run_dir, now, run)
     return now.summary
 

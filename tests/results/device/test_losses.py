@@ -9,7 +9,8 @@ import pytest
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.results.artifacts import with_joint_figures
 from etloop.results.device.losses import LossInput, loss_input, reconcile_losses
-from etloop.results.html.device import losses_section
+from etloop.results.html.blocks import Table, Text
+from etloop.results.html.device import loss_blocks
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.losses import LOSS_FIGURES, LossSummary, device_drops, dropped_by_device
 from etloop.results.text.losses import loss_lines
@@ -256,6 +257,8 @@ def test_drops_for_every_reason_are_one_figure(tmp_path: Any) -> None:
 
 
 def test_the_page_has_the_same_rows() -> None:
-    page = losses_section(replace(run_by_hand().summary, losses=found()))
-    assert "<h2>Losses</h2><p>1192 of 9962 packets not received: 1074 of data, 118 of their answers;" in page
-    assert "<td>dropped: no room on arrival</td>" in page
+    words, rows = loss_blocks(replace(run_by_hand().summary, losses=found()))[:2]
+    assert isinstance(words, Text)
+    assert words.text.startswith("1192 of 9962 packets not received: 1074 of data, 118 of their answers;")
+    assert isinstance(rows, Table)
+    assert "dropped: no room on arrival" in [row[0].text for row in rows.rows]

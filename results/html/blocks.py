@@ -1,0 +1,194 @@
+"""What a page is made of: frozen values that templates lay out, without a word of markup in them.
+
+Decides which kinds of parts there are; each names the template that shows it. `render` turns a page into HTML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from etloop.results.html.drawing import Drawing, MatrixDrawing, NetworkDrawing
+
+
+class Block(Protocol):
+    """One part of a section."""
+
+    template: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a table: its text, and what stands under it."""
+
+    text: str
+    note: str = ""
+    items: tuple[str, ...] = ()
+    badge: str = ""
+    """Class of a result: the text is shown as a badge."""
+    colour: int | None = None
+    """Of the port that the row is about."""
+    is_code: bool = False
+    is_strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under heads; the first cell of a row names it. Columns of `numbers` stand to the right."""
+
+    template: ClassVar[str] = "table.html"
+    caption: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    numbers: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph."""
+
+    template: ClassVar[str] = "text.html"
+    text: str
+    is_dim: bool = False
+    badge: str = ""
+    badge_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Lines of equal weight."""
+
+    template: ClassVar[str] = "listing.html"
+    title: str
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text to be copied as it is; folded away where it has a title."""
+
+    template: ClassVar[str] = "source.html"
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One figure that a reader looks for first."""
+
+    label: str
+    value: str
+    beside: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The first figures."""
+
+    template: ClassVar[str] = "tiles.html"
+    tiles: tuple[Tile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture over an axis, drawn for a wide and for a narrow window, with the names of its colours."""
+
+    template: ClassVar[str] = "plot.html"
+    name: str
+    title: str
+    description: str
+    wide: Drawing
+    narrow: Drawing
+    legend: tuple[LegendEntry, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """What a colour stands for."""
+
+    name: str
+    colour: int
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Squares by row and column."""
+
+    template: ClassVar[str] = "matrix.html"
+    name: str
+    title: str
+    description: str
+    drawing: MatrixDrawing
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Agents, ports and device."""
+
+    template: ClassVar[str] = "network.html"
+    name: str
+    title: str
+    description: str
+    drawing: NetworkDrawing
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Parts that are there for who opens them."""
+
+    template: ClassVar[str] = "fold.html"
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Parts under one heading; without blocks it is left out."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of a page's head."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A whole page."""
+
+    title: str
+    subtitle: str
+    badge: str
+    badge_text: str
+    facts: tuple[Fact, ...]
+    sections: tuple[Section, ...]
+
+    @property
+    def shown(self) -> tuple[Section, ...]:
+        """Sections that have something in them."""
+        return tuple(one for one in self.sections if one.blocks)
+
+
+def table(
+    caption: str,
+    heads: tuple[str, ...],
+    rows: list[tuple[str | Cell, ...]],
+    numbers: range | tuple[int, ...] = (),
+) -> tuple[Table, ...]:
+    """Return a table of texts and cells as the blocks of a section; none of no rows."""
+    if not rows:
+        return ()
+    cells = tuple(tuple(one if isinstance(one, Cell) else Cell(one) for one in row) for row in rows)
+    return (Table(caption, heads, cells, frozenset(numbers)),)
+
+
+def listing(items: tuple[str, ...], title: str = "") -> tuple[Listing, ...]:
+    """Return a list as the blocks of a section; none of no lines."""
+    return (Listing(title, items),) if items else ()

@@ -1,0 +1,314 @@
+"""What stands behind a verdict: ports by queue, collectives, the slowest transfers, key figures, and how to run it again.
+
+Decides bounds of tables, one unit a column, and which transfers count as slow: by their time over the least that their port
+needs for their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.results.html.blocks import Block, Cell, Fold, Source, Text, table
+from etloop.results.html.lanes import lanes_of, natural
+from etloop.results.kpis.input import KpiInput, connection_frame
+from etloop.results.schema.kpis import BY_NAME, KpiSet, Nature
+from etloop.results.schema.summary import VIRTUAL_TIME, Summary
+from etloop.results.text.table import overlap_words
+from etloop.results.text.units import bytes_words, time_words, value_words
+
+if TYPE_CHECKING:
+    from etloop.results.verdict.evaluation import Frame
+
+MOST_ROWS: Final = 60
+OPEN_ROWS: Final = 16
+"""Of ports and queues; longer tables are folded, after the rows that tell most."""
+SHOWN: Final = 10
+_TIMES: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))
+_BYTES: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
+_BANDWIDTHS: Final = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1, "B/s"))
+_LANE_COLUMNS: Final = (
+    ("queue_packets", "packets"),
+    ("queue_dropped_packets", "dropped"),
+    ("group_dropped_packets", "no room"),
+    ("queue_ecn_marked_packets", "ECN marked"),
+    ("pfc_tx", "PFC sent"),
+    ("pfc_rx", "PFC received"),
+)
+_SIGNS: Final = (
+    ("missing_packets", "packets lost"),
+    ("retransmitted_packets", "retransmitted"),
+    ("local_ack_timeout_err", "timeouts"),
+    ("np_ecn_marked_roce_packets", "marked"),
+    ("rp_cnp_handled", "CNPs"),
+)
+_NATURES: Final = {
+    Nature.TIME: "Time",
+    Nature.TRANSPORT: "Transport",
+    Nature.DEVICE: "Counted by the device",
+    Nature.OWN: "Of the emulator itself",
+}
+
+
+def in_one_unit(values: Sequence[float | None], units: Sequence[tuple[float, str]]) -> tuple[str, list[str]]:
+    """Return the unit in which the median of a column is one or more, and every value in it."""
+    there = sorted(abs(value) for value in values if value)
+    middle = there[len(there) // 2] if there else 0.0
+    size, name = next((one for one in units if middle >= one[0]), units[-1])
+    return name, ["-" if value is None else _digits(value / size) for value in values]
+
+
+def _digits(value: float) -> str:
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.4g}" if abs(value) >= 0.001 else f"{value:.1e}"
+
+
+def lane_blocks(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
+    """Return ports by queue as the device counted them, those that dropped, marked or paused first; then our own ports."""
+    return (*_lanes(given.frames.get("switches"), colours), *_ports(given, colours))
+
+
+def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]:
+    if frame is None or not frame.rows:
+        return ()
+    columns = {name: frame.columns[name].astype(np.float64) for name, _ in _LANE_COLUMNS}
+    watermark, paused = (
+        frame.columns[name].astype(np.float64) for name in ("queue_watermark_bytes", "queue_paused_ns")
+    )
+    busy = {
+        lane: row
+        for lane in lanes_of(frame)
+        for row in (int(lane.rows[0]),)
+        if any(np.nan_to_num(one[row]) for one in columns.values()) or np.nan_to_num(watermark[row])
+    }
+    signs = [name for name, _ in _LANE_COLUMNS[1:]]
+    by_interest = sorted(
+        busy,
+        key=lambda lane: (
+            -sum(float(np.nan_to_num(columns[name][busy[lane]])) for name in signs),
+            -float(np.nan_to_num(watermark[busy[lane]])),
+        ),
+    )
+    chosen = by_interest[:MOST_ROWS]
+    if len(chosen) <= OPEN_ROWS:
+        chosen = sorted(chosen, key=lambda lane: (natural(lane.port), lane.cos))
+    deepest, depths = in_one_unit([_known(watermark[busy[lane]]) for lane in chosen], _BYTES)
+    unit, times = in_one_unit([_known(paused[busy[lane]]) for lane in chosen], _TIMES)
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            Cell(lane.port, colour=colours.get(lane.port)), lane.place, str(lane.cos),
+            *(Cell(_count(value), is_strong=bool(value) and name in signs) for name in columns
+              for value in (_known(columns[name][busy[lane]]),)),
+            depths[number], times[number],
+        )
+        for number, lane in enumerate(chosen)
+    ]  # fmt: skip
+    heads = (
+        "port",
+        "on",
+        "queue",
+        *(words for _, words in _LANE_COLUMNS),
+        f"fullest ({deepest})",
+        f"paused ({unit})",
+    )
+    left = len(busy) - len(chosen)
+    more = f"And {left} more in switches.parquet." if left else ""
+    caption = "Queues of the device, as it counted them; drops, marks and pauses first; '-': not counted"
+    return _open(caption, heads, rows, range(2, len(heads)), more)
+
+
+def _open(
+    caption: str, heads: tuple[str, ...], rows: list[tuple[str | Cell, ...]], numbers: range, more: str
+) -> tuple[Block, ...]:
+    """Return a table whose later rows are folded."""
+    first = table(caption, heads, rows[:OPEN_ROWS], numbers)
+    rest: tuple[Block, ...] = table(f"{caption}, continued", heads, rows[OPEN_ROWS:], numbers)
+    if more:
+        rest += (Text(more, is_dim=True),)
+    if len(rows) <= OPEN_ROWS:
+        return (*first, *rest)
+    return (*first, Fold(f"{len(rows) - OPEN_ROWS} rows more", rest))
+
+
+def _ports(given: KpiInput, colours: Mapping[str, int]) -> tuple[Block, ...]:
+    columns = given.frames["ports"].columns
+    count = given.frames["ports"].rows
+    names = []
+    for row in range(count):
+        name = str(columns["port"][row] or f"port {int(columns['port_index'][row].item())}")
+        names.append(name if "/" in name else f"{columns['agent'][row]}/{name}")
+    order = sorted(range(count), key=lambda row: natural(names[row]))[:MOST_ROWS]
+    unit, paused = in_one_unit([_known(columns["paused_ns"][row]) for row in order], _TIMES)
+    kinds = ("tx_datagrams", "rx_datagrams", "rx_pause_frames")
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            Cell(names[row], colour=colours.get(names[row])), *(_count(_known(columns[name][row])) for name in kinds),
+            paused[number], _count(_known(columns["receive_overflows"][row])),
+        )
+        for number, row in enumerate(order)
+    ]  # fmt: skip
+    heads = ("port", "sent", "received", "pause frames", f"paused ({unit})", "lost by us")
+    left = count - len(order)
+    more = f"And {left} more in ports.parquet." if left else ""
+    return _open("Ports of the agents, as they counted", heads, rows, range(1, 6), more)
+
+
+def _known(value: object) -> float | None:
+    number = float(np.asarray(value).item())
+    return None if np.isnan(number) else number
+
+
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
+    """Return a row a kind of collective."""
+    shown = kpis.kinds[:MOST_ROWS]
+    if not shown:
+        return (Text("None completed.", is_dim=True),)
+    expected = {}
+    if summary.comparison is not None:
+        expected = {(one.kind, one.algorithm, one.ranks): one for one in summary.comparison.kinds}
+    times_ns = [
+        (one.time_avg_ns, one.time_p50_ns, one.time_p99_ns, one.time_max_ns, one.skew_p99_ns) for one in shown
+    ]
+    time_unit, flat = in_one_unit([time for times in times_ns for time in times], _TIMES)
+    size_unit, sizes = in_one_unit([one.size_bytes for one in shown], _BYTES)
+    fabric_unit, fabric = in_one_unit([one.fabric_bytes for one in shown], _BYTES)
+    bandwidth_unit, bandwidth = in_one_unit([one.busbw_bytes_per_s for one in shown], _BANDWIDTHS)
+    rows = []
+    for number, one in enumerate(shown):
+        found = expected.get((one.kind, one.algorithm, one.ranks))
+        per = [None, None] if found is None else [found.measured_per_ideal, found.measured_per_twin]
+        rows.append((
+            one.kind, one.algorithm, str(one.ranks), str(one.count), sizes[number], fabric[number],
+            *flat[5 * number : 5 * number + 5], bandwidth[number],
+            "-" if one.share_of_ideal is None else _digits(one.share_of_ideal * 100),
+            *("-" if value is None else f"{value:.2f}" for value in per),
+        ))  # fmt: skip
+    heads = (
+        *("collective", "algorithm", "n", "count", f"total S ({size_unit})", f"S_fabric ({fabric_unit})"),
+        *(f"{name} ({time_unit})" for name in ("avg", "p50", "p99", "max", "skew p99")),
+        *(f"busbw ({bandwidth_unit})", "of line rate (%)", "/ ideal", "/ twin"),
+    )
+    left = len(kpis.kinds) - len(shown)
+    notes = [f"And {left} more in kpis.json."] if left else []
+    overlap = overlap_words(summary)
+    notes += [f"{overlap[:1].upper()}{overlap[1:]}."] if overlap else []
+    numbers = range(2, len(heads))
+    return (
+        *table("By kind, algorithm and size of group (n)", heads, list(rows), numbers),
+        *(Text(note, is_dim=True) for note in notes),
+    )
+
+
+def figure_blocks(kpis: KpiSet) -> tuple[Block, ...]:
+    """Return the key figures that exist, by what they are about; folded."""
+    tables: list[Block] = []
+    for nature, title in _NATURES.items():
+        rows = [
+            (Cell(kpi.name, is_code=True), value_words(kpi.value, kpi.unit), BY_NAME[kpi.name].words)
+            for kpi in kpis.figures
+            if kpi.value is not None and kpi.name in BY_NAME and BY_NAME[kpi.name].nature is nature
+        ]
+        tables += table(title, ("figure", "value", "what"), list(rows), (1,))
+    absent = [kpi for kpi in kpis.figures if kpi.value is None]
+    words = f"{len(kpis.figures) - len(absent)} figures"
+    if absent:
+        tables.append(
+            Text(f"{len(absent)} more do not exist in this run; kpis.json says why of each.", is_dim=True)
+        )
+    return (Fold(f"All {words}, by the names that conditions use", tuple(tables)),)
+
+
+def again_blocks(summary: Summary, scenario_text: str, rig_text: str, *, has_case: bool) -> tuple[Block, ...]:
+    """Return the commands that repeat the run, and what it was made of."""
+    again: tuple[Block, ...] = (
+        Text(
+            "This run cannot be repeated by its directory: it keeps no case.zip, because no scenario describes its job "
+            "or an earlier version made it."
+        ),
+    )
+    if has_case:
+        command = "twin" if summary.started_at == VIRTUAL_TIME else "run"
+        agents = "" if command == "twin" else " # with the agents of rig.yaml"
+        again = (
+            Text(
+                "In the directory of this page, which holds scenario, rig and all that they name; traces above 4 MiB are "
+                "read from where they were, if they are the same. etloop bundle packs all of it into one file for others."
+            ),
+            Source("", f"etloop {command} . --out ../again{agents}\netloop report ../again"),
+        )
+    return (*again, Source("scenario.yaml", scenario_text), Source("rig.yaml", rig_text))
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTransfer:
+    """One op of one rank."""
+
+    name: str
+    transfer_ns: float
+    least_ns: float
+    story: tuple[str, ...]
+
+
+def slow_blocks(given: KpiInput) -> tuple[Block, ...]:
+    """Return the transfers that took longest beyond what their bytes need."""
+    slowest = slowest_transfers(given)
+    if not slowest:
+        return (Text("Nothing crossed the device.", is_dim=True),)
+    unit, times = in_one_unit([value for one in slowest for value in (one.transfer_ns, one.least_ns)], _TIMES)
+    rows = [
+        (one.name, times[2 * number], times[2 * number + 1], "; ".join(one.story))
+        for number, one in enumerate(slowest)
+    ]
+    heads = ("op of a rank", f"took ({unit})", f"at line rate ({unit})", "what happened")
+    return table(
+        "Slowest transfers, by how much longer they took than their bytes need", heads, list(rows), (1, 2)
+    )
+
+
+def slowest_transfers(given: KpiInput) -> tuple[SlowTransfer, ...]:
+    """Return the slowest first, by how much longer they took than their own bytes need at line rate."""
+    first_tx, completed = given.column("ops", "first_tx_ns"), given.column("ops", "completed_ns")
+    rows = np.flatnonzero(~np.isnan(first_tx))
+    if not rows.size:
+        return ()
+    port, speed = given.port_of_rank()
+    bps = speed[port[given.column("ops", "rank").astype(np.int64)]]
+    carried = np.maximum(given.column("ops", "wire_tx_bytes"), given.column("ops", "wire_rx_bytes"))
+    least_ns = np.nan_to_num(carried * 8e9 / bps, nan=0.0)
+    taken = completed - first_tx
+    rows = rows[np.argsort(-(taken - least_ns)[rows], kind="stable")][:SHOWN]
+    connections = connection_frame(given)
+    label = given.frames["ops"].label
+    return tuple(
+        SlowTransfer(label(row), float(taken[row]), float(least_ns[row]), _story(given, row, connections))
+        for row in rows.tolist()
+    )
+
+
+def _story(given: KpiInput, row: int, connections: Frame) -> tuple[str, ...]:
+    ops = given.frames["ops"].columns
+    intended, issued, first_tx = (
+        float(ops[name][row].item()) for name in ("intended_ns", "issued_ns", "first_tx_ns")
+    )
+    sent, received = float(ops["wire_tx_bytes"][row].item()), float(ops["wire_rx_bytes"][row].item())
+    rank = float(ops["rank"][row].item())
+    columns = connections.columns
+    mine = (columns["src_rank"] == rank) | (columns["dst_rank"] == rank)
+    met = [
+        f"{total:.0f} {word}"
+        for name, word in _SIGNS
+        if (total := float(columns[name][mine].astype(np.float64).sum())) > 0
+    ]
+    return (
+        f"sent {bytes_words(sent)}, received {bytes_words(received)}",
+        f"issued {time_words(issued - intended)} late",
+        f"first packet {time_words(first_tx - issued)} after that",
+        f"connections of rank {rank:.0f} in the whole run: {', '.join(met) or 'no loss, no mark, no timeout'}",
+    )

@@ -1,0 +1,133 @@
+"""How long things took as distributions, bandwidth by round, and bytes between ranks, as plots of a page.
+
+Decides how many lines a plot has, and into how many groups the ranks of a large job are put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.model.assignment import Path
+from etloop.results.html.blocks import LegendEntry, Matrix, Plot
+from etloop.results.html.drawing import (
+    NARROW,
+    WIDE,
+    Axis,
+    Label,
+    MatrixDrawing,
+    Plotted,
+    Square,
+    Steps,
+    draw,
+)
+from etloop.results.html.lanes import COLOURS, natural
+from etloop.results.html.timeline import scale_of
+from etloop.results.kpis.input import numbered
+from etloop.results.measure.job_shares import background_ranks
+from etloop.results.text.units import bytes_words
+
+if TYPE_CHECKING:
+    from etloop.results.kpis.input import KpiInput
+    from etloop.results.schema.kpis import Curve
+
+MOST_FIELDS: Final = 32
+"""Rows and columns of a matrix."""
+_TIMES: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+_SIZE: Final = 560
+_MARGIN: Final = 76
+
+
+def completion_plot(curves: Iterable[tuple[Curve, bool]], name: str, title: str) -> Plot | None:
+    """Return curves as shares over time, dashed where the second value says so; None of none."""
+    shown = [(one, dashed) for one, dashed in curves if one.time_ns and max(one.time_ns) > 0][:COLOURS]
+    if not shown:
+        return None
+    least = min(min((time for time in one.time_ns if time > 0), default=1.0) for one, _ in shown)
+    most = max(max(one.time_ns) for one, _ in shown)
+    unit = scale_of(most, _TIMES, "ns")
+    begin, end = least / 1.2 / unit.size, most * 1.2 / unit.size
+    steps = tuple(
+        Steps(
+            f"{one.name} ({one.count})",
+            colour,
+            np.array(one.time_ns) / unit.size,
+            np.array(one.shares),
+            dashed,
+        )
+        for colour, (one, dashed) in enumerate(shown)
+    )
+    panels = (Plotted("share that took no longer", steps, most=1.0),)
+    axis = Axis(f"time ({unit.name}, each decade alike)", begin, end, is_log=True)
+    return Plot(
+        name=name,
+        title=title,
+        description=f"Cumulative distributions of {len(shown)} kinds over time.",
+        wide=draw(panels, axis, WIDE),
+        narrow=draw(panels, axis, NARROW),
+        legend=tuple(LegendEntry(one.name, one.colour) for one in steps),
+    )
+
+
+def round_plot(lines: tuple[Steps, ...], name: str, title: str, unit: str) -> Plot | None:
+    """Return values by round; None of none."""
+    if not lines:
+        return None
+    axis = Axis("round", 1, max(float(one.at.max()) for one in lines) + 1)
+    panels = (Plotted(f"{title} ({unit})", lines),)
+    return Plot(
+        name=name,
+        title=title,
+        description=f"{title} of {len(lines)} series over the rounds of the run.",
+        wide=draw(panels, axis, WIDE),
+        narrow=draw(panels, axis, NARROW),
+        legend=tuple(LegendEntry(one.name, one.colour) for one in lines),
+        note="Dashed: together with other jobs." if any(one.is_dashed for one in lines) else "",
+    )
+
+
+def traffic_matrix(given: KpiInput) -> Matrix | None:
+    """Return payload through the device by source and destination as planned: by rank, port or groups of ports."""
+    links = given.plan.connections
+    wire = (links.path == Path.WIRE) & ~background_ranks(given.plan)[links.src_rank]
+    if not wire.any():
+        return None
+    ranks = len(given.plan.rank_agent)
+    names, what, group = [str(rank) for rank in range(ranks)], "rank", np.arange(ranks)
+    if ranks > MOST_FIELDS:
+        of_rank, ports = numbered(given.plan.port_names)
+        order = np.argsort(np.array([sorted(ports, key=natural).index(port) for port in ports]))
+        place = np.empty(len(ports), np.int64)
+        place[order] = np.arange(len(ports))
+        ordered = [ports[number] for number in order]
+        per = -(-len(ports) // MOST_FIELDS)
+        group, what = place[of_rank] // per, "port" if per == 1 else f"{per} ports from"
+        names = ordered[::per]
+    count = len(names)
+    key = group[links.src_rank[wire].astype(np.int64)] * count + group[links.dst_rank[wire].astype(np.int64)]
+    moved = np.bincount(key, links.payload_bytes[wire] * float(given.plan.iterations), count * count)
+    most = float(moved.max())
+    size = (_SIZE - _MARGIN) / count
+    squares = tuple(
+        Square(
+            f"from {what} {names[row]} to {names[column]}: {bytes_words(moved[row * count + column])}",
+            round(_MARGIN + column * size + 0.5, 1),
+            round(_MARGIN + row * size + 0.5, 1),
+            round(max(size - 1, 1), 1),
+            round(0.08 + 0.92 * float(moved[row * count + column]) / most, 3),
+        )
+        for row, column in np.argwhere(moved.reshape(count, count) > 0).tolist()
+    )
+    middle = [_MARGIN + (number + 0.5) * size for number in range(count)]
+    shown = [name[-11:] for name in names]
+    drawing = MatrixDrawing(
+        _SIZE + 20,
+        _SIZE,
+        squares,
+        tuple(Label(name, _MARGIN - 6, round(at + 4, 1)) for name, at in zip(shown, middle, strict=True)),
+        tuple(Label(name, round(at + 4, 1), _MARGIN - 6) for name, at in zip(shown, middle, strict=True)),
+        (Label(f"from {what}, down; to, across", 0, 12),),
+    )
+    title = f"Payload through the device in the whole run; the darkest field is {bytes_words(most)}"
+    return Matrix("matrix", title, f"Bytes by source and destination, {count} by {count}.", drawing)

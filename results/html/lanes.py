@@ -1,0 +1,94 @@
+"""Lanes of the device, a port and a class of traffic each, and the one colour that a port has everywhere on a page.
+
+Decides which ports have a colour: the busiest, and those whose queues were fullest; all others are in tables only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.results.kpis.input import numbered
+
+if TYPE_CHECKING:
+    from etloop.results.kpis.input import KpiInput
+    from etloop.results.verdict.evaluation import Frame
+    from numpy.typing import NDArray
+
+COLOURS: Final = 12
+"""Of templates/style.css."""
+MOST_PORTS: Final = 8
+_DIGITS: Final = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lane:
+    """One class of traffic of a port of the device, with its samples in the order of time."""
+
+    port: str
+    """What is at its other end, where that is known."""
+    place: str
+    cos: int
+    rows: NDArray[np.int64]
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Return a key by which h2 comes before h10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name))
+
+
+def sampled_lanes(given: KpiInput) -> tuple[Lane, ...]:
+    """Return the lanes whose queues were sampled, in the order of their names."""
+    queues = given.frames.get("queues")
+    if queues is None or not queues.rows:
+        return ()
+    lanes = lanes_of(queues)
+    return tuple(sorted(lanes, key=lambda one: (natural(one.port), one.cos)))
+
+
+def lanes_of(frame: Frame) -> tuple[Lane, ...]:
+    """Return the lanes of a table with the columns switch, port, peer and cos."""
+    columns = frame.columns
+    ports, cos = columns["port"], columns["cos"].astype(np.float64)
+    number, keys = numbered(list(zip(columns["switch"], ports, columns["peer"], cos.tolist(), strict=True)))
+    ordered = np.argsort(number, kind="stable")
+    ends = np.cumsum(np.bincount(number, minlength=len(keys)))
+    parts = np.split(ordered, ends[:-1]) if len(keys) else []
+    found = []
+    for (switch, port, peer, lane), rows in zip(keys, parts, strict=True):
+        name = str(port)
+        place = name if "/" in name or not switch else f"{switch}/{name}"
+        found.append(Lane(str(peer) if peer else place, place, int(lane), rows))
+    return tuple(found)
+
+
+def port_colours(
+    given: KpiInput, lanes: Sequence[Lane], loads: Mapping[str, float] | None = None
+) -> dict[str, int]:
+    """Return a colour by port. `loads`: what each carried; None: what its agent sent and received."""
+    carried = _carried(given) if loads is None else dict(loads)
+    chosen = sorted(carried, key=lambda name: (-carried[name], natural(name)))[:MOST_PORTS]
+    if lanes:
+        depth = given.column("queues", "queued_bytes")
+        deepest: dict[str, float] = {}
+        for lane in lanes:
+            deepest[lane.port] = max(
+                deepest.get(lane.port, 0.0), float(np.nan_to_num(depth[lane.rows]).max())
+            )
+        others = [name for name in deepest if name not in chosen and deepest[name] > 0]
+        chosen += sorted(others, key=lambda name: (-deepest[name], natural(name)))[: COLOURS - len(chosen)]
+    return {name: colour for colour, name in enumerate(sorted(chosen, key=natural))}
+
+
+def _carried(given: KpiInput) -> dict[str, float]:
+    columns = given.frames["ports"].columns
+    total = columns["tx_bytes"].astype(np.float64) + columns["rx_bytes"].astype(np.float64)
+    named = dict.fromkeys(given.plan.port_names, 0.0)
+    for agent, port, bytes_carried in zip(columns["agent"], columns["port"], total.tolist(), strict=True):
+        name = str(port) if port and "/" in str(port) else f"{agent}/{port}"
+        if port:
+            named[name] = named.get(name, 0.0) + float(np.nan_to_num(bytes_carried))
+    return named

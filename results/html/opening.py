@@ -1,0 +1,206 @@
+"""The begin of a report: which device and run it is, the conditions with those that failed first, and four figures.
+
+Decides order and wording; what a condition means is for `results.verdict`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.model.run import RunEnd
+from etloop.results.html.blocks import Block, Cell, Fact, Text, Tile, Tiles, listing, table
+from etloop.results.schema.verdict import CheckOutcome, Result, RunResult
+from etloop.results.text.table import nonce_words
+from etloop.results.text.units import rate_words, share_words, time_words
+from etloop.results.text.verdict import WORDS
+
+if TYPE_CHECKING:
+    from etloop.results.schema.device_facts import DeviceFacts
+    from etloop.results.schema.kpis import KpiSet
+    from etloop.results.schema.summary import Summary
+
+_ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
+BADGES: Final = {
+    RunResult.PASS: "PASS",
+    RunResult.FAIL: "FAIL",
+    RunResult.INCONCLUSIVE: "INCONCLUSIVE",
+    RunResult.BROKEN: "BROKEN",
+    RunResult.NO_VERDICT: "no verdict",
+}
+
+
+def head_facts(summary: Summary, facts: DeviceFacts) -> tuple[Fact, ...]:
+    """Return device, firmware, who and when, and what was replayed; nothing of what is not known."""
+    work = summary.workload
+    hosts = sorted({one.host for one in summary.agents if one.host})
+    versions = sorted({
+        f"{name} {version}" for one in summary.agents for name, version in one.versions.items() if name == "etloop"
+    })  # fmt: skip
+    device = " ".join(filter(None, (facts.vendor, facts.model)))
+    profile = facts.profile or (summary.verdict.device if summary.verdict is not None else "")
+    shown = (
+        ("device", device or profile or _modelled(facts)),
+        ("firmware or network system", facts.software),
+        ("ASIC", facts.asic),
+        ("buffer", facts.buffer),
+        ("profile", profile if device and profile != device else ""),
+        ("identity is", facts.basis),
+        ("started", _moment(summary.started_at)),
+        ("made by", ", ".join(versions)),
+        ("on hosts", ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")),
+        ("scale", f"bytes x {work.bytes_scale}, time x {work.time_scale}"),
+        ("traffic shaped as", work.shaping),
+        ("drawn from", "; ".join(nonce_words(summary))),
+        ("not known", "; ".join(facts.unread)),
+    )
+    return tuple(Fact(name, value) for name, value in shown if value)
+
+
+def _modelled(facts: DeviceFacts) -> str:
+    if facts.topology is None:
+        return "not named: the rig has no dut"
+    count = len(facts.topology.switches)
+    return f"{count} switch{'es' if count > 1 else ''} of topology.yaml, of no profile"
+
+
+def _moment(started_at: str) -> str:
+    day, separator, time = started_at.partition("T")
+    if not separator:
+        return started_at
+    zone = time[8:].lstrip(".0123456789")
+    return f"{day} {time[:8]} {'UTC' if zone in ('+00:00', 'Z') else zone}".strip()
+
+
+def verdict_blocks(summary: Summary) -> tuple[Block, ...]:
+    """Return the result and each condition with its value and its limit."""
+    verdict = summary.verdict
+    broke: tuple[Block, ...] = ()
+    if summary.state is not RunEnd.DONE:
+        broke = (Text(f"The run broke off: {summary.reason}"),)
+    for one in summary.failed_checks:
+        words = f"Its records do not add up: {one.name}: {one.mismatches} of {one.checked}"
+        broke += (Text(f"{words}; {'; '.join(one.examples)}" if one.examples else words),)
+    if verdict is None:
+        return (
+            *broke,
+            Text("No verdict was asked for: scenario and profile state no conditions.", is_dim=True),
+        )
+    checks = sorted(verdict.checks, key=lambda one: _ORDER.index(one.result))
+    counts = [(sum(one.result is result for one in checks), WORDS[result]) for result in _ORDER]
+    words = ", ".join(f"{count} {word}" for count, word in counts if count) or "no conditions"
+    own = tuple(f"the emulator was the limit: {word}" for word in verdict.emulator)
+    heads = ("condition", "result", "found", "limit", "why")
+    return (
+        Text(f"Conditions: {words}.", badge=verdict.result.value, badge_text=WORDS[verdict.result]),
+        *broke,
+        *listing((*verdict.reasons, *own)),
+        *table("Conditions, failed ones first", heads, [_check(one) for one in checks]),
+    )
+
+
+def _check(one: CheckOutcome) -> tuple[str | Cell, ...]:
+    badge = Cell(WORDS[one.result], badge=one.result.value)
+    count = f"{one.broken} of {one.checked} rows break it" if one.broken and one.checked > 1 else ""
+    found = Cell(one.value or "-", note="; ".join(filter(None, (one.reason, count))), items=one.rows)
+    why = one.why if one.result is not Result.PASS else ""
+    return Cell(one.expression, is_code=True), badge, found, one.limit, why
+
+
+def tiles(kpis: KpiSet, summary: Summary) -> Tiles:
+    """Return the four figures."""
+    return Tiles((_completion(summary), _bandwidth(kpis), _drops(kpis), _pauses(kpis)))
+
+
+def _completion(summary: Summary) -> Tile:
+    measured = summary.job.iteration_jct_avg_ns
+    beside = []
+    if summary.comparison is not None:
+        job = summary.comparison.job
+        for side, name, ratio in (
+            (job.twin, "twin", job.measured_per_twin),
+            (job.ideal, "ideal network", job.measured_per_ideal),
+        ):
+            if side is not None and side.iteration_jct_avg_ns is not None:
+                times = "" if ratio is None else f" (x {ratio:.3g})"
+                beside.append(f"{name} {time_words(side.iteration_jct_avg_ns)}{times}")
+    words = "; ".join(beside) or "neither twin nor ideal network to compare with"
+    return Tile("Job completion time of an iteration, mean", time_words(measured), words)
+
+
+def _bandwidth(kpis: KpiSet) -> Tile:
+    shares = [
+        one for one in kpis.kinds if one.share_of_ideal is not None and one.busbw_bytes_per_s is not None
+    ]
+    if not shares:
+        return Tile(
+            "Bus bandwidth against line rate", "-", "no collective crosses the device at a known speed"
+        )
+    greatest = max(shares, key=lambda one: one.size_bytes * one.count)
+    words = f"{greatest.kind}, {greatest.ranks} ranks: {rate_words(greatest.busbw_bytes_per_s)}"
+    return Tile("Bus bandwidth against line rate", share_words(greatest.share_of_ideal), words)
+
+
+def _drops(kpis: KpiSet) -> Tile:
+    device, again, lost = (
+        kpis.value(name) for name in ("dut_dropped_packets", "retransmitted_packets", "not_received_packets")
+    )
+    first = device if device is not None else lost
+    by_whom = (
+        "counted by the device"
+        if device is not None
+        else "sent and never received; the device's drops were not read"
+    )
+    words = f"{by_whom}; {again:.0f} packets sent again" if again is not None else by_whom
+    return Tile("Packets dropped" if device is not None else "Packets lost", _count(first), words)
+
+
+def _pauses(kpis: KpiSet) -> Tile:
+    device, heard, paused = (
+        kpis.value(name) for name in ("dut_pfc_tx_frames", "pause_frames", "paused_share")
+    )
+    first = device if device is not None else heard
+    words = "sent by the device" if device is not None else "received by our ports"
+    if paused:
+        words += f"; the most paused port stood still for {share_words(paused)} of the job"
+    marked = kpis.value("ecn_marked_share")
+    words += f"; {share_words(marked)} of packets marked" if marked is not None else ""
+    return Tile("Pause frames", _count(first), words)
+
+
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def trust_blocks(summary: Summary) -> tuple[Block, ...]:
+    """Return how far the figures can be believed: our own lateness, clocks, losses, and all that was degraded."""
+    slip, rows = summary.slip, []
+    if slip is not None:
+        rows.append((
+            "our lateness of an op", f"{time_words(slip.p50_ns)} median, {time_words(slip.p99_ns)} p99",
+            "how much later than planned we began an op",
+        ))  # fmt: skip
+    between = summary.clock.between_agents_error_ns
+    rows.append(("clocks of agents", f"within {time_words(between)}", "bound on times between two hosts"))
+    passed = len(summary.checks) - len(summary.failed_checks)
+    rows.append(
+        ("own records", f"{passed} of {len(summary.checks)} checks hold", "bytes, ops and packets add up")
+    )
+    rows.append(
+        ("ops recorded", f"{summary.ops.recorded} of {summary.ops.planned}", "of all ranks and iterations")
+    )
+    emulator = () if summary.verdict is None else summary.verdict.emulator
+    agents = [
+        (one.name, one.host, str(one.ranks), str(one.ops_recorded), time_words(one.clock_error_ns),
+         ", ".join(f"{name} {version}" for name, version in one.versions.items()))
+        for one in summary.agents[:60]
+    ]  # fmt: skip
+    absent = summary.comparison.absent if summary.comparison is not None else ()
+    return (
+        *table("Of the emulator itself", ("what", "value", "meaning"), list(rows)),
+        *listing(emulator, "The emulator was the limit:"),
+        *listing(summary.degraded, "Degraded:"),
+        *listing((*summary.notes, *absent), "Worth knowing:"),
+        *table(
+            "Agents", ("agent", "host", "ranks", "ops", "clock error", "versions"), list(agents), (2, 3, 4)
+        ),
+    )

@@ -1,0 +1,133 @@
+"""What the device's ports carried and signalled over time, as steps: from its own counters, or from the records of ops.
+
+Decides what a line of a device is: a port's rate between two readings, and how much of a signal came between two readings, over
+all lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from etloop.results.kpis.input import KpiInput
+    from etloop.results.verdict.evaluation import Frame
+    from numpy.typing import NDArray
+
+_BYTES: Final = {"rx": ("rx_bytes", "rx_bytes_without_fcs"), "tx": ("tx_bytes", "tx_bytes_without_fcs")}
+_SIGNALS: Final = (
+    ("marked_packets", "ECN marks"),
+    ("dropped_packets", "dropped"),
+    ("trimmed_packets", "trimmed"),
+    ("pfc_tx", "PFC sent"),
+    ("pfc_rx", "PFC received"),
+)
+_NIC_SIGNALS: Final = (
+    ("np_ecn_marked_roce_packets", "marks received (NIC)"),
+    ("np_cnp_sent", "CNPs sent (NIC)"),
+    ("rp_cnp_handled", "CNPs received (NIC)"),
+)
+BEFORE: Final = "before"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """Steps: `values[i]` holds from `times_ns[i]` to `times_ns[i + 1]`."""
+
+    name: str
+    times_ns: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+def port_rates(given: KpiInput, way: str) -> list[Line]:
+    """What each port of the device received ("rx") or sent ("tx"), in bit/s; by the name of what is at the other end."""
+    dut = given.frames.get("dut")
+    if dut is None or not dut.rows:
+        return []
+    columns = dut.columns
+    lines: list[Line] = []
+    hosts = (
+        {source.name for source in given.summary.dut.sources if source.is_host_side}
+        if given.summary.dut
+        else set()
+    )
+    other = {"rx": "tx", "tx": "rx"}[way]
+    for ours, theirs in zip(_BYTES[other], _BYTES[way], strict=True):
+        # What the rig's own interface sends, its device receives.
+        at_host = np.isin(columns["source"], list(hosts)) if hosts else np.zeros(dut.rows, bool)
+        wanted = np.where(at_host, columns["counter"] == ours, columns["counter"] == theirs)
+        chosen = np.flatnonzero(wanted & (columns["kind"] == "port"))
+        for rows in _series(dut, chosen):
+            peer = columns["peer"][rows[0]]
+            name = str(peer or columns["port"][rows[0]])
+            if any(line.name == name for line in lines):
+                continue  # another source told of it
+            times, moved = _steps(dut, rows)
+            lines.append(Line(name, times, np.append(moved * 8e9 / np.maximum(np.diff(times), 1), 0.0)))
+    return lines
+
+
+def signals(given: KpiInput) -> list[Line]:
+    """Marks, drops, pauses and notifications between two readings, where there were any."""
+    found = []
+    queues = given.frames.get("queues")
+    if queues is not None and queues.rows:
+        for column, name in _SIGNALS:
+            found.append(_summed(given, column, name, np.ones(queues.rows, bool)))
+        found.append(_summed(given, "tx_packets", "CNPs (their queue)", _notification_lanes(given, queues)))
+    dut = given.frames.get("dut")
+    if dut is not None and dut.rows:
+        for counter, name in _NIC_SIGNALS:
+            parts = [
+                _steps(dut, rows) for rows in _series(dut, np.flatnonzero(dut.columns["counter"] == counter))
+            ]
+            found += [Line(name, times, np.append(moved, 0.0)) for times, moved in parts]
+    return [line for line in found if line.values.any()]
+
+
+def _notification_lanes(given: KpiInput, queues: Frame) -> NDArray[np.bool_]:
+    """Rows of queues that carry congestion notifications and nothing else of the job."""
+    classes = given.frames.get("classes")
+    if classes is None:
+        return np.zeros(queues.rows, bool)
+    own = {
+        (port, int(lane))
+        for port, lane, carries in zip(
+            classes.columns["port"], classes.columns["expected_queue"].astype(np.float64), classes.columns["carries"],
+            strict=True,
+        )
+        if carries == "notifications"
+    }  # fmt: skip
+    lanes = queues.columns["cos"].astype(np.float64)
+    return np.array(
+        [(peer, int(lane)) in own for peer, lane in zip(queues.columns["peer"], lanes, strict=True)], bool
+    )
+
+
+def _summed(given: KpiInput, column: str, name: str, chosen: NDArray[np.bool_]) -> Line:
+    """Sum over lanes, by reading, as steps."""
+    values = np.nan_to_num(given.column("queues", column))[chosen]
+    times, member = np.unique(given.column("queues", "time_ns")[chosen], return_inverse=True)
+    totals = np.bincount(member.reshape(-1), values, len(times))
+    return Line(name, times, np.append(np.maximum(np.diff(totals), 0), 0.0) if len(times) else np.empty(0))
+
+
+def _series(dut: Frame, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Rows of each (source, object), in time; those before the run as far as the last of them."""
+    keys: dict[tuple[object, object], list[int]] = {}
+    for row in rows.tolist():
+        keys.setdefault((dut.columns["source"][row], dut.columns["object"][row]), []).append(row)
+    series = []
+    for members in keys.values():
+        times = dut.columns["time_ns"][members].astype(np.float64)
+        ordered = np.array(members)[np.argsort(times, kind="stable")]
+        before = np.flatnonzero(dut.columns["phase"][ordered] == BEFORE)
+        series.append(ordered[before[-1] :] if before.size else ordered)
+    return series
+
+
+def _steps(dut: Frame, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    times = dut.columns["time_ns"][rows].astype(np.float64)
+    return times, np.maximum(np.diff(dut.columns["value"][rows].astype(np.float64)), 0)

@@ -1,0 +1,356 @@
+"""What happened over time, on one axis: rates of ports, depth of queues, marks, drops and pauses, and congestion control.
+
+Decides which panels there are and which lines each has. No rate is drawn above its port's link: counts of whole packets
+between two readings can seem to make more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.results.html.blocks import LegendEntry, Plot
+from etloop.results.html.drawing import (
+    NARROW,
+    WIDE,
+    Axis,
+    Limit,
+    Moment,
+    Plotted,
+    Steps,
+    Stretch,
+    draw,
+)
+from etloop.results.html.lanes import Lane, natural
+from etloop.results.html.series import Line, port_rates
+from etloop.results.kpis.port_series import port_series
+from etloop.results.measure.timeline import event_words
+
+if TYPE_CHECKING:
+    from etloop.results.kpis.input import KpiInput
+    from etloop.results.schema.device_facts import DeviceFacts
+    from numpy.typing import NDArray
+
+MOST_LANES: Final = 6
+MOST_PAIRS: Final = 8
+_BINS: Final = 240
+_TIME_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+_RATE_UNITS: Final = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
+_BYTE_UNITS: Final = ((1e6, "MB"), (1e3, "kB"))
+_SIGNALS: Final = (
+    ("marked_packets", "ECN marks of the device"),
+    ("dropped_packets", "packets dropped by the device"),
+    ("trimmed_packets", "packets trimmed by the device"),
+    ("pfc_tx", "pause frames sent by the device"),
+    ("pfc_rx", "pause frames received by the device"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A unit and how many of the base unit are in it."""
+
+    size: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What all panels are made from."""
+
+    given: KpiInput
+    facts: DeviceFacts
+    lanes: tuple[Lane, ...]
+    colours: Mapping[str, int]
+    begin_ns: float
+    end_ns: float
+    time: Scale
+
+    def at(self, times_ns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return moments as the axis has them."""
+        return np.asarray(times_ns / self.time.size)
+
+
+def timeline(
+    given: KpiInput, facts: DeviceFacts, lanes: tuple[Lane, ...], colours: Mapping[str, int]
+) -> Plot | None:
+    """Return the plot; None where nothing was recorded that has a time."""
+    job = given.summary.job
+    if job.start_ns is None or job.end_ns is None or job.end_ns <= job.start_ns:
+        return None
+    margin_ns = (job.end_ns - job.start_ns) / 50
+    begin_ns, end_ns = job.start_ns - margin_ns, job.end_ns + margin_ns
+    unit = scale_of(end_ns - begin_ns, _TIME_UNITS, "ns", 5)
+    scene = Scene(given, facts, lanes, colours, begin_ns, end_ns, unit)
+    rates, notes = _rates(scene)
+    panels = (*rates, *_depths(scene), *_signals(scene), *_control(scene))
+    if not panels:
+        return None
+    begin, end = begin_ns / unit.size, end_ns / unit.size
+    axis = Axis(f"time of the run ({unit.name})", begin, end, False, _stretches(scene), _moments(scene))
+    shown = {one.colour for panel in panels for one in panel.steps}
+    legend = tuple(LegendEntry(name, colour) for name, colour in colours.items() if colour in shown)
+    what = "; ".join(panel.title for panel in panels)
+    return Plot(
+        name="timeline-plot",
+        title="Everything on one axis of time; grounds are iterations, one colour is one port",
+        description=f"Panels above each other over the time of the run: {what}.",
+        wide=draw(panels, axis, WIDE),
+        narrow=draw(panels, axis, NARROW),
+        legend=legend,
+        note=" ".join(notes),
+    )
+
+
+def scale_of(most: float, units: Sequence[tuple[float, str]], base: str, least: float = 1) -> Scale:
+    """Return the first unit of which there are at least `least`."""
+    return next((Scale(size, name) for size, name in units if most >= least * size), Scale(1, base))
+
+
+def _stretches(scene: Scene) -> tuple[Stretch, ...]:
+    passes = scene.given.summary.job.per_iteration
+    found = [
+        Stretch(
+            f"iteration {one.iteration + 1}",
+            f"iteration {one.iteration + 1}" if len(passes) <= 12 else str(one.iteration + 1),
+            (one.end_ns - one.jct_ns) / scene.time.size,
+            one.end_ns / scene.time.size,
+            "band" if one.iteration % 2 == 0 else "",
+        )
+        for one in passes[:256]
+    ]
+    device = scene.given.summary.dut
+    found += [
+        Stretch(
+            f"not read: {gap.why}", "", gap.begin_ns / scene.time.size, gap.end_ns / scene.time.size, "gap"
+        )
+        for gap in (device.gaps if device is not None else ())
+    ]
+    return tuple(found)
+
+
+def _moments(scene: Scene) -> tuple[Moment, ...]:
+    return tuple(
+        Moment(event_words(event), event.done_ns / scene.time.size, "up" if event.up else "down")
+        for event in scene.given.summary.timeline
+        if event.done_ns >= 0
+    )
+
+
+def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
+    """Return the panels of sent and received, and what must be known of them."""
+    given, notes = scene.given, []
+    links = {
+        f"{agent}/{port}" if "/" not in port else port: bps for (agent, port), bps in given.port_bps.items()
+    }
+    sent, received = port_rates(given, "rx"), port_rates(given, "tx")
+    by_sent = by_received = "counted by the device"
+    if not received:
+        received, by_received = _rates_of_queues(scene), "by the device's queues"
+    estimated = _estimated(given)
+    if not sent:
+        sent, by_sent = estimated[0], "payload, from the records of ops"
+        notes.append("What a rank sends for an op is spread evenly over the op's time.")
+    if not received:
+        received, by_received = estimated[1], "payload, from the records of ops"
+    clipped = 0
+    panels = []
+    for lines, way, by_whom in (
+        (sent, "sent to the device", by_sent),
+        (received, "received from it", by_received),
+    ):
+        found, above = _rate_panel(scene, lines, links, way, by_whom)
+        clipped += above
+        panels += found
+    if clipped:
+        notes.append(
+            f"In {clipped} places counts between two readings make more than the link carries; the link's rate is drawn there."
+        )
+    hidden = len(set(given.plan.port_names)) - len(scene.colours.keys() & set(given.plan.port_names))
+    if hidden > 0:
+        notes.append(f"Of {hidden} less busy ports nothing is drawn; tables and files have them.")
+    return tuple(panels), tuple(notes)
+
+
+def _rate_panel(
+    scene: Scene, lines: Sequence[Line], links: Mapping[str, float], title: str, by_whom: str
+) -> tuple[list[Plotted], int]:
+    shown = [line for line in lines if line.name in scene.colours and line.values.any()]
+    if not shown:
+        return [], 0
+    clipped = 0
+    speeds = [links[line.name] for line in shown if links.get(line.name)]
+    unit = scale_of(max(speeds or [float(line.values.max()) for line in shown]), _RATE_UNITS, "bit/s")
+    steps = []
+    for line in shown:
+        most = links.get(line.name) or np.inf
+        clipped += int((line.values > most * 1.000001).sum())
+        values = np.minimum(line.values, most) / unit.size
+        steps.append(Steps(line.name, scene.colours[line.name], scene.at(line.times_ns), values))
+    limits = tuple(
+        Limit(f"link {speed / unit.size:g} {unit.name}", speed / unit.size)
+        for speed in sorted(set(speeds))[:3]
+    )
+    return [Plotted(f"{title} ({unit.name})", tuple(steps), by_whom, limits)], clipped
+
+
+def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]]:
+    series = port_series(given)
+    if series is None:
+        return [], []
+    sent, received = (
+        [Line(name, series.edges_ns, np.append(rates[row], 0.0)) for row, name in enumerate(series.ports)]
+        for rates in (series.tx_bps, series.rx_bps)
+    )
+    return sent, received
+
+
+def _rates_of_queues(scene: Scene) -> list[Line]:
+    """Return what queues of the device sent to each port of the rig, as means over equal spans."""
+    ports = set(scene.given.plan.port_names)
+    edges = np.linspace(scene.begin_ns, scene.end_ns, _BINS + 1)
+    moved: dict[str, NDArray[np.float64]] = {}
+    for lane in scene.lanes:
+        if lane.port in ports:
+            parts = np.diff(_reached(scene, lane, "tx_bytes", edges), append=np.nan)
+            moved[lane.port] = moved.get(lane.port, np.zeros(_BINS + 1)) + np.nan_to_num(parts)
+    width_ns = edges[1] - edges[0]
+    return [Line(name, edges, values * 8e9 / width_ns) for name, values in moved.items()]
+
+
+def _reached(scene: Scene, lane: Lane, column: str, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what a counter of a lane stood at, at the last sample before each moment."""
+    times = scene.given.column("queues", "time_ns")[lane.rows]
+    values = np.nan_to_num(scene.given.column("queues", column)[lane.rows])
+    place = np.searchsorted(times, edges, side="right") - 1
+    return np.where(place >= 0, values[np.maximum(place, 0)], 0.0)
+
+
+def _depths(scene: Scene) -> Iterator[Plotted]:
+    """The fullest queues with their marking thresholds, and what their priority groups held with the limit of pauses."""
+    for column, words, limits in (
+        ("queued_bytes", "in the fullest queues", _marking_limits),
+        ("group_bytes", "held by ingress port and group", _pause_limits),
+    ):
+        fullest = _fullest(scene, column)
+        if not fullest:
+            continue
+        values = scene.given.column("queues", column)
+        most = max(float(np.nan_to_num(values[lane.rows]).max()) for lane in fullest)
+        unit = scale_of(most, _BYTE_UNITS, "bytes")
+        seen: set[str] = set()
+        steps = []
+        for lane in fullest:
+            times = scene.at(scene.given.column("queues", "time_ns")[lane.rows])
+            name = f"{lane.port}, class {lane.cos}"
+            depth = np.nan_to_num(values[lane.rows]) / unit.size
+            steps.append(Steps(name, scene.colours[lane.port], times, depth, is_dashed=lane.port in seen))
+            seen.add(lane.port)
+        shown = tuple(
+            Limit(f"{name} {size / unit.size:.4g} {unit.name}", size / unit.size)
+            for name, size in limits(scene, fullest)
+        )
+        yield Plotted(
+            f"{words} ({unit.name})", tuple(steps), "as sampled; the table below has the greatest", shown
+        )
+
+
+def _fullest(scene: Scene, column: str) -> list[Lane]:
+    values = scene.given.column("queues", column) if scene.lanes else np.empty(0)
+    depth = {
+        lane: float(np.nan_to_num(values[lane.rows]).max())
+        for lane in scene.lanes
+        if lane.port in scene.colours
+    }
+    lanes = sorted((lane for lane in depth if depth[lane] > 0), key=lambda lane: -depth[lane])[:MOST_LANES]
+    return sorted(lanes, key=lambda lane: (natural(lane.port), lane.cos))
+
+
+def _marking_limits(scene: Scene, lanes: Sequence[Lane]) -> list[tuple[str, float]]:
+    """Return Kmin and Kmax where all lanes have the same."""
+    found = {
+        (queue.marking.kmin_bytes, queue.marking.kmax_bytes)
+        for lane in lanes
+        for switch in scene.facts.switches_of(lane.place)
+        if (queue := switch.queues[lane.cos % len(switch.queues)]).marking is not None
+    }
+    if len(found) != 1:
+        return []
+    kmin, kmax = found.pop()
+    return [("Kmin", kmin), ("Kmax", kmax)] if kmax > kmin else [("K", kmin)]
+
+
+def _pause_limits(scene: Scene, lanes: Sequence[Lane]) -> list[tuple[str, float]]:
+    """Return where a lossless group pauses its senders if it alone fills the buffer; more of them share, and pause earlier."""
+    found = set()
+    for lane in lanes:
+        for switch in scene.facts.switches_of(lane.place):
+            group = switch.groups[lane.cos % len(switch.groups)]
+            if switch.pfc and group.lossless:
+                factor = 2.0**group.alpha_log2
+                shared = max(switch.buffer_bytes - switch.set_aside_bytes, 0)
+                found.add(group.reserved_bytes + shared * factor / (1 + factor))
+    return [("xoff of one group alone", found.pop())] if len(found) == 1 else []
+
+
+def _signals(scene: Scene) -> Iterator[Plotted]:
+    """Marks, drops, trims and pauses between moments, by port."""
+    edges = np.linspace(scene.begin_ns, scene.end_ns, _BINS + 1)
+    for column, words in _SIGNALS if scene.lanes else ():
+        by_port: dict[str, NDArray[np.float64]] = {}
+        for lane in scene.lanes:
+            counts = np.maximum(np.diff(_reached(scene, lane, column, edges), append=np.nan), 0)
+            by_port[lane.port] = by_port.get(lane.port, np.zeros(_BINS + 1)) + np.nan_to_num(counts)
+        steps = tuple(
+            Steps(name, scene.colours[name], scene.at(edges), counts, is_bars=True)
+            for name, counts in sorted(by_port.items(), key=lambda one: natural(one[0]))
+            if counts.any() and name in scene.colours
+        )
+        if steps:
+            width = (edges[1] - edges[0]) / scene.time.size
+            yield Plotted(f"{words} (in {width:.2g} {scene.time.name})", steps)
+
+
+def _control(scene: Scene) -> Iterator[Plotted]:
+    """Rates and windows of the queue pairs that moved most, in the colour of their port."""
+    rates = scene.given.frames.get("cc")
+    if rates is None or not rates.rows:
+        return
+    columns = rates.columns
+    ports = scene.given.plan.port_names
+    pairs: dict[tuple[int, int, int], list[int]] = {}
+    ends = (columns[name].astype(np.int64).tolist() for name in ("src_rank", "dst_rank", "local_qpn"))
+    for row, key in enumerate(zip(*ends, strict=True)):
+        if ports[key[0]] in scene.colours:
+            pairs.setdefault(key, []).append(row)
+    most = _busiest_pairs(pairs, columns["acked_bytes"].astype(np.float64), ports)
+    times = columns["time_ns"].astype(np.float64)
+    for column, words, units, base in (
+        ("rate_bps", "rate that congestion control allows", _RATE_UNITS, "bit/s"),
+        ("window_bytes", "window of congestion control", _BYTE_UNITS, "bytes"),
+    ):
+        values = np.nan_to_num(columns[column].astype(np.float64))
+        if not most or not any((values[pairs[key]] > 0).any() for key in most):
+            continue
+        unit = scale_of(max(float(values[pairs[key]].max()) for key in most), units, base)
+        steps = tuple(
+            Steps(f"rank {src} to {dst}, queue pair {qpn}", scene.colours[ports[src]], scene.at(times[rows]),
+                  values[rows] / unit.size)
+            for src, dst, qpn in most
+            for rows in (np.array(pairs[src, dst, qpn]),)
+        )  # fmt: skip
+        yield Plotted(f"{words} ({unit.name})", steps)
+
+
+def _busiest_pairs(
+    pairs: Mapping[tuple[int, int, int], list[int]], moved: NDArray[np.float64], ports: Sequence[str]
+) -> list[tuple[int, int, int]]:
+    """Return the queue pairs that moved most, one of every port before the second of any."""
+    seen: dict[str, int] = {}
+    turn = {}
+    for key in sorted(pairs, key=lambda key: -float(moved[pairs[key]].max())):
+        port = ports[key[0]]
+        turn[key] = seen[port] = seen.get(port, -1) + 1
+    return sorted(turn, key=lambda key: turn[key])[:MOST_PAIRS]
