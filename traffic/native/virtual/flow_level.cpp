@@ -7,6 +7,7 @@
 
 #include "core/core.h"
 #include "core/message_carrier.h"
+#include "virtual/stream_departures.h"
 
 namespace etloop {
 
@@ -14,6 +15,9 @@ namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
 constexpr uint32_t kTurnsPerLook = 64;
+// Streams of a port beyond which their order in a turn is left out: they end at the same moment then, which is cheap, and a
+// turn is long beside a latency.
+constexpr int32_t kMostInTurn = 16;
 constexpr int64_t kFirstAndLastBytes = 16 + 4;  // RETH of the first packet, immediate of the last
 constexpr int64_t kEveryPacketBytes = 12 + 4;   // BTH, ICRC
 
@@ -23,69 +27,6 @@ struct Due {
   uint64_t order;
   enum class Kind : uint8_t { grant, arrival, acknowledgement } kind;
   CarriedMessage message;  // of a grant: connection, tag and index
-};
-
-// Queue pairs that are sending, by the time at which their first message will be out.
-class Departures {
- public:
-  Nanos next() const { return heap_.empty() ? kNever : heap_.front().at_ns; }
-  uint32_t first() const { return heap_.front().stream; }
-  void set(uint32_t stream, Nanos at_ns) {
-    if (stream >= place_.size()) place_.resize(stream + 1, kNone);
-    if (place_[stream] == kNone) {
-      place_[stream] = static_cast<uint32_t>(heap_.size());
-      heap_.push_back({at_ns, stream});
-      rise(heap_.size() - 1);
-      return;
-    }
-    const size_t at = place_[stream];
-    const Nanos before_ns = std::exchange(heap_[at].at_ns, at_ns);
-    if (at_ns < before_ns) rise(at);
-    else sink(at);
-  }
-  void remove(uint32_t stream) {
-    if (stream >= place_.size() || place_[stream] == kNone) return;
-    const size_t at = place_[stream];
-    const Item last = heap_.back();
-    heap_.pop_back();
-    place_[stream] = kNone;
-    if (at == heap_.size()) return;
-    put(at, last);
-    rise(at);
-    sink(place_[last.stream]);
-  }
-
- private:
-  struct Item {
-    Nanos at_ns;
-    uint32_t stream;
-  };
-  static bool before(const Item& a, const Item& b) {
-    return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.stream < b.stream;
-  }
-  void put(size_t at, const Item& item) {
-    heap_[at] = item;
-    place_[item.stream] = static_cast<uint32_t>(at);
-  }
-  void rise(size_t at) {
-    const Item item = heap_[at];
-    for (; at > 0 && before(item, heap_[(at - 1) / 2]); at = (at - 1) / 2) put(at, heap_[(at - 1) / 2]);
-    put(at, item);
-  }
-  void sink(size_t at) {
-    const Item item = heap_[at];
-    for (;;) {
-      size_t child = 2 * at + 1;
-      if (child >= heap_.size()) break;
-      if (child + 1 < heap_.size() && before(heap_[child + 1], heap_[child])) ++child;
-      if (!before(heap_[child], item)) break;
-      put(at, heap_[child]);
-      at = child;
-    }
-    put(at, item);
-  }
-  std::vector<Item> heap_;
-  std::vector<uint32_t> place_;
 };
 
 class FlowLevel final : public MessageCarrier {
@@ -104,6 +45,7 @@ class FlowLevel final : public MessageCarrier {
       way += c.path == Path::wire ? static_cast<uint32_t>(c.qp_count) : 1;
     }
     outcome_.link_bytes.assign(network.link_bps.size(), 0);
+    turns_.resize(network.link_bps.size());
     for (const PlannedPort& port : plan.ports) tag_bytes_ = std::max<int64_t>(tag_bytes_, port.tag_bytes);
   }
 
@@ -148,22 +90,37 @@ class FlowLevel final : public MessageCarrier {
     double rate_bps = 0;
     Nanos since_ns = 0;
     bool touched = false;   // since rates were settled
+    bool is_fresh = false;  // its first message has begun since then, after none
   };
   struct Queued {
     CarriedMessage message;
     uint32_t next;
+  };
+  // Of a port: its streams, those of them that begin in this moment, those of these that have got their place in turn, and by
+  // how many packets the last of them is shifted.
+  struct Turns {
+    int32_t live = 0;
+    int32_t fresh = 0;
+    int32_t begun = 0;
+    double ahead = 0;
   };
 
   bool step();
   bool over();
   void deliver(Nanos now);
   void depart(uint32_t stream, Nanos now);
+  Turns* turns_of(const Stream& stream);
+  void take_turns();
+  void give_turns(Stream& stream);
+  void end_turns();
+  void count_live(const Stream& stream, int32_t by);
   void settle(Nanos now);
   void schedule(uint32_t stream);
   void touch(uint32_t stream);
   uint32_t open_stream(uint32_t way);
   void wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message);
   int64_t bits_of(const CarriedMessage& message) const;
+  int64_t packet_bits_of(const CarriedMessage& message) const;
   void count_bytes(const Stream& stream, const CarriedMessage& message);
   static bool later(const Due& a, const Due& b) { return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.order > b.order; }
 
@@ -179,9 +136,10 @@ class FlowLevel final : public MessageCarrier {
   std::vector<uint32_t> free_streams_;
   std::vector<uint32_t> stream_of_flow_;
   std::vector<uint32_t> touched_;
+  std::vector<Turns> turns_;  // by link that streams leave by
   std::vector<Queued> queued_;
   std::vector<uint32_t> free_queued_;
-  Departures departures_;
+  StreamDepartures departures_;
   std::vector<Due> due_;
   uint64_t order_ = 0;
   int64_t tag_bytes_ = 0;
@@ -198,6 +156,15 @@ int64_t FlowLevel::bits_of(const CarriedMessage& message) const {
   const int64_t packets = std::max<int64_t>((message.bytes + mtu - 1) / mtu, 1);
   const int64_t around = (c.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) + tag_bytes_ + kEveryPacketBytes;
   return (message.bytes + packets * around + kFirstAndLastBytes) * 8;
+}
+
+// What one packet of a message holds a link for; of a message inside a host there are none.
+int64_t FlowLevel::packet_bits_of(const CarriedMessage& message) const {
+  const PlannedConnection& c = plan_.connections[static_cast<size_t>(message.connection)];
+  if (c.path != Path::wire) return 0;
+  CarriedMessage packet = message;
+  packet.bytes = std::min<int64_t>(message.bytes, plan_.transport.path_mtu);
+  return bits_of(packet);
 }
 
 void FlowLevel::carry(const CarriedMessage& message, uint32_t queue_pair, Nanos now) {
@@ -218,6 +185,7 @@ void FlowLevel::carry(const CarriedMessage& message, uint32_t queue_pair, Nanos 
     stream.head = item;
     stream.left_bits = static_cast<double>(bits_of(message));
     stream.since_ns = now;
+    stream.is_fresh = true;
     touch(number);
   } else {
     queued_[stream.tail].next = item;
@@ -244,8 +212,17 @@ uint32_t FlowLevel::open_stream(uint32_t way) {
   if (stream.flow >= stream_of_flow_.size()) stream_of_flow_.resize(stream.flow + 1, kNone);
   stream_of_flow_[stream.flow] = number;
   stream_of_way_[way] = number;
-  outcome_.most_live_flows = std::max(outcome_.most_live_flows, ++live_);
+  count_live(stream, 1);
+  outcome_.most_live_flows = std::max(outcome_.most_live_flows, live_);
   return number;
+}
+
+void FlowLevel::count_live(const Stream& stream, int32_t by) {
+  live_ += by;
+  const auto first = static_cast<size_t>(network_.way_offsets[stream.way]);
+  if (first < static_cast<size_t>(network_.way_offsets[stream.way + 1])) {
+    turns_[static_cast<size_t>(network_.parts[first].link)].live += by;
+  }
 }
 
 void FlowLevel::touch(uint32_t number) {
@@ -316,6 +293,51 @@ void FlowLevel::deliver(Nanos now) {
   }
 }
 
+// The port that a stream leaves, which sends a packet of each queue pair in turn; nullptr: none does.
+FlowLevel::Turns* FlowLevel::turns_of(const Stream& stream) {
+  if (stream.head == kNone) return nullptr;
+  if (plan_.connections[static_cast<size_t>(queued_[stream.head].message.connection)].path != Path::wire) return nullptr;
+  return &turns_[static_cast<size_t>(network_.parts[static_cast<size_t>(network_.way_offsets[stream.way])].link)];
+}
+
+// Of f messages that begin in the same moment the first is out f - 1 packets before the last, and those already under way
+// have a turn before each of them. This is what takes the channels of a ring out of step with each other, so that each waits
+// out its latency while others send; fair shares alone would let all of them wait together for ever. Sizes are shifted so
+// that, served alike, messages are out a packet after each other: size i is that of i - 1 and 1 / (f - i) of a packet; and
+// who begins is behind by the share that k others under way have in a turn. What one gains the others lose.
+void FlowLevel::take_turns() {
+  for (const uint32_t number : touched_) {
+    if (Turns* turns = streams_[number].is_fresh ? turns_of(streams_[number]) : nullptr; turns != nullptr) ++turns->fresh;
+  }
+  for (const uint32_t number : touched_) {
+    Stream& stream = streams_[number];
+    Turns* turns = stream.is_fresh ? turns_of(stream) : nullptr;
+    if (turns == nullptr || turns->live > kMostInTurn) continue;
+    const double others = turns->live - turns->fresh;
+    const int32_t left = turns->fresh - turns->begun;
+    turns->ahead = turns->begun == 0 ? others / turns->live + 1.0 / left - 1 : turns->ahead + 1.0 / left;
+    ++turns->begun;
+    stream.left_bits += turns->ahead * static_cast<double>(packet_bits_of(queued_[stream.head].message));
+  }
+}
+
+// Those that were under way when others began, once their rates have changed for it.
+void FlowLevel::give_turns(Stream& stream) {
+  const Turns* turns = stream.is_fresh ? nullptr : turns_of(stream);
+  if (turns == nullptr || turns->begun == 0) return;
+  const double gained = static_cast<double>(turns->begun) / turns->live;
+  const auto bits = static_cast<double>(packet_bits_of(queued_[stream.head].message));
+  stream.left_bits = std::max(stream.left_bits - gained * bits, 0.0);
+}
+
+void FlowLevel::end_turns() {
+  for (const uint32_t number : touched_) {
+    Stream& stream = streams_[number];
+    if (Turns* turns = stream.is_fresh ? turns_of(stream) : nullptr; turns != nullptr) turns->fresh = turns->begun = 0;
+    stream.is_fresh = false;
+  }
+}
+
 // Ends the flows of streams that have run dry, shares the links out anew, and says when each stream's first message is
 // out. Only once everything of this moment has happened: a stream that runs dry and goes on at once stays as it was.
 void FlowLevel::settle(Nanos now) {
@@ -326,8 +348,9 @@ void FlowLevel::settle(Nanos now) {
     stream_of_flow_[stream.flow] = kNone;
     stream_of_way_[stream.way] = kNone;
     free_streams_.push_back(number);
-    --live_;
+    count_live(stream, -1);
   }
+  take_turns();
   ++outcome_.settlings;
   for (const uint32_t flow : shares_.settle()) {
     const uint32_t number = stream_of_flow_[flow];
@@ -335,10 +358,12 @@ void FlowLevel::settle(Nanos now) {
     Stream& stream = streams_[number];
     const double elapsed_bits = stream.rate_bps * static_cast<double>(now - stream.since_ns) / 1e9;
     stream.left_bits = std::max(stream.left_bits - elapsed_bits, 0.0);
+    give_turns(stream);
     stream.since_ns = now;
     stream.rate_bps = shares_.rate_bps(flow);
     touch(number);
   }
+  end_turns();
   for (const uint32_t number : touched_) {
     streams_[number].touched = false;
     if (streams_[number].head != kNone) schedule(number);

@@ -1,0 +1,130 @@
+"""How far the flow level is from the packet level: the same job over the same network, both ways.
+
+    python -m etloop.bench.flow_error [--large] [--check]
+
+Every rank has a port of its own at 100 Gb/s behind one switch, a microsecond away; there is no congestion control. Positive
+differences: flows take longer than packets. --large adds jobs that take packets some seconds. --check ends with 30 when a job
+is further off than the bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from etloop.bench.one_operation import plan_one_operation
+from etloop.bench.processes import BAR_MISSED
+from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.topology import Topology
+from etloop.traffic.flow_level import flow_level
+from etloop.traffic.flow_network import network_of
+from etloop.traffic.topology.topology_file import parse_topology
+from etloop.traffic.twin import TwinSettings, twin
+from etloop.workload.trace.trace import CollectiveKind
+
+BAR: Final = 0.05
+KIB: Final = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One collective; `shaping` without its braces, as a scenario has it."""
+
+    kind: CollectiveKind
+    ranks: int
+    message_bytes: int
+    shaping: str
+
+
+def ring(ranks: int, kib: int, channels: int) -> Case:
+    """An all-reduce over rings of so many channels."""
+    pins = f"nccl, all_reduce: {{algorithm: ring, protocol: simple, channels: {channels}}}"
+    return Case(CollectiveKind.ALL_REDUCE, ranks, kib * KIB, pins)
+
+
+def as_nccl(kind: CollectiveKind, ranks: int, kib: int) -> Case:
+    """A collective as NCCL would choose."""
+    return Case(kind, ranks, kib * KIB, "nccl")
+
+
+CASES: Final = (
+    *(ring(8, 1024, channels) for channels in (1, 2, 4, 8)),
+    *(ring(32, 1024, channels) for channels in (1, 2, 3, 4, 6, 8)),
+    *(ring(16, 16384, channels) for channels in (1, 2, 8)),
+    as_nccl(CollectiveKind.ALL_REDUCE, 32, 1024),
+    as_nccl(CollectiveKind.ALL_REDUCE, 64, 1024),
+    as_nccl(CollectiveKind.ALL_GATHER, 16, 4096),
+    as_nccl(CollectiveKind.ALL_TO_ALL, 16, 4096),
+)
+LARGE: Final = (
+    ring(64, 16384, 4),
+    ring(128, 4096, 8),
+    as_nccl(CollectiveKind.ALL_REDUCE, 128, 4096),
+    as_nccl(CollectiveKind.ALL_REDUCE, 128, 65536),
+    as_nccl(CollectiveKind.ALL_TO_ALL, 64, 16384),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long a job takes, by either level."""
+
+    packets_ns: int
+    flows_ns: int
+
+    @property
+    def difference(self) -> float:
+        """By what part of the packet level's time flows take longer."""
+        return self.flows_ns / self.packets_ns - 1
+
+
+def planned(case: Case) -> tuple[Assignment, tuple[str, ...], Topology]:
+    """The job, its ports and the switch between them."""
+    scenario = (
+        f"collectives: {{shaping: {case.shaping}}}\nmapping: {{ranks_per_host: 1}}\n"
+        "transport: {window_packets: 4096, cc: {algorithm: none}}\n"
+    )
+    assignment = plan_one_operation(scenario, case.kind, case.ranks, case.message_bytes).whole()
+    names = tuple(port.name for port in assignment.ports)
+    described = f"single: {{ports: [{', '.join(names)}], rate: 100Gbps, delay: 1us}}\n"
+    return assignment, names, parse_topology(described.encode(), "topology.yaml")
+
+
+def measure(case: Case) -> Times:
+    """Both levels' time of a job."""
+    assignment, names, topology = planned(case)
+    packets = twin(assignment, names, topology, TwinSettings())
+    flows = flow_level(assignment, network_of(assignment, names, topology))
+    for failure in (packets.failure, flows.failure):
+        if failure:
+            raise SystemExit(f"{case}: {failure}")
+    return Times(packets.end_ns - packets.start_ns, flows.end_ns)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The table of all cases."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--large", action="store_true", help="with jobs of 64 and 128 ranks")
+    parser.add_argument(
+        "--check", action="store_true", help="end with 30 when a job is further off than 5 %%"
+    )
+    chosen = parser.parse_args(arguments)
+    furthest = 0.0
+    print(f"{'':12s} {'ranks':>5} {'KiB':>6} {'packets us':>11} {'flows us':>9} {'differ %':>9}  shaping")
+    for case in (*CASES, *(LARGE if chosen.large else ())):
+        times = measure(case)
+        furthest = max(furthest, abs(times.difference))
+        print(
+            f"{case.kind.name.lower():12s} {case.ranks:>5} {case.message_bytes // KIB:>6} {times.packets_ns / 1e3:>11.1f} "
+            f"{times.flows_ns / 1e3:>9.1f} {100 * times.difference:>+9.1f}  {case.shaping}",
+            flush=True,
+        )
+    print(f"furthest {100 * furthest:.1f} %, bar {100 * BAR:.0f}")
+    return 0 if furthest <= BAR or not chosen.check else BAR_MISSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
