@@ -1,5 +1,6 @@
 """Types of the native decoder (workload/native/bind.cpp)."""
 
+from collections.abc import Callable
 from enum import Enum
 
 import numpy as np
@@ -106,3 +107,27 @@ class EtDecoder:
     @property
     def columns(self) -> EtColumns:
         """Raises ValueError until `finish` has returned True."""
+
+# workload/native/bind_kineto.cpp
+
+EVENT_DEVICE: int
+EVENT_CALL: int
+EVENT_RAW: int
+
+class KinetoScanner:
+    """Looks at profiler events without making values of those that nobody asks for."""
+
+    def __init__(self, classify: Callable[[str], bool]) -> None:
+        """`classify` says of each name, once, whether calls of that name are to be read whole."""
+
+    def scan(self, text: str, at: int, index: int) -> tuple[int, int, bool]:
+        """Take whole, plain elements of a JSON array; return where, at which one, and whether the array ended."""
+
+    def take(
+        self,
+    ) -> tuple[list[tuple[int, int, int, int, str, int, int, int, int, int, int]], bytes, dict[str, int]]:
+        """Return what was found since the last call: events, correlations of launches, events by category.
+
+        An event is (kind, index, begin, end, name, start_ns, duration_ns, stream, external, correlation, record); -1 stands for
+        an id that is not there, 0 for a record that is not.
+        """

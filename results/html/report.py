@@ -17,6 +17,7 @@ from etloop.results.html.detail import (
 )
 from etloop.results.html.device import device_blocks, loss_blocks
 from etloop.results.html.distribution import completion_plot, traffic_matrix
+from etloop.results.html.flows import flow_blocks
 from etloop.results.html.jobs import event_blocks, job_blocks
 from etloop.results.html.lanes import port_colours, sampled_lanes
 from etloop.results.html.network import network_picture
@@ -62,6 +63,7 @@ def report_html(
         Section("queues", "Ports and queues", lane_blocks(given, colours)),
         Section("losses", "Losses", loss_blocks(summary)),
         Section("collectives", "Collectives", collective_blocks(kpis, summary)),
+        Section("flows", "Flows by size", flow_blocks(summary.flow_sizes)),
         Section("times", "Completion", _or(completion, "Nothing completed.")),
         Section("slow", "What made it slow", slow_blocks(given)),
         Section("traffic", "Traffic matrix", _or(traffic_matrix(given), "Nothing crosses the device.")),

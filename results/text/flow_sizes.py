@@ -20,13 +20,22 @@ def flow_size_lines(flows: FlowSizes | None) -> list[str]:
     """Return the table of a run's flows, ended by an empty line; nothing where there is none."""
     if flows is None:
         return []
-    last = len(flows.rows) - 1
-    cells = [*HEADINGS, *(_cells(row, is_all=index == last) for index, row in enumerate(flows.rows))]
+    lines = aligned([*HEADINGS, *flow_cells(flows)], left=(0,))
+    return [*lines, *wrapped("slowdown", slowdown_words(flows)), ""]
+
+
+def slowdown_words(flows: FlowSizes) -> str:
+    """Return what slowdown is of, in words."""
     base = (
         "" if flows.base_ns is None else f", and {us(flows.base_ns)} us that the quickest flow took beyond it"
     )
-    what = f"completion time from due to arrived / time of its frames on the slower port's line{base}"
-    return [*aligned(cells, left=(0,)), *wrapped("slowdown", what), ""]
+    return f"completion time from due to arrived / time of its frames on the slower port's line{base}"
+
+
+def flow_cells(flows: FlowSizes) -> list[tuple[str, ...]]:
+    """Return the rows of the table, the last one over all sizes."""
+    last = len(flows.rows) - 1
+    return [_cells(row, is_all=index == last) for index, row in enumerate(flows.rows)]
 
 
 def _cells(row: FlowSizeRow, *, is_all: bool) -> tuple[str, ...]:

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 #pragma GCC diagnostic pop
 
+#include "bind_kineto.h"
 #include "et_decoder.h"
 
 namespace nb = nanobind;
@@ -93,6 +94,7 @@ void bind_fault(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_et, module) {
+  bind_kineto(module);
   module.doc() = "Streaming decoder of Chakra execution traces.";
   bind_fault(module);
   bind_columns(module);

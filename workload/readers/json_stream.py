@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 MAX_TEXT: Final = 4 << 30
 """Characters of one document."""
@@ -114,6 +114,14 @@ class _Text:
                 what = str(error) if len(str(error)) < 12 else "too many digits"
                 raise JsonFault(place, f"has a number that cannot be read ({what})") from None
 
+    def glanced(self, glance: Glance, index: int) -> tuple[int, bool]:
+        """Have elements from the `index`-th on taken that are whole in what is here; returns the next, and whether none is."""
+        if not self._text.isascii():
+            return index, False
+        self._at, index, has_ended = glance.scan(self._text, self._at, index)
+        glance.passed(self._text, self._passed)
+        return index, has_ended
+
     def _fill(self, more: int) -> bool:
         """Takes in at least `more` characters; False at the end of the text."""
         if self._at > _KEPT:
@@ -136,16 +144,29 @@ def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(word)
 
 
-def members(pieces: Iterable[bytes], streamed: frozenset[str], bare: str = "") -> Iterator[JsonItem]:
+class Glance(Protocol):
+    """Takes elements of a streamed array that it can be sure of, so that no values need be made of them."""
+
+    def scan(self, text: str, at: int, index: int) -> tuple[int, int, bool]:
+        """Take elements from `at` on, each with the comma behind it; return where it stopped, at which element, and whether the
+        array has ended. `text` is ASCII."""
+
+    def passed(self, text: str, offset: int) -> None:
+        """Take notice that `text` goes, before which there were `offset` characters of the document."""
+
+
+def members(
+    pieces: Iterable[bytes], streamed: frozenset[str], bare: str = "", glance: Glance | None = None
+) -> Iterator[JsonItem]:
     """The values of a JSON object in order; arrays of the keys in `streamed` element by element, empty ones whole.
 
-    A document that is an array instead of an object is read as the array of the key `bare`, where that is given.
-    Raises `JsonFault`.
+    A document that is an array instead of an object is read as the array of the key `bare`, where that is given. What `glance`
+    takes of such an array is not among them. Raises `JsonFault`.
     """
     text = _Text(pieces)
     elements = 0
     if bare and text.peek() == "[":
-        yield from _elements(text, bare, elements)
+        yield from _elements(text, bare, elements, glance)
     else:
         text.take("{", "")
         seen: set[str] = set()
@@ -158,7 +179,7 @@ def members(pieces: Iterable[bytes], streamed: frozenset[str], bare: str = "") -
                 raise JsonFault(key, "is there twice")
             seen.add(key)
             if key in streamed and text.peek() == "[":
-                for item in _elements(text, key, elements):
+                for item in _elements(text, key, elements, glance):
                     yield item
                     elements += 1
             else:
@@ -172,7 +193,7 @@ def members(pieces: Iterable[bytes], streamed: frozenset[str], bare: str = "") -
         raise JsonFault("", f"goes on behind its end at character {text.offset}")
 
 
-def _elements(text: _Text, key: str, first: int) -> Iterator[JsonItem]:
+def _elements(text: _Text, key: str, first: int, glance: Glance | None) -> Iterator[JsonItem]:
     text.take("[", key)
     if text.peek() == "]":
         yield JsonItem(key, -1, [], text.offset)
@@ -182,6 +203,10 @@ def _elements(text: _Text, key: str, first: int) -> Iterator[JsonItem]:
     while True:
         if first + index >= MAX_ELEMENTS:
             raise JsonFault(key, f"has more than {MAX_ELEMENTS} elements")
+        if glance is not None:
+            index, has_ended = text.glanced(glance, index)
+            if has_ended:
+                return
         offset = text.offset
         yield JsonItem(key, index, text.value(f"{key}[{index}]"), offset)
         if text.take(",]", f"{key}[{index}]") == "]":

@@ -184,3 +184,4 @@ def test_a_flow_alone_takes_what_paper_says_and_two_into_a_port_twice_that(tmp_p
     kept = json.loads((tmp_path / "run/kpis.json").read_text())["figures"]
     (slowdown,) = (one["value"] for one in kept if one["name"] == "fct_slowdown_p99")
     assert slowdown == whole.slowdown_p99
+    assert "Flows by size" in (tmp_path / "run/report.html").read_text()

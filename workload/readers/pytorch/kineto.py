@@ -8,6 +8,7 @@ Format: Chrome "Trace Event Format"; pytorch/kineto, libkineto/src/output_json.c
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections import Counter
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from etloop.workload import _et
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_ns, as_text, kept, members
 from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.readers.pytorch.comms import meaning_of
@@ -46,6 +48,7 @@ _BACKEND_CALL: Final = re.compile(r"(?P<backend>[a-z][a-z0-9]*):(?P<call>[A-Za-z
 _COMMUNICATING_CALL: Final = re.compile(
     r"record_param_comms|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast", re.IGNORECASE
 )
+_PARSER: Final = json.JSONDecoder(strict=False)
 _MOST_TENSORS: Final = 256
 """Of the arguments of one call."""
 
@@ -114,12 +117,18 @@ class KinetoTrace:
         return [event for event in self.device if event.communicates]
 
 
-def read_kineto(pieces: Iterable[bytes], table: KernelTable | None = None) -> KinetoTrace:
-    """Reads one rank. `table`: what communicates beside NCCL, by default the project's. Raises `JsonFault`."""
+def read_kineto(
+    pieces: Iterable[bytes], table: KernelTable | None = None, *, glances: bool = True
+) -> KinetoTrace:
+    """Reads one rank. `table`: what communicates beside NCCL, by default the project's. Raises `JsonFault`.
+
+    Without `glances` every event is read whole, to the same end.
+    """
     table = table or shipped_table()
     trace = KinetoTrace()
     found = False
-    for item in members(pieces, frozenset({EVENTS_KEY}), bare=EVENTS_KEY):
+    glance = _Events(trace, table)
+    for item in members(pieces, frozenset({EVENTS_KEY}), bare=EVENTS_KEY, glance=glance if glances else None):
         if item.key == "distributedInfo" and isinstance(item.value, dict):
             _distributed(item.value, trace)
         elif item.key == EVENTS_KEY:
@@ -128,11 +137,83 @@ def read_kineto(pieces: Iterable[bytes], table: KernelTable | None = None) -> Ki
                 as_list(item.value, item.place)
             elif isinstance(item.value, dict):
                 _event(item.value, item.place, item.offset, trace, table)
-    if not found:
+    if not found and not glance.seen:
         raise JsonFault(EVENTS_KEY, "is missing")
     _leave_out_begun(trace)
     trace.device.sort(key=lambda event: event.start_ns)
     return trace
+
+
+class _Events:
+    """Takes events that need not be read whole (`json_stream.Glance`), and has the others read."""
+
+    def __init__(self, trace: KinetoTrace, table: KernelTable) -> None:
+        self._trace, self._table = trace, table
+        self._scanner = _et.KinetoScanner(partial(_is_asked_for, table))
+        self.seen = False
+
+    def scan(self, text: str, at: int, index: int) -> tuple[int, int, bool]:
+        """See `Glance`."""
+        found = self._scanner.scan(text, at, index)
+        self.seen = self.seen or found[1] > index
+        return found
+
+    def passed(self, text: str, offset: int) -> None:
+        """See `Glance`."""
+        trace = self._trace
+        events, launches, counts = self._scanner.take()
+        trace.launches.frombytes(launches)
+        trace.counts.update(counts)
+        for (
+            kind,
+            index,
+            begin,
+            end,
+            name,
+            start_ns,
+            lasted_ns,
+            stream,
+            external,
+            correlation,
+            record,
+        ) in events:
+            if kind == _et.EVENT_DEVICE:
+                trace.device.append(
+                    DeviceEvent(
+                        name,
+                        start_ns,
+                        lasted_ns,
+                        stream,
+                        None if external < 0 else external,
+                        None if correlation < 0 else correlation,
+                        {},
+                        offset + begin,
+                        f"{EVENTS_KEY}[{index}]",
+                    )
+                )
+            elif kind == _et.EVENT_CALL:
+                trace.calls.setdefault(record, CallTimes(start_ns, lasted_ns))
+                if external >= 0:
+                    trace.record_of.setdefault(external, record)
+            else:
+                place = f"{EVENTS_KEY}[{index}]"
+                _event(_PARSER.decode(text[begin:end]), place, offset + begin, trace, self._table)
+        _refuse_many(trace, f"{EVENTS_KEY}[{events[-1][1]}]" if events else EVENTS_KEY)
+
+
+def _is_asked_for(table: KernelTable, name: str) -> bool:
+    """Whether a call of this name communicates, or is counted by its name."""
+    return (
+        name == "record_param_comms"
+        or name.startswith("c10d::")
+        or bool(backend_of(name))
+        or bool(_COMMUNICATING_CALL.search(name))
+        or bool(table.operation(name))
+    )
+
+
+def _refuse_many(trace: KinetoTrace, place: str) -> None:
+    kept(len(trace.device) + len(trace.calls) + len(trace.launchers) + len(trace.launches) // 8, place)
 
 
 def _leave_out_begun(trace: KinetoTrace) -> None:
@@ -172,7 +253,7 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace, t
     category = category.lower()
     given = event.get("args")
     arguments = given if isinstance(given, dict) else {}
-    kept(len(trace.device) + len(trace.calls) + len(trace.launchers) + len(trace.launches) // 8, place)
+    _refuse_many(trace, place)
     if category in _LAUNCH_CATEGORIES:
         correlation = arguments.get("correlation")
         if type(correlation) is int and 0 <= correlation < 1 << 63:
