@@ -352,7 +352,8 @@ def _control(scene: Scene) -> Iterator[Plotted]:
             Steps(f"rank {src} to {dst}, queue pair {qpn}", scene.colours[ports[src]], scene.at(times[rows]),
                   values[rows] / unit.size)
             for src, dst, qpn in most
-            for rows in (np.array(pairs[src, dst, qpn]),)
+            for rows in (np.array(pairs[src, dst, qpn])[values[pairs[src, dst, qpn]] > 0],)  # 0: not limited
+            if rows.size
         )  # fmt: skip
         yield Plotted(f"{words} ({unit.name})", steps)
 
