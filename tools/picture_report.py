@@ -1,6 +1,6 @@
 """Take the picture of a report for README.md: `python tools/picture_report.py RUN_DIR docs/pictures/report.png`.
 
-Shows the head of the report and the plots of two of its sections, by a headless Chromium (Debian package chromium).
+Shows the begin of the page, up to its plots over time, by a headless Chromium (Debian package chromium).
 """
 
 from __future__ import annotations
@@ -12,15 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-SIZE: Final = "1000,1275"
-_SHOWN: Final = """<script>
-let shown = true;
-for (const part of [...document.body.children]) {
-  if (part.tagName === "H2") shown = ["Completion", "Ports over time"].includes(part.textContent.trim());
-  if (!shown && part.tagName !== "SCRIPT") part.remove();
-}
-</script>
-"""
+SIZE: Final = "1160,2170"
 
 
 def main() -> int:
@@ -29,12 +21,10 @@ def main() -> int:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         sys.exit("tools/picture_report.py: there is no Chromium; apt-get install chromium")
-    report = (run_dir / "report.html").read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as directory:
-        page = Path(directory) / "report.html"
-        page.write_text(report.replace("</body>", f"{_SHOWN}</body>"), encoding="utf-8")
+    page = (run_dir / "report.html").resolve()
+    with tempfile.TemporaryDirectory() as profile:
         command = [browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={SIZE}"]
-        command += ["--virtual-time-budget=5000", f"--screenshot={picture}", page.as_uri()]
+        command += [f"--user-data-dir={profile}", f"--screenshot={picture}", page.as_uri()]
         return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode
 
 

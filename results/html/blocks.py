@@ -140,6 +140,8 @@ class Fold:
     template: ClassVar[str] = "fold.html"
     title: str
     blocks: tuple[Block, ...]
+    badge: str = ""
+    badge_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

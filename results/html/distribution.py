@@ -5,7 +5,8 @@ Decides how many lines a plot has, and into how many groups the ranks of a large
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,12 +26,14 @@ from etloop.results.html.drawing import (
 from etloop.results.html.lanes import COLOURS, natural
 from etloop.results.html.timeline import scale_of
 from etloop.results.kpis.input import numbered
+from etloop.results.kpis.job import curve
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.text.units import bytes_words
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
     from etloop.results.schema.kpis import Curve
+    from numpy.typing import NDArray
 
 MOST_FIELDS: Final = 32
 """Rows and columns of a matrix."""
@@ -58,7 +61,7 @@ def completion_plot(curves: Iterable[tuple[Curve, bool]], name: str, title: str)
         )
         for colour, (one, dashed) in enumerate(shown)
     )
-    panels = (Plotted("share that took no longer", steps, most=1.0),)
+    panels = (Plotted("took no longer (share)", steps, most=1.0),)
     axis = Axis(f"time ({unit.name}, each decade alike)", begin, end, is_log=True)
     return Plot(
         name=name,
@@ -131,3 +134,45 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
     )
     title = f"Payload through the device in the whole run; the darkest field is {bytes_words(most)}"
     return Matrix("matrix", title, f"Bytes by source and destination, {count} by {count}.", drawing)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    """How long something took, each time, on one side."""
+
+    side: str
+    times_ns: NDArray[np.float64]
+
+
+def compared_completion(things: Sequence[tuple[str, Sequence[Times]]], name: str) -> tuple[Plot, ...]:
+    """Return a panel a thing with a line a side; nothing of none. The first thing is the iteration."""
+    positive = [one.times_ns[one.times_ns > 0] for _, lines in things for one in lines]
+    positive = [one for one in positive if one.size]
+    if not positive:
+        return ()
+    unit = scale_of(max(float(one.max()) for one in positive), _TIMES, "ns")
+    begin, end = (
+        min(float(one.min()) for one in positive) / 1.1,
+        max(float(one.max()) for one in positive) * 1.1,
+    )
+    panels = []
+    for number, (thing, lines) in enumerate(things):
+        steps = []
+        for side, one in enumerate(lines):
+            found = curve(one.side, one.times_ns)
+            steps.append(
+                Steps(
+                    f"{one.side} ({found.count})",
+                    side % COLOURS,
+                    np.array(found.time_ns) / unit.size,
+                    np.array(found.shares),
+                )
+            )
+        panels.append(
+            Plotted(f"{thing} (share)", tuple(steps), "" if number == 0 else "mean of an iteration", most=1.0)
+        )
+    axis = Axis(f"time ({unit.name}, each decade alike)", begin / unit.size, end / unit.size, is_log=True)
+    legend = tuple(LegendEntry(one.side, number % COLOURS) for number, one in enumerate(things[0][1]))
+    title = "Share of times that took no longer, a line a side"
+    wide, narrow = (draw(tuple(panels), axis, width) for width in (WIDE, NARROW))
+    return (Plot(name, title, f"{len(panels)} panels of cumulative distributions.", wide, narrow, legend),)

@@ -251,7 +251,7 @@ def draw(panels: tuple[Plotted, ...], axis: Axis, width: int) -> Drawing:
         log_ticks(axis.begin, axis.end) if axis.is_log else round_ticks(axis.begin, axis.end, _TICKS[width])
     )
     ticks = tuple(
-        Tick(_fine(left + share * (right - left)), _number(value))
+        Tick(_fine(left + share * (right - left)), tick_words(value))
         for value, share in zip(places, axis.share(np.array(places)).tolist(), strict=True)
     )
     return Drawing(width, len(panels) * step + _BELOW_PANELS, left, right, axis.name, ticks, drawn)
@@ -279,7 +279,7 @@ def _panel(given: Plotted, axis: Axis, width: int, top: int, *, is_first: bool) 
         title=f"{given.title}: {given.detail}" if given.detail and width == WIDE else given.title,
         top=top,
         height=height,
-        ticks=tuple(Tick(place(value), _number(value)) for value in values),
+        ticks=tuple(Tick(place(value), tick_words(value)) for value in values),
         lines=tuple(
             Path(one.name, path, one.colour, one.is_dashed) for one, path in lines if path and not one.is_bars
         ),
@@ -366,7 +366,8 @@ def log_ticks(begin: float, end: float) -> tuple[float, ...]:
     return tuple(one for one in found if begin <= one <= end)
 
 
-def _number(value: float) -> str:
+def tick_words(value: float) -> str:
+    """Return a value as short as a tick is wide."""
     return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.3g}"
 
 

@@ -60,7 +60,9 @@ def _modelled(facts: DeviceFacts) -> str:
     if facts.topology is None:
         return "not named: the rig has no dut"
     count = len(facts.topology.switches)
-    return f"{count} switch{'es' if count > 1 else ''} of topology.yaml, of no profile"
+    profiles = sorted({one.origin.profile for one in facts.topology.switches if one.origin is not None})
+    words = f"modelled after {', '.join(profiles)}" if profiles else "of no profile"
+    return f"{count} switch{'es' if count > 1 else ''} of topology.yaml, {words}"
 
 
 def _moment(started_at: str) -> str:
@@ -89,7 +91,7 @@ def verdict_blocks(summary: Summary) -> tuple[Block, ...]:
     counts = [(sum(one.result is result for one in checks), WORDS[result]) for result in _ORDER]
     words = ", ".join(f"{count} {word}" for count, word in counts if count) or "no conditions"
     own = tuple(f"the emulator was the limit: {word}" for word in verdict.emulator)
-    heads = ("condition", "result", "found", "limit", "why")
+    heads = ("condition", "result", "found", "limit", "why it matters")
     return (
         Text(f"Conditions: {words}.", badge=verdict.result.value, badge_text=WORDS[verdict.result]),
         *broke,
@@ -102,8 +104,7 @@ def _check(one: CheckOutcome) -> tuple[str | Cell, ...]:
     badge = Cell(WORDS[one.result], badge=one.result.value)
     count = f"{one.broken} of {one.checked} rows break it" if one.broken and one.checked > 1 else ""
     found = Cell(one.value or "-", note="; ".join(filter(None, (one.reason, count))), items=one.rows)
-    why = one.why if one.result is not Result.PASS else ""
-    return Cell(one.expression, is_code=True), badge, found, one.limit, why
+    return Cell(one.expression, is_code=True), badge, found, one.limit, one.why
 
 
 def tiles(kpis: KpiSet, summary: Summary) -> Tiles:

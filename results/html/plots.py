@@ -1,4 +1,4 @@
-"""Plots as plotly figures, for notebooks and for the pages of sweeps and comparisons.
+"""Plots as plotly figures, for notebooks.
 
 Decides what is drawn and how much of it: at most `MOST_LINES` lines a plot, the busiest first.
 """
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 MOST_LINES: Final = 16
 MOST_RANKS: Final = 256
 """Of a traffic matrix; larger jobs are drawn by port."""
-_CONFIG: Final = {"displaylogo": False, "responsive": True}
-
-
-def piece(figure: Any, name: str) -> str:
-    """A figure as HTML without the library; `name` is its element's."""
-    figure.update_layout(
-        margin={"l": 60, "r": 20, "t": 40, "b": 50}, template="plotly_white", font={"size": 12}
-    )
-    text: str = figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=_CONFIG)
-    return text
 
 
 def completion_figure(kpis: KpiSet) -> Any | None:

@@ -1,89 +1,97 @@
 """The page of a sweep: for every group of points a table, times, distributions and bandwidths beside each other.
 
-Decides order, wording and bounds. Everything that a file or a trace named is escaped.
+Decides order, wording and bounds. Templates escape everything that a file or a trace named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import plotly.graph_objects as go
-from etloop.results.compare.samples import Side
 from etloop.results.compare.sweep_results import JCT, Group
+from etloop.results.html.blocks import Block, Cell, Fold, LegendEntry, Page, Section, Text, table
 from etloop.results.html.compare import (
-    badge,
-    carriers_part,
-    change_figure,
+    BADGES,
+    carrier_blocks,
+    change_chart,
     colour,
-    completion_figure,
-    differing_part,
-    tested_table,
-    verdict_part,
+    completion_blocks,
+    differing_blocks,
+    tested_blocks,
+    verdict_blocks,
 )
-from etloop.results.html.page import page, table
-from etloop.results.html.plots import piece
-from etloop.results.schema.comparison import ComparisonSettings
-from etloop.results.schema.sweep import PointResult, SweepRecord
+from etloop.results.html.render import render
+from etloop.results.html.rows import Dot, Row, row_chart
 from etloop.results.schema.verdict import RunResult
+from etloop.results.text.compare import WORDS
 from etloop.results.text.sweep import TITLES, change_cells, figure_cells, promise, shown_columns
+from etloop.results.text.units import rate_words, time_words
+
+if TYPE_CHECKING:
+    from etloop.results.compare.samples import Side
+    from etloop.results.schema.comparison import ComparisonSettings
+    from etloop.results.schema.sweep import PointResult, SweepRecord
 
 MOST_GROUPS: Final = 40
 """That are drawn; all are in the table of sweep.json."""
 MOST_DETAILS: Final = 60
-"""Comparisons that are told in full."""
+"""Comparisons that are shown in full."""
 
 
 def sweep_html(
     record: SweepRecord, found: Sequence[Group], sides: Mapping[str, Side], settings: ComparisonSettings
 ) -> str:
-    """The page."""
+    """Return the page."""
     results = {one.name: one for one in record.results}
-    parts = [_head(record), f"<p class=dim>{escape(promise(settings))}.</p>"]
-    if len(found) > 1:
-        parts += ["<h2>All groups</h2>", piece(overview_figure(record, found, results), "overview")]
-    for number, group in enumerate(found[:MOST_GROUPS]):
-        parts.append(_group(record, group, results, sides, number))
-    if len(found) > MOST_GROUPS:
-        parts.append(f"<p class=dim>{len(found) - MOST_GROUPS} more groups are in sweep.json.</p>")
-    parts.append(_details(found, record.compare))
-    parts.append(_broken(record))
-    return page(f"ETLoop sweep: {record.source}", parts)
-
-
-def _head(record: SweepRecord) -> str:
+    groups = [
+        Section(
+            f"group{number}", group.words or record.compare, _group(record, group, results, sides, number)
+        )
+        for number, group in enumerate(found[:MOST_GROUPS])
+    ]
+    left = len(found) - MOST_GROUPS
+    more = (Text(f"{left} more groups are in sweep.json.", is_dim=True),) if left > 0 else ()
+    promised = promise(settings)
+    sections = (
+        Section("promise", "What is promised", (Text(f"{promised[:1].upper()}{promised[1:]}."),)),
+        Section("all", "All groups", _overview(record, found, results) if len(found) > 1 else ()),
+        *groups,
+        Section("more", "More", more),
+        Section("details", "In full", _details(found, record.compare)),
+        Section("broken", "Runs that broke off", _broken(record)),
+    )
     about = (
         f"{len(record.points)} points, {record.repeats} runs each, {len(record.runs)} done; {record.mode}; {record.order} (seed "
-        f"{record.seed}); settings of {record.compare} are held against the first"
+        f"{record.seed}); settings of {record.compare} are compared with the first"
     )
-    return f"<h1>Sweep {escape(record.source)}</h1><p class=dim>{escape(about)}</p>"
+    return render(Page(f"ETLoop sweep: {record.source}", about, "", "", (), sections))
 
 
-def overview_figure(record: SweepRecord, found: Sequence[Group], results: Mapping[str, PointResult]) -> Any:
-    """The job's time by setting, of every group against its first point."""
-    figure = go.Figure()
-    for number, group in enumerate(found[:MOST_GROUPS]):
+def _overview(
+    record: SweepRecord, found: Sequence[Group], results: Mapping[str, PointResult]
+) -> tuple[Block, ...]:
+    """Return the job's time by setting, of every group against its first point."""
+    labels = list(dict.fromkeys(point.labels[record.compare] for group in found for point in group.points))
+    rows = []
+    for group in found[:MOST_GROUPS]:
         there = [point for point in group.points if point.name in results]
         if not there or there[0] is not group.points[0]:
             continue
         base = _jct(results[there[0].name])
-        figure.add_trace(
-            go.Scatter(
-                x=[escape(point.labels[record.compare]) for point in there],
-                y=[_jct(results[point.name]) / base for point in there],
-                name=escape(group.words),
-                mode="lines+markers",
-                line={"color": colour(number)},
+        dots = tuple(
+            Dot(
+                f"{label}: {_jct(results[point.name]) / base:.4g}",
+                _jct(results[point.name]) / base,
+                colour(labels.index(label)),
             )
+            for point in there
+            for label in (point.labels[record.compare],)
         )
-    figure.update_layout(
-        height=400,
-        xaxis={"title": escape(record.compare), "type": "category"},
-        yaxis={"title": "iteration, of the first setting's", "rangemode": "tozero"},
-    )
-    return figure
+        rows.append(Row(group.words, dots))
+    legend = tuple(LegendEntry(label, colour(number)) for number, label in enumerate(labels[:12]))
+    title = f"Iteration by {record.compare}, against the first setting"
+    return row_chart("overview", title, "iteration (of the first setting's)", tuple(rows), legend, 1.0)
 
 
 def _group(
@@ -92,120 +100,99 @@ def _group(
     results: Mapping[str, PointResult],
     sides: Mapping[str, Side],
     number: int,
-) -> str:
+) -> tuple[Block, ...]:
     there = [
         (point.labels[record.compare], sides[point.name]) for point in group.points if point.name in sides
     ]
-    title = escape(group.words or record.compare)
-    parts = [f"<h2>{title}</h2>", _table(record, group, results)]
-    if there:
-        parts.append(piece(times_figure(there), f"times{number}"))
-        parts.append(piece(completion_figure(there), f"completion{number}"))
-        parts.append(piece(bandwidth_figure(there), f"bandwidth{number}"))
-    return "".join(parts)
+    shown = _table(record, group, results)
+    if not there:
+        return shown
+    return (
+        *shown,
+        *_times(there, f"times{number}"),
+        *completion_blocks(there, f"completion{number}"),
+        *_bandwidths(there, f"bandwidth{number}"),
+    )
 
 
-def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]) -> str:
+def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]) -> tuple[Block, ...]:
     shown = shown_columns(group, results)
-    rows = []
+    rows: list[tuple[str | Cell, ...]] = []
     for point in group.points:
-        label = f"<b>{escape(point.labels[record.compare])}</b> <span class=dim>{point.name}</span>"
+        label = Cell(point.labels[record.compare], note=point.name, is_strong=True)
         result = results.get(point.name)
         if result is None:
             rows.append((label, "0", *("" for _ in range(5 + len(shown))), "no run"))
             continue
         change, interval, word = change_cells(result)
-        rows.append(
-            (
-                label,
-                *figure_cells(result, shown),
-                change,
-                interval,
-                "" if result.outcome is None else badge(result.outcome),
-                f"<span class=dim>{escape(word)}</span>",
-            )
+        outcome = (
+            Cell("") if result.outcome is None else Cell(WORDS[result.outcome], badge=BADGES[result.outcome])
         )
+        rows.append((label, *figure_cells(result, shown), change, interval, outcome, word))
     titles = (TITLES[name] for name in shown)
-    heads = (record.compare, "runs", "iteration", "CV", *titles, "change", "interval", "", "")
-    return table(heads, rows, numbers=range(1, len(heads) - 2))
+    heads = (record.compare, "runs", "iteration", "CV", *titles, "change", "interval", "outcome", "remark")
+    return table("Settings, each against the first", heads, rows, range(1, len(heads) - 2))
 
 
-def times_figure(there: Sequence[tuple[str, Side]]) -> Any:
-    """The job's time of every run, a colour a setting."""
-    figure = go.Figure()
-    for number, (label, side) in enumerate(there):
-        figure.add_trace(
-            go.Box(
-                y=[float(run.jct_ns.mean()) / 1000 for run in side.runs],
-                name=escape(label),
-                boxpoints="all",
-                boxmean=True,
-                pointpos=0,
-                text=[escape(name) for name in side.repeats],
-                marker={"color": colour(number)},
-                showlegend=False,
-            )
+def _times(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
+    """Return the job's time of every run, a row a setting."""
+    rows = tuple(
+        Row(
+            label,
+            tuple(
+                Dot(f"{repeat}: {time_words(mean)}", mean / 1000, colour(number))
+                for repeat, mean in zip(
+                    side.repeats, [float(run.jct_ns.mean()) for run in side.runs], strict=True
+                )
+            ),
         )
-    figure.update_layout(height=380, yaxis={"title": "iteration, mean of a run (us)", "rangemode": "tozero"})
-    return figure
-
-
-def bandwidth_figure(there: Sequence[tuple[str, Side]]) -> Any:
-    """Bus bandwidth by kind of collective, a colour a setting."""
-    figure = go.Figure()
-    kinds = sorted({kind for _, side in there for run in side.runs for kind in run.kind_bytes_per_s})
-    for number, (label, side) in enumerate(there):
-        values = [
-            [run.kind_bytes_per_s[kind] / 1e9 for run in side.runs if kind in run.kind_bytes_per_s]
-            for kind in kinds
-        ]
-        figure.add_trace(
-            go.Bar(
-                x=[escape(kind) for kind in kinds],
-                y=[float(np.mean(one)) if one else None for one in values],
-                error_y={
-                    "type": "data",
-                    "array": [float(np.std(one, ddof=1)) if len(one) > 1 else 0 for one in values],
-                },
-                name=escape(label),
-                marker={"color": colour(number)},
-            )
-        )
-    figure.update_layout(
-        height=380, barmode="group", yaxis={"title": "bus bandwidth, all members present (GB/s)"}
+        for number, (label, side) in enumerate(there)
     )
-    return figure
+    return row_chart(name, "Every run, a row a setting", "iteration, mean of a run (us)", rows)
 
 
-def _details(found: Sequence[Group], axis: str) -> str:
-    parts = ["<h2>In full</h2>"]
+def _bandwidths(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
+    """Return bus bandwidth by kind of collective with standard deviations, a colour a setting."""
+    kinds = sorted({kind for _, side in there for run in side.runs for kind in run.kind_bytes_per_s})
+    rows = []
+    for kind in kinds:
+        dots = []
+        for number, (label, side) in enumerate(there):
+            values = [run.kind_bytes_per_s[kind] for run in side.runs if kind in run.kind_bytes_per_s]
+            if values:
+                mean = float(np.mean(values))
+                spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+                ends = ((mean - spread) / 1e9, (mean + spread) / 1e9)
+                dots.append(Dot(f"{label}: {rate_words(mean)}", mean / 1e9, colour(number), *ends))
+        rows.append(Row(kind, tuple(dots)))
+    legend = tuple(LegendEntry(label, colour(number)) for number, (label, _) in enumerate(there))
+    return row_chart(name, "Bus bandwidth, all members present", "bus bandwidth (GB/s)", tuple(rows), legend)
+
+
+def _details(found: Sequence[Group], axis: str) -> tuple[Block, ...]:
     shown = [(group, name, held) for group in found for name, held in group.comparisons.items()]
+    blocks: list[Block] = []
     for number, (group, name, held) in enumerate(shown[:MOST_DETAILS]):
         labels = {point.name: point.labels[axis] for point in group.points}
-        title = f"{labels[name]} against {labels[group.points[0].name]}{': ' + group.words if group.words else ''}"
-        parts.append(
-            f"<details><summary>{badge(held.verdict)} {escape(title)} <span class=dim>{name}</span></summary>"
-            f"{verdict_part(held)}{piece(change_figure(held.metrics), f'changes{number}')}{tested_table(held)}"
-            f"{carriers_part(held)}{differing_part(held)}</details>"
+        words = f": {group.words}" if group.words else ""
+        title = f"{labels[name]} against {labels[group.points[0].name]}{words} ({name})"
+        parts = (
+            *verdict_blocks(held),
+            *change_chart(held.metrics, f"changes{number}"),
+            *tested_blocks(held),
+            *carrier_blocks(held),
+            *differing_blocks(held),
         )
+        blocks.append(Fold(title, parts, BADGES[held.verdict], WORDS[held.verdict]))
     if len(shown) > MOST_DETAILS:
-        parts.append(
-            f"<p class=dim>{len(shown) - MOST_DETAILS} more: etloop compare POINT POINT tells each.</p>"
-        )
-    return "".join(parts)
+        words = f"{len(shown) - MOST_DETAILS} more: etloop compare POINT POINT shows each."
+        blocks.append(Text(words, is_dim=True))
+    return tuple(blocks)
 
 
-def _broken(record: SweepRecord) -> str:
-    rows = [
-        (one.point, str(one.repeat), escape(one.reason))
-        for one in record.runs
-        if one.result is RunResult.BROKEN
-    ]
-    return (
-        f"<h2>Runs that broke off</h2>{table(('point', 'repeat', 'why'), rows[:MOST_DETAILS])}"
-        if rows
-        else ""
-    )
+def _broken(record: SweepRecord) -> tuple[Block, ...]:
+    rows = [(one.point, str(one.repeat), one.reason) for one in record.runs if one.result is RunResult.BROKEN]
+    return table("Each with its reason", ("point", "repeat", "why"), list(rows[:MOST_DETAILS]), (1,))
 
 
 def _jct(result: PointResult) -> float:

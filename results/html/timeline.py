@@ -1,7 +1,7 @@
 """What happened over time, on one axis: rates of ports, depth of queues, marks, drops and pauses, and congestion control.
 
-Decides which panels there are and which lines each has. No rate is drawn above its port's link: counts of whole packets
-between two readings can seem to make more.
+Decides which panels there are and which lines each has. No rate is drawn above its port's link: whole packets between two
+readings, and bytes spread over an op, can seem to make more.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 MOST_LANES: Final = 6
 MOST_PAIRS: Final = 8
 _BINS: Final = 240
+_LEAST_BINS: Final = 24
+_PACKETS_A_BIN: Final = 24
+"""Of a link at its full rate: one packet more or less is then no spike."""
 _TIME_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 _RATE_UNITS: Final = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
 _BYTE_UNITS: Final = ((1e6, "MB"), (1e3, "kB"))
@@ -166,7 +169,7 @@ def _rates(scene: Scene) -> tuple[tuple[Plotted, ...], tuple[str, ...]]:
         panels += found
     if clipped:
         notes.append(
-            f"In {clipped} places counts between two readings make more than the link carries; the link's rate is drawn there."
+            f"In {clipped} places the records make more than the link carries; the link's rate is drawn there."
         )
     hidden = len(set(given.plan.port_names)) - len(scene.colours.keys() & set(given.plan.port_names))
     if hidden > 0:
@@ -210,14 +213,24 @@ def _estimated(given: KpiInput) -> tuple[list[Line], list[Line]]:
 def _rates_of_queues(scene: Scene) -> list[Line]:
     """Return what queues of the device sent to each port of the rig, as means over equal spans."""
     ports = set(scene.given.plan.port_names)
-    edges = np.linspace(scene.begin_ns, scene.end_ns, _BINS + 1)
+    bins = _bins_of_packets(scene)
+    edges = np.linspace(scene.begin_ns, scene.end_ns, bins + 1)
     moved: dict[str, NDArray[np.float64]] = {}
     for lane in scene.lanes:
         if lane.port in ports:
             parts = np.diff(_reached(scene, lane, "tx_bytes", edges), append=np.nan)
-            moved[lane.port] = moved.get(lane.port, np.zeros(_BINS + 1)) + np.nan_to_num(parts)
+            moved[lane.port] = moved.get(lane.port, np.zeros(bins + 1)) + np.nan_to_num(parts)
     width_ns = edges[1] - edges[0]
     return [Line(name, edges, values * 8e9 / width_ns) for name, values in moved.items()]
+
+
+def _bins_of_packets(scene: Scene) -> int:
+    """Return into how many spans the run is cut so that a link carries several packets in each."""
+    speeds = [float(bps) for bps in scene.given.port_bps.values() if bps]
+    if not speeds:
+        return _BINS
+    packets = (scene.end_ns - scene.begin_ns) * min(speeds) / 8e9 / scene.given.mtu_bytes
+    return int(min(max(packets / _PACKETS_A_BIN, _LEAST_BINS), _BINS))
 
 
 def _reached(scene: Scene, lane: Lane, column: str, edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -339,7 +352,8 @@ def _control(scene: Scene) -> Iterator[Plotted]:
             Steps(f"rank {src} to {dst}, queue pair {qpn}", scene.colours[ports[src]], scene.at(times[rows]),
                   values[rows] / unit.size)
             for src, dst, qpn in most
-            for rows in (np.array(pairs[src, dst, qpn]),)
+            for rows in (np.array(pairs[src, dst, qpn])[values[pairs[src, dst, qpn]] > 0],)  # 0: not limited
+            if rows.size
         )  # fmt: skip
         yield Plotted(f"{words} ({unit.name})", steps)
 

@@ -38,10 +38,13 @@ _CUT: Final = """[...document.querySelectorAll("svg text")].filter(text => text.
 const own = text.getBoundingClientRect(), whole = text.ownerSVGElement.getBoundingClientRect();
 return own.left < whole.left - 1 || own.right > whole.right + 1 || own.top < whole.top - 1 || own.bottom > whole.bottom + 1;
 }).map(text => text.textContent)"""
-_PANELS: Final = """[...document.querySelectorAll("svg.plot")].filter(plot => plot.getClientRects().length)
-.flatMap(plot => [...plot.querySelectorAll("g.panel")].map(panel => ({
-name: panel.querySelector(".head").textContent, axis: plot.querySelector(".axis-name").textContent,
-ticks: panel.querySelectorAll(".tick.end").length, lines: panel.querySelectorAll("path.line, path.bars").length})))"""
+_PANELS: Final = """[...document.querySelectorAll("svg.plot")].filter(plot => plot.getClientRects().length).flatMap(plot => {
+const axis = plot.querySelector(".axis-name").textContent, panels = [...plot.querySelectorAll("g.panel")];
+return panels.length ? panels.map(panel => ({name: panel.querySelector(".head").textContent,
+units: [panel.querySelector(".head").textContent, axis], ticks: panel.querySelectorAll(".tick.end").length,
+lines: panel.querySelectorAll("path.line, path.bars").length}))
+: [{name: plot.querySelector("title").textContent, units: [axis], ticks: plot.querySelectorAll(".tick.mid").length,
+lines: plot.querySelectorAll("circle").length}]})"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ class PanelSeen:
     """One panel of a plot that is visible."""
 
     name: str
-    axis: str
+    units: list[str]
+    """Words of its axes, each of which names a unit."""
     ticks: int
     lines: int
 

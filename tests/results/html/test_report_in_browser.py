@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ import pytest
 from etloop.cli.main import main
 
 from tests.support.browser import BROWSER, PageSeen, look_at
+from tests.support.runs.sweep_by_hand import make_study
 
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="no browser to show the page with (Debian package chromium)"
@@ -27,7 +29,10 @@ TOPOLOGY: Final = """leaf_spine:
   leaves: [{ports: [a/p0, a/p1]}, {ports: [b/p0, b/p1]}, {ports: [c/p0, d/p0]}, {ports: [e/p0, host-with-a-long-name/p0]}]
   rate: 10Gbps
 """
-WIDTHS: Final = (1400, 390)
+LOOKS: Final = (
+    *(("run", width, dark) for width in (1400, 390) for dark in (False, True)),
+    *((name, width, dark) for name in ("sweep", "compare") for width, dark in ((1400, False), (390, True))),
+)
 PANELS: Final = (
     "sent to the device",
     "received from it",
@@ -37,61 +42,78 @@ PANELS: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A page as it was seen."""
+
+    name: str
+    width: int
+    page: PageSeen
+
+
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a job of eight ranks on four leaves, in virtual time."""
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The report of a job of eight ranks on four leaves, and the pages of a sweep and of two of its points; in virtual time."""
     place = tmp_path_factory.mktemp("job")
     (place / "scenario.yaml").write_text(SCENARIO)
     (place / "topology.yaml").write_text(TOPOLOGY)
     assert main(["synth", str(place / "traces"), "--sequence", "256", "--hidden", "256"]) == 0
     topology = ["--topology", str(place / "topology.yaml")]
     main(["twin", str(place / "scenario.yaml"), *topology, "--out", str(place / "run")])
-    return place / "run" / "report.html"
+    study = make_study(place)
+    points = [str(study / "out" / "points" / name) for name in ("p000", "p001")]
+    main(["compare", *points, "--html", str(place / "compare.html")])
+    return {
+        "run": place / "run" / "report.html",
+        "sweep": study / "out" / "compare.html",
+        "compare": place / "compare.html",
+    }
 
 
-@pytest.fixture(scope="module", params=[(width, dark) for width in WIDTHS for dark in (False, True)], ids=str)
+@pytest.fixture(scope="module", params=LOOKS, ids=str)
 def seen(
-    request: pytest.FixtureRequest, page: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[int, PageSeen]:
-    """The page at a width and in a colour scheme, with a picture of it beside it."""
-    width, dark = request.param
+    request: pytest.FixtureRequest, pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Look:
+    """A page at a width and in a colour scheme, with a picture of it beside it."""
+    name, width, dark = request.param
+    page = pages[name]
     found = look_at(page, width, tmp_path_factory.mktemp("browser"), is_dark=dark)
-    page.with_name(f"{width}-{'dark' if dark else 'light'}.png").write_bytes(found.png)
-    return width, found
+    page.with_name(f"{name}-{width}-{'dark' if dark else 'light'}.png").write_bytes(found.png)
+    return Look(name, width, found)
 
 
-def test_it_complains_of_nothing_and_asks_for_nothing(seen: tuple[int, PageSeen]) -> None:
-    assert seen[1].console == ()
+def test_it_complains_of_nothing_and_asks_for_nothing(seen: Look) -> None:
+    assert seen.page.console == ()
 
 
-def test_the_page_does_not_scroll_sideways(seen: tuple[int, PageSeen]) -> None:
-    width, found = seen
-    assert found.width <= width
+def test_the_page_does_not_scroll_sideways(seen: Look) -> None:
+    assert seen.page.width <= seen.width
 
 
-def test_axe_finds_nothing_serious(seen: tuple[int, PageSeen]) -> None:
-    assert seen[1].serious == ()
+def test_axe_finds_nothing_serious(seen: Look) -> None:
+    assert seen.page.serious == ()
 
 
-def test_no_word_of_a_picture_is_cut(seen: tuple[int, PageSeen]) -> None:
-    assert seen[1].cut == ()
+def test_no_word_of_a_picture_is_cut(seen: Look) -> None:
+    assert seen.page.cut == ()
 
 
-def test_every_plot_has_data_and_axes_with_units(seen: tuple[int, PageSeen]) -> None:
-    panels = seen[1].panels
-    for words in PANELS:
+def test_every_plot_has_data_and_axes_with_units(seen: Look) -> None:
+    panels = seen.page.panels
+    for words in PANELS if seen.name == "run" else ():
         assert any(one.name.startswith(words) for one in panels), (words, [one.name for one in panels])
+    assert panels
     for one in panels:
         assert one.lines >= 1, one.name
         assert one.ticks >= 2, one.name
-        assert re.search(r"\(.+\)$", one.axis), one.axis
-        assert one.name.startswith("share") or re.search(r"\(.+\)", one.name), one.name
+        for words in one.units:
+            assert re.search(r"\(.+\)", words), words
 
 
-def test_without_scripts_it_is_the_same_picture(page: Path, tmp_path: Path) -> None:
+def test_without_scripts_it_is_the_same_picture(pages: dict[str, Path], tmp_path: Path) -> None:
     """As Jenkins shows it, whose policy forbids scripts."""
     with_scripts, without = (
-        look_at(page, 1400, tmp_path, is_dark=False, with_scripts=one) for one in (True, False)
+        look_at(pages["run"], 1400, tmp_path, is_dark=False, with_scripts=one) for one in (True, False)
     )
     assert with_scripts.png == without.png
 

@@ -90,10 +90,7 @@ def test_no_rate_is_drawn_above_its_link_and_the_page_says_so() -> None:
     heights = [float(one) for line in received.lines for one in re.findall(r"V([\d.]+)", line.path)]
     assert heights
     assert min(heights) >= link.place
-    assert (
-        "counts between two readings make more than the link carries; the link's rate is drawn there"
-        in plot.note
-    )
+    assert "the records make more than the link carries; the link's rate is drawn there" in plot.note
 
 
 def test_one_colour_is_one_port_in_every_panel() -> None:
@@ -108,6 +105,35 @@ def test_thresholds_are_those_of_the_topology() -> None:
     depth = plot_of(given(queues())).wide.panels[2]
     assert any(one.label.startswith("Kmin ") for one in depth.limits), depth.limits
     assert plot_of(given(queues()), NO_FACTS).wide.panels[2].limits == ()
+
+
+def test_a_rate_of_0_is_no_limit_and_not_drawn_and_every_port_comes_before_a_second_pair() -> None:
+    pair = np.repeat(np.arange(20), 3)
+    columns = {
+        "time_ns": np.tile([0, 50_000, 100_000], 20),
+        "src_rank": (pair % 10 == 0) * 3,
+        "dst_rank": np.full(60, 1),
+        "local_qpn": pair,
+        "rate_bps": np.tile([0, 10**9, 5 * 10**8], 20),
+        "window_bytes": np.zeros(60, np.int64),
+        "acked_bytes": 100 - pair,
+    }
+    found = given()
+    found = replace(
+        found, frames={**found.frames, "cc": frame_by_hand("cc", columns, dict.fromkeys(columns, ""))}
+    )
+    panel = plot_of(found).wide.panels[-1]
+    assert panel.title == "rate that congestion control allows (Gbit/s)", "no window has no panel"
+    assert [line.name for line in panel.lines[:4]] == [
+        "rank 3 to 1, queue pair 0",
+        "rank 0 to 1, queue pair 1",
+        "rank 0 to 1, queue pair 2",
+        "rank 3 to 1, queue pair 10",
+    ]
+    heights = {
+        float(one) for line in panel.lines for one in re.findall(r"(?:V|^M[\d.]+ )([\d.]+)", line.path)
+    }
+    assert heights == {panel.top, panel.top + panel.height / 2}
 
 
 def test_a_run_that_did_not_begin_has_no_timeline() -> None:
