@@ -119,6 +119,8 @@ class TwinOutcome:
     """That network cards sent."""
     hops: int
     """Links that packets were put on, by cards and by switches."""
+    trimmed_packets: NDArray[np.int64]
+    """By port: arrived cut, and were known for it."""
     damaged_packets: NDArray[np.int64]
     """By port of the assignment, since the ranks began: arrived corrupted, cut or spoiled, so that an ICRC check fails."""
     switch_ports: tuple[NDArray[np.void], ...]
@@ -170,6 +172,7 @@ def twin(
         switch_ports=switch_ports,
         pool_watermark_bytes=tuple(found["pool_watermark_bytes"]),
         cards=rows(found["cards"], CARD_COUNTERS),
+        trimmed_packets=np.frombuffer(found["trimmed_packets"], np.int64),
         damaged_packets=np.frombuffer(found["damaged_packets"], np.int64),
         faults=np.frombuffer(found["faults"], np.int64).reshape(-1, len(FaultAction)),
         samples=rows(found["samples"], LANE_SAMPLE),

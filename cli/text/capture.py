@@ -23,6 +23,8 @@ _PACKET_HEAD: Final = struct.Struct("<IIIII")
 _NS_PER_US: Final = 1000
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _WRITE_RETH: Final = (0x06, 0x0A, 0x0B)
+_FULL: Final = (0x00, 0x01, 0x06, 0x07, 0x0E)
+"""First and middle packets of a message are one path MTU long."""
 _WITH_IMM: Final = (0x03, 0x05, 0x09, 0x0B)
 _NAMES: Final = {
     0x00: "SEND_FIRST",
@@ -63,6 +65,7 @@ _NAMES: Final = {
     0xDD: "MRC_NACK",
     0xDE: "MRC_PROBE",
     0xF1: "SELECTIVE_NAK",
+    0xF2: "TRIMMED_NAK",
 }
 _ECN: Final = ("", " ect1", " ect0", " CE")
 
@@ -150,6 +153,8 @@ def _described(frame: CapturedFrame) -> str:
     fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}", _transport(content[udp + 8 :], bth)]
     fields.append(f"{frame.frame_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}")
     whole = len(content) == frame.frame_bytes
+    if whole and (was_bytes := _cut_from(content[udp:])):
+        return "  ".join((*fields, f"trimmed, {len(content) - udp} of {was_bytes} B of UDP"))
     fields.append("icrc " + (_native.check_frame(content).replace("_icrc", "") if whole else "not kept"))
     return "  ".join(fields)
 
@@ -169,6 +174,16 @@ def _addresses(content: bytes, ip: int, kind: bytes) -> tuple[bytes, bytes, int,
     return NO_ADDRESS, NO_ADDRESS, 0, len(content)
 
 
+def _cut_from(udp: bytes) -> str:
+    """How long a UDP packet was that a switch cut down; "" of one that is whole, or whose lengths hide it."""
+    told_bytes, opcode = int.from_bytes(udp[4:6]), udp[8]
+    if told_bytes > len(udp):
+        return str(told_bytes)
+    # Lengths may be new, but no path MTU is less than 256 bytes, and only the last packet of a message is shorter.
+    shortest_bytes = 8 + 12 + (16 if opcode in _WRITE_RETH else 0) + 256 + 4
+    return f"{shortest_bytes} or more" if opcode in _FULL and told_bytes < shortest_bytes else ""
+
+
 def _transport(datagram: bytes, bth: bytes) -> str:
     opcode = bth[0]
     text = f"{_NAMES.get(opcode, f'opcode {opcode:#04x}')} qp {int.from_bytes(bth[5:8]):#x} psn {int.from_bytes(bth[9:12])}"
@@ -176,7 +191,7 @@ def _transport(datagram: bytes, bth: bytes) -> str:
     text += " becn" if bth[4] & 0x40 else ""
     text += " fecn" if bth[4] & 0x80 else ""
     extension = datagram[12:]
-    if opcode in (0x0D, 0x0F, 0x10, 0x11, 0x12, 0xD1, 0xF1) and len(extension) >= 4:
+    if opcode in (0x0D, 0x0F, 0x10, 0x11, 0x12, 0xD1, 0xF1, 0xF2) and len(extension) >= 4:
         text += _answer(extension[0]) + f" msn {int.from_bytes(extension[1:4])}"
     if opcode in (*_WRITE_RETH, 0x0C) and len(extension) >= 16:
         va, rkey, size = struct.unpack(">QII", extension[:16])

@@ -11,6 +11,25 @@ from enum import IntEnum
 from typing import Final
 
 
+class TrimAnswer(IntEnum):
+    """What is said of a packet that arrives without its payload. Numbers as in traffic/native/plan/plan.h."""
+
+    NONE = 0
+    NAK = 1
+    """A NAK of a sequence error, which any requester of a reliable connection understands."""
+    SELECTIVE = 2
+    """Of that packet alone, between ends of ETLoop that repeat selectively."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimSettings:
+    """Packets that a switch cut down instead of dropping them."""
+
+    dscps: tuple[int, ...] = ()
+    """By which they are known; none: they are taken for damaged ones."""
+    answer: TrimAnswer = TrimAnswer.NONE
+
+
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
     """Retransmission and resources of all queue pairs."""
@@ -34,6 +53,7 @@ class RecoverySettings:
     initial_psn: int = 0
     tail_probe_ns: int = -1
     """With `selective_repeat`: the least wait before a silent end is probed; -1: a quarter of the timeout's floor, 0: never."""
+    trimming: TrimSettings = TrimSettings()
 
 
 AS_DATA: Final = -1

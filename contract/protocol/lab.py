@@ -14,7 +14,7 @@ from etloop.contract.model.switch_counters import CARD_COUNTERS, SOFT_PORT_COUNT
 from etloop.contract.protocol.message_set import MessageSet, Protocol
 from etloop.contract.protocol.typed_form import FILE_RULES, field
 
-LAB_VERSION: Final = 2
+LAB_VERSION: Final = 3
 MAX_REQUEST_BYTES: Final = 4096
 MAX_RESPONSE_BYTES: Final = 1 << 26
 _MAX_REQUEST_VALUES: Final = 64

@@ -23,7 +23,7 @@ from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, parti
 from etloop.controller.plan.places.job_placement import place_jobs
 from etloop.controller.plan.places.order_warning import order_warnings
 from etloop.controller.plan.places.placement import Placement
-from etloop.controller.plan.port_settings import fault_notes
+from etloop.controller.plan.port_settings import fault_notes, trimming_notes
 from etloop.controller.plan.rounding import rounding_notes
 from etloop.controller.plan.run_numbers import PLAN_ID, run_nonce, with_first_psn
 from etloop.controller.plan.udp_streams import plan_streams
@@ -184,6 +184,7 @@ def _tables(
             *rounding_notes(ops, scenario.bytes_scale_text),
             *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),
+            *trimming_notes(scenario.transport.recovery.trimming, placement),
         ),
     )
 

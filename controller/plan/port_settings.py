@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.transport import CaptureSettings, FaultAction, FaultRule, PauseRule
+from etloop.contract.model.transport import CaptureSettings, FaultAction, FaultRule, PauseRule, TrimSettings
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.capture import Capture
@@ -61,6 +61,22 @@ def fault_notes(rules: tuple[FaultRule, ...], placement: Placement) -> tuple[str
         notes.append(
             f"corrupt_icrc among transport.faults: udp ports cannot check ICRCs and take such packets for good: {kernels}"
         )
+    return tuple(notes)
+
+
+def trimming_notes(trimming: TrimSettings, placement: Placement) -> tuple[str, ...]:
+    """What to say of ports that never see a packet that a switch cut down."""
+    if not trimming.dscps:
+        return ()
+    kept_from = {
+        PortBackend.UDP: "in a run the kernel drops datagrams that are cut before a udp port sees them",
+        PortBackend.VERBS: "in a run a network card drops packets that are cut before software sees them",
+    }
+    notes = []
+    for backend, why in kept_from.items():
+        labels = ", ".join(place.label for place in placement.ports if place.port.backend is backend)
+        if labels:
+            notes.append(f"transport.trimming: {why}; backend: packet or xdp sees them: {labels}")
     return tuple(notes)
 
 

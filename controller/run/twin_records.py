@@ -107,6 +107,7 @@ def _ports(twin: TwinOutcome, topology: Topology, attachments: list[int]) -> NDA
         for end in (topology.attachments[number].end for number in attachments)
     ]
     records["paused_ns"] = cards["paused_ns"]
+    records["trimmed_datagrams"] = twin.trimmed_packets
     records["rx_icrc_encapsulated"] = twin.damaged_packets
     for action, name in _INJECTED.items():
         records[name] = twin.faults[:, action]

@@ -63,6 +63,8 @@ FIELDS: Final[Mapping[CounterObject, Mapping[str, str]]] = {
         "SAI_QUEUE_STAT_WRED_ECN_MARKED_PACKETS": "ecn_marked_packets",
         "SAI_QUEUE_STAT_WRED_ECN_MARKED_BYTES": "ecn_marked_bytes",
         "SAI_QUEUE_STAT_TRIM_PACKETS": "trimmed_packets",
+        "SAI_QUEUE_STAT_TX_TRIM_PACKETS": "trim_sent_packets",
+        "SAI_QUEUE_STAT_DROPPED_TRIM_PACKETS": "trim_dropped_packets",
         "SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES": "current_bytes",
         "SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES": "watermark_bytes",
         "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED": "watchdog_storms",

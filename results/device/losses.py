@@ -49,6 +49,7 @@ _UNASKED: Final = {"naks": ("injected_naks", "injected_rnr_naks"), "cnps": ("inj
 _OWN: Final = {
     "lost_in_receive_buffers": "receive_overflows",
     "came_damaged": "rx_icrc_encapsulated",
+    "came_trimmed": "trimmed_datagrams",
     "dropped_on_purpose": "injected_drops",
     "lost_on_purpose": "injected_losses",
     "repeated_on_purpose": "injected_duplicates",
@@ -186,6 +187,7 @@ def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
         - ports["injected_drops"]
         - ports["foreign_datagrams"]
         - given.damaged_among_received
+        - ports["trimmed_datagrams"]
     )
     if not given.streams_among_ports:
         all_sent, all_received = (

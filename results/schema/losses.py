@@ -83,6 +83,7 @@ SOFT_SWITCH: Final = LossFigure(
 OWN_FIGURES: Final = (
     LossFigure("lost_in_receive_buffers", "lost in our receive buffers", _PORT),
     LossFigure("came_damaged", "came damaged or cut", _PORT),
+    LossFigure("came_trimmed", "came trimmed, without their payload", _PORT),
     LossFigure("dropped_on_purpose", "dropped on receipt, as the scenario asks", _PORT),
     LossFigure("lost_on_purpose", "lost by a fault rule, as the scenario asks", _PORT),
     LossFigure("repeated_on_purpose", "less: repeated by a fault rule", _PORT),

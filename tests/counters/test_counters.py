@@ -110,7 +110,7 @@ def test_a_labs_answer_becomes_readings_by_switch_and_port() -> None:
     assert found["s/0 priority 3", "pfc_tx"] == 9
     assert found["pool s", "watermark_bytes"] == 2
     assert found["s/0", "overload_frames"] == 2
-    assert len(found) == len(readings) == 2 + 8 + 16 + 8 * 12 + 8 * 6 + 2
+    assert len(found) == len(readings) == 2 + 8 + 16 + 8 * 14 + 8 * 6 + 2
 
 
 def test_what_in_a_labs_answer_is_no_value_is_left_out_and_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 import subprocess
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from etloop.agent.cli import main as agent_main
 from etloop.cli.main import main
-from etloop.cli.text.capture import capture_lines, frames_of
+from etloop.cli.text.capture import CapturedFrame, capture_lines, frames_of
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.model.engine import EnginePhase
 from etloop.traffic import _native
@@ -21,11 +22,13 @@ from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.engine import Engine
 
+from tests.support.places import ROOT
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+DATA = ROOT / "tests" / "data"
 ADDRESSES = ("127.80.0.1", "127.80.0.2")
 BLOCK = struct.pack("<III", 0x0A0D0D0A, 28, 0x1A2B3C4D) + struct.pack("<HHqI", 1, 0, -1, 28)
 
@@ -121,6 +124,24 @@ def test_a_short_snap_and_a_small_file_keep_the_beginning_and_count_the_rest(tmp
     assert max(len(frame.content) for frame in frames) == 96
     assert max(frame.frame_bytes for frame in frames) > 4096
     assert any(line.endswith("icrc not kept") for line in capture_lines(frames))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mrc_write_middle_cut_128_len_kept", "MRC_WRITE_MIDDLE qp 0x22 psn 259"),
+        ("mrc_write_middle_cut_128_len_fixed", "trimmed, 74 of 1068 B of UDP"),
+        ("mrc_write_middle_cut_64", "64 bytes, cut before the transport header"),
+        ("mrc_write_middle_cut_86", "trimmed, 32 of 1068 B of UDP"),
+        ("mrc_write_shorter_than_trim_size", "icrc "),
+    ],
+)
+def test_a_packet_that_a_switch_cut_is_said_to_be(name: str, said: str) -> None:
+    vectors = json.loads((DATA / "trimmed_frames.json").read_text(encoding="utf-8"))["vectors"]
+    content = bytes.fromhex(next(vector["frame"] for vector in vectors if vector["name"] == name))
+    (line,) = capture_lines((CapturedFrame(0, outbound=False, content=content, frame_bytes=len(content)),))
+    assert said in line
+    assert ("trimmed" in line) == ("_cut_1" in name or "_cut_86" in name)
 
 
 def test_the_command_prints_a_line_a_packet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -322,7 +322,7 @@ def test_a_series_of_any_length_fits() -> None:
 
 def test_layouts_equal_those_of_the_engine() -> None:
     assert LANE_SAMPLE.itemsize == 104
-    assert SWITCH_PORT_COUNTERS.itemsize == 8 * (8 + 8 + 8 + 8 * 12 + 8 * 6)
+    assert SWITCH_PORT_COUNTERS.itemsize == 8 * (8 + 8 + 8 + 8 * 14 + 8 * 6)
 
 
 def test_ports_that_are_not_attached_or_apart_are_refused_by_name() -> None:

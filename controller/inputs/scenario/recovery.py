@@ -11,7 +11,7 @@ from typing import Final
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
 from etloop.contract.base.value_form import DURATION, formed
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
-from etloop.contract.model.transport import CnpScope, CnpSettings, RecoverySettings
+from etloop.contract.model.transport import CnpScope, CnpSettings, RecoverySettings, TrimAnswer, TrimSettings
 from etloop.controller.inputs.scenario.marks import ECN_BITS, dscp_value, read_priority
 
 WINDOW_OF_SELECTIVE_REPEAT: Final = 256
@@ -76,6 +76,28 @@ def read_recovery(section: Section, window_packets: int) -> RecoverySettings:
         outstanding_reads=section.optional("outstanding_reads", integer(1, 128), 16),
         initial_psn=section.optional("initial_psn", integer(0, 2**24 - 1), 0),
     )
+
+
+def read_trimming(section: Section, recovery: RecoverySettings, data_dscp: int) -> TrimSettings:
+    """The `trimming:` section of a transport that recovers in this way; a whole packet of data has `data_dscp`."""
+    names = {"off": TrimAnswer.NONE, "nak": TrimAnswer.NAK, "selective": TrimAnswer.SELECTIVE}
+    fitting = TrimAnswer.SELECTIVE if recovery.selective_repeat else TrimAnswer.NAK
+    dscps = section.texts("dscp", dscp_value, 0)
+    if data_dscp in dscps:
+        section.mistake("dscp", "packets of data have it, too", "write what switches give to trimmed packets")
+    answer = section.optional("answer", one_of(names), fitting if dscps else TrimAnswer.NONE)
+    if answer is not TrimAnswer.NONE and not dscps:
+        section.mistake("answer", "nothing says which packets are trimmed", "write dscp, such as dscp: [48]")
+    elif answer not in {TrimAnswer.NONE, fitting}:
+        section.mistake(
+            "answer",
+            "with selective repeat a NAK would send again what has arrived"
+            if recovery.selective_repeat
+            else "going back N, a single packet cannot be asked for",
+            f"write answer: {fitting.name.lower()}, or change transport.retransmission",
+        )
+    section.close()
+    return TrimSettings(dscps, answer)
 
 
 def read_cnp(section: Section, *, tagged: bool) -> CnpSettings:

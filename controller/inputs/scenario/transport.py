@@ -7,7 +7,7 @@ decided by `scenario`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,7 @@ from etloop.controller.inputs.scenario.congestion import PluginReader, read_cong
 from etloop.controller.inputs.scenario.faults import read_faults
 from etloop.controller.inputs.scenario.marks import ECN_BITS, AnswerMarks, dscp_value, read_answer_marks
 from etloop.controller.inputs.scenario.pauses import PortPause
-from etloop.controller.inputs.scenario.recovery import read_cnp, read_recovery
+from etloop.controller.inputs.scenario.recovery import read_cnp, read_recovery, read_trimming
 from etloop.controller.inputs.scenario.source_ports import SourcePorts, read_source_ports
 
 PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
@@ -102,6 +102,7 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     tagged = section.has("vlan")
     window_packets = section.optional("window_packets", integer(0, 65536), 0)
     recovery = read_recovery(section, window_packets)
+    recovery = replace(recovery, trimming=read_trimming(section.section("trimming"), recovery, dscp))
     timeout_ns = section.optional("timeout", timeout, 640_000_000)
     if section.has("timeout_floor") and recovery.timeout_floor_ns > timeout_ns:
         section.mistake("timeout_floor", "it is above the timeout", "lower it, or raise timeout")

@@ -314,3 +314,30 @@ def test_ports_that_cannot_do_or_see_what_is_wrong_are_named(
     plan = make_plan(scenario, dataclasses.replace(rig, agents=agents), job_of(4, Coll(AR, WORLD, MIB)))
     notes = [note for note in plan.tables.notes if "faults" in note]
     assert notes == ([reported] if reported else [])
+
+
+def test_ports_that_never_see_trimmed_packets_are_named() -> None:
+    rig = rig_of({"a": 1, "b": 1, "c": 1})
+    card, frames = (
+        dataclasses.replace(rig.agents[index].ports[0], backend=backend)
+        for index, backend in ((1, PortBackend.VERBS), (2, PortBackend.PACKET))
+    )
+    agents = (
+        rig.agents[0],
+        dataclasses.replace(rig.agents[1], ports=(card,)),
+        dataclasses.replace(rig.agents[2], ports=(frames,)),
+    )
+    scenario = scenario_of("transport: {trimming: {dscp: 48}}")
+    plan = make_plan(
+        scenario, dataclasses.replace(rig, agents=agents), job_of(6, Coll(AR, tuple(range(6)), MIB))
+    )
+    assert [note for note in plan.tables.notes if "trimming" in note] == [
+        (
+            "transport.trimming: in a run the kernel drops datagrams that are cut before a udp port sees them; "
+            "backend: packet or xdp sees them: a/p0"
+        ),
+        (
+            "transport.trimming: in a run a network card drops packets that are cut before software sees them; "
+            "backend: packet or xdp sees them: b/p0"
+        ),
+    ]

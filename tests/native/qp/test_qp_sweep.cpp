@@ -29,11 +29,14 @@ struct Mode {
   const char* name;
   bool selective;
   bool accept;
+  bool trims = false;  // of what is lost half arrives, cut
 };
 constexpr Mode kModes[] = {{"go-back-N", false, false},
                            {"go-back-N, out of order accepted", false, true},
                            {"selective repeat", true, false},
-                           {"selective repeat, out of order accepted", true, true}};
+                           {"selective repeat, out of order accepted", true, true},
+                           {"go-back-N, trimmed packets answered", false, false, true},
+                           {"selective repeat, trimmed packets answered", true, false, true}};
 
 struct Flying {
   Nanos due_ns;
@@ -41,6 +44,7 @@ struct Flying {
   bool to_b;
   wire::Packet packet;
   std::vector<uint8_t> content;
+  bool cut;
   bool operator<(const Flying& other) const {
     return due_ns != other.due_ns ? due_ns > other.due_ns : order > other.order;
   }
@@ -62,7 +66,9 @@ struct Work {
 class Run {
  public:
   Run(const Mode& mode, uint64_t seed)
-      : random_{seed * 4 + static_cast<uint64_t>(&mode - kModes)}, link_(make_params(mode), true) {
+      : random_{seed * std::size(kModes) + static_cast<uint64_t>(&mode - kModes)},
+        link_(make_params(mode), true),
+        trims_(mode.trims) {
     constexpr uint32_t kLosses[] = {100, 1'000, 10'000, 50'000};  // 0.01 to 5 %
     loss_ = kLosses[random_.below(4)];
     duplicate_ = static_cast<uint32_t>(random_.below(3)) * 10'000;
@@ -85,7 +91,12 @@ class Run {
         Flying arrived = air_.top();
         air_.pop();
         if (!arrived.content.empty()) arrived.packet.payload = arrived.content.data();
-        (arrived.to_b ? link_.b : link_.a).hear(arrived.packet, now_);
+        End& to = arrived.to_b ? link_.b : link_.a;
+        if (arrived.cut) {
+          to.qp.on_trimmed({arrived.packet.opcode, arrived.packet.dest_qpn, arrived.packet.psn});
+        } else {
+          to.hear(arrived.packet, now_);
+        }
       } else {
         link_.a.qp.on_timer(now_);
         link_.b.qp.on_timer(now_);
@@ -119,6 +130,7 @@ class Run {
     params.max_rd_atomic = static_cast<uint32_t>(1 + random_.below(8));
     params.selective_repeat = mode.selective;
     params.out_of_order_accept = mode.accept;
+    if (mode.trims) params.trim_answer = mode.selective ? TrimAnswer::selective : TrimAnswer::nak;
     params.reorder_packets = static_cast<uint32_t>(4 + random_.below(60));
     return params;
   }
@@ -194,9 +206,13 @@ class Run {
     free_ns = std::max(free_ns, now_) + kPacketNs;
     const int copies = random_.one_in_million(duplicate_) ? 2 : 1;
     for (int copy = 0; copy < copies; ++copy) {
-      if (random_.one_in_million(loss_)) continue;
+      if (random_.one_in_million(loss_)) {
+        // What is left of it passes what waits.
+        if (trims_ && random_.below(2) == 0) air_.push({now_ + kLatencyNs, order_++, to_b, packet, {}, true});
+        continue;
+      }
       const Nanos late_ns = random_.one_in_million(reorder_) ? reorder_ns_ : 0;
-      Flying flying{free_ns + kLatencyNs + late_ns, order_++, to_b, packet, {}};
+      Flying flying{free_ns + kLatencyNs + late_ns, order_++, to_b, packet, {}, false};
       if (packet.payload != nullptr) flying.content.assign(packet.payload, packet.payload + packet.payload_bytes);
       air_.push(std::move(flying));
     }
@@ -239,6 +255,7 @@ class Run {
   Nanos now_ = 0;
   uint64_t order_ = 0;
   uint32_t loss_ = 0;
+  bool trims_;
   uint32_t duplicate_ = 0;
   uint32_t reorder_ = 0;
   Nanos reorder_ns_ = 0;
@@ -251,6 +268,8 @@ struct Totals {
   int64_t naks = 0;
   int64_t timeouts = 0;
   int64_t early = 0;
+  int64_t trimmed = 0;
+  int64_t answered = 0;
 };
 
 int main(int count, char** arguments) {
@@ -270,14 +289,19 @@ int main(int count, char** arguments) {
       total.naks += counters.packet_seq_err;
       total.timeouts += counters.local_ack_timeout_err;
       total.early += counters.out_of_sequence;
+      total.trimmed += counters.trimmed_received;
+      total.answered += counters.trimmed_answered;
     }
     std::cout << mode.name << ": sent again " << total.again << ", NAKs " << total.naks << ", timeouts "
-              << total.timeouts << ", early " << total.early << '\n';
+              << total.timeouts << ", early " << total.early << ", cut " << total.trimmed << ", answered " << total.answered
+              << '\n';
   }
   if (only != 0) return test::failures();
   // The modes differ in what they are for, or the switches do nothing.
   CHECK(totals[2].again * 2 < totals[0].again);
   CHECK(totals[1].naks < totals[0].naks);
   for (const Totals& total : totals) CHECK(total.early > 1'000);
+  for (const Totals& total : totals) CHECK_EQ(total.answered > 100, kModes[&total - totals].trims);
+  CHECK(totals[4].timeouts < totals[0].timeouts);
   return test::failures();
 }

@@ -169,7 +169,8 @@ void trimmed_packets_have_a_class_of_their_own() {
   const int64_t trimmed = held.ports[0].queues[6].current_bytes / 200;
   CHECK(whole > 0 && trimmed > 0);
   CHECK_EQ(held.ports[0].queues[6].current_bytes, held.ports[1].groups[6].current_bytes);
-  CHECK_EQ(held.ports[0].queues[3].trimmed_packets, trimmed);
+  CHECK_EQ(held.ports[0].queues[3].trimmed_packets, trimmed + bench.dropped());
+  CHECK_EQ(held.ports[0].queues[3].trim_dropped_packets, bench.dropped());
   CHECK_EQ(whole + trimmed + bench.dropped(), 1000);
   CHECK(bench.dropped() > 0);
   for (const uint8_t priority : {uint8_t{3}, uint8_t{6}}) bench.model.on_pause(0, priority, 0, 1000);
@@ -181,6 +182,41 @@ void trimmed_packets_have_a_class_of_their_own() {
     CHECK_EQ(frame.frame_bytes, frame.trimmed ? 200 : kFrame);
   }
   CHECK_EQ(seen, trimmed);
+  CHECK_EQ(bench.model.counters(1'000'000).ports[0].queues[6].trim_sent_packets, trimmed);
+}
+
+// Beside a full queue of data: what is short goes whole, and what was trimmed elsewhere is never cut again.
+void short_packets_are_marked_and_trimmed_ones_left_alone() {
+  SwitchConfig config = config_of(3);
+  config.trim_bytes = 200;
+  config.trim_dscp = 48;
+  config.queues[3].alpha_log2 = -8;
+  config.queues[6].strict = true;
+  config.pfc = true;
+  Bench bench(config);
+  bench.model.on_pause(0, 3, 65535, 0);
+  for (int i = 0; i < 1000; ++i) bench.model.on_frame(1, frame_to(0), 0);
+  SwitchFrame is_short = frame_to(0);
+  is_short.frame_bytes = 90;
+  for (int i = 0; i < 100; ++i) bench.model.on_frame(1, is_short, 0);  // the first still fit
+  SwitchFrame cut = frame_to(0);
+  cut.dscp = 48;
+  cut.frame_bytes = 128;
+  bench.model.on_frame(1, cut, 0);
+  const int64_t before = bench.model.counters(0).ports[0].queues[3].trimmed_packets;
+  bench.run(1'000'000);
+  int shorts = 0;
+  int marked = 0;
+  int cuts = 0;
+  for (const SwitchFrame& frame : bench.frames) {
+    shorts += frame.frame_bytes == 90 && !frame.trimmed ? 1 : 0;
+    marked += frame.frame_bytes == 90 && frame.dscp == 48 ? 1 : 0;
+    cuts += frame.frame_bytes == 128 && frame.dscp == 48 ? 1 : 0;
+  }
+  CHECK_EQ(shorts, 100);
+  CHECK(marked > 0);
+  CHECK_EQ(cuts, 1);
+  CHECK_EQ(bench.model.counters(1'000'000).ports[0].queues[3].trimmed_packets, before);
 }
 
 // ---- the watchdog
@@ -291,6 +327,7 @@ int main() {
   faults_hit_their_ports_and_their_time_only();
   a_chance_is_kept();
   trimmed_packets_have_a_class_of_their_own();
+  short_packets_are_marked_and_trimmed_ones_left_alone();
   a_storm_begins_when_it_says_and_not_earlier();
   a_storm_ends_with_the_pauses();
   a_storm_may_be_sent_through();

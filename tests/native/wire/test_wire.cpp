@@ -6,6 +6,7 @@
 
 #include "base/crc32.h"
 #include "support/check.h"
+#include "wire/ethernet.h"
 
 namespace {
 
@@ -218,6 +219,64 @@ void arbitrary_bytes_are_refused_or_decoded_within_bounds() {
   }
 }
 
+// A cut packet is known by its first twelve bytes, whatever follows and whatever the lengths around it say.
+void what_a_switch_left_is_read_within_bounds() {
+  const std::vector<Opcode> known = all_opcodes();
+  std::mt19937_64 random{20261124};
+  wire::CutPacket out;
+  for (int turn = 0; turn < 200'000; ++turn) {
+    std::vector<uint8_t> bytes(random() % 24);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    if (bytes.size() > 2 && turn % 2 == 0) {
+      bytes[0] = static_cast<uint8_t>(known[random() % known.size()]);
+      bytes[1] &= 0xF0;
+    }
+    const Malformed got = wire::decode_cut(bytes, out);
+    CHECK_EQ(got == Malformed::too_short, bytes.size() < wire::kBthBytes);
+    if (got == Malformed::none) CHECK(out.psn <= wire::kPsnMask && out.dest_qpn <= wire::kPsnMask);
+  }
+}
+
+// The frame of a full packet, cut to every length, with its lengths as they were, and with that of IP made new.
+void frames_that_are_cut_say_what_is_left() {
+  for (const bool four : {true, false}) {
+    ethernet::Path path;
+    path.flow.src_ip = four ? IpAddress::v4(0x0A000001) : IpAddress{{0xFD, 0, 0, 1}};
+    path.flow.dst_ip = four ? IpAddress::v4(0x0A000002) : IpAddress{{0xFD, 0, 0, 2}};
+    Packet packet;
+    packet.opcode = Opcode::write_middle;
+    packet.dest_qpn = 0x1234;
+    packet.psn = 77;
+    packet.payload_bytes = 1024;
+    std::vector<uint8_t> frame(2048);
+    const size_t datagram = wire::datagram_bytes(packet.opcode, packet.payload_bytes);
+    const size_t headers = ethernet::put_headers(path, 48 << 2, 0, datagram, frame);
+    wire::encode_headers(packet, std::span(frame).subspan(headers));
+    frame.resize(headers + datagram);
+    for (size_t left = 0; left < frame.size(); ++left) {
+      for (const bool made_new : {false, true}) {
+        std::vector<uint8_t> cut(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(left));
+        if (made_new && left >= headers) {
+          const size_t field = four ? 16 : 18;
+          const size_t length = left - 14 - (four ? 0 : 40);
+          cut[field] = static_cast<uint8_t>(length >> 8);
+          cut[field + 1] = static_cast<uint8_t>(length);
+        }
+        const ethernet::Frame parsed = ethernet::parse(cut, wire::kRoceUdpPort);
+        CHECK(parsed.kind != ethernet::FrameKind::roce);
+        if (left < headers) continue;
+        CHECK(parsed.kind == ethernet::FrameKind::malformed);
+        CHECK_EQ(parsed.left_bytes, left - headers);
+        wire::CutPacket out;
+        if (left < headers + wire::kBthBytes) continue;
+        CHECK(wire::decode_cut(std::span(cut).subspan(parsed.datagram_at, parsed.left_bytes), out) == Malformed::none);
+        CHECK_EQ(out.psn, 77U);
+        CHECK_EQ(out.dest_qpn, 0x1234U);
+      }
+    }
+  }
+}
+
 void distances_wrap() {
   CHECK_EQ(wire::psn_distance(0, 0xFFFFFF), 1);
   CHECK_EQ(wire::psn_distance(0xFFFFFF, 0), -1);
@@ -236,6 +295,8 @@ int main() {
   headers_alone_decode_to_the_pattern();
   each_malformation_has_its_name();
   arbitrary_bytes_are_refused_or_decoded_within_bounds();
+  what_a_switch_left_is_read_within_bounds();
+  frames_that_are_cut_say_what_is_left();
   distances_wrap();
   return test::failures();
 }

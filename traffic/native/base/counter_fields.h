@@ -31,6 +31,10 @@
   FIELD(rx_read_requests) \
   FIELD(rx_atomic_requests) \
   FIELD(read_response_bytes) \
+  FIELD(tail_probes) \
+  FIELD(trimmed_received) \
+  FIELD(trimmed_answered) \
+  FIELD(trimmed_resent) \
   FIELD(injected_faults)
 
 #define ETLOOP_PORT_COUNTERS(FIELD) \
@@ -44,6 +48,7 @@
   FIELD(injected_drops) \
   FIELD(foreign_datagrams) \
   FIELD(rx_icrc_encapsulated) \
+  FIELD(trimmed_datagrams) \
   FIELD(receive_overflows) \
   FIELD(receive_buffer_bytes) \
   FIELD(loop_turns) \
@@ -87,6 +92,8 @@
   FIELD(ecn_marked_packets) \
   FIELD(ecn_marked_bytes) \
   FIELD(trimmed_packets) \
+  FIELD(trim_sent_packets) \
+  FIELD(trim_dropped_packets) \
   FIELD(current_bytes) \
   FIELD(watermark_bytes) \
   FIELD(paused_ns) \

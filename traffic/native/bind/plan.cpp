@@ -32,6 +32,9 @@ std::vector<To> converted(const std::vector<From>& from) {
 void read_recovery(nb::handle settings, TransportParams& params) {
   params.adaptive_timeout = read_value<bool>(settings, "adaptive_timeout");
   params.timeout_floor_ns = read_value<int64_t>(settings, "timeout_floor_ns");
+  const nb::object trimming = nb::getattr(settings, "trimming");
+  params.trim_answer = static_cast<TrimAnswer>(read_value<uint8_t>(trimming, "answer"));
+  for (nb::handle dscp : nb::getattr(trimming, "dscps")) params.trimmed_dscps |= 1ULL << (nb::cast<uint8_t>(dscp) & 63);
   params.tail_probe_ns = read_value<int64_t>(settings, "tail_probe_ns");
   params.selective_repeat = read_value<bool>(settings, "selective_repeat");
   params.out_of_order_accept = read_value<bool>(settings, "accept_out_of_order");

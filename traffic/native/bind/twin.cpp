@@ -78,6 +78,7 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
   out["end_ns"] = outcome.end_ns;
   out["packets"] = outcome.packets;
   out["hops"] = outcome.hops;
+  out["trimmed_packets"] = as_bytes(outcome.trimmed_packets.data(), outcome.trimmed_packets.size());
   out["damaged_packets"] = as_bytes(outcome.damaged_packets.data(), outcome.damaged_packets.size());
   nb::list ports;
   nb::list pools;

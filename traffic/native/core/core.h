@@ -107,6 +107,7 @@ class Core final : public PortSink {
   std::vector<FlowRecord> flows() const;
   std::vector<WaitRecord> waits() const;
   int64_t foreign_datagrams() const { return packets_.foreign(); }
+  int64_t trimmed_datagrams() const { return packets_.trimmed(); }
   FaultCounts fault_counts() const { return faults_ == nullptr ? FaultCounts{} : faults_->counts(); }
   const std::vector<uint64_t>& turnarounds() const { return records_.turnarounds(); }
   // Rates and windows over time; nullptr: they were not asked for.

@@ -30,6 +30,7 @@ struct Datagram {
   uint16_t src_port = 0;
   uint16_t address = 0;  // index of the local address it came to
   uint8_t traffic_class = 0;
+  bool trimmed = false;   // a switch cut it down: `bytes` is what is left, and no length or check of it means anything
   std::span<const etloop_cc_hop> hops;  // telemetry that an acknowledgement brings back; where the network gives any
 };
 

@@ -172,6 +172,7 @@ std::vector<std::string> PortLoop::capabilities() const {
 PortRecord PortLoop::counters() const {
   PortRecord record = port_->counters();
   record.foreign_datagrams += core_->foreign_datagrams();
+  record.trimmed_datagrams += core_->trimmed_datagrams();
   record.receive_overflows = port_->receive_overflows();
   record.rx_icrc_encapsulated += port_->damaged_datagrams();
   record.loop_turns = turns_;

@@ -196,6 +196,11 @@ std::string validate(const EnginePlan& plan) {
   if (transport.selective_repeat && transport.window_packets > 256) {
     return "transport: selective repeat speaks of 256 packets; the window has " + std::to_string(transport.window_packets);
   }
+  const bool is_selective = transport.trim_answer == TrimAnswer::selective;
+  if (transport.trim_answer > TrimAnswer::selective ||
+      (transport.trim_answer != TrimAnswer::none && is_selective != transport.selective_repeat)) {
+    return "transport: the answer to trimmed packets does not fit how packets are sent again";
+  }
   if (transport.cnp_interval_ns < -1 || transport.cnp_scope > CnpScope::port) {
     return "transport: the interval or scope of congestion notifications is out of range";
   }

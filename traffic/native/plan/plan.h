@@ -110,6 +110,9 @@ struct PlannedPort {
 // What a minimum time lies between congestion notifications of.
 enum class CnpScope : uint8_t { queue_pair = 0, port = 1 };
 
+// What is said of a packet that arrives without its payload.
+enum class TrimAnswer : uint8_t { none = 0, nak = 1, selective = 2 };
+
 struct TransportParams {
   uint32_t path_mtu = 4096;
   uint8_t traffic_class = 0;
@@ -127,6 +130,8 @@ struct TransportParams {
   bool selective_repeat = false;
   Nanos tail_probe_ns = -1;  // least wait before an end that is silent is probed; -1: by the timeout's floor, 0: never
   bool out_of_order_accept = false;
+  uint64_t trimmed_dscps = 0;  // bit i: DSCP i is that of packets which a switch cut down
+  TrimAnswer trim_answer = TrimAnswer::none;
   uint32_t reorder_packets = 64;  // so many may overtake a packet before it counts as lost; if overtaking is accepted
   Nanos cnp_interval_ns = 4'000;  // -1: none are sent
   CnpScope cnp_scope = CnpScope::queue_pair;

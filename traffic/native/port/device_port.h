@@ -37,6 +37,7 @@ struct PortConfig {
   int32_t vlan_id = -1;        // -1: untagged; 0: a tag that carries the priority alone
   uint8_t vlan_priority = 0;
   uint8_t hop_limit = 0;       // TTL of what is sent; 0: the usual
+  uint64_t trimmed_dscps = 0;  // bit i: a packet with DSCP i that is not whole was cut down by a switch
   bool segmentation_offload = true;
   int64_t receive_buffer_bytes = 64 << 20;  // asked for; what the kernel gave is in counters()
   uint32_t drop_per_million = 0;

@@ -96,10 +96,14 @@ void FrameFlows::account_pauses(Nanos now) {
   counters.paused_ns = pauses.paused_ns(now);
 }
 
+bool FrameFlows::is_marked_cut(const ethernet::Frame& parsed) const {
+  return (config_.trimmed_dscps >> (parsed.traffic_class >> 2) & 1) != 0 && parsed.left_bytes >= wire::kBthBytes;
+}
+
 bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& parsed,
                          const std::optional<ethernet::Tag>& tag, PortSink& sink, Nanos arrived_ns) {
   ++counters.rx_datagrams;
-  counters.rx_bytes += static_cast<int64_t>(parsed.datagram_bytes);
+  counters.rx_bytes += static_cast<int64_t>(parsed.kind == ethernet::FrameKind::roce ? parsed.datagram_bytes : 0);
   const auto address = address_of_.find(parsed.dst_ip);
   const std::optional<ethernet::Tag>& carried = parsed.tag ? parsed.tag : tag;
   // A tag that says only the priority is no network of its own (802.1Q, 6.6).
@@ -108,8 +112,10 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
     ++counters.foreign_datagrams;
     return false;
   }
-  if (!ethernet::icrc_is_right(frame, parsed)) {
-    ++counters.rx_icrc_encapsulated;
+  // A small packet that a switch only marked as cut is whole.
+  const bool whole = parsed.kind == ethernet::FrameKind::roce && ethernet::icrc_is_right(frame, parsed);
+  if (!whole && !is_marked_cut(parsed)) {
+    ++(parsed.kind == ethernet::FrameKind::roce ? counters.rx_icrc_encapsulated : counters.foreign_datagrams);
     return false;
   }
   if (config_.drop_per_million != 0 && random_() % 1'000'000 < config_.drop_per_million) {
@@ -117,8 +123,10 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
     return false;
   }
   Datagram datagram;
-  datagram.bytes = frame.subspan(parsed.datagram_at, parsed.datagram_bytes);
-  datagram.datagram_bytes = static_cast<uint32_t>(parsed.datagram_bytes);
+  const size_t bytes = whole ? parsed.datagram_bytes : parsed.left_bytes;
+  datagram.bytes = frame.subspan(parsed.datagram_at, bytes);
+  datagram.datagram_bytes = static_cast<uint32_t>(bytes);
+  datagram.trimmed = !whole;
   datagram.src_ip = parsed.src_ip;
   datagram.src_port = parsed.src_port;
   datagram.address = address->second;
@@ -141,6 +149,10 @@ size_t FrameFlows::take(std::span<const uint8_t> frame, const std::optional<ethe
     case ethernet::FrameKind::roce: deliver(frame, parsed, tag, sink, arrived_ns); return 1;
     case ethernet::FrameKind::pause: pauses.on_pause(*ethernet::parse_pause(frame), arrived_ns); return 0;
     case ethernet::FrameKind::malformed:
+      if (is_marked_cut(parsed)) {
+        deliver(frame, parsed, tag, sink, arrived_ns);
+        return 1;
+      }
       ++counters.rx_datagrams;
       ++counters.foreign_datagrams;
       return 1;

@@ -58,6 +58,7 @@ class FrameFlows {
   bool deliver(std::span<const uint8_t> frame, const ethernet::Frame& parsed, const std::optional<ethernet::Tag>& tag,
                PortSink& sink, Nanos arrived_ns);
   uint8_t priority(const PacketRun& run) const;
+  bool is_marked_cut(const ethernet::Frame& parsed) const;
 
   PortConfig config_;
   Interface interface_;

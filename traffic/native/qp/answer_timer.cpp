@@ -13,11 +13,12 @@ constexpr Nanos kProbesPerTimeout = 4;
 
 }  // namespace
 
-AnswerTimer::AnswerTimer(const TransportParams& params)
+AnswerTimer::AnswerTimer(const TransportParams& params, uint32_t number)
     : timeout_ns_(params.timeout_ns),
       timeout_floor_ns_(std::min(params.timeout_floor_ns, params.timeout_ns)),
       tail_probe_ns_(params.tail_probe_ns < 0 ? timeout_floor_ns_ / kProbesPerTimeout : params.tail_probe_ns),
       retry_limit_(params.retry_limit),
+      number_(number),
       adaptive_(params.adaptive_timeout) {}
 
 void AnswerTimer::expire() { doublings_ = std::min(doublings_ + 1, kMostDoublings); }

@@ -14,7 +14,8 @@ namespace etloop {
 
 class AnswerTimer {
  public:
-  explicit AnswerTimer(const TransportParams& params);
+  // `number`: of the queue pair, which long waits are spread by.
+  explicit AnswerTimer(const TransportParams& params, uint32_t number = 0);
 
   // When the wait is over.
   Nanos deadline() const { return base_ns_ + wait_ns(); }
@@ -45,7 +46,7 @@ class AnswerTimer {
 
   bool adaptive() const { return adaptive_; }
   // Whether the wait is less than the specification's.
-  bool is_short() const { return wait_ns() < timeout_ns_; }
+  bool is_short() const { return doubled_ns() < timeout_ns_; }
   // The wait was over; the next is longer.
   void expire();
   // Another try without progress. False: there were enough.
@@ -72,7 +73,10 @@ class AnswerTimer {
     uint32_t psn;
     Nanos sent_ns;
   };
-  Nanos wait_ns() const;
+  static constexpr uint32_t kSpreadDoublings = 5;
+  Nanos wait_ns() const { return doublings_ < kSpreadDoublings ? doubled_ns() : spread(doubled_ns()); }
+  Nanos doubled_ns() const;
+  Nanos spread(Nanos wait_ns) const;
   void average(Nanos rtt_ns);
 
   uint32_t retries_ = 0;
@@ -90,6 +94,7 @@ class AnswerTimer {
   uint32_t sample_count_ = 0;
   std::array<Sample, 4> samples_{};
   uint32_t retry_limit_;
+  uint32_t number_;
   bool adaptive_;
 };
 
@@ -98,7 +103,7 @@ class AnswerTimer {
 // The wait before the next retry: the spec's fixed timeout, or from what round trips took, doubling in silence. It stays
 // doubled until a round trip is measured again (RFC 6298, 5.7): what is acknowledged after a resend says nothing of how long
 // that took, and where round trips outgrew the wait, a wait that began anew would resend every window before its answer.
-inline Nanos AnswerTimer::wait_ns() const {
+inline Nanos AnswerTimer::doubled_ns() const {
   if (!adaptive_) return timeout_ns_;
   Nanos first_ns = smoothed_rtt_ns_ < 0 ? 0 : smoothed_rtt_ns_ + 4 * rtt_deviation_ns_;
   if (first_ns == 0 && timeout_floor_ns_ == 0) first_ns = timeout_ns_;
@@ -109,6 +114,12 @@ inline Nanos AnswerTimer::wait_ns() const {
     first_ns = step_ns;
   }
   return std::min(timeout_ns_, first_ns << doublings_);
+}
+
+// Whoever lost the same burst would else come again at the same moment, and the last of them lose every time.
+inline Nanos AnswerTimer::spread(Nanos wait_ns) const {
+  const uint32_t mixed = (number_ + retries_ * 0x9E3779B9U) * 0x85EBCA6BU;
+  return wait_ns - wait_ns / 2 * (mixed >> 24) / 256;
 }
 
 inline void AnswerTimer::measure(uint32_t end, Nanos now, Nanos& rtt_ns) {

@@ -24,7 +24,9 @@ AckOutcome Requester::on_answer(const wire::Packet& packet, Nanos now) {
   if (!is_response) ++((packet.syndrome & wire::kSyndromeKindMask) != 0 ? counters_.naks_rx : counters_.acks_rx);
   // Only what was sent and not yet acknowledged can be spoken of; anything else is a stale or foreign packet.
   if (fault_ != QpFault::none || psn_distance(packet.psn, sent_end_) >= 0) return outcome;
-  if (is_response) {
+  if (packet.opcode == Opcode::trimmed_nak) {
+    on_trimmed(packet, now, outcome);
+  } else if (is_response) {
     on_response(packet, now, outcome);
   } else {
     on_acknowledgement(packet, now, outcome);

@@ -33,6 +33,11 @@ class EarlyPackets {
     furthest_ = std::max(furthest_, ahead);
     return opens_gap;
   }
+  bool has(uint32_t psn) const {
+    if (early_.empty()) return false;
+    const Early& place = early_[psn & (early_.size() - 1)];
+    return place.here && place.packet.psn == psn;
+  }
   // The one whose turn it is, nullptr if it is not here; valid until the next `keep`.
   const wire::Packet* take(uint32_t expected_psn) {
     Early& next = early_[expected_psn & (early_.size() - 1)];

@@ -48,7 +48,9 @@ void Responder::on_early(const wire::Packet& packet, uint32_t ahead) {
   early_.note_gap(ahead);
   const bool asked_again = kept == Kept::again && packet.ack_req;  // the peer's timer: it does not know what is here
   if (early_.missing_may_be_late() && !asked_again) return;        // what is missing may only be late
-  if (selective_ || !nak_sent_) {
+  if (reports_gaps()) {
+    acknowledge_due_ = true;  // what is missing when the answer leaves is in it, and nothing may be by then
+  } else if (selective_ || !nak_sent_) {
     refuse(wire::kSyndromeNakSequence, QpFault::none);
   }
 }
@@ -78,6 +80,7 @@ PacketRun Responder::reply_packet(const Reply& made) const {
 }
 
 PacketRun Responder::answer() {
+  if (trims_.asked != nullptr) return trimmed_answer();  // stands for nothing else
   // Answers keep the order of the requests: an acknowledgement stands for every READ before it.
   if (replies_ != nullptr && replies_->pending > 0) return reply_packet(replies_->queue[replies_->head]);
   PacketRun run;
@@ -104,6 +107,10 @@ PacketRun Responder::answer() {
 }
 
 void Responder::answer_sent(const PacketRun& run) {
+  if (run.head.opcode == Opcode::trimmed_nak) {
+    trimmed_answer_sent();
+    return;
+  }
   const wire::Shape& shape = wire::shape(run.head.opcode);
   if (shape.role == Role::response) {
     Reply& front = replies_->queue[replies_->head];

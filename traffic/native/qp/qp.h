@@ -6,6 +6,7 @@
 // Behaviour, defaults and their sources: docs/transport.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory_resource>
 
@@ -44,6 +45,7 @@ class Qp {
   bool next_delivered(Delivered& delivered) { return responder_.next_delivered(delivered); }
   void note_congestion() { responder_.note_congestion(); }
   bool answer_due() const { return responder_.answer_due(); }
+  void on_trimmed(const wire::CutPacket& packet) { responder_.on_trimmed(packet); }
   bool nak_due() const { return responder_.nak_due(); }
   PacketRun answer() { return responder_.answer(); }
   void answer_sent(const PacketRun& run) { responder_.answer_sent(run); }
@@ -103,8 +105,11 @@ class Qp {
   Nanos timer_due_ns = kNever;  // of its owner's earliest timer event
   Nanos cnp_after_ns = 0;       // not before then is the next congestion notification sent
   alignas(kLineBytes) FlowRecord counters{};
+
+ private:
+  // An odd number of cache lines: those that all queue pairs look at are not all in the same few sets of a cache.
+  alignas(kLineBytes) [[maybe_unused]] std::array<uint8_t, kLineBytes> spread_;
 };
-// An odd number of cache lines: those that all queue pairs look at are not all in the same few sets of a cache.
-static_assert(sizeof(Qp) == 15 * kLineBytes);
+static_assert(sizeof(Qp) == 17 * kLineBytes);
 
 }  // namespace etloop

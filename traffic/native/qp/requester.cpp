@@ -41,6 +41,12 @@ constexpr Forms forms(WorkKind kind) {
   return {Opcode::write_first, Opcode::write_middle, Opcode::write_last, Opcode::write_only};
 }
 
+// How many sequence numbers a run takes.
+uint32_t span_of(const PacketRun& run, uint32_t path_mtu) {
+  if (run.head.opcode != Opcode::read_request || run.head.dma_bytes == 0) return run.count;
+  return (run.head.dma_bytes + path_mtu - 1) / path_mtu;
+}
+
 }  // namespace
 
 Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& params, FlowRecord& counters,
@@ -55,7 +61,7 @@ Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
       requests_(una_, mtu_shift_, memory),
       remote_qpn_(remote_qpn),
       flow_(flow),
-      timer_(params),
+      timer_(params, remote_qpn),
       reorders_(params.out_of_order_accept),
       ack_every_limit_(params.ack_every),
       rnr_retry_limit_(params.rnr_retry),
@@ -78,7 +84,7 @@ PacketRun Requester::next_run(uint32_t max_run) {
   // The last of what is missing asks for an acknowledgement, so that its loss is noticed before the timeout.
   const Scoreboard::Range missing = board_->first_lost();
   PacketRun run = build(requests_.at_psn(missing.psn), missing.psn, std::max(1U, missing.count - 1), max_run);
-  if (missing.count <= span_of(run)) run.head.ack_req = true;
+  if (missing.count <= span_of(run, path_mtu_)) run.head.ack_req = true;
   return run;
 }
 
@@ -135,20 +141,15 @@ PacketRun Requester::build(const WorkRequest& request, uint32_t psn, uint32_t ro
   return run;
 }
 
-// How many sequence numbers a run takes.
-uint32_t Requester::span_of(const PacketRun& run) const {
-  if (run.head.opcode != Opcode::read_request || run.head.dma_bytes == 0) return run.count;
-  return (run.head.dma_bytes + path_mtu_ - 1) >> mtu_shift_;
-}
-
 const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
   counters_.tx_packets += run.count;
   if (una_ == sent_end_) timer_.note_start(now);
   if (next_psn_ == una_) timer_.restart(now);
-  const uint32_t span = span_of(run);
+  const uint32_t span = span_of(run, path_mtu_);
   const uint32_t end = advance(run.head.psn, span);
   if (board_ != nullptr) {
     const bool again = any_lost();
+    if (board_->under_way() == 0) timer_.restart(now);
     board_->sent(run.head.psn, span);
     if (last_asked(run) != kNoPacket) {
       board_->note_asked();
@@ -186,6 +187,7 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
 Nanos Requester::deadline() const {
   if (holding_) return hold_until_ns_;
   if (fault_ != QpFault::none || sent_end_ == una_) return kNever;
+  if (any_lost() && board_->under_way() == 0) return kNever;  // all of it waits for its turn to be sent again
   return board_ != nullptr && board_->answer_expected() ? std::min(timer_.deadline(), timer_.probe_ns()) : timer_.deadline();
 }
 
@@ -206,6 +208,7 @@ void Requester::on_timer(Nanos now) {
     return;
   }
   if (!was_timeout) {
+    ++counters_.tail_probes;
     timer_.note_probe();
     ask_both_ends();
     return;

@@ -67,9 +67,9 @@ class Requester {
  private:
   PacketRun build(const WorkRequest& request, uint32_t psn, uint32_t room, uint32_t max_run);
   void put_clear_to_send(const WorkRequest& request);
-  uint32_t span_of(const PacketRun& run) const;
 
   void on_acknowledgement(const wire::Packet& packet, Nanos now, AckOutcome& outcome);
+  void on_trimmed(const wire::Packet& packet, Nanos now, AckOutcome& outcome);
   void on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcome);
   void on_response(const wire::Packet& packet, Nanos now, AckOutcome& outcome);
   bool take_response(WorkRequest& request, const wire::Packet& packet);

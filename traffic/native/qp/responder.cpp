@@ -25,6 +25,7 @@ Responder::Responder(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
       expected_psn_(params.initial_psn & wire::kPsnMask),
       selective_(params.selective_repeat),
+      trims_{params.trim_answer, false, 0, nullptr},
       early_(params),
       resources_(resources),
       remote_qpn_(remote_qpn),
@@ -45,6 +46,7 @@ Responder::Step Responder::advance_by(uint32_t packets) {
   nak_sent_ = nak_due_;
   expected_psn_ = advance(expected_psn_, packets);
   early_.advance(packets, expected_psn_);
+  if (trims_.ahead) [[unlikely]] reach_trimmed();
   return Step::taken;
 }
 

@@ -32,12 +32,16 @@ class Responder {
   // True: `delivered` holds a whole message, and `next_delivered` may have more that were waiting for this packet.
   bool on_request(const wire::Packet& packet, Delivered& delivered);
   bool next_delivered(Delivered& delivered);
+  // A packet of which a switch left only the beginning.
+  void on_trimmed(const wire::CutPacket& packet);
   // The packet just handed in had Congestion Experienced; the next acknowledgement tells the peer.
   void note_congestion() { echo_congestion_ = true; }
 
   // Selective repeat: something is missing before what came ahead, and not only late.
   bool reports_gaps() const { return selective_ && !early_.empty() && !early_.missing_may_be_late(); }
-  bool answer_due() const { return acknowledge_due_ || nak_due_ || (replies_ != nullptr && replies_->pending > 0); }
+  bool answer_due() const {
+    return acknowledge_due_ || nak_due_ || trims_.asked != nullptr || (replies_ != nullptr && replies_->pending > 0);
+  }
   bool nak_due() const { return nak_due_; }
   // The next answer in order; requires answer_due(). Changes nothing until `answer_sent`.
   PacketRun answer();
@@ -78,6 +82,14 @@ class Responder {
     uint8_t* into = nullptr;
   };
 
+  // What came cut.
+  struct Trims {
+    TrimAnswer answer;
+    bool ahead = false;  // without selective repeat: `ahead_psn` did, before its turn
+    uint32_t ahead_psn = 0;
+    std::unique_ptr<std::vector<uint32_t>> asked;  // to be asked for, each by itself
+  };
+
   Step accept(const wire::Packet& packet, Delivered& delivered);
   Step accept_carrier(const wire::Packet& packet, const wire::Shape& shape, Delivered& delivered);
   bool begin_message(const wire::Packet& packet, const wire::Shape& shape);
@@ -85,6 +97,10 @@ class Responder {
   Step accept_read(const wire::Packet& packet);
   Step accept_atomic(const wire::Packet& packet, Delivered& delivered);
   void store(const wire::Packet& packet);
+  void ask_for_trimmed(uint32_t psn);
+  void reach_trimmed();
+  PacketRun trimmed_answer() const;
+  void trimmed_answer_sent();
   void on_duplicate(const wire::Packet& packet);
   void on_early(const wire::Packet& packet, uint32_t ahead);
   bool reply(const Reply& reply);
@@ -109,6 +125,7 @@ class Responder {
   bool echo_congestion_ = false;
   OpenMessage message_;
   std::unique_ptr<Replies> replies_;
+  Trims trims_;
   EarlyPackets early_;
 
   uint64_t message_va_ = 0;

@@ -86,10 +86,12 @@ uint32_t Scoreboard::lose_overtaken() {
   return lost_packets_ - known;
 }
 
-void Scoreboard::lose(uint32_t psn, uint32_t count) {
+uint32_t Scoreboard::lose(uint32_t psn, uint32_t count) {
+  const uint32_t known = lost_packets_;
   const size_t from = split_at(psn);
   const size_t to = split_at((psn + count) & wire::kPsnMask);
   for (size_t i = from; i < to; ++i) mark_lost(sent_[i]);
+  return lost_packets_ - known;
 }
 
 void Scoreboard::doubt(uint32_t psn) {

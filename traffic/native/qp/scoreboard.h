@@ -34,8 +34,8 @@ class Scoreboard {
   uint32_t arrived(uint32_t psn, uint32_t count);
   // Whatever left before something that arrived counts as lost. Returns how many are newly so.
   uint32_t lose_overtaken();
-  // What of `count` packets from `psn` on has not arrived counts as lost.
-  void lose(uint32_t psn, uint32_t count);
+  // What of `count` packets from `psn` on has not arrived counts as lost. Returns how many are newly so.
+  uint32_t lose(uint32_t psn, uint32_t count);
   // It is to be sent again, though it may have arrived: whoever has it says what else it has.
   void doubt(uint32_t psn);
   // The newest packet that is not known to have arrived; false: there is none.

@@ -88,6 +88,7 @@ uint32_t SwitchModel::keep(const SwitchFrame& frame, size_t in_port) {
   // Field by field: put together elsewhere and copied at once, it would be waited for.
   Packet& kept = packets_[index];
   kept.frame = frame;
+  kept.trimmed_here = false;
   kept.next = kNone;
   kept.in_port = static_cast<uint16_t>(in_port);
   kept.group = 0;
@@ -235,15 +236,23 @@ int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
 
 bool SwitchModel::trim(uint32_t packet, size_t out_port, Nanos now) {
   Packet& p = packets_[packet];
-  if (config_.trim_bytes == 0 || p.frame.trimmed || p.frame.frame_bytes <= config_.trim_bytes) return false;
+  // What was trimmed before, here or elsewhere, is never trimmed again.
+  if (config_.trim_bytes == 0 || p.frame.trimmed || p.frame.dscp == config_.trim_dscp) return false;
   const uint8_t traffic_class = config_.dscp_to_class[config_.trim_dscp & 63];
   const size_t queue = config_.class_to_queue[traffic_class];
   const size_t group = config_.class_to_group[traffic_class];
-  if (buffer_.admit(p.in_port, group, out_port, queue, config_.trim_bytes) != Admission::admitted) return false;
-  ++counters_[out_port].queues[config_.class_to_queue[config_.dscp_to_class[p.frame.dscp & 63]]].trimmed_packets;
-  p.frame.trimmed = true;
+  const auto left_bytes = std::min(p.frame.frame_bytes, static_cast<int32_t>(config_.trim_bytes));
+  QueueCounters& refusing = counters_[out_port].queues[config_.class_to_queue[config_.dscp_to_class[p.frame.dscp & 63]]];
+  ++refusing.trimmed_packets;
+  if (buffer_.admit(p.in_port, group, out_port, queue, left_bytes) != Admission::admitted) {
+    ++refusing.trim_dropped_packets;
+    return false;
+  }
+  // A packet that is no longer than what would be left goes whole, and is marked all the same.
+  p.frame.trimmed = left_bytes < p.frame.frame_bytes;
+  p.trimmed_here = true;
   p.frame.dscp = config_.trim_dscp;
-  p.frame.frame_bytes = static_cast<int32_t>(config_.trim_bytes);
+  p.frame.frame_bytes = left_bytes;
   p.group = static_cast<uint8_t>(group);
   enqueue(packet, out_port, queue, now);
   return true;
@@ -371,6 +380,7 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
     control_pause(in_port, group, now);
     return;
   }
+  if (p.trimmed_here) [[unlikely]] ++counters_[port].queues[queue].trim_sent_packets;
   ++use.sent_packets;
   use.sent_bytes += bytes;
   ++counters_[port].tx_packets;
@@ -385,6 +395,7 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
 // RFC 3168 marking by the length of the queue, the frame itself included; `queue_bytes` is that length.
 void SwitchModel::mark(Packet& packet, size_t port, size_t queue, int64_t queue_bytes) {
   const QueueConfig& rule = config_.queues[queue];
+  if (packet.frame.trimmed) return;  // what it was trimmed for is no second signal
   if (!rule.ecn || packet.frame.ecn == kNotEcnCapable || packet.frame.ecn == kCongestionExperienced) return;
   if (queue_bytes < rule.kmin_bytes) return;
   if (queue_bytes < rule.kmax_bytes) {

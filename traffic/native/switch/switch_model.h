@@ -120,6 +120,7 @@ class SwitchModel {
     uint32_t next = kNone;
     uint16_t in_port = 0;
     uint8_t group = 0;
+    bool trimmed_here = false;
   };
   struct alignas(kLineBytes) Queue {
     uint32_t head = kNone;

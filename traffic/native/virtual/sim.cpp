@@ -293,7 +293,7 @@ class Network final : public VirtualPorts {
     }
     const Place place = place_of_.at(frame.flow.dst_ip);
     Datagram datagram{bytes, frame.datagram_bytes, frame.flow.src_ip, frame.flow.src_port, place.address, frame.traffic_class,
-                      echo_telemetry(frame, packet)};
+                      false, echo_telemetry(frame, packet)};
     cores_.on_datagram(port, datagram);
   }
 

@@ -100,6 +100,7 @@ class Network final : public VirtualPorts, public FabricSink {
 
   TwinOutcome run() {
     outcome_.damaged_packets.assign(plan_.ports.size(), 0);
+    outcome_.trimmed_packets.assign(plan_.ports.size(), 0);
     if (!cores_.make(params_.receive_buffer_bytes)) return std::move(outcome_);
     if (params_.probe_first) {
       cores_.start_probe();
@@ -152,7 +153,7 @@ class Network final : public VirtualPorts, public FabricSink {
     if (due_ns == kNever || due_ns >= own.wake_ns) return;
     own.wake_ns = due_ns;
     const auto port = static_cast<uint32_t>(index);
-    pending_.push({due_ns, 0, kNoFrame, port, false, 0});
+    pending_.push({due_ns, 0, kNoFrame, port, false, false, 0});
   }
 
   TxResult send(int32_t port, const PacketRun& run);
@@ -174,16 +175,16 @@ class Network final : public VirtualPorts, public FabricSink {
   // ---- the network's side
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
-    const bool damaged = frame.corrupted || frame.trimmed;
+    const bool damaged = frame.corrupted || (frame.trimmed && !names_packet(frame));
     if ((frame.handle & kOfStream) != 0) {
-      if (damaged) streams_.lost(static_cast<size_t>(frames_[frame.handle & ~kOfStream].stream));
+      if (damaged || frame.trimmed) streams_.lost(static_cast<size_t>(frames_[frame.handle & ~kOfStream].stream));
       free_frames_.push_back(frame.handle & ~kOfStream);
       return;
     }
     --job_frames_;
     const auto port = static_cast<uint32_t>(port_of_[attachment]);
     const auto traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
-    pending_.push({at_ns, 0, frame.handle, port, damaged, traffic_class});
+    pending_.push({at_ns, 0, frame.handle, port, damaged, frame.trimmed, traffic_class});
   }
   void pause(size_t, uint8_t, uint16_t, Nanos) override {}
   void release(const SwitchFrame& frame) override {
@@ -226,8 +227,9 @@ class Network final : public VirtualPorts, public FabricSink {
     Nanos at_ns;
     uint64_t order;
     uint32_t handle;  // kNoFrame: only a wake-up
-    uint32_t port : 23;
+    uint32_t port : 22;
     bool damaged : 1;  // on the way
+    bool trimmed : 1;  // likewise
     uint32_t traffic_class : 8;  // as it arrives
   };
   static_assert(sizeof(Pending) == 24);
@@ -237,6 +239,7 @@ class Network final : public VirtualPorts, public FabricSink {
     // The probe of all queue pairs at once is an incast of its own, and no part of the job.
     outcome_.packets = 0;
     std::fill(outcome_.damaged_packets.begin(), outcome_.damaged_packets.end(), 0);
+    std::fill(outcome_.trimmed_packets.begin(), outcome_.trimmed_packets.end(), 0);
     fabric_.begin(clock_.now_ns);
     series_.begin_again();
     for (const LinkChange& change : params_.link_changes) {
@@ -383,6 +386,13 @@ class Network final : public VirtualPorts, public FabricSink {
     cores_.expect_datagram(static_cast<int32_t>(next.port), heading_[next.handle].dest_qpn);
   }
 
+  // Whether enough of a frame that was cut is left for a host that looks for such frames.
+  bool names_packet(const SwitchFrame& frame) const {
+    if ((plan_.transport.trimmed_dscps >> frame.dscp & 1) == 0 || (frame.handle & kOfStream) != 0) return false;
+    const Flow& flow = flows_[frames_[frame.handle].flow];
+    return frame.frame_bytes >= static_cast<int32_t>(flow.around_bytes + wire::kBthBytes);
+  }
+
   void take_in(const Pending& arrival) {
     const Frame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
@@ -390,10 +400,11 @@ class Network final : public VirtualPorts, public FabricSink {
       ++outcome_.damaged_packets[arrival.port];
       return;
     }
+    if (arrival.trimmed) ++outcome_.trimmed_packets[arrival.port];
     const Flow& flow = flows_[frame.flow];
     const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
     const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, flow.src_port, flow.dst_address,
-                            static_cast<uint8_t>(arrival.traffic_class), {}};
+                            static_cast<uint8_t>(arrival.traffic_class), arrival.trimmed, {}};
     cores_.on_datagram(static_cast<int32_t>(arrival.port), datagram);
   }
 

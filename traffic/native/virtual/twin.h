@@ -53,6 +53,7 @@ struct TwinOutcome : VirtualRun {
   int64_t packets = 0;        // that cards sent
   int64_t hops = 0;           // links that packets were put on, by cards and switches
   std::vector<int64_t> damaged_packets;  // by port of the plan, since the ranks began: arrived corrupted, cut or spoiled
+  std::vector<int64_t> trimmed_packets;  // likewise: arrived cut, and known as such
   bool too_many_packets = false;
   std::vector<SwitchCounters> switches;
   std::vector<CardCounters> cards;  // by attachment

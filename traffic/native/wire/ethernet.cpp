@@ -147,6 +147,8 @@ Frame parse(std::span<const uint8_t> frame, uint16_t udp_port) {
                      get16(udp + 4) == end - udp_at;
   out.kind = whole ? FrameKind::roce : FrameKind::malformed;
   if (whole) out.datagram_bytes = end - out.datagram_at;
+  // Lengths are those of before, or of IP alone new: what is there is no more than the frame, and a fragment is none of ours.
+  if (end > out.datagram_at) out.left_bytes = std::min(end, frame.size()) - std::min(out.datagram_at, frame.size());
   return out;
 }
 

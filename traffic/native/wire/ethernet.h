@@ -60,6 +60,7 @@ struct Frame {
   size_t ip_at = 0;        // offset of the IP header
   size_t datagram_at = 0;  // of BTH
   size_t datagram_bytes = 0;
+  size_t left_bytes = 0;   // of the datagram, in a frame that a switch cut: its lengths may name what it was, or what it is
 };
 
 // Looks at a frame without FCS. `udp_port` is the RoCE port of the run.

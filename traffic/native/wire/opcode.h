@@ -38,6 +38,8 @@ enum class Opcode : uint8_t {
   // bitmap of what arrived all the same. Only between ends that agreed on selective repeat; docs/transport.md. MRC has the
   // codes 110xxxxx, so this one lies above them.
   selective_nak = 0xF1,
+  // Likewise: the packet with this number arrived without its payload, and nothing is said of others.
+  trimmed_nak = 0xF2,
 };
 
 // What follows the BTH, in the order of the fields.
@@ -95,6 +97,7 @@ constexpr std::array<Shape, 256> make_shapes() {
   put(Opcode::read_response_only, {Role::response, true, true, PayloadRule::any, {.aeth = true}});
   put(Opcode::acknowledge, {Role::acknowledgement, true, true, PayloadRule::none, {.aeth = true}});
   put(Opcode::selective_nak, {Role::acknowledgement, true, true, PayloadRule::bitmap, {.aeth = true}});
+  put(Opcode::trimmed_nak, {Role::acknowledgement, true, true, PayloadRule::none, {.aeth = true}});
   put(Opcode::atomic_acknowledge, {Role::response, true, true, PayloadRule::none, {.aeth = true, .atomic_ack = true}});
   put(Opcode::compare_swap, {Role::atomic, true, true, PayloadRule::none, {.atomic = true}});
   put(Opcode::fetch_add, {Role::atomic, true, true, PayloadRule::none, {.atomic = true}});

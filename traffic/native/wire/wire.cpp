@@ -245,6 +245,16 @@ Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& 
   return Malformed::none;
 }
 
+Malformed decode_cut(std::span<const uint8_t> bytes, CutPacket& out) {
+  if (bytes.size() < kBthBytes) return Malformed::too_short;
+  const uint8_t* bth = bytes.data();
+  if ((bth[1] & 0x0F) != 0) return Malformed::transport_version;
+  if (is_mrc(bth[0])) return Malformed::other_transport;
+  if (!is_known(bth[0])) return Malformed::unknown_opcode;
+  out = {static_cast<Opcode>(bth[0]), get24(bth + 5), get24(bth + 9)};
+  return Malformed::none;
+}
+
 size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {
   uint8_t* at = out.data();
   const Extensions has = shape(packet.opcode).has;

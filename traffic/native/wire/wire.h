@@ -75,6 +75,15 @@ enum class Malformed : uint8_t {
 // (all of them on a real port; the simulator keeps only headers and inline payload). Does not check the ICRC.
 Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out);
 
+// What is left of a packet that a switch cut down: as much as names it.
+struct CutPacket {
+  Opcode opcode{};
+  uint32_t dest_qpn = 0;
+  uint32_t psn = 0;
+};
+// Decodes the beginning of a UDP payload whose lengths and ICRC mean nothing any more.
+Malformed decode_cut(std::span<const uint8_t> bytes, CutPacket& out);
+
 // Writes BTH and extension headers; returns their length. `out` holds at least kMaxHeaderBytes.
 size_t encode_headers(const Packet& packet, std::span<uint8_t> out);
 

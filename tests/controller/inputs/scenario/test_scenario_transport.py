@@ -20,6 +20,8 @@ from etloop.contract.model.transport import (
     FaultPackets,
     FaultRule,
     RecoverySettings,
+    TrimAnswer,
+    TrimSettings,
 )
 from etloop.controller.inputs.scenario.faults import refuse_idle_faults
 from etloop.controller.inputs.scenario.scenario import parse_scenario
@@ -120,6 +122,23 @@ def test_no_notifications_at_all() -> None:
     assert transport("  cnp: {send: false}").cnp.interval_ns == -1
 
 
+@pytest.mark.parametrize(
+    ("sentence", "text", "expected"),
+    [
+        ("a cut packet is a damaged one", "  dscp: 26", TrimSettings()),
+        ("going back N, a NAK answers", "  trimming: {dscp: [48, 3]}", TrimSettings((48, 3), TrimAnswer.NAK)),
+        (
+            "selective repeat asks for the packet",
+            "  retransmission: selective_repeat\n  trimming: {dscp: 48}",
+            TrimSettings((48,), TrimAnswer.SELECTIVE),
+        ),
+        ("off counts them", "  trimming: {dscp: 48, answer: off}", TrimSettings((48,), TrimAnswer.NONE)),
+    ],
+)
+def test_trimming(sentence: str, text: str, expected: TrimSettings) -> None:
+    assert transport(text).recovery.trimming == expected, sentence
+
+
 def test_rules_in_the_order_of_the_file() -> None:
     read = transport("""
   faults:
@@ -152,6 +171,45 @@ def test_rules_in_the_order_of_the_file() -> None:
                 "s.yaml:5: transport.window_packets: selective repeat speaks of 256 packets at a time; "
                 "write at most 256, or retransmission: go_back_n"
             ),
+        ),
+        (
+            "  tail_probe: 1ms",
+            (
+                "s.yaml:4: transport.tail_probe: only selective repeat with adaptive_timeout probes a silent end; "
+                "leave it out, or write retransmission: selective_repeat"
+            ),
+        ),
+        (
+            "  trimming: {answer: nak}",
+            (
+                "s.yaml:4: transport.trimming.answer: nothing says which packets are trimmed; "
+                "write dscp, such as dscp: [48]"
+            ),
+        ),
+        (
+            "  trimming: {dscp: [48], answer: selective}",
+            (
+                "s.yaml:4: transport.trimming.answer: going back N, a single packet cannot be asked for; "
+                "write answer: nak, or change transport.retransmission"
+            ),
+        ),
+        (
+            "  retransmission: selective_repeat\n  trimming: {dscp: 48, answer: nak}",
+            (
+                "s.yaml:5: transport.trimming.answer: with selective repeat a NAK would send again what has arrived; "
+                "write answer: selective, or change transport.retransmission"
+            ),
+        ),
+        (
+            "  trimming: {dscp: [26]}",
+            (
+                "s.yaml:4: transport.trimming.dscp: packets of data have it, too; "
+                "write what switches give to trimmed packets"
+            ),
+        ),
+        (
+            "  trimming: {dscp: [64]}",
+            "s.yaml:4: transport.trimming.dscp[0]: 64 is out of range; write a whole number from 0 to 63",
         ),
         (
             "  reorder_packets: 5",

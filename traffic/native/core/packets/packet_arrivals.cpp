@@ -28,7 +28,26 @@ void PacketArrivals::release_held(Nanos now) {
   while (faults_->take_released(now, released, content)) accept(released, true, now);
 }
 
+void PacketArrivals::accept_trimmed(const Datagram& datagram, Nanos now) {
+  wire::CutPacket packet;
+  const bool readable = wire::decode_cut(datagram.bytes, packet) == wire::Malformed::none;
+  const uint32_t index = readable ? queue_pairs_.find(packet.dest_qpn) : QueuePairs::kNone;
+  if (index == QueuePairs::kNone || queue_pairs_.place(index).peer_ip != datagram.src_ip) {
+    ++foreign_;
+    return;
+  }
+  ++trimmed_;
+  if ((datagram.traffic_class & kEcnMask) == kEcnCongestionExperienced) notify_congestion(index, now);
+  Qp& qp = queue_pairs_[index];
+  qp.on_trimmed(packet);
+  if (qp.answer_due()) transmission_.queue_acknowledgement(index, now);
+}
+
 void PacketArrivals::accept(const Datagram& datagram, bool faultless, Nanos now) {
+  if (datagram.trimmed) {
+    accept_trimmed(datagram, now);
+    return;
+  }
   wire::Packet packet;
   if (wire::decode(datagram.bytes, datagram.datagram_bytes, packet) != wire::Malformed::none) {
     ++foreign_;

@@ -53,9 +53,11 @@ class PacketArrivals {
 
   // Datagrams that are not of this run.
   int64_t foreign() const { return foreign_; }
+  int64_t trimmed() const { return trimmed_; }
 
  private:
   void accept(const Datagram& datagram, bool faultless, Nanos now);
+  void accept_trimmed(const Datagram& datagram, Nanos now);
   void dispatch(uint32_t index, const wire::Packet& packet, const Datagram& datagram, Nanos now);
   void on_request(uint32_t index, const wire::Packet& packet, bool marked, Nanos now);
   void on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now);
@@ -79,6 +81,7 @@ class PacketArrivals {
   FaultInjector* faults_ = nullptr;
   Nanos cnp_after_ns_ = 0;  // of the whole port
   int64_t foreign_ = 0;
+  int64_t trimmed_ = 0;
 };
 
 }  // namespace etloop
