@@ -2,7 +2,7 @@
 
     python -m etloop.bench.flow_level [--ranks 256,1024] [--check]
 
-Every rank has a port of its own at 400 Gb/s; the network is ideal. Each line has a process of its own. Time is that of the
+Every rank has a port of its own at 400 Gb/s; the network is ideal where no other is named. Each line has a process of its own. Time is that of the
 virtual run alone, from the assignment in memory to its records; planning stands beside it. Memory is the most that the
 process held during the run beyond what it held before, which is the native copy of the plan and all state. --check ends with
 30 when a bar is not met.
@@ -22,8 +22,11 @@ from typing import Final
 
 from etloop.bench.one_operation import plan_one_operation
 from etloop.bench.processes import BAR_MISSED, measured_apart, print_figures, status
+from etloop.contract.model.assignment import Assignment
 from etloop.controller.plan.plan import Plan
-from etloop.traffic.flow_level import flow_level, ideal_network
+from etloop.traffic.flow_level import FlowNetwork, flow_level, ideal_network
+from etloop.traffic.flow_network import network_of
+from etloop.traffic.topology.topology_file import parse_topology
 from etloop.workload.trace.trace import CollectiveKind
 
 MIB: Final = 1 << 20
@@ -40,6 +43,8 @@ class Case:
     message_bytes: int
     per_host: int = 1
     bar_s: float | None = None
+    leaves: bool = False
+    """Whether the network is a leaf-spine of 32 ports a leaf, not oversubscribed, by ECMP; else it is ideal."""
 
 
 CASES: Final = (
@@ -53,7 +58,9 @@ CASES: Final = (
     ),
     Case("all-to-all, NCCL", CollectiveKind.ALL_TO_ALL, "nccl", 64 * MIB, 1, 60),
     Case("all-reduce as NCCL chooses, 8 a host", CollectiveKind.ALL_REDUCE, "nccl", 256 * MIB, 8),
+    Case("all-to-all, NCCL, leaf-spine", CollectiveKind.ALL_TO_ALL, "nccl", 64 * MIB, 1, 180, leaves=True),
 )
+PORTS_OF_A_LEAF: Final = 32
 MEMORY_BAR: Final = 1.25
 """Memory with sixteen times the bytes of the all-to-all, and as many flows at a time."""
 
@@ -82,11 +89,25 @@ def planned(case: Case, ranks: int) -> Plan:
     return plan_one_operation(scenario, case.kind, ranks, case.message_bytes, link_gbps=LINK_GBPS)
 
 
+def leaf_spine(assignment: Assignment) -> FlowNetwork:
+    """The network of leaves of 32 ports, of two at least, and half as many spines."""
+    names = tuple(port.name for port in assignment.ports)
+    each = min(PORTS_OF_A_LEAF, len(names) // 2)
+    leaves = [names[first : first + each] for first in range(0, len(names), each)]
+    spines = max(1, len(leaves) // 2)
+    described = ", ".join(f"{{ports: [{', '.join(leaf)}]}}" for leaf in leaves)
+    text = (
+        f"leaf_spine: {{rate: {LINK_GBPS}Gbps, uplink_rate: {LINK_GBPS * each // spines}Gbps, spines: {spines}, "
+        f"leaf: {{balancing: ecmp}}, leaves: [{described}]}}\n"
+    )
+    return network_of(assignment, names, parse_topology(text.encode(), "topology.yaml"))
+
+
 def measure(case: Case, ranks: int) -> Cost:
     """The cost, in this process."""
     begin_s = time.process_time()
     assignment = planned(case, ranks).whole()
-    network = ideal_network(assignment)
+    network = leaf_spine(assignment) if case.leaves else ideal_network(assignment)
     planned_s = time.process_time() - begin_s
     before_bytes = _forget_peak()
     begin_s, begin_wall_s = time.process_time(), time.monotonic()

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
-from etloop.contract.base.ip_address import ip_bytes
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
 from etloop.contract.model.records import StreamCount
 from etloop.contract.model.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS, rows
@@ -224,15 +223,13 @@ def attachments_of(
     number = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
     _refuse_missing(rig_ports, number)
     attachments = [number[port] for port in rig_ports]
-    port_of = {
-        ip_bytes(address): index for index, port in enumerate(assignment.ports) for address in port.addresses
-    }
+    port_of = np.full(max((rank.rank for rank in assignment.ranks), default=-1) + 1, -1, np.int64)
+    for rank in assignment.ranks:
+        port_of[rank.rank] = rank.port
     connections = assignment.connections
-    wire = np.flatnonzero(connections.path == Path.WIRE)
-    pairs = {
-        (port_of[connections.src_ip[row].tobytes()], port_of[connections.dst_ip[row].tobytes()])
-        for row in wire.tolist()
-    }
+    wire = connections.path == Path.WIRE
+    both = port_of[connections.src_rank[wire]] * len(rig_ports) + port_of[connections.dst_rank[wire]]
+    pairs = [divmod(pair, len(rig_ports)) for pair in np.unique(both).tolist()]
     apart = sorted(
         pair
         for pair in pairs

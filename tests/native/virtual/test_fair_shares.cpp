@@ -69,43 +69,43 @@ TestFlow random_flow(uint64_t& state, size_t links) {
 }
 
 void a_link_is_shared_alike() {
-  FairShares shares(std::vector<int64_t>{100}, 0);
+  FairShares shares(std::vector<int64_t>{100});
   const LinkShare way[] = {{0, 1.0F}};
   const uint32_t a = shares.begin(way);
   const uint32_t b = shares.begin(way);
-  CHECK(shares.settle().size() == 2);
+  CHECK(shares.settle(0).size() == 2);
   CHECK(shares.rate_bps(a) == 50 && shares.rate_bps(b) == 50);
   shares.end(a);
-  const auto changed = shares.settle();
+  const auto changed = shares.settle(0);
   CHECK(changed.size() == 1 && changed[0] == b);
   CHECK(shares.rate_bps(b) == 100);
 }
 
 // What one flow cannot use elsewhere falls to the other: the textbook's example.
 void what_one_cannot_use_falls_to_others() {
-  FairShares shares(std::vector<int64_t>{100, 30}, 0);
+  FairShares shares(std::vector<int64_t>{100, 30});
   const LinkShare both[] = {{0, 1.0F}, {1, 1.0F}};
   const LinkShare first[] = {{0, 1.0F}};
   const uint32_t narrow = shares.begin(both);
   const uint32_t wide = shares.begin(first);
-  shares.settle();
+  shares.settle(0);
   CHECK(shares.rate_bps(narrow) == 30 && shares.rate_bps(wide) == 70);
 }
 
 void a_flow_over_no_link_is_unlimited() {
-  FairShares shares(std::vector<int64_t>{100}, 0);
+  FairShares shares(std::vector<int64_t>{100});
   CHECK(shares.rate_bps(shares.begin({})) == FairShares::kUnlimited);
 }
 
 void a_spread_flow_takes_its_parts() {
-  FairShares shares(std::vector<int64_t>{100, 100}, 0);
+  FairShares shares(std::vector<int64_t>{100, 100});
   const LinkShare spread[] = {{0, 0.5F}, {1, 0.5F}};
   const LinkShare single[] = {{0, 1.0F}};
   const uint32_t a = shares.begin(spread);
-  shares.settle();
+  shares.settle(0);
   CHECK(shares.rate_bps(a) == 200);
   const uint32_t b = shares.begin(single);
-  shares.settle();
+  shares.settle(0);
   CHECK(std::abs(shares.rate_bps(a) - 200.0 / 3) < 1e-9 && std::abs(shares.rate_bps(b) - 200.0 / 3) < 1e-9);
 }
 
@@ -116,7 +116,7 @@ void rates_are_those_of_the_definition(double tolerance, double allowed) {
     const size_t links = 1 + next_random(state) % 12;
     std::vector<int64_t> link_bps;
     for (size_t l = 0; l < links; ++l) link_bps.push_back(static_cast<int64_t>(1'000'000 * (1 + next_random(state) % 100)));
-    FairShares shares(link_bps, tolerance);
+    FairShares shares(link_bps);
     std::vector<TestFlow> live;
     std::vector<uint32_t> numbers;
     for (int step = 0; step < 60; ++step) {
@@ -129,7 +129,7 @@ void rates_are_those_of_the_definition(double tolerance, double allowed) {
         live.erase(live.begin() + static_cast<std::ptrdiff_t>(gone));
         numbers.erase(numbers.begin() + static_cast<std::ptrdiff_t>(gone));
       }
-      shares.settle();
+      shares.settle(tolerance);
       const std::vector<double> expected = filled(link_bps, live);
       for (size_t f = 0; f < live.size(); ++f) {
         CHECK(std::abs(shares.rate_bps(numbers[f]) - expected[f]) <= allowed * expected[f]);
@@ -142,16 +142,16 @@ void rates_are_those_of_the_definition(double tolerance, double allowed) {
 // The coming of one flow among many that are held up elsewhere is looked at by its neighbours alone.
 void a_change_stays_among_its_neighbours() {
   constexpr size_t kPairs = 1000;
-  FairShares shares(std::vector<int64_t>(2 * kPairs, 100), 1e-3);
+  FairShares shares(std::vector<int64_t>(2 * kPairs, 100));
   for (size_t p = 0; p < kPairs; ++p) {
     const LinkShare way[] = {{static_cast<int32_t>(2 * p), 1.0F}, {static_cast<int32_t>(2 * p + 1), 1.0F}};
     shares.begin(way);
   }
-  shares.settle();
+  shares.settle(1e-3);
   const int64_t before = shares.looks();
   const LinkShare way[] = {{0, 1.0F}, {3, 1.0F}};
   shares.begin(way);
-  CHECK(shares.settle().size() == 3);
+  CHECK(shares.settle(1e-3).size() == 3);
   CHECK(shares.looks() - before <= 8);
 }
 

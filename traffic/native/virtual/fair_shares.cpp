@@ -16,8 +16,7 @@ constexpr int64_t kPatience = 256;
 
 }  // namespace
 
-FairShares::FairShares(std::span<const int64_t> link_bps, double tolerance)
-    : links_(link_bps.size()), tolerance_(std::max(tolerance, kLeastTolerance)) {
+FairShares::FairShares(std::span<const int64_t> link_bps) : links_(link_bps.size()) {
   for (size_t l = 0; l < link_bps.size(); ++l) links_[l].capacity_bps = static_cast<double>(link_bps[l]);
 }
 
@@ -58,8 +57,8 @@ void FairShares::end(uint32_t flow) {
   free_.push_back(flow);
 }
 
-std::span<const uint32_t> FairShares::settle() {
-  slack_ = tolerance_;
+std::span<const uint32_t> FairShares::settle(double tolerance) {
+  slack_ = std::max(tolerance, kLeastTolerance);
   int64_t patience = kPatience * static_cast<int64_t>(waiting_.size() + 64);
   for (size_t next = 0; next < waiting_.size(); ++next) {
     const int32_t link = waiting_[next];

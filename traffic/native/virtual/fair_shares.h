@@ -27,16 +27,15 @@ class FairShares {
  public:
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
-  // `tolerance`: by what part of itself a level may be off before others hear of it.
-  FairShares(std::span<const int64_t> link_bps, double tolerance);
+  explicit FairShares(std::span<const int64_t> link_bps);
 
   // A flow begins; its number is that of one that has ended, or the next. A flow over no link is unlimited.
   // No link may be on its way twice.
   uint32_t begin(std::span<const LinkShare> way);
   void end(uint32_t flow);
   // Works out what has changed since the last time; `changed` are the flows, in no particular order, whose rates have,
-  // until the next call.
-  std::span<const uint32_t> settle();
+  // until the next call. `tolerance`: by what part of itself a level may be off before others hear of it.
+  std::span<const uint32_t> settle(double tolerance);
 
   double rate_bps(uint32_t flow) const { return flows_[flow].rate_bps; }
   size_t links() const { return links_.size(); }
@@ -85,7 +84,6 @@ class FairShares {
     double part;
   };
   std::vector<Want> wants_;
-  double tolerance_;
   double slack_ = 0;  // the tolerance of the settling under way
   int64_t looks_ = 0;
   int64_t loosened_ = 0;

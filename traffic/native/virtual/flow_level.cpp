@@ -1,6 +1,7 @@
 #include "virtual/flow_level.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -18,6 +19,10 @@ constexpr uint32_t kTurnsPerLook = 64;
 // Streams of a port beyond which their order in a turn is left out: they end at the same moment then, which is cheap, and a
 // turn is long beside a latency.
 constexpr int32_t kMostInTurn = 16;
+// Flows at a time beyond which rates and times are exact to ten times the tolerance.
+constexpr int64_t kCrowd = 4096;
+constexpr double kCrowdTolerance = 10;
+constexpr double kWidestGridNs = 1e9;
 constexpr int64_t kFirstAndLastBytes = 16 + 4;  // RETH of the first packet, immediate of the last
 constexpr int64_t kEveryPacketBytes = 12 + 4;   // BTH, ICRC
 
@@ -36,7 +41,7 @@ class FlowLevel final : public MessageCarrier {
         network_(network),
         params_(params),
         stop_(params.stop, kTurnsPerLook),
-        shares_(network.link_bps, params.tolerance) {
+        shares_(network.link_bps) {
     stream_of_way_.assign(network.latency_ns.size(), kNone);
     first_way_.reserve(plan.connections.size() + 1);
     uint32_t way = 0;
@@ -116,6 +121,8 @@ class FlowLevel final : public MessageCarrier {
   void count_live(const Stream& stream, int32_t by);
   void settle(Nanos now);
   void schedule(uint32_t stream);
+  static Nanos on_grid(Nanos at_ns, double step_ns);
+  double tolerance() const;
   void touch(uint32_t stream);
   uint32_t open_stream(uint32_t way);
   void wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message);
@@ -243,9 +250,9 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   const uint32_t item = stream.head;
   const CarriedMessage message = queued_[item].message;
   count_bytes(stream, message);
-  // Times are whole nanoseconds; what went out beyond the message belongs to the one behind it.
+  // Times are on a grid; what went out beyond the message, or is left of it, belongs to the one behind it.
   const double elapsed_bits = stream.rate_bps * static_cast<double>(now - stream.since_ns) / 1e9;
-  const double ahead_bits = std::isfinite(elapsed_bits) ? std::max(elapsed_bits - stream.left_bits, 0.0) : 0.0;
+  const double ahead_bits = std::isfinite(elapsed_bits) ? elapsed_bits - stream.left_bits : 0.0;
   stream.head = queued_[item].next;
   free_queued_.push_back(item);
   stream.since_ns = now;
@@ -352,7 +359,7 @@ void FlowLevel::settle(Nanos now) {
   }
   take_turns();
   ++outcome_.settlings;
-  for (const uint32_t flow : shares_.settle()) {
+  for (const uint32_t flow : shares_.settle(tolerance())) {
     const uint32_t number = stream_of_flow_[flow];
     if (number == kNone) continue;
     Stream& stream = streams_[number];
@@ -379,8 +386,20 @@ void FlowLevel::schedule(uint32_t number) {
     // Beyond the time limit all is the same.
     takes_ns = ns < static_cast<double>(params_.limit_ns) ? static_cast<Nanos>(ns) : params_.limit_ns + 1;
   }
-  departures_.set(number, stream.since_ns + takes_ns);
+  const double whole_bits = static_cast<double>(bits_of(queued_[stream.head].message));
+  const double step_ns = tolerance() * whole_bits / stream.rate_bps * 1e9;
+  departures_.set(number, std::max(on_grid(stream.since_ns + takes_ns, step_ns), now_ns_));
 }
+
+// The nearest time of a grid as wide as the greatest power of two up to `step_ns`: messages of about a length that are out at
+// about a time are out together.
+Nanos FlowLevel::on_grid(Nanos at_ns, double step_ns) {
+  if (step_ns < 2 || step_ns > kWidestGridNs) return at_ns;
+  const auto width_ns = static_cast<Nanos>(std::bit_floor(static_cast<uint64_t>(step_ns)));
+  return (at_ns + width_ns / 2) & ~(width_ns - 1);
+}
+
+double FlowLevel::tolerance() const { return params_.tolerance * (live_ > kCrowd ? kCrowdTolerance : 1); }
 
 bool FlowLevel::over() {
   if (!core_->failure().empty()) {
