@@ -38,9 +38,10 @@ def _figures(before: list[int], after: list[int], error_ns: int) -> tuple[Figure
     """What arrival times before a notification and after it say of the rate."""
     quiet, spans = _spans(before), _spans(after)
     usual, slowest = median(quiet), max(spans, default=0.0)
-    noise = max(quiet) / usual
+    noise = max(quiet) / usual if usual else float("inf")
     if noise > 1 + MOST_NOISE:
-        why = f"its rate varies {noise:.2g}-fold by itself, or we do not see it evenly"
+        seen = f"varies {noise:.2g}-fold by itself" if usual else "cannot be told: its packets come at once"
+        why = f"its rate {seen}, or we do not see it evenly"
         return unseen("cnp_cut", "ratio", why), unseen("cnp_recovery", "ns", why)
     if slowest <= 1.06 * usual:
         why = "its rate did not change"

@@ -1,0 +1,61 @@
+"""Our own queue pair is profiled as a card, and comes out as its settings and docs/transport.md say; unlike Soft-RoCE where it is."""
+
+from __future__ import annotations
+
+import pytest
+from etloop.experiments.nic.battery import BATTERY
+from etloop.experiments.nic.link.figures import Figure
+from etloop.experiments.nic.link.probe import Probe
+
+from tests.support.engine_card import EngineCard
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Figure]:
+    card = EngineCard(window_packets=48, timeout_ns=20_000_000)
+    probe = Probe(card, card)
+    return {figure.name: figure for experiment in BATTERY for figure in experiment.run(probe)}
+
+
+WORDS = {
+    "recovery": "go_back_n",
+    "naks_per_gap": "once",
+    "early_packets": "dropped",
+    "unasked_requests": "not answered",
+    "damaged_packet": "dropped in silence",
+    "duplicate": "acknowledged up to the newest",
+    "psn_wrap": "passes",
+    "not_ready": "rnr nak with its code, then accepted",
+    "foreign_key": "nak remote access error; queue pair ERR",
+    "after_retries": "error",
+    "source_port": "one for all queue pairs",
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_what_it_does_is_what_its_page_says(found: dict[str, Figure], name: str) -> None:
+    assert found[name].word == WORDS[name]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "name", "truth"),
+    [
+        ("its window is its setting, not the 128 of Soft-RoCE", "unacknowledged_window", 48),
+        ("its timeout is its setting, not the power of two of the code", "timeout", 20_000_000),
+        ("which does not grow where it does not adapt", "timeout_growth", 1.0),
+        ("RNR waits are those of the table, to the nanosecond", "rnr_factor", 1.0),
+        ("every request that asks gets an answer", "requests_per_ack", 1),
+        ("a NAK leaves at once", "gap_to_nak", 0),
+        ("and so does what is sent again", "nak_to_resend", 0),
+    ],
+)
+def test_its_numbers_are_its_settings(
+    found: dict[str, Figure], sentence: str, name: str, truth: float
+) -> None:
+    assert found[name].holds(truth), (sentence, found[name])
+
+
+def test_of_a_sender_without_pace_nothing_is_said(found: dict[str, Figure]) -> None:
+    """In this place its packets leave in one instant; a port paces them, and is not here."""
+    assert found["cnp_cut"].samples == 0
+    assert "its packets come at once" in found["cnp_cut"].word
