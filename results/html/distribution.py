@@ -100,10 +100,9 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
     names, what, group = [str(rank) for rank in range(ranks)], "rank", np.arange(ranks)
     if ranks > MOST_FIELDS:
         of_rank, ports = numbered(given.plan.port_names)
-        order = np.argsort(np.array([sorted(ports, key=natural).index(port) for port in ports]))
-        place = np.empty(len(ports), np.int64)
-        place[order] = np.arange(len(ports))
-        ordered = [ports[number] for number in order]
+        ordered = sorted(ports, key=natural)
+        number_of = {port: number for number, port in enumerate(ordered)}
+        place = np.array([number_of[port] for port in ports], np.int64)
         per = -(-len(ports) // MOST_FIELDS)
         group, what = place[of_rank] // per, "port" if per == 1 else f"{per} ports from"
         names = ordered[::per]
