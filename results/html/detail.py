@@ -188,12 +188,13 @@ def collective_blocks(kpis: KpiSet, summary: Summary) -> tuple[Block, ...]:
             one.kind, one.algorithm, str(one.ranks), str(one.count), sizes[number], fabric[number],
             *flat[5 * number : 5 * number + 5], bandwidth[number],
             "-" if one.share_of_ideal is None else _digits(one.share_of_ideal * 100),
-            *("-" if value is None else f"{value:.2f}" for value in per),
+            *("-" if value is None else f"{value:.2f}" for value in (per if expected else ())),
         ))  # fmt: skip
     heads = (
         *("collective", "algorithm", "n", "count", f"total S ({size_unit})", f"S_fabric ({fabric_unit})"),
         *(f"{name} ({time_unit})" for name in ("avg", "p50", "p99", "max", "skew p99")),
-        *(f"busbw ({bandwidth_unit})", "of line rate (%)", "/ ideal", "/ twin"),
+        *(f"busbw ({bandwidth_unit})", "of line rate (%)"),
+        *(("/ ideal", "/ twin") if expected else ()),
     )
     left = len(kpis.kinds) - len(shown)
     notes = [f"And {left} more in kpis.json."] if left else []

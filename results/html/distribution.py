@@ -97,15 +97,17 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
     if not wire.any():
         return None
     ranks = len(given.plan.rank_agent)
-    names, what, group = [str(rank) for rank in range(ranks)], "rank", np.arange(ranks)
+    names, what, group = [str(rank) for rank in range(ranks)], "ranks", np.arange(ranks)
     if ranks > MOST_FIELDS:
         of_rank, ports = numbered(given.plan.port_names)
-        order = np.argsort(np.array([sorted(ports, key=natural).index(port) for port in ports]))
-        place = np.empty(len(ports), np.int64)
-        place[order] = np.arange(len(ports))
-        ordered = [ports[number] for number in order]
+        ordered = sorted(ports, key=natural)
+        number_of = {port: number for number, port in enumerate(ordered)}
+        place = np.array([number_of[port] for port in ports], np.int64)
         per = -(-len(ports) // MOST_FIELDS)
-        group, what = place[of_rank] // per, "port" if per == 1 else f"{per} ports from"
+        group, what = (
+            place[of_rank] // per,
+            "ports" if per == 1 else f"groups of {per} ports from the one named",
+        )
         names = ordered[::per]
     count = len(names)
     key = group[links.src_rank[wire].astype(np.int64)] * count + group[links.dst_rank[wire].astype(np.int64)]
@@ -114,7 +116,7 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
     size = (_SIZE - _MARGIN) / count
     squares = tuple(
         Square(
-            f"from {what} {names[row]} to {names[column]}: {bytes_words(moved[row * count + column])}",
+            f"{names[row]} to {names[column]}: {bytes_words(moved[row * count + column])}",
             round(_MARGIN + column * size + 0.5, 1),
             round(_MARGIN + row * size + 0.5, 1),
             round(max(size - 1, 1), 1),
@@ -130,7 +132,7 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
         squares,
         tuple(Label(name, _MARGIN - 6, round(at + 4, 1)) for name, at in zip(shown, middle, strict=True)),
         tuple(Label(name, round(at + 4, 1), _MARGIN - 6) for name, at in zip(shown, middle, strict=True)),
-        (Label(f"from {what}, down; to, across", 0, 12),),
+        (Label(f"rows send, columns receive: {what}", 0, 12),),
     )
     title = f"Payload through the device in the whole run; the darkest field is {bytes_words(most)}"
     return Matrix("matrix", title, f"Bytes by source and destination, {count} by {count}.", drawing)

@@ -70,6 +70,8 @@ class Scene:
     begin_ns: float
     end_ns: float
     time: Scale
+    values: Mapping[str, NDArray[np.float64]]
+    """Columns of queues.parquet; a lane's rows are some of theirs."""
 
     def at(self, times_ns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return moments as the axis has them."""
@@ -86,7 +88,9 @@ def timeline(
     margin_ns = (job.end_ns - job.start_ns) / 50
     begin_ns, end_ns = job.start_ns - margin_ns, job.end_ns + margin_ns
     unit = scale_of(end_ns - begin_ns, _TIME_UNITS, "ns", 5)
-    scene = Scene(given, facts, lanes, colours, begin_ns, end_ns, unit)
+    names = ("time_ns", "tx_bytes", "queued_bytes", "group_bytes", *(name for name, _ in _SIGNALS))
+    values = {name: np.nan_to_num(given.column("queues", name)) for name in names} if lanes else {}
+    scene = Scene(given, facts, lanes, colours, begin_ns, end_ns, unit, values)
     rates, notes = _rates(scene)
     panels = (*rates, *_depths(scene), *_signals(scene), *_control(scene))
     if not panels:
@@ -235,8 +239,7 @@ def _bins_of_packets(scene: Scene) -> int:
 
 def _reached(scene: Scene, lane: Lane, column: str, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what a counter of a lane stood at, at the last sample before each moment."""
-    times = scene.given.column("queues", "time_ns")[lane.rows]
-    values = np.nan_to_num(scene.given.column("queues", column)[lane.rows])
+    times, values = scene.values["time_ns"][lane.rows], scene.values[column][lane.rows]
     place = np.searchsorted(times, edges, side="right") - 1
     return np.where(place >= 0, values[np.maximum(place, 0)], 0.0)
 
@@ -250,15 +253,15 @@ def _depths(scene: Scene) -> Iterator[Plotted]:
         fullest = _fullest(scene, column)
         if not fullest:
             continue
-        values = scene.given.column("queues", column)
-        most = max(float(np.nan_to_num(values[lane.rows]).max()) for lane in fullest)
+        values = scene.values[column]
+        most = max(float(values[lane.rows].max()) for lane in fullest)
         unit = scale_of(most, _BYTE_UNITS, "bytes")
         seen: set[str] = set()
         steps = []
         for lane in fullest:
-            times = scene.at(scene.given.column("queues", "time_ns")[lane.rows])
+            times = scene.at(scene.values["time_ns"][lane.rows])
             name = f"{lane.port}, class {lane.cos}"
-            depth = np.nan_to_num(values[lane.rows]) / unit.size
+            depth = values[lane.rows] / unit.size
             steps.append(Steps(name, scene.colours[lane.port], times, depth, is_dashed=lane.port in seen))
             seen.add(lane.port)
         shown = tuple(
@@ -271,12 +274,10 @@ def _depths(scene: Scene) -> Iterator[Plotted]:
 
 
 def _fullest(scene: Scene, column: str) -> list[Lane]:
-    values = scene.given.column("queues", column) if scene.lanes else np.empty(0)
-    depth = {
-        lane: float(np.nan_to_num(values[lane.rows]).max())
-        for lane in scene.lanes
-        if lane.port in scene.colours
-    }
+    if not scene.lanes:
+        return []
+    values = scene.values[column]
+    depth = {lane: float(values[lane.rows].max()) for lane in scene.lanes if lane.port in scene.colours}
     lanes = sorted((lane for lane in depth if depth[lane] > 0), key=lambda lane: -depth[lane])[:MOST_LANES]
     return sorted(lanes, key=lambda lane: (natural(lane.port), lane.cos))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from etloop.results.artifacts import kpi_input
 from etloop.results.html.blocks import Plot
+from etloop.results.html.distribution import traffic_matrix
 from etloop.results.html.lanes import COLOURS, lanes_of, natural, port_colours, sampled_lanes
 from etloop.results.html.network import network_picture, speed_words
 from etloop.results.html.timeline import timeline
@@ -176,3 +177,20 @@ def test_spines_stand_above_leaves() -> None:
     assert heights["spine0"] == heights["spine1"] < heights["leaf0"] == heights["leaf1"] < heights["a"]
     joined = {wire.name for wire in picture.drawing.wires if " to " in wire.name}
     assert joined == {f"leaf{leaf} to spine{spine}: 1 link" for leaf in (0, 1) for spine in (0, 1)}
+
+
+def test_a_matrix_has_a_field_for_each_pair_that_sends_and_groups_of_ports_where_ranks_are_many() -> None:
+    small = traffic_matrix(given())
+    assert small is not None
+    assert [one.text for one in small.drawing.rows] == ["0", "1", "2", "3"]
+    assert max(one.share for one in small.drawing.squares) == 1
+    assert small.drawing.names[0].text == "rows send, columns receive: ranks"
+    found = given()
+    ports = tuple(f"p{number}" for number in range(40))
+    many = replace(found.plan, rank_agent=("a",) * 40, rank_port=ports, rank_host=(0,) * 40)
+    grouped = traffic_matrix(replace(found, plan=many))
+    assert grouped is not None
+    assert [one.text for one in grouped.drawing.rows][:3] == ["a/p0", "a/p2", "a/p4"], (
+        "in their natural order"
+    )
+    assert grouped.drawing.names[0].text == "rows send, columns receive: groups of 2 ports from the one named"
