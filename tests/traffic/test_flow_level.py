@@ -132,6 +132,14 @@ def test_ranks_of_one_host_take_its_scale_up_links() -> None:
     assert bandwidth_ns < outcome.end_ns < 1.1 * bandwidth_ns + 4 * 3 * 1_000
 
 
+@pytest.mark.parametrize("message_bytes", [144, 1440, 14400, 144000])
+@pytest.mark.parametrize("qps", [1, 2, 3])
+def test_messages_of_several_sizes_take_turns_and_no_link_carries_more(message_bytes: int, qps: int) -> None:
+    """What queue pairs win by their turn others lose, whatever the sizes of their packets."""
+    outcome = ran(same_on_all(HandOp(AR, message_bytes), ranks=3, qps_each=qps))
+    assert outcome.end_ns + 1 >= max(outcome.link_bytes.tolist()) * 8 * 10**9 / LINK_BPS
+
+
 def test_queue_pairs_of_a_connection_share_its_messages() -> None:
     one, four = (ran(same_on_all(HandOp(AR, 8 * MIB), ranks=4, qps_each=qps)) for qps in (1, 4))
     assert four.end_ns == pytest.approx(one.end_ns, rel=0.01)
@@ -240,7 +248,7 @@ def test_any_job_ends_with_every_byte_where_it_belongs(
     assert int(outcome.ops["tx_messages"].sum()) == int(outcome.ops["rx_messages"].sum())
     assert np.all(outcome.ops["completed_ns"] >= outcome.ops["issued_ns"])
     busiest = max(outcome.link_bytes.tolist()) * 8 * 10**9 / LINK_BPS
-    assert outcome.end_ns >= busiest * 0.998, "no link carries more than it can"
+    assert outcome.end_ns + 1 >= busiest * 0.998, "no link carries more than it can, but for the nanosecond"
 
 
 def test_live_flows_bound_what_is_kept() -> None:

@@ -102,12 +102,13 @@ class FlowLevel final : public MessageCarrier {
     uint32_t next;
   };
   // Of a port: its streams, those of them that begin in this moment, those of these that have got their place in turn, and by
-  // how many packets the last of them is shifted.
+  // how many packets the last of them is shifted, of the least size among them.
   struct Turns {
     int32_t live = 0;
     int32_t fresh = 0;
     int32_t begun = 0;
     double ahead = 0;
+    double packet_bits = 0;
   };
 
   bool step();
@@ -314,7 +315,11 @@ FlowLevel::Turns* FlowLevel::turns_of(const Stream& stream) {
 // who begins is behind by the share that k others under way have in a turn. What one gains the others lose.
 void FlowLevel::take_turns() {
   for (const uint32_t number : touched_) {
-    if (Turns* turns = streams_[number].is_fresh ? turns_of(streams_[number]) : nullptr; turns != nullptr) ++turns->fresh;
+    const Stream& stream = streams_[number];
+    Turns* turns = stream.is_fresh ? turns_of(stream) : nullptr;
+    if (turns == nullptr) continue;
+    const auto bits = static_cast<double>(packet_bits_of(queued_[stream.head].message));
+    turns->packet_bits = turns->fresh++ == 0 ? bits : std::min(turns->packet_bits, bits);
   }
   for (const uint32_t number : touched_) {
     Stream& stream = streams_[number];
@@ -324,7 +329,7 @@ void FlowLevel::take_turns() {
     const int32_t left = turns->fresh - turns->begun;
     turns->ahead = turns->begun == 0 ? others / turns->live + 1.0 / left - 1 : turns->ahead + 1.0 / left;
     ++turns->begun;
-    stream.left_bits += turns->ahead * static_cast<double>(packet_bits_of(queued_[stream.head].message));
+    stream.left_bits += turns->ahead * turns->packet_bits;
   }
 }
 
@@ -333,8 +338,7 @@ void FlowLevel::give_turns(Stream& stream) {
   const Turns* turns = stream.is_fresh ? nullptr : turns_of(stream);
   if (turns == nullptr || turns->begun == 0) return;
   const double gained = static_cast<double>(turns->begun) / turns->live;
-  const auto bits = static_cast<double>(packet_bits_of(queued_[stream.head].message));
-  stream.left_bits = std::max(stream.left_bits - gained * bits, 0.0);
+  stream.left_bits = std::max(stream.left_bits - gained * turns->packet_bits, 0.0);
 }
 
 void FlowLevel::end_turns() {
