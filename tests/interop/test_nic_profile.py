@@ -69,6 +69,7 @@ WORDS = {
     "cnp_scope": ("none", "rxe sends no congestion notifications"),
     "damaged_packet": ("dropped in silence", "rxe_icrc.c: rxe_icrc_check"),
     "duplicate": ("acknowledged up to the newest", "rxe_resp.c: duplicate_request"),
+    "zero_length_write": ("accepted", "rxe_resp.c: check_rkey passes what has no bytes"),
     "psn_wrap": ("passes", "psn_compare is of 24 bits"),
     "not_ready": ("rnr nak with its code, then accepted", "rxe_resp.c: RESPST_ERR_RNR"),
     "foreign_key": ("nak remote access error; queue pair ERR", "rxe_resp.c: RESPST_ERR_RKEY_VIOLATION"),

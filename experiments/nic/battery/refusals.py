@@ -14,7 +14,14 @@ _NAKS: Final = {1: "invalid request", 2: "remote access error", 3: "remote opera
 
 def run(probe: Probe) -> tuple[Figure, ...]:
     """Send each of them on a queue pair of its own."""
-    return (_damaged(probe), _twice(probe), _wrapping(probe), _foreign(probe), _not_ready(probe))
+    return (
+        _damaged(probe),
+        _twice(probe),
+        _wrapping(probe),
+        _empty(probe),
+        _foreign(probe),
+        _not_ready(probe),
+    )
 
 
 def _damaged(probe: Probe) -> Figure:
@@ -54,6 +61,14 @@ def _wrapping(probe: Probe) -> Figure:
     connection.close()
     passes = bool(found) and found[-1] == "ack 4" and not any(one.startswith("nak") for one in found)
     return word("psn_wrap", "passes" if passes else ", ".join(found) or "silence")
+
+
+def _empty(probe: Probe) -> Figure:
+    connection = probe.connect()
+    connection.write(0, 0)
+    found = _answers(connection)
+    connection.close()
+    return word("zero_length_write", "accepted" if found == ["ack 0"] else ", ".join(found) or "silence")
 
 
 def _foreign(probe: Probe) -> Figure:
@@ -97,7 +112,7 @@ def _answers(connection: Connection) -> list[str]:
 
 EXPERIMENT: Final = Experiment(
     name="refusals",
-    provokes="a write with a wrong ICRC, one that comes twice, numbers that wrap, a key that nobody gave out, a send without a receive",
+    provokes="a write with a wrong ICRC, one that comes twice, numbers that wrap, one of no bytes, a key that nobody gave out, a send without a receive",
     reads="the answer to each, and the state of the queue pair",
     clause="IBTA 1.4 volume 1, 9.7.4 and 9.7.5; annex A17 (ICRC)",
     run=run,

@@ -25,6 +25,7 @@ WORDS = {
     "damaged_packet": "dropped in silence",
     "duplicate": "acknowledged up to the newest",
     "psn_wrap": "passes",
+    "zero_length_write": "accepted",
     "not_ready": "rnr nak with its code, then accepted",
     "foreign_key": "nak remote access error; queue pair ERR",
     "after_retries": "error",
