@@ -180,6 +180,44 @@ void a_wrong_icrc_is_counted_and_dropped() {
   CHECK_EQ(keeper.kept.size(), size_t{1});
 }
 
+// With lengths as they were, with that of IP made new, and with none that hides the cut.
+void cut_frames_are_known_by_their_dscp(Backend backend, const IpAddress& near_ip, const IpAddress& far_ip) {
+  PortConfig config = settings(backend, far_ip, "f0");
+  config.trimmed_dscps = 1ULL << 48;
+  auto far = opened(config);
+  const ethernet::Path path{.source = {2, 0, 0, 0, 0, 1}, .destination = {2, 0, 0, 0, 0, 2}, .tag = {},
+                            .flow = {near_ip, far_ip, kSourcePort}};
+  Packet middle{.opcode = Opcode::write_middle, .dest_qpn = 0x1234, .psn = 77, .payload_bytes = 1024};
+  const size_t bytes = wire::datagram_bytes(middle.opcode, middle.payload_bytes);
+  std::vector<uint8_t> whole(2048);
+  const size_t headers = ethernet::put_headers(path, 48 << 2 | 2, 0, bytes, whole);
+  build_datagram(path.flow, 0, middle, std::span(whole).subspan(headers));
+  whole.resize(headers + bytes);
+  const Descriptor sender = test::frame_socket("n0");
+  const auto put = [&](size_t length, bool made_new, uint8_t traffic_class) {
+    std::vector<uint8_t> frame(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
+    ethernet::put_headers(path, traffic_class, 0, made_new ? length - headers : bytes, frame);
+    CHECK_EQ(send(sender.get(), frame.data(), frame.size(), 0), static_cast<ssize_t>(frame.size()));
+  };
+  put(128, false, 48 << 2);
+  put(128, true, 48 << 2 | 3);
+  put(whole.size(), false, 48 << 2);  // short enough for its switch: marked, and not cut
+  put(128, false, 26 << 2);           // cut by nobody whom we know
+  put(headers + 11, false, 48 << 2);  // nothing names it
+  Keeper keeper;
+  receive(*far, keeper, 3);
+  for (int turn = 0; turn < 100 && far->counters().rx_datagrams < 5; ++turn) far->receive(keeper, 64);
+  CHECK_EQ(keeper.kept.size(), size_t{3});
+  CHECK_EQ(far->counters().foreign_datagrams, int64_t{2});
+  for (size_t i = 0; i < keeper.kept.size(); ++i) {
+    CHECK_EQ(keeper.kept[i].datagram.trimmed, i < 2);
+    wire::CutPacket cut;
+    CHECK(wire::decode_cut(keeper.kept[i].bytes, cut) == wire::Malformed::none);
+    CHECK_EQ(cut.psn, 77U);
+    CHECK_EQ(keeper.kept[i].bytes.size(), i < 2 ? 128 - headers : bytes);
+  }
+}
+
 void tags_carry_number_and_priority() {
   PortConfig config = settings(Backend::packet, kNear4, "n0");
   config.vlan_id = 0;
@@ -272,10 +310,13 @@ int main() {
     every_pair_of_backends_talks({"AF_XDP, IPv4", Backend::xdp, kNear4, kFar4});
     every_pair_of_backends_talks({"AF_XDP, IPv6", Backend::xdp, kNear6, kFar6});
     an_xdp_port_takes_all_queues_or_says_so();
+    cut_frames_are_known_by_their_dscp(Backend::xdp, kNear4, kFar4);
   } else {
     test::skipped(test::Missing::kernel_or_right, "the tests of xdp ports", refused);
   }
   a_wrong_icrc_is_counted_and_dropped();
+  cut_frames_are_known_by_their_dscp(Backend::packet, kNear4, kFar4);
+  cut_frames_are_known_by_their_dscp(Backend::packet, kNear6, kFar6);
   tags_carry_number_and_priority();
   a_pause_holds_its_priority_and_is_accounted();
   a_pause_of_the_datas_tag_leaves_that_of_notifications();
