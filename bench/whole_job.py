@@ -1,0 +1,93 @@
+"""What a training job of many ranks costs on paper: `etloop synth`, `lint`, `plan` and `twin --level flow`, one after another.
+
+    python -m etloop.bench.whole_job [--ranks 64] [--check]
+
+Ranks are in tensor-parallel groups of eight, a host each, and one port at 400 Gb/s a host behind one switch. Time is on the
+clock, memory the most that the command held. --check ends with 30 when a command fails, all together take more than ten
+minutes, or one holds more than 4 GB; the bar is for 4,096 ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from etloop.bench.processes import BAR_MISSED
+
+RANKS_OF_A_HOST: Final = 8
+MOST_RANKS: Final = 8192
+"""A switch has at most 1,024 ports."""
+BAR_S: Final = 600
+BAR_BYTES: Final = 4 << 30
+_ETLOOP: Final = (sys.executable, "-m", "etloop")
+
+
+def write_inputs(directory: Path, ranks: int) -> None:
+    """Write scenario, rig and topology."""
+    names = [f"p{host}" for host in range(ranks // RANKS_OF_A_HOST)]
+    ports = "".join(
+        f"      - {{name: {name}, addresses: 10.{host >> 8}.{host & 255}.1, link: 400Gbps}}\n"
+        for host, name in enumerate(names)
+    )
+    attached = ", ".join(f"a/{name}" for name in names)
+    (directory / "scenario.yaml").write_text("workload: {trace: job}\nmapping: {ranks_per_host: 8}\n")
+    (directory / "rig.yaml").write_text(f"agents:\n  - name: a\n    ports:\n{ports}")
+    (directory / "topology.yaml").write_text(f"single: {{ports: [{attached}], rate: 400Gbps}}\n")
+
+
+def commands(ranks: int) -> tuple[tuple[str, ...], ...]:
+    """Return the command lines, in their order."""
+    shape = ("--tp", "8", "--dp", str(ranks // RANKS_OF_A_HOST), "--pp", "1", "--layers", "1")
+    planned = ("scenario.yaml", "--rig", "rig.yaml")
+    return (
+        ("synth", "job", *shape),
+        ("lint", "job"),
+        ("plan", *planned),
+        ("twin", *planned, "--topology", "topology.yaml", "--level", "flow"),
+    )
+
+
+def timed(directory: Path, words: tuple[str, ...]) -> tuple[int, float, int]:
+    """Run a command; return its exit code, its seconds on the clock and the most bytes that it held."""
+    begin_s = time.monotonic()
+    child = os.posix_spawn(
+        "/bin/sh",
+        ["sh", "-c", 'cd "$1" && shift && exec "$@" >/dev/null', "sh", str(directory), *_ETLOOP, *words],
+        os.environ,
+    )
+    _, ended, used = os.wait4(child, 0)
+    return os.waitstatus_to_exitcode(ended), time.monotonic() - begin_s, used.ru_maxrss * 1024
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The table of all commands."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=64, help="a multiple of 8 from 16 to 8192 (default 64)")
+    parser.add_argument("--check", action="store_true", help="end with 30 when a bar is not met")
+    chosen = parser.parse_args(arguments)
+    if chosen.ranks % RANKS_OF_A_HOST or not 2 * RANKS_OF_A_HOST <= chosen.ranks <= MOST_RANKS:
+        parser.error(f"--ranks: {chosen.ranks}, expected a multiple of 8 from 16 to {MOST_RANKS}")
+    whole_s, most_bytes, failed = 0.0, 0, False
+    with tempfile.TemporaryDirectory() as made:
+        write_inputs(Path(made), chosen.ranks)
+        print(f"{'':8s} {'ranks':>5} {'wall s':>8} {'MiB':>6}")
+        for words in commands(chosen.ranks):
+            code, lasted_s, held_bytes = timed(Path(made), words)
+            whole_s, most_bytes, failed = whole_s + lasted_s, max(most_bytes, held_bytes), failed or code != 0
+            print(f"{words[0]:8s} {chosen.ranks:>5} {lasted_s:>8.1f} {held_bytes >> 20:>6}", flush=True)
+            if code != 0:
+                print(f"etloop {' '.join(words)} ended with {code}", file=sys.stderr)
+                break
+    print(f"together {whole_s:.1f} s (bar {BAR_S}), at most {most_bytes >> 20} MiB (bar {BAR_BYTES >> 20})")
+    met = not failed and whole_s <= BAR_S and most_bytes <= BAR_BYTES
+    return 0 if met or not chosen.check else BAR_MISSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
