@@ -48,6 +48,7 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
     yield "needless_share", of(needless, sent, "nothing was sent through the device")
     yield "retransmissions_per_s", of(counts["retransmitted_packets"], seconds, "nothing completed")
     yield "timeouts", NO_COUNTERS if silent else float(counts["local_ack_timeout_err"])
+    yield "trimmed_packets", NO_COUNTERS if silent else float(counts["trimmed_received"])
     nothing = "nothing was received"
     yield "out_of_order_share", of(counts["out_of_sequence"], received, nothing)
     yield "ecn_marked_share", of(counts["np_ecn_marked_roce_packets"], received, nothing)

@@ -98,6 +98,7 @@ FIGURES: Final = (
     Figure("retransmitted_share", "ratio", _T, "retransmitted_packets / tx_packets"),
     Figure("retransmissions_per_s", "1/s", _T, "retransmitted_packets per second of the job"),
     Figure("timeouts", "events", _T, "retransmission timeouts"),
+    Figure("trimmed_packets", "packets", _T, "arrived cut down by a switch, and known for it"),
     Figure("out_of_order_share", "ratio", _N, "packets received ahead of a missing one / received"),
     Figure("ecn_marked_share", "ratio", _N, "packets received with Congestion Experienced / received"),
     Figure("cnps", "packets", _N, "congestion notifications received"),

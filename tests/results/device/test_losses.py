@@ -36,7 +36,7 @@ PORTS: Final = {
     "tx_datagrams": 9962,
     "rx_datagrams": 8770,
     "foreign_datagrams": 0,
-    **dict.fromkeys(("receive_overflows", "rx_icrc_encapsulated", "injected_drops"), 0),
+    **dict.fromkeys(("receive_overflows", "rx_icrc_encapsulated", "trimmed_datagrams", "injected_drops"), 0),
     **dict.fromkeys(("injected_losses", "injected_duplicates"), 0),
     **dict.fromkeys(("injected_naks", "injected_rnr_naks", "injected_cnps"), 0),
 }
@@ -99,6 +99,14 @@ def test_a_quiet_run_is_one_line() -> None:
             {
                 "ports": ports(receive_overflows=7),
                 "device": DEVICE | {"queue_dropped_packets": 763},
+            },
+            0,
+        ),
+        (
+            "what came trimmed came without what it was sent for",
+            {
+                "ports": ports(rx_datagrams=3, trimmed_datagrams=3),
+                "device": DEVICE | {"queue_dropped_packets": 767},
             },
             0,
         ),

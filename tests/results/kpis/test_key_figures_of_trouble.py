@@ -33,6 +33,7 @@ def in_trouble() -> RunOutcome:
         flows["np_ecn_marked_roce_packets"][0] = 6
         flows["rp_cnp_handled"][0], flows["rp_cnp_ignored"][1] = 4, 1
         flows["local_ack_timeout_err"][1] = 2
+        flows["trimmed_received"][1] = 7
         flows["duplicate_request"][1] = 6
         flows["rx_packets"][0] -= 9
         ports["receive_overflows"] = 3
@@ -45,6 +46,7 @@ IN_TROUBLE: Final = {
     "ecn_marked_share": (6 / 111, "6 of 120 - 9 received"),
     "cnps": (5, "4 that changed a rate and 1 that did not"),
     "timeouts": (2, "of one queue pair"),
+    "trimmed_packets": (7, "of one queue pair"),
     "lost_packets": (9 - 3 - 2, "9 never came; 3 were lost by our buffer, 2 dropped on purpose"),
     "lost_share": (4 / 120, "33333 ppm"),
     "own_lost_packets": (3, "port a's"),
