@@ -108,7 +108,7 @@ class EtDecoder:
     def columns(self) -> EtColumns:
         """Raises ValueError until `finish` has returned True."""
 
-# workload/native/bind_kineto.cpp
+# workload/native/bind.cpp
 
 EVENT_DEVICE: int
 EVENT_CALL: int

@@ -377,7 +377,7 @@ async def test_another_version_is_refused_with_both_numbers(
         dealer.connect(settings.bind)
         await dealer.send(msgpack.packb([7, "Hello", {"new": 1}]))
         answer = decode_from_controller(await dealer.recv())
-    expected = "the peer speaks protocol 7, this side 5; install the same etloop on the controller and on every agent"
+    expected = "the peer speaks protocol 7, this side 6; install the same etloop on the controller and on every agent"
     assert answer == Refused(expected)
     assert f"refused a connection: {expected}" in reported
     agents.start("a")
@@ -394,4 +394,4 @@ async def test_an_agent_refuses_a_controller_of_another_version(
         identity, _ = await router.recv_multipart()
         await router.send_multipart([identity, msgpack.packb([9, "Welcome", {}])])
         assert await ended(agent) == ExitCode.PREPARATION_FAILED
-    assert "the peer speaks protocol 9, this side 5; install the same etloop" in agents.log("a", 0)
+    assert "the peer speaks protocol 9, this side 6; install the same etloop" in agents.log("a", 0)

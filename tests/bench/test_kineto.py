@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from etloop.bench.kineto import KinetoTimes, events_of, made_events, main, measure, report_text
+from etloop.bench.jobs.kineto import KinetoTimes, events_of, made_events, main, measure, report_text
 
 
 def test_both_ways_find_the_same() -> None:
@@ -29,7 +29,7 @@ def test_a_file_is_read_packed_or_plain_and_a_missed_bar_is_told(
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": made_events(14)}).encode()))
     assert len(events_of(path)) == 14
-    monkeypatch.setattr("etloop.bench.kineto.BAR_BYTES_PER_S", 1e15)
+    monkeypatch.setattr("etloop.bench.jobs.kineto.BAR_BYTES_PER_S", 1e15)
     assert main((str(path), "--copies", "1", "--turns", "1")) == 0
     assert main((str(path), "--copies", "1", "--turns", "1", "--check")) == 30
     assert "both ways found the same" in capsys.readouterr().out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from etloop.bench import whole_job
+from etloop.bench.jobs import whole_job
 
 
 def test_every_command_of_a_small_job_ends_well(capsys: pytest.CaptureFixture[str]) -> None:

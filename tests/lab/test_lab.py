@@ -313,11 +313,11 @@ def test_a_lab_whose_maker_is_killed_meanwhile_does_not_stay(desk: Desk) -> None
 STRANGE: Final = {
     "nonsense": "not a message: ",
     "{}": "not a message: expected a list of version, name and fields",
-    '[1, "StatusRequest", {}]': "the peer speaks protocol 1, this side 2; take the lab down (etloop lab down)",
-    '[2, "RiddleRequest", {}]': '"RiddleRequest" is no message that who asks a lab sends',
-    '[2, "LinkRequest", {"port": 3}]': "LinkRequest.port: expected text, got 3; LinkRequest.up: is missing",
-    '[2, "CountersRequest", {"every_ms": "x"}]': 'CountersRequest.every_ms: expected an integer, got "x"',
-    '[2, "CountersRequest", {"every_ms": -1}]': "expected an integer of 0 to 86400000, got -1",
+    '[1, "StatusRequest", {}]': "the peer speaks protocol 1, this side 3; take the lab down (etloop lab down)",
+    '[3, "RiddleRequest", {}]': '"RiddleRequest" is no message that who asks a lab sends',
+    '[3, "LinkRequest", {"port": 3}]': "LinkRequest.port: expected text, got 3; LinkRequest.up: is missing",
+    '[3, "CountersRequest", {"every_ms": "x"}]': 'CountersRequest.every_ms: expected an integer, got "x"',
+    '[3, "CountersRequest", {"every_ms": -1}]': "expected an integer of 0 to 86400000, got -1",
     "[" * 4000: "not a message: ",
 }
 

@@ -1,4 +1,4 @@
-"""Our own queue pair is profiled as a card, and comes out as its settings and docs/transport.md say; unlike Soft-RoCE where it is."""
+"""Our own queue pair is profiled as a card: it comes out as its settings say, and unlike Soft-RoCE where it is."""
 
 from __future__ import annotations
 

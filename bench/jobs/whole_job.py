@@ -1,6 +1,6 @@
 """What a training job of many ranks costs on paper: `etloop synth`, `lint`, `plan` and `twin --level flow`, one after another.
 
-    python -m etloop.bench.whole_job [--ranks 64] [--check]
+    python -m etloop.bench.jobs.whole_job [--ranks 64] [--check]
 
 Ranks are in tensor-parallel groups of eight, a host each, and one port at 400 Gb/s a host behind one switch. Time is on the
 clock, memory the most that the command held. --check ends with 30 when a command fails, all together take more than ten
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.processes import BAR_MISSED
+from etloop.contract.base.errors import ExitCode
 
 RANKS_OF_A_HOST: Final = 8
 MOST_RANKS: Final = 8192
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 break
     print(f"together {whole_s:.1f} s (bar {BAR_S}), at most {most_bytes >> 20} MiB (bar {BAR_BYTES >> 20})")
     met = not failed and whole_s <= BAR_S and most_bytes <= BAR_BYTES
-    return 0 if met or not chosen.check else BAR_MISSED
+    return 0 if met or not chosen.check else ExitCode.VERDICT_FAILED
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Measure how fast profiler traces (Kineto) are read, glanced at and with every event read whole, in turns.
 
-    python -m etloop.bench.kineto [TRACE] [--copies N] [--turns N] [--check]
+    python -m etloop.bench.jobs.kineto [TRACE] [--copies N] [--turns N] [--check]
 
 TRACE is a Kineto file, plain or gzip; without one a trace is made: of 14 events ten are of the host, one is a kernel. Its
 events are repeated until the text is long enough to be timed. Times are of the process; what unpacks a file is not in them.
@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from etloop.bench.processes import BAR_MISSED
+from etloop.contract.base.errors import ExitCode
 from etloop.workload.readers.json_stream import members
 from etloop.workload.readers.pytorch.kineto import EVENTS_KEY, KinetoTrace, read_kineto
 
@@ -121,7 +121,7 @@ def report_text(measured: KinetoTimes) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m etloop.bench.kineto", description=__doc__.split("\n", 1)[0]
+        prog="python -m etloop.bench.jobs.kineto", description=__doc__.split("\n", 1)[0]
     )
     parser.add_argument(
         "trace", nargs="?", type=Path, metavar="TRACE", help="Kineto file (default: a made one)"
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured = measure(events, parsed.copies, parsed.turns)
     sys.stdout.write(report_text(measured))
     is_met = measured.is_same and measured.bytes_per_s >= BAR_BYTES_PER_S
-    return BAR_MISSED if parsed.check and not is_met else 0
+    return ExitCode.VERDICT_FAILED if parsed.check and not is_met else 0
 
 
 if __name__ == "__main__":
