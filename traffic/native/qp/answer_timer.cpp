@@ -6,38 +6,29 @@ namespace etloop {
 
 namespace {
 
-constexpr uint32_t kMostDoublings = 20;
-constexpr uint32_t kMostProbeDoublings = 3;
-// Of the least wait of a timeout, where nobody set that of a probe.
-constexpr Nanos kProbesPerTimeout = 4;
+constexpr uint8_t kMostDoublings = 20;
 
 }  // namespace
 
 AnswerTimer::AnswerTimer(const TransportParams& params, uint32_t number)
-    : timeout_ns_(params.timeout_ns),
+    : adaptive_(params.adaptive_timeout),
+      timeout_ns_(params.timeout_ns),
       timeout_floor_ns_(std::min(params.timeout_floor_ns, params.timeout_ns)),
-      tail_probe_ns_(params.tail_probe_ns < 0 ? timeout_floor_ns_ / kProbesPerTimeout : params.tail_probe_ns),
       retry_limit_(params.retry_limit),
-      number_(number),
-      adaptive_(params.adaptive_timeout) {}
+      number_(number) {}
 
-void AnswerTimer::expire() { doublings_ = std::min(doublings_ + 1, kMostDoublings); }
-
-// Two round trips and four deviations: what was lost in a queue that others fill is not asked for again before the queue is gone.
-Nanos AnswerTimer::probe_ns() const {
-  if (tail_probe_ns_ == 0 || !adaptive_) return kNever;
-  const Nanos expected_ns = smoothed_rtt_ns_ < 0 ? 0 : 2 * smoothed_rtt_ns_ + 4 * rtt_deviation_ns_;
-  return probe_base_ns_ + (std::max(expected_ns, tail_probe_ns_) << std::min(probes_, kMostProbeDoublings));
+void AnswerTimer::expire() {
+  if (doublings_ < kMostDoublings) ++doublings_;
 }
 
 void AnswerTimer::measure_arrived(uint32_t psn, uint32_t count, Nanos now, Nanos& rtt_ns) {
   for (uint32_t i = sample_count_; i-- > 0;) {
-    const Sample& sample = samples_[(sample_head_ + i) % samples_.size()];
+    const Sample& sample = samples_[(sample_head_ + i) % kSamples];
     const int32_t offset = wire::psn_distance(sample.psn, psn);
     if (offset < 0 || offset >= static_cast<int32_t>(count)) continue;
     rtt_ns = now - sample.sent_ns;
-    sample_head_ = (sample_head_ + i + 1) % static_cast<uint32_t>(samples_.size());
-    sample_count_ -= i + 1;
+    sample_head_ = static_cast<uint8_t>((sample_head_ + i + 1) % kSamples);
+    sample_count_ = static_cast<uint8_t>(sample_count_ - i - 1);
     average(rtt_ns);
     return;
   }

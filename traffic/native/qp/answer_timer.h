@@ -33,17 +33,6 @@ class AnswerTimer {
   uint32_t retries() const { return retries_; }
   Nanos progress_ns() const { return progress_ns_; }
 
-  // The probe of an end of which nothing is heard: well before the timeout, after the last packet that asked for an answer and
-  // the last answer, rarer with each. kNever: there is none.
-  Nanos probe_ns() const;
-  void note_asked(Nanos now) { probe_base_ns_ = std::max(probe_base_ns_, now); }
-  void note_answer(Nanos now) {
-    probe_base_ns_ = std::max(probe_base_ns_, now);
-    probes_ = 0;
-  }
-  void note_probe() { ++probes_; }
-  void restart_probe(Nanos now) { probe_base_ns_ = now; }
-
   bool adaptive() const { return adaptive_; }
   // Whether the wait is less than the specification's.
   bool is_short() const { return doubled_ns() < timeout_ns_; }
@@ -54,7 +43,7 @@ class AnswerTimer {
 
   // A packet that asks for an acknowledgement was sent for the first time.
   void note_sent(uint32_t psn, Nanos now) {
-    if (sample_count_ < samples_.size()) samples_[(sample_head_ + sample_count_++) % samples_.size()] = {psn, now};
+    if (sample_count_ < kSamples) samples_[(sample_head_ + sample_count_++) % kSamples] = {psn, now};
   }
   // What was sent is sent again: its answers say nothing of how long they took (Karn).
   void forget_sent() { sample_count_ = 0; }
@@ -65,6 +54,9 @@ class AnswerTimer {
   void set_round_trip(Nanos round_trip_ns);
   // RFC 6298's average; -1: none yet.
   Nanos smoothed_rtt_ns() const { return smoothed_rtt_ns_; }
+  // Two round trips and four deviations, 0 before any was measured: what was lost in a queue that others fill is not asked for
+  // again before the queue is gone.
+  Nanos patience_ns() const { return smoothed_rtt_ns_ < 0 ? 0 : 2 * smoothed_rtt_ns_ + 4 * rtt_deviation_ns_; }
 
  private:
   static constexpr Nanos kTimeBaseNs = 4096;  // timeouts are 4.096 us times a power of two
@@ -73,6 +65,7 @@ class AnswerTimer {
     uint32_t psn;
     Nanos sent_ns;
   };
+  static constexpr uint32_t kSamples = 4;
   static constexpr uint32_t kSpreadDoublings = 5;
   Nanos wait_ns() const { return doublings_ < kSpreadDoublings ? doubled_ns() : spread(doubled_ns()); }
   Nanos doubled_ns() const;
@@ -80,22 +73,19 @@ class AnswerTimer {
   void average(Nanos rtt_ns);
 
   uint32_t retries_ = 0;
-  uint32_t doublings_ = 0;  // of the adaptive wait, since a round trip was measured
+  uint8_t doublings_ = 0;  // of the adaptive wait, since a round trip was measured
+  uint8_t sample_head_ = 0;
+  uint8_t sample_count_ = 0;
+  bool adaptive_;
   Nanos base_ns_ = 0;
   Nanos progress_ns_ = 0;
   Nanos smoothed_rtt_ns_ = -1;
   Nanos rtt_deviation_ns_ = 0;
   Nanos timeout_ns_;
   Nanos timeout_floor_ns_;
-  Nanos tail_probe_ns_;  // the least wait for a probe; 0: there is none
-  Nanos probe_base_ns_ = 0;
-  uint32_t probes_ = 0;  // in a row without an answer
-  uint32_t sample_head_ = 0;
-  uint32_t sample_count_ = 0;
-  std::array<Sample, 4> samples_{};
+  std::array<Sample, kSamples> samples_{};
   uint32_t retry_limit_;
   uint32_t number_;
-  bool adaptive_;
 };
 
 // Asked for every packet or answer: here, to be inlined.
@@ -125,7 +115,7 @@ inline Nanos AnswerTimer::spread(Nanos wait_ns) const {
 inline void AnswerTimer::measure(uint32_t end, Nanos now, Nanos& rtt_ns) {
   while (sample_count_ > 0 && wire::psn_distance(end, samples_[sample_head_].psn) > 0) {
     rtt_ns = now - samples_[sample_head_].sent_ns;
-    sample_head_ = (sample_head_ + 1) % static_cast<uint32_t>(samples_.size());
+    sample_head_ = static_cast<uint8_t>((sample_head_ + 1) % kSamples);
     --sample_count_;
   }
   if (rtt_ns >= 0) average(rtt_ns);

@@ -41,7 +41,7 @@ void Requester::on_acknowledgement(const wire::Packet& packet, Nanos now, AckOut
   }
   outcome.ecn_echo = packet.becn;
   acknowledge_before(advance(packet.psn, 1), now, outcome);
-  if (board_ != nullptr) learn_arrivals(packet, now, outcome);
+  if (selective_ != nullptr) learn_arrivals(packet, now, outcome);
 }
 
 void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
@@ -69,7 +69,7 @@ void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcom
   switch (packet.syndrome) {
     case wire::kSyndromeNakSequence:
       ++counters_.packet_seq_err;
-      if (board_ != nullptr && packet.opcode == Opcode::selective_nak && packet.payload != nullptr) {
+      if (selective_ != nullptr && packet.opcode == Opcode::selective_nak && packet.payload != nullptr) {
         timer_.restart(now);
         learn_arrivals(packet, now, outcome);
         return;
@@ -104,7 +104,7 @@ void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
   implied_told_ = false;
   requests_.complete_before(una_, outcome);
   timer_.measure(end, now, outcome.rtt_ns);
-  if (board_ != nullptr) board_->arrived_before(una_);
+  if (selective_ != nullptr) selective_->board.arrived_before(una_);
   // After a rewind, the acknowledgement of earlier transmissions can overtake what would be sent again.
   if (psn_distance(next_psn_, una_) < 0) rewind(una_);
 }
@@ -161,12 +161,12 @@ void Requester::implied_nak(Nanos now, AckOutcome& outcome) {
 // Everything from `psn` on again.
 void Requester::recover(uint32_t psn, Nanos now) {
   timer_.restart(now);
-  if (board_ == nullptr) {
+  if (selective_ == nullptr) {
     rewind(psn);
     return;
   }
   timer_.forget_sent();
-  board_->lose(psn, static_cast<uint32_t>(psn_distance(sent_end_, psn)));
+  selective_->board.lose(psn, static_cast<uint32_t>(psn_distance(sent_end_, psn)));
 }
 
 void Requester::rewind(uint32_t psn) {
@@ -182,15 +182,15 @@ void Requester::learn_arrivals(const wire::Packet& packet, Nanos now, AckOutcome
   uint32_t bits = names_packets ? wire::kSelectiveBitmapBytes * 8 : 0;
   while (bits > 0 && !has_bit(packet.payload, bits - 1)) --bits;
   if (psn_distance(advance(packet.psn, bits), sent_end_) >= 0) return;  // speaks of what was never sent
-  timer_.note_answer(now);
+  selective_->probe.note_answer(now);
   for (uint32_t bit = 0; bit < bits;) {
     uint32_t end = bit;
     while (end < bits && has_bit(packet.payload, end)) ++end;
     const uint32_t psn = advance(packet.psn, 1 + bit);
-    if (end > bit && board_->arrived(psn, end - bit) > 0) timer_.measure_arrived(psn, end - bit, now, outcome.rtt_ns);
+    if (end > bit && selective_->board.arrived(psn, end - bit) > 0) timer_.measure_arrived(psn, end - bit, now, outcome.rtt_ns);
     bit = end + 1;
   }
-  if ((reorders_ && !names_packets) || board_->lose_overtaken() == 0) return;
+  if ((reorders_ && !names_packets) || selective_->board.lose_overtaken() == 0) return;
   outcome.nak = true;
   timer_.forget_sent();
 }

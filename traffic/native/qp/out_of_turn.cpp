@@ -80,7 +80,7 @@ PacketRun Responder::reply_packet(const Reply& made) const {
 }
 
 PacketRun Responder::answer() {
-  if (trims_.asked != nullptr) return trimmed_answer();  // stands for nothing else
+  if (trim_due_) return trimmed_answer();  // stands for nothing else
   // Answers keep the order of the requests: an acknowledgement stands for every READ before it.
   if (replies_ != nullptr && replies_->pending > 0) return reply_packet(replies_->queue[replies_->head]);
   PacketRun run;

@@ -97,19 +97,20 @@ class Qp {
 
   alignas(kLineBytes) Responder responder_;
   FlowId flow_;
+
+ public:
+  bool queued = false;      // in its owner's transmit queue
+  bool ack_queued = false;  // in its owner's acknowledgement queue
+  Nanos cnp_after_ns = 0;   // not before then is the next congestion notification sent
+
+ private:
   alignas(kLineBytes) Requester requester_;
 
  public:
-  bool queued = false;          // in its owner's transmit queue
-  bool ack_queued = false;      // in its owner's acknowledgement queue
   Nanos timer_due_ns = kNever;  // of its owner's earliest timer event
-  Nanos cnp_after_ns = 0;       // not before then is the next congestion notification sent
   alignas(kLineBytes) FlowRecord counters{};
-
- private:
-  // An odd number of cache lines: those that all queue pairs look at are not all in the same few sets of a cache.
-  alignas(kLineBytes) [[maybe_unused]] std::array<uint8_t, kLineBytes> spread_;
 };
-static_assert(sizeof(Qp) == 17 * kLineBytes);
+// An odd number of cache lines: those that all queue pairs look at are not all in the same few sets of a cache.
+static_assert(sizeof(Qp) == 15 * kLineBytes);
 
 }  // namespace etloop

@@ -57,7 +57,7 @@ Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
       sent_end_(una_),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      board_(params.selective_repeat ? std::make_unique<Scoreboard>() : nullptr),
+      selective_(params.selective_repeat ? std::make_unique<Selective>(params) : nullptr),
       requests_(una_, mtu_shift_, memory),
       remote_qpn_(remote_qpn),
       flow_(flow),
@@ -71,7 +71,7 @@ Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
 
 void Requester::set_window(uint32_t packets) {
   window_ = packets == 0 ? 1 : packets;
-  if (board_ != nullptr) window_ = std::min(window_, kReorderWindow);
+  if (selective_ != nullptr) window_ = std::min(window_, kReorderWindow);
   // At least two acknowledgements per window, or the window would close and wait for the timeout.
   ack_every_ = std::max(1U, std::min(ack_every_limit_, window_ / 2));
 }
@@ -82,7 +82,7 @@ PacketRun Requester::next_run(uint32_t max_run) {
     return build(requests_.next(), next_psn_, room, max_run);
   }
   // The last of what is missing asks for an acknowledgement, so that its loss is noticed before the timeout.
-  const Scoreboard::Range missing = board_->first_lost();
+  const Scoreboard::Range missing = selective_->board.first_lost();
   PacketRun run = build(requests_.at_psn(missing.psn), missing.psn, std::max(1U, missing.count - 1), max_run);
   if (missing.count <= span_of(run, path_mtu_)) run.head.ack_req = true;
   return run;
@@ -147,13 +147,13 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
   if (next_psn_ == una_) timer_.restart(now);
   const uint32_t span = span_of(run, path_mtu_);
   const uint32_t end = advance(run.head.psn, span);
-  if (board_ != nullptr) {
+  if (selective_ != nullptr) {
     const bool again = any_lost();
-    if (board_->under_way() == 0) timer_.restart(now);
-    board_->sent(run.head.psn, span);
+    if (selective_->board.under_way() == 0) timer_.restart(now);
+    selective_->board.sent(run.head.psn, span);
     if (last_asked(run) != kNoPacket) {
-      board_->note_asked();
-      timer_.note_asked(now);
+      selective_->board.note_asked();
+      selective_->probe.note_asked(now);
     }
     if (again) {
       counters_.retransmitted_packets += run.count;
@@ -187,8 +187,9 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
 Nanos Requester::deadline() const {
   if (holding_) return hold_until_ns_;
   if (fault_ != QpFault::none || sent_end_ == una_) return kNever;
-  if (any_lost() && board_->under_way() == 0) return kNever;  // all of it waits for its turn to be sent again
-  return board_ != nullptr && board_->answer_expected() ? std::min(timer_.deadline(), timer_.probe_ns()) : timer_.deadline();
+  if (any_lost() && selective_->board.under_way() == 0) return kNever;  // all of it waits for its turn to be sent again
+  if (selective_ == nullptr || !selective_->board.answer_expected()) return timer_.deadline();
+  return std::min(timer_.deadline(), selective_->probe.due_ns(timer_.patience_ns()));
 }
 
 bool Requester::may_retry(Nanos now) {
@@ -201,7 +202,7 @@ void Requester::on_timer(Nanos now) {
   if (deadline() > now) return;
   const bool was_timeout = timer_.deadline() <= now;
   if (holding_ || was_timeout) timer_.restart(now);
-  timer_.restart_probe(now);
+  if (selective_ != nullptr) selective_->probe.restart(now);
   if (holding_) {
     holding_ = false;
     timer_.note_start(now);
@@ -209,7 +210,7 @@ void Requester::on_timer(Nanos now) {
   }
   if (!was_timeout) {
     ++counters_.tail_probes;
-    timer_.note_probe();
+    selective_->probe.note_probe();
     ask_both_ends();
     return;
   }
@@ -217,7 +218,7 @@ void Requester::on_timer(Nanos now) {
   if (timer_.adaptive()) ++(timer_.is_short() ? counters_.roce_adp_retrans : counters_.roce_adp_retrans_to);
   timer_.expire();
   if (!may_retry(now)) return;
-  if (board_ != nullptr) {
+  if (selective_ != nullptr) {
     ask_both_ends();
   } else {
     rewind(una_);
@@ -227,10 +228,10 @@ void Requester::on_timer(Nanos now) {
 // Sends the oldest and the newest again: the answer to both says what is missing between them.
 void Requester::ask_both_ends() {
   timer_.forget_sent();
-  board_->doubt(una_);  // behind a READ it may be there, and the word of that be lost
+  selective_->board.doubt(una_);  // behind a READ it may be there, and the word of that be lost
   probing_ = 1;
-  if (uint32_t newest = 0; board_->newest(newest) && newest != una_) {
-    board_->lose(newest, 1);
+  if (uint32_t newest = 0; selective_->board.newest(newest) && newest != una_) {
+    selective_->board.lose(newest, 1);
     ++probing_;
   }
 }
@@ -238,7 +239,7 @@ void Requester::ask_both_ends() {
 void Requester::fail(QpFault fault) {
   fault_ = fault;
   holding_ = false;
-  if (board_ != nullptr) *board_ = Scoreboard();
+  if (selective_ != nullptr) selective_->board = Scoreboard();
   requests_.flush();
 }
 

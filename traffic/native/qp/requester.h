@@ -15,6 +15,7 @@
 #include "qp/answer_timer.h"
 #include "qp/request_ring.h"
 #include "qp/scoreboard.h"
+#include "qp/tail_probe.h"
 #include "qp/work.h"
 #include "wire/clear_to_send.h"
 #include "wire/packet_run.h"
@@ -52,7 +53,7 @@ class Requester {
   // Nor is anything for what probes a silent end: a window that is closed would keep it for ever.
   uint32_t under_way_before(uint32_t psn) const {
     if (probing_ > 0) return 0;
-    return board_ != nullptr ? board_->under_way() : static_cast<uint32_t>(std::max(0, wire::psn_distance(psn, una_)));
+    return selective_ != nullptr ? selective_->board.under_way() : static_cast<uint32_t>(std::max(0, wire::psn_distance(psn, una_)));
   }
   // The next run is soon asked for: what it is built of is needed.
   void expect_run() const { requests_.expect_next(); }
@@ -65,6 +66,12 @@ class Requester {
   void set_round_trip(Nanos round_trip_ns) { timer_.set_round_trip(round_trip_ns); }
 
  private:
+  struct Selective {
+    explicit Selective(const TransportParams& params) : probe(params) {}
+    Scoreboard board;
+    TailProbe probe;
+  };
+
   PacketRun build(const WorkRequest& request, uint32_t psn, uint32_t room, uint32_t max_run);
   void put_clear_to_send(const WorkRequest& request);
 
@@ -80,7 +87,7 @@ class Requester {
   void learn_arrivals(const wire::Packet& packet, Nanos now, AckOutcome& outcome);
   void rewind(uint32_t psn);
   bool may_retry(Nanos now);
-  bool any_lost() const { return board_ != nullptr && board_->any_lost(); }
+  bool any_lost() const { return selective_ != nullptr && selective_->board.any_lost(); }
   void ask_both_ends();
 
   // In the order of how often it is looked at: a turn to send takes the first four cache lines, an answer's arrival fewer.
@@ -96,7 +103,7 @@ class Requester {
   uint32_t ack_every_ = 0;
   uint32_t path_mtu_;
   uint32_t mtu_shift_;
-  std::unique_ptr<Scoreboard> board_;  // selective repeat; nullptr: go-back-N
+  std::unique_ptr<Selective> selective_;  // selective repeat; nullptr: go-back-N
   RequestRing requests_;
   uint32_t remote_qpn_;
   FlowId flow_;
@@ -122,7 +129,7 @@ inline bool Requester::has_run() const {
 
 inline int64_t Requester::in_flight_bytes() const {
   const auto sent = static_cast<uint32_t>(wire::psn_distance(next_psn_, una_));
-  return static_cast<int64_t>(board_ != nullptr ? board_->under_way() : sent) << mtu_shift_;
+  return static_cast<int64_t>(selective_ != nullptr ? selective_->board.under_way() : sent) << mtu_shift_;
 }
 
 }  // namespace etloop

@@ -22,11 +22,11 @@ Responder::Responder(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
                      FlowRecord& counters)
     : counters_(counters),
       path_mtu_(params.path_mtu),
-      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
       expected_psn_(params.initial_psn & wire::kPsnMask),
+      mtu_shift_(static_cast<uint8_t>(std::countr_zero(params.path_mtu))),
       selective_(params.selective_repeat),
-      trims_{params.trim_answer, false, 0, nullptr},
       early_(params),
+      trims_{params.trim_answer, 0, nullptr},
       resources_(resources),
       remote_qpn_(remote_qpn),
       flow_(flow),
@@ -46,7 +46,7 @@ Responder::Step Responder::advance_by(uint32_t packets) {
   nak_sent_ = nak_due_;
   expected_psn_ = advance(expected_psn_, packets);
   early_.advance(packets, expected_psn_);
-  if (trims_.ahead) [[unlikely]] reach_trimmed();
+  if (trim_ahead_) [[unlikely]] reach_trimmed();
   return Step::taken;
 }
 

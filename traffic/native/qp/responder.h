@@ -40,7 +40,7 @@ class Responder {
   // Selective repeat: something is missing before what came ahead, and not only late.
   bool reports_gaps() const { return selective_ && !early_.empty() && !early_.missing_may_be_late(); }
   bool answer_due() const {
-    return acknowledge_due_ || nak_due_ || trims_.asked != nullptr || (replies_ != nullptr && replies_->pending > 0);
+    return acknowledge_due_ || nak_due_ || trim_due_ || (replies_ != nullptr && replies_->pending > 0);
   }
   bool nak_due() const { return nak_due_; }
   // The next answer in order; requires answer_due(). Changes nothing until `answer_sent`.
@@ -85,8 +85,7 @@ class Responder {
   // What came cut.
   struct Trims {
     TrimAnswer answer;
-    bool ahead = false;  // without selective repeat: `ahead_psn` did, before its turn
-    uint32_t ahead_psn = 0;
+    uint32_t ahead_psn = 0;  // without selective repeat, where `trim_ahead_`: did so before its turn
     std::unique_ptr<std::vector<uint32_t>> asked;  // to be asked for, each by itself
   };
 
@@ -113,9 +112,9 @@ class Responder {
   // What every packet looks at is in one cache line, the first.
   FlowRecord& counters_;
   uint32_t path_mtu_;
-  uint32_t mtu_shift_;
   uint32_t expected_psn_;
   uint32_t msn_ = 0;
+  uint8_t mtu_shift_;
   QpFault fault_ = QpFault::none;
   Open open_ = Open::nothing;
   bool selective_;
@@ -123,10 +122,12 @@ class Responder {
   bool nak_due_ = false;
   bool nak_sent_ = false;
   bool echo_congestion_ = false;
+  bool trim_due_ = false;  // trims_.asked has something
+  bool trim_ahead_ = false;
   OpenMessage message_;
   std::unique_ptr<Replies> replies_;
-  Trims trims_;
   EarlyPackets early_;
+  Trims trims_;
 
   uint64_t message_va_ = 0;
   QpResources resources_;

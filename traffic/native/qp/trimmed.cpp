@@ -30,8 +30,8 @@ void Responder::on_trimmed(const wire::CutPacket& packet) {
     return;
   }
   // The header passed data that waits: the peer hears of it when its turn comes. Once a NAK is out all that follows comes again.
-  if (nak_sent_ || (trims_.ahead && psn_distance(packet.psn, trims_.ahead_psn) >= 0)) return;
-  trims_.ahead = true;
+  if (nak_sent_ || (trim_ahead_ && psn_distance(packet.psn, trims_.ahead_psn) >= 0)) return;
+  trim_ahead_ = true;
   trims_.ahead_psn = packet.psn;
 }
 
@@ -39,13 +39,14 @@ void Responder::ask_for_trimmed(uint32_t psn) {
   if (early_.has(psn)) return;
   if (trims_.asked == nullptr) trims_.asked = std::make_unique<std::vector<uint32_t>>();
   if (trims_.asked->size() < kReorderWindow) trims_.asked->push_back(psn);
+  trim_due_ = true;
 }
 
 // Everything before it has arrived, or it has itself, sent again.
 void Responder::reach_trimmed() {
   const int32_t ahead = psn_distance(trims_.ahead_psn, expected_psn_);
   if (ahead > 0) return;
-  trims_.ahead = false;
+  trim_ahead_ = false;
   if (ahead < 0) return;
   ++counters_.trimmed_answered;
   refuse(wire::kSyndromeNakSequence, QpFault::none);
@@ -66,16 +67,18 @@ void Responder::trimmed_answer_sent() {
   ++counters_.naks_tx;
   ++counters_.trimmed_answered;
   trims_.asked->pop_back();
-  if (trims_.asked->empty()) trims_.asked.reset();
+  if (!trims_.asked->empty()) return;
+  trims_.asked.reset();
+  trim_due_ = false;
 }
 
 // Says nothing of packets before it, and nothing of how long it took.
 void Requester::on_trimmed(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
-  if (board_ == nullptr || psn_distance(packet.psn, una_) < 0) return;
+  if (selective_ == nullptr || psn_distance(packet.psn, una_) < 0) return;
   timer_.restart(now);
-  timer_.note_answer(now);
+  selective_->probe.note_answer(now);
   outcome.ecn_echo = packet.becn;
-  if (board_->lose(packet.psn, 1) == 0) return;
+  if (selective_->board.lose(packet.psn, 1) == 0) return;
   ++counters_.trimmed_resent;
   outcome.nak = true;
   timer_.forget_sent();
