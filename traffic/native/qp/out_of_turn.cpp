@@ -73,14 +73,14 @@ PacketRun Responder::reply_packet(const Reply& made) const {
   head.opcode = first ? (last ? Opcode::read_response_only : Opcode::read_response_first)
                       : (last ? Opcode::read_response_last : Opcode::read_response_middle);
   const size_t offset = size_t{made.sent} << mtu_shift_;
-  head.payload_bytes = last ? made.bytes - static_cast<uint32_t>(offset) : path_mtu_;
+  head.payload_bytes = last ? made.bytes - static_cast<uint32_t>(offset) : path_mtu();
   if (made.source != nullptr && head.payload_bytes > 0) head.payload = made.source + offset;
   if (head.opcode == Opcode::read_response_middle) head.syndrome = 0, head.msn = 0;
   return run;
 }
 
 PacketRun Responder::answer() {
-  if (trim_due_) return trimmed_answer();  // stands for nothing else
+  if (replies_ != nullptr && !replies_->trimmed.empty()) return trimmed_answer();  // stands for nothing else
   // Answers keep the order of the requests: an acknowledgement stands for every READ before it.
   if (replies_ != nullptr && replies_->pending > 0) return reply_packet(replies_->queue[replies_->head]);
   PacketRun run;

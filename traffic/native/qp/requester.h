@@ -53,7 +53,8 @@ class Requester {
   // Nor is anything for what probes a silent end: a window that is closed would keep it for ever.
   uint32_t under_way_before(uint32_t psn) const {
     if (probing_ > 0) return 0;
-    return selective_ != nullptr ? selective_->board.under_way() : static_cast<uint32_t>(std::max(0, wire::psn_distance(psn, una_)));
+    if (selective_ != nullptr) return selective_->board.under_way();
+    return static_cast<uint32_t>(std::max(0, wire::psn_distance(psn, una_)));
   }
   // The next run is soon asked for: what it is built of is needed.
   void expect_run() const { requests_.expect_next(); }

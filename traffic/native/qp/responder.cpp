@@ -21,12 +21,11 @@ constexpr uint32_t advance(uint32_t psn, uint32_t by) { return (psn + by) & wire
 Responder::Responder(uint32_t remote_qpn, FlowId flow, const TransportParams& params, const QpResources& resources,
                      FlowRecord& counters)
     : counters_(counters),
-      path_mtu_(params.path_mtu),
       expected_psn_(params.initial_psn & wire::kPsnMask),
       mtu_shift_(static_cast<uint8_t>(std::countr_zero(params.path_mtu))),
       selective_(params.selective_repeat),
+      trims_{params.trim_answer},
       early_(params),
-      trims_{params.trim_answer, 0, nullptr},
       resources_(resources),
       remote_qpn_(remote_qpn),
       flow_(flow),
@@ -46,7 +45,7 @@ Responder::Step Responder::advance_by(uint32_t packets) {
   nak_sent_ = nak_due_;
   expected_psn_ = advance(expected_psn_, packets);
   early_.advance(packets, expected_psn_);
-  if (trim_ahead_) [[unlikely]] reach_trimmed();
+  if (trims_.ahead) [[unlikely]] reach_trimmed();
   return Step::taken;
 }
 
@@ -126,7 +125,7 @@ bool Responder::take_receive() {
 Responder::Step Responder::accept_carrier(const wire::Packet& packet, const wire::Shape& shape, Delivered& delivered) {
   const Open kind = shape.role == Role::send ? Open::send : Open::write;
   const bool fits_sequence = shape.begins ? open_ == Open::nothing : open_ == kind;
-  const bool fits_mtu = shape.ends ? packet.payload_bytes <= path_mtu_ : packet.payload_bytes == path_mtu_;
+  const bool fits_mtu = shape.ends ? packet.payload_bytes <= path_mtu() : packet.payload_bytes == path_mtu();
   if (!fits_sequence || !fits_mtu) return refuse(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
   if (shape.begins && !begin_message(packet, shape)) return Step::refused;
   if (kind == Open::send) {
@@ -177,18 +176,15 @@ void Responder::store(const wire::Packet& packet) {
 }
 
 Responder::Replies& Responder::replies() {
-  if (replies_ == nullptr) {
-    replies_ = std::make_unique<Replies>();
-    // Room for as many again: duplicates are answered behind what still waits.
-    replies_->queue.resize(std::bit_ceil(2 * reply_limit_));
-    replies_->atomics.reserve(reply_limit_);
-  }
+  if (replies_ == nullptr) replies_ = std::make_unique<Replies>();
   return *replies_;
 }
 
 // False: as many wait as may; the peer asks again.
 bool Responder::reply(const Reply& made) {
   Replies& all = replies();
+  // Room for as many again: duplicates are answered behind what still waits.
+  if (all.queue.empty()) all.queue.resize(std::bit_ceil(2 * reply_limit_));
   if (all.pending == all.queue.size()) return false;
   all.queue[(all.head + all.pending++) & (all.queue.size() - 1)] = made;
   return true;

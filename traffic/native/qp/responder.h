@@ -40,7 +40,7 @@ class Responder {
   // Selective repeat: something is missing before what came ahead, and not only late.
   bool reports_gaps() const { return selective_ && !early_.empty() && !early_.missing_may_be_late(); }
   bool answer_due() const {
-    return acknowledge_due_ || nak_due_ || trim_due_ || (replies_ != nullptr && replies_->pending > 0);
+    return acknowledge_due_ || nak_due_ || (replies_ != nullptr && replies_->any());
   }
   bool nak_due() const { return nak_due_; }
   // The next answer in order; requires answer_due(). Changes nothing until `answer_sent`.
@@ -74,6 +74,9 @@ class Responder {
     size_t pending = 0;
     std::vector<Reply> atomics;   // the last results, for duplicates
     size_t next_atomic = 0;
+    std::vector<uint32_t> trimmed;  // came cut, to be asked for each by itself
+
+    bool any() const { return pending > 0 || !trimmed.empty(); }
   };
   // A message of which more packets are to come.
   struct OpenMessage {
@@ -85,8 +88,8 @@ class Responder {
   // What came cut.
   struct Trims {
     TrimAnswer answer;
-    uint32_t ahead_psn = 0;  // without selective repeat, where `trim_ahead_`: did so before its turn
-    std::unique_ptr<std::vector<uint32_t>> asked;  // to be asked for, each by itself
+    bool ahead = false;  // without selective repeat: `ahead_psn` did, before its turn
+    uint32_t ahead_psn = 0;
   };
 
   Step accept(const wire::Packet& packet, Delivered& delivered);
@@ -105,13 +108,13 @@ class Responder {
   bool reply(const Reply& reply);
   bool find_read(const wire::Packet& packet, Reply& reply);
   Replies& replies();
+  uint32_t path_mtu() const { return 1U << mtu_shift_; }
   PacketRun reply_packet(const Reply& reply) const;
   Step refuse(uint8_t syndrome, QpFault fault);
   Step advance_by(uint32_t packets);
 
   // What every packet looks at is in one cache line, the first.
   FlowRecord& counters_;
-  uint32_t path_mtu_;
   uint32_t expected_psn_;
   uint32_t msn_ = 0;
   uint8_t mtu_shift_;
@@ -122,12 +125,10 @@ class Responder {
   bool nak_due_ = false;
   bool nak_sent_ = false;
   bool echo_congestion_ = false;
-  bool trim_due_ = false;  // trims_.asked has something
-  bool trim_ahead_ = false;
+  Trims trims_;
   OpenMessage message_;
   std::unique_ptr<Replies> replies_;
   EarlyPackets early_;
-  Trims trims_;
 
   uint64_t message_va_ = 0;
   QpResources resources_;

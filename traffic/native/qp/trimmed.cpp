@@ -30,23 +30,21 @@ void Responder::on_trimmed(const wire::CutPacket& packet) {
     return;
   }
   // The header passed data that waits: the peer hears of it when its turn comes. Once a NAK is out all that follows comes again.
-  if (nak_sent_ || (trim_ahead_ && psn_distance(packet.psn, trims_.ahead_psn) >= 0)) return;
-  trim_ahead_ = true;
+  if (nak_sent_ || (trims_.ahead && psn_distance(packet.psn, trims_.ahead_psn) >= 0)) return;
+  trims_.ahead = true;
   trims_.ahead_psn = packet.psn;
 }
 
 void Responder::ask_for_trimmed(uint32_t psn) {
   if (early_.has(psn)) return;
-  if (trims_.asked == nullptr) trims_.asked = std::make_unique<std::vector<uint32_t>>();
-  if (trims_.asked->size() < kReorderWindow) trims_.asked->push_back(psn);
-  trim_due_ = true;
+  if (std::vector<uint32_t>& trimmed = replies().trimmed; trimmed.size() < kReorderWindow) trimmed.push_back(psn);
 }
 
 // Everything before it has arrived, or it has itself, sent again.
 void Responder::reach_trimmed() {
   const int32_t ahead = psn_distance(trims_.ahead_psn, expected_psn_);
   if (ahead > 0) return;
-  trim_ahead_ = false;
+  trims_.ahead = false;
   if (ahead < 0) return;
   ++counters_.trimmed_answered;
   refuse(wire::kSyndromeNakSequence, QpFault::none);
@@ -57,7 +55,7 @@ PacketRun Responder::trimmed_answer() const {
   run.flow = flow_;
   run.head.opcode = Opcode::trimmed_nak;
   run.head.dest_qpn = remote_qpn_;
-  run.head.psn = trims_.asked->back();
+  run.head.psn = replies_->trimmed.back();
   run.head.syndrome = wire::kSyndromeNakSequence;
   run.head.msn = msn_;
   return run;
@@ -66,10 +64,7 @@ PacketRun Responder::trimmed_answer() const {
 void Responder::trimmed_answer_sent() {
   ++counters_.naks_tx;
   ++counters_.trimmed_answered;
-  trims_.asked->pop_back();
-  if (!trims_.asked->empty()) return;
-  trims_.asked.reset();
-  trim_due_ = false;
+  replies_->trimmed.pop_back();
 }
 
 // Says nothing of packets before it, and nothing of how long it took.
