@@ -30,7 +30,7 @@ _log: Final = logging.getLogger("etloop.agent")
 USUAL_PORT: Final = 7430
 IDLE_S: Final = 600
 """A connection that orders nothing for so long is ended."""
-MOST_PAIRS: Final = 256
+MOST_PAIRS: Final = 10_240
 """That are there at once."""
 
 
@@ -133,6 +133,8 @@ class NicPeer:
                 card.join(numbers[0], str(self._settings.peer), *numbers[1:])
             case CardOrder.WRITE:
                 card.write(*numbers)
+            case CardOrder.WRITE_ON_ALL:
+                card.write_on_all(*numbers)
             case CardOrder.SEND:
                 card.send(*numbers)
             case CardOrder.GRANT:

@@ -378,6 +378,9 @@ class CardEnd:
     def write(self, qpn: int, size_bytes: int) -> None:
         """Post a WRITE to the peer, to an address and a key that mean nothing."""
 
+    def write_on_all(self, count: int, size_bytes: int) -> None:
+        """Post so many WRITEs on each queue pair, which take turns."""
+
     def send(self, qpn: int, size_bytes: int) -> None: ...
     def grant(self, qpn: int, size_bytes: int) -> None:
         """Post a receive."""

@@ -39,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only", action="append", metavar="EXPERIMENT", help="this experiment; may be given again"
     )
     profile.add_argument(
+        "--most-pairs", type=int, default=256, metavar="N",
+        help="queue pairs of the experiment queue_pairs, 1 to 10000 (default 256)",
+    )  # fmt: skip
+    profile.add_argument(
         "--out", type=Path, required=True, metavar="DIR",
         help="results and captures; experiments that are there already are not carried out again",
     )  # fmt: skip
@@ -59,8 +63,16 @@ def _add_display(action: argparse.ArgumentParser) -> None:
     """Add what is shown beside the figures."""
     action.add_argument(
         "--beside",
+        action="append",
         metavar="DEVICE",
-        help="also what this profile of a device states (etloop dut list, or a file)",
+        help="also what this profile of a device states (etloop dut list, or a file), or what a card measured before"
+        " does (its directory); may be given again",
+    )
+    action.add_argument(
+        "--conditions",
+        type=Path,
+        metavar="FILE",
+        help="judge by the conditions of a YAML file (verdict: checks:); exit code 30 where one fails, 20 where one is open",
     )
     action.add_argument(
         "--methods",

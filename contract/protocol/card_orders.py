@@ -12,9 +12,11 @@ from typing import Final
 
 from etloop.contract.base.errors import ProtocolError
 
-VERSION: Final = "etloop-nic-peer/1"
+VERSION: Final = "etloop-nic-peer/2"
 MOST_LINE_BYTES: Final = 512
 MOST_POSTED_BYTES: Final = 128 << 20
+MOST_ON_EACH: Final = 128
+"""Writes at once on each of several queue pairs."""
 
 
 class CardOrder(StrEnum):
@@ -25,6 +27,8 @@ class CardOrder(StrEnum):
     """Make a queue pair."""
     JOIN = "join"
     WRITE = "write"
+    WRITE_ON_ALL = "write-on-all"
+    """So many, on every queue pair."""
     SEND = "send"
     GRANT = "grant"
     """Post a receive."""
@@ -39,6 +43,7 @@ LIMITS: Final[dict[CardOrder, tuple[int, ...]]] = {
     # Queue pair, ours, path MTU, first PSN of the card, ours, timeout code, retries, RNR retries, RNR timer code.
     CardOrder.JOIN: (1 << 24, 1 << 24, 4097, 1 << 24, 1 << 24, 32, 8, 8, 32),
     CardOrder.WRITE: (1 << 24, MOST_POSTED_BYTES + 1),
+    CardOrder.WRITE_ON_ALL: (MOST_ON_EACH + 1, MOST_POSTED_BYTES + 1),
     CardOrder.SEND: (1 << 24, MOST_POSTED_BYTES + 1),
     CardOrder.GRANT: (1 << 24, MOST_POSTED_BYTES + 1),
     CardOrder.STATE: (1 << 24,),

@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from etloop.contract.base.clock import NS_PER_US
+from etloop.contract.base.clock import NS_PER_S, NS_PER_US
 from etloop.experiments.nic.battery import BATTERY
+from etloop.experiments.nic.battery.pauses import QUANTUM_BITS
+from etloop.experiments.nic.battery.queue_pairs import COUNTS, SMALL_BYTES
 from etloop.experiments.nic.battery.timeout import RETRIES
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, drawn_model
-from etloop.experiments.nic.cards.simulated import SimulatedNic
+from etloop.experiments.nic.cards.simulated import SimulatedNic, request_ns
 from etloop.experiments.nic.link.figures import Figure
-from etloop.experiments.nic.link.probe import Probe
+from etloop.experiments.nic.link.probe import USUAL_PAIRS, Probe
 
+_LEAST_CUT: Final = 0.2
+"""Below, what is left of a second cut is not always seen."""
 _SHORTEST_SEEN_NS: Final = 4 * NS_PER_US
 """Intervals between notifications below this are not told from none."""
 
@@ -57,6 +61,19 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
         **({"cnp_dscp": model.cnp_dscp} if has_cnps else {}),
         "cnp_cut": model.cnp_cut,
         "cnp_recovery": model.cnp_recovery_ns if model.cnp_cut else None,
+        "cnp_climb": model.cnp_climb if model.cnp_cut else None,
+        **({"alpha_half_life": model.alpha_half_ns} if model.cnp_cut > _LEAST_CUT else {}),
+        "marked_acknowledgements": "notified" if has_cnps and model.notifies_acks else "ignored",
+        "read_response": model.read_ns,
+        "trimmed_new_lengths": "nak sequence" if model.answers_trims else "dropped in silence",
+        "trim_to_answer": model.nak_ns if model.answers_trims else None,
+        "pauses": "stops" if model.honours_pauses else "ignored, or not sent on by what is between",
+        **({"pause_reaction": model.pause_reaction_ns} if model.honours_pauses else {}),
+        **({"pause_quantum": QUANTUM_BITS * NS_PER_S / model.line_bps} if model.honours_pauses else {}),
+        "message_rate": NS_PER_S / request_ns(model, SMALL_BYTES),
+        "pairs_at_full_rate": max(
+            count for count in COUNTS if count <= min(USUAL_PAIRS, model.full_rate_pairs or USUAL_PAIRS)
+        ),
     }
 
 
@@ -65,7 +82,8 @@ def blind_trial(seed: int) -> BlindTrial:
     model = drawn_model(Random(seed))  # noqa: S311 -- a trial is repeated by its seed
     card = SimulatedNic(model, Random(seed + (1 << 32)))  # noqa: S311 -- likewise
     probe = Probe(card, card)
-    figures = tuple(figure for experiment in BATTERY for figure in experiment.run(probe))
+    found = [one for experiment in BATTERY for one in experiment.run(probe)]
+    figures = tuple(one for one in found if isinstance(one, Figure))
     by_name = {figure.name: figure for figure in figures}
     wrong = tuple(
         f"{name}: {truth} was drawn, {_said(by_name.get(name))}"

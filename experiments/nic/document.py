@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from etloop.experiments.nic.link.figures import Figure
+from etloop.experiments.nic.link.figures import Curve, Figure
 
-EXPERIMENT_SCHEMA: Final = "etloop-nic-experiment/1"
-PROFILE_SCHEMA: Final = "etloop-nic-profile/1"
+EXPERIMENT_SCHEMA: Final = "etloop-nic-experiment/2"
+PROFILE_SCHEMA: Final = "etloop-nic-profile/2"
 PROFILE_FILE: Final = "nic.json"
 
 
@@ -21,6 +21,7 @@ class ExperimentRecord:
     card: str
     """What was asked, in words: an experiment is not taken for one of another card."""
     figures: tuple[Figure, ...]
+    curves: tuple[Curve, ...]
     failure: str
     """Why it could not be carried out, "" if it was."""
     began_at: str
@@ -41,6 +42,10 @@ class NicProfile:
     floor_ns: int | None
     """The card's quickest answer: at most that is the way there and back. None: it was not asked."""
     experiments: tuple[ExperimentRecord, ...]
+
+    def curves(self) -> tuple[Curve, ...]:
+        """Return all curves."""
+        return tuple(curve for one in self.experiments for curve in one.curves)
 
     def figures(self) -> dict[str, Figure]:
         """Return all figures by name."""

@@ -14,6 +14,7 @@ from etloop.experiments.nic.link.figures import Figure
 
 DUT_FILE: Final = "profile.yaml"
 _SCOPES: Final = frozenset(("queue_pair", "address", "port"))
+_MANY: Final = {"bit/s": ("Gbit/s", 1e9), "1/s": ("million/s", 1e6)}
 _MODES: Final = frozenset(("go_back_n", "selective_repeat"))
 
 
@@ -83,6 +84,10 @@ def value_words(figure: Figure) -> str:
         return f"{figure.value:g} {figure.unit}{said}"
     assert figure.low is not None
     assert figure.high is not None
+    if figure.unit in _MANY:
+        words, scale = _MANY[figure.unit]
+        low, high = figure.low / scale, figure.high / scale
+        return f"{figure.value / scale:.4g} {words} ({low:.4g} to {high:.4g}){said}"
     if figure.unit == "ns":
         return f"{_time(figure.value)} ({_time(figure.low)} to {_time(figure.high)}, {figure.samples} times){said}"
     unit = "" if figure.unit == "ratio" else f" {figure.unit}"

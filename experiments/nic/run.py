@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,16 +18,28 @@ from etloop.experiments.nic.document import (
     NicProfile,
 )
 from etloop.experiments.nic.dut_profile import DUT_FILE, dut_profile_text
-from etloop.experiments.nic.link.figures import Figure
+from etloop.experiments.nic.link.figures import Curve, Figure, Finding
 from etloop.experiments.nic.link.kept_wire import KeptWire
 from etloop.experiments.nic.link.pcapng import PcapngFile
-from etloop.experiments.nic.link.probe import NicError, Probe
+from etloop.experiments.nic.link.probe import USUAL_PAIRS, NicError, Probe
 from etloop.experiments.nic.link.wire import NicControl, Wire
 from etloop.results.schema.typed_json import from_json, to_json
 from etloop.runtime.clock import wall_time_text
 
 _MOST_JSON_BYTES: Final = 4 << 20
 Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A card, and how it is reached."""
+
+    wire: Wire
+    nic: NicControl
+    card: str
+    """What it is, in words."""
+    most_pairs: int = USUAL_PAIRS
+    """That are opened at once."""
 
 
 def chosen(names: Sequence[str]) -> tuple[Experiment, ...]:
@@ -39,7 +52,7 @@ def chosen(names: Sequence[str]) -> tuple[Experiment, ...]:
 
 
 def run_battery(
-    wire: Wire, nic: NicControl, card: str, out_dir: Path, experiments: Sequence[Experiment], report: Report
+    probed: Probed, out_dir: Path, experiments: Sequence[Experiment], report: Report
 ) -> NicProfile:
     """Carry experiments out, and return the profile, which is in `out_dir` too.
 
@@ -51,8 +64,8 @@ def run_battery(
     except OSError as error:
         what = f"cannot be made: {error.strerror or error}"
         raise ConfigError(Problem(str(out_dir), what, "name another directory with --out")) from None
-    kept = KeptWire(wire)
-    probe = Probe(kept, nic)
+    kept, card = KeptWire(probed.wire), probed.card
+    probe = Probe(kept, probed.nic, probed.most_pairs)
     records: list[ExperimentRecord] = []
     for number, experiment in enumerate(experiments, 1):
         path = out_dir / f"{experiment.name}.json"
@@ -64,7 +77,7 @@ def run_battery(
         else:
             report(f"[{number}/{len(experiments)}] {experiment.name}: kept from before")
         records.append(record)
-    profile = NicProfile(PROFILE_SCHEMA, card, wire.resolution_ns, _floor(probe), tuple(records))
+    profile = NicProfile(PROFILE_SCHEMA, card, kept.resolution_ns, _floor(probe), tuple(records))
     (out_dir / PROFILE_FILE).write_text(to_json(profile))
     (out_dir / DUT_FILE).write_text(dut_profile_text(profile))
     return profile
@@ -105,16 +118,27 @@ def _carried_out(
     experiment: Experiment, probe: Probe, kept: KeptWire, card: str, out_dir: Path
 ) -> ExperimentRecord:
     began_at, begun_ns = wall_time_text(), kept.now_ns()
-    figures: tuple[Figure, ...] = ()
+    found: tuple[Finding, ...] = ()
     failure = ""
     with PcapngFile(out_dir / f"{experiment.name}.pcapng") as capture:
         kept.begin(capture)
         try:
-            figures = experiment.run(probe)
+            found = experiment.run(probe)
         except NicError as error:
             failure = str(error)
         sent, received = kept.end()
     lasted_ns = kept.now_ns() - begun_ns
+    figures = tuple(one for one in found if isinstance(one, Figure))
+    curves = tuple(one for one in found if isinstance(one, Curve))
     return ExperimentRecord(
-        EXPERIMENT_SCHEMA, experiment.name, card, figures, failure, began_at, lasted_ns, sent, received
+        EXPERIMENT_SCHEMA,
+        experiment.name,
+        card,
+        figures,
+        curves,
+        failure,
+        began_at,
+        lasted_ns,
+        sent,
+        received,
     )

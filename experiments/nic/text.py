@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.experiments.nic.battery import BY_NAME
 from etloop.experiments.nic.comparison import Agreement
+from etloop.experiments.nic.conditions import result_of
 from etloop.experiments.nic.dut_profile import value_words
+from etloop.results.schema.verdict import Result
 from etloop.results.text.layout import aligned, wrapped
 
 if TYPE_CHECKING:
     from etloop.experiments.nic.comparison import FigurePair
+    from etloop.experiments.nic.conditions import Judged
     from etloop.experiments.nic.document import NicProfile
 
 _MARKS: Final = {Agreement.SAME: "", Agreement.DIFFERENT: "differs", Agreement.UNKNOWN: "not known"}
@@ -36,6 +39,15 @@ def render_profile(profile: NicProfile, *, with_methods: bool = False) -> str:
             continue
         lines += ["", *wrapped(one.name, experiment.provokes)]
         lines += [*wrapped("reads", experiment.reads), *wrapped("compare", experiment.clause)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def render_judged(judged: Sequence[Judged]) -> str:
+    """Return conditions and what became of them, those that failed last, where they are seen."""
+    order = (Result.PASS, Result.INCONCLUSIVE, Result.FAIL)
+    shown = sorted(judged, key=lambda one: order.index(one.result))
+    rows = [("", "condition", "found"), *((str(one.result), one.expression, one.found) for one in shown)]
+    lines = [*aligned(rows, left=(0, 1, 2)), "", *wrapped("verdict", str(result_of(judged)).upper())]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -69,6 +69,8 @@ class Results:
     figures: Mapping[str, float | None]
     figure_units: Mapping[str, str]
     frames: Mapping[str, Frame]
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Figures that are a word, with the unit `name`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +120,8 @@ class _Evaluation:
                 return inside
             if name in frame.columns:
                 return Outcome(_scaled(frame, name), inside.table, np.arange(frame.rows))
+        if name in self._results.words:
+            return Outcome(np.array(self._results.words[name], object))
         figure = self._results.figures.get(name)
         if figure is None:
             return Outcome(np.array(np.nan), missing=(name,))

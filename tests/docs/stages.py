@@ -251,7 +251,10 @@ printf '%s\\n' 'user: etloop' 'password: open sesame' > login.yaml; chmod 600 lo
         },
     ),
     "docs/nic_profile.md": Stage(
-        steps={"etloop nic compare": Step(exits=(30,))},
+        steps={
+            "etloop nic compare": Step(exits=(30,)),
+            "etloop nic show card/ --conditions": Step(exits=(30,)),
+        },
     ),
     "docs/operations.md": Stage(
         before=SMALL_JOB.format(ranks=4)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etloop.experiments.nic.battery import BATTERY
 from etloop.experiments.nic.document import NicProfile
 from etloop.experiments.nic.link.figures import Figure
 from etloop.experiments.nic.run import read_profile
@@ -69,6 +70,13 @@ WORDS = {
     "cnp_scope": ("none", "rxe sends no congestion notifications"),
     "damaged_packet": ("dropped in silence", "rxe_icrc.c: rxe_icrc_check"),
     "duplicate": ("acknowledged up to the newest", "rxe_resp.c: duplicate_request"),
+    "other_partition": ("dropped in silence", "rxe_recv.c: check_keys counts a bad P_Key and drops"),
+    "read_of_several": ("answered whole", "rxe_resp.c: read_reply"),
+    "duplicate_read": ("answered again", "rxe_resp.c: duplicate_request, replay of a READ"),
+    "fetch_add": ("answered", "rxe_resp.c: process_atomic"),
+    "trimmed_new_lengths": ("dropped in silence", "rxe_icrc.c: what was cut has no ICRC that fits"),
+    "trimmed_old_lengths": ("dropped in silence", "ip_rcv drops what is shorter than it says"),
+    "marked_acknowledgements": ("ignored", "rxe sends no congestion notifications"),
     "zero_length_write": ("accepted", "rxe_resp.c: check_rkey passes what has no bytes"),
     "psn_wrap": ("passes", "psn_compare is of 24 bits"),
     "not_ready": ("rnr nak with its code, then accepted", "rxe_resp.c: RESPST_ERR_RNR"),
@@ -105,6 +113,21 @@ def test_its_timers(found: tuple[Path, NicProfile]) -> None:
     assert 10.24e6 <= wait.value <= 25e6
 
 
+def test_a_virtual_link_knows_no_pauses(found: tuple[Path, NicProfile]) -> None:
+    """Whatever else stops its packets is not taken for one."""
+    said = figure(found, "pauses").word
+    assert said.startswith(("ignored", "cannot be told")), said
+
+
+def test_how_much_it_sends_by_many_queue_pairs(found: tuple[Path, NicProfile]) -> None:
+    """One thread a queue pair serves them all; each burst is seen whole, and our socket had room for it."""
+    most = figure(found, "rate_of_most_pairs")
+    assert most.low is not None
+    assert most.low > 0
+    assert most.word == "256 queue pairs"
+    assert figure(found, "message_rate").samples >= 256
+
+
 def test_nothing_is_said_of_a_rate_that_nobody_sees_evenly(found: tuple[Path, NicProfile]) -> None:
     """rxe_recv.c drops notifications; in software emulation its packets come too unevenly to say so, and that is said."""
     cut = figure(found, "cnp_cut")
@@ -114,7 +137,7 @@ def test_nothing_is_said_of_a_rate_that_nobody_sees_evenly(found: tuple[Path, Ni
 
 def test_every_experiment_leaves_what_crossed(found: tuple[Path, NicProfile]) -> None:
     out, profile = found
-    assert len(profile.experiments) == 10
+    assert len(profile.experiments) == len(BATTERY)
     for one in profile.experiments:
         capture = (out / f"{one.name}.pcapng").read_bytes()
         assert capture[:4] == b"\x0a\x0d\x0d\x0a"

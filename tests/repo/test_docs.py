@@ -12,6 +12,7 @@ from etloop.agent.cli import main as agent_main
 from etloop.cli.main import main as controller_main
 from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.inputs.scenario.verdict import conditions_of
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.people.users import parse_users
 from etloop.controller.racks.racks_file import parse_racks
@@ -53,6 +54,7 @@ def read_configuration(text: str, name: str) -> None:
         "controller.yaml": parse_rack_config,
         "users.yaml": lambda raw, source, _: parse_users(raw, source),
         "racks.yaml": parse_racks,
+        "conditions.yaml": lambda raw, source, _: conditions_of(raw, source),
         "card.yaml": lambda raw, source, _: parse_model(raw, source),
         "sweep.yaml": parse_sweep,
     }
@@ -74,6 +76,7 @@ def test_files_shown_in_documents_can_be_read(document: str, text: str) -> None:
         "sweep.yaml",
         "kernels.yaml",
         "card.yaml",
+        "conditions.yaml",
     }
     assert name in known, f"{document}: say in the first line which file it is"
     read_configuration(text, name)

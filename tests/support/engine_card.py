@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 from ipaddress import IPv4Address
 
-from etloop.experiments.nic.link.frames import Addresses, arrival_of, frame_of
+from etloop.experiments.nic.link.frames import BTH, Addresses, arrival_of, frame_of
 from etloop.experiments.nic.link.wire import Arrival, Departure, PairEnd, PairSettings
 from etloop.traffic import _native
 
@@ -48,6 +48,15 @@ class EngineCard:
             self._at(self._now_ns + LATENCY_NS, lambda: self._take(departure))
         return self._now_ns
 
+    def send_frame(self, frame: bytes) -> int:
+        if _native.check_frame(frame) == "good":
+            departure = Departure(frame[BTH:], frame[15] >> 2, frame[15] & 3)
+            self._at(self._now_ns + LATENCY_NS, lambda: self._take(departure))
+        return self._now_ns
+
+    def missed(self) -> int:
+        return 0
+
     def receive(self, until_ns: int) -> Arrival | None:
         while not self._arrived:
             self._let_timers_run(until_ns)
@@ -81,6 +90,12 @@ class EngineCard:
     def send_message(self, end: PairEnd, size_bytes: int) -> None:
         self._pairs[end.qpn].post("send", content=bytes(size_bytes))
         self._leave(end.qpn)
+
+    def write_on_all(self, count: int, size_bytes: int) -> None:
+        for qpn, pair in self._pairs.items():
+            for _ in range(count):
+                pair.post("write", va=_VA, rkey=1, content=bytes(size_bytes))
+            self._leave(qpn)
 
     def grant(self, end: PairEnd, size_bytes: int) -> None:
         self._pairs[end.qpn].post_receive(size_bytes)

@@ -8,12 +8,17 @@ from etloop.experiments.nic.battery import (
     acknowledgements,
     fingerprint,
     gap,
+    marked_answers,
     notifications,
+    pauses,
+    queue_pairs,
     rate_cut,
+    reads,
     refusals,
     retransmission,
     rnr,
     timeout,
+    trims,
     window,
 )
 from etloop.experiments.nic.battery.experiment import Experiment
@@ -25,12 +30,19 @@ BATTERY: Final[tuple[Experiment, ...]] = tuple(
         acknowledgements,
         gap,
         refusals,
+        trims,
+        reads,
         retransmission,
         window,
         rnr,
         timeout,
         notifications,
         rate_cut,
+        marked_answers,
+        pauses,
+        queue_pairs,
     )
 )
+FIGURES: Final = {name: unit for experiment in BATTERY for name, unit in experiment.figures.items()}
+"""All figures of the battery, with their units."""
 BY_NAME: Final = {experiment.name: experiment for experiment in BATTERY}

@@ -54,5 +54,10 @@ EXPERIMENT: Final = Experiment(
     provokes=f"{REPEATS} bursts of {BURST} writes that all ask for an acknowledgement, {BURST} that do not, {SINGLES} single ones",
     reads="how many acknowledgements come for each burst, and how long one takes; our way there and back is in that time",
     clause="IBTA 1.4 volume 1, 9.7.5.1: AckReq is answered, one answer may do for several",
+    figures={
+        "requests_per_ack": "ratio",
+        "request_to_ack": "ns",
+        "unasked_requests": "",
+    },
     run=run,
 )

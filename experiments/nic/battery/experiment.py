@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from etloop.experiments.nic.link.figures import Figure
+from etloop.experiments.nic.link.figures import Finding
 from etloop.experiments.nic.link.probe import Probe
 
 
@@ -20,5 +20,7 @@ class Experiment:
     """What is looked at, and how the figures follow."""
     clause: str
     """Which document it is compared with."""
-    run: Callable[[Probe], tuple[Figure, ...]]
+    figures: Mapping[str, str]
+    """Names of what it may find, with their units; "" for a word."""
+    run: Callable[[Probe], tuple[Finding, ...]]
     """Raises `NicError` where the card does not do what the question needs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.figures import Figure, latency, unseen, word
+from etloop.experiments.nic.link.figures import Finding, by_number, latency, unseen, word
 from etloop.experiments.nic.link.probe import ACK, NAK_SEQUENCE, Connection, Probe, distance
 from etloop.experiments.nic.link.wire import Arrival
 
@@ -14,7 +14,7 @@ EARLY: Final = 4
 """Packets behind the gap."""
 
 
-def run(probe: Probe) -> tuple[Figure, ...]:
+def run(probe: Probe) -> tuple[Finding, ...]:
     """Leave a packet out, send four behind it, and then the one that is missing."""
     floor_ns = probe.floor_ns()
     times_ns: list[int] = []
@@ -41,15 +41,17 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     said = "once" if set(naks) == {1} else "for every early packet" if set(naks) == {EARLY} else None
     said = said or f"{min(naks)} to {max(naks)} times"
     resolution_ns = probe.wire.resolution_ns
+    repeats = by_number("gap", "Time from a gap to the NAK", "repeat (number)", "time (us)", times_ns, 1e3)
     found = latency("gap_to_nak", times_ns, floor_ns, resolution_ns, "no NAK came for a missing packet")
     if not kept:
         return (
             found,
             word("naks_per_gap", said, len(naks)),
             unseen("early_packets", "", "no answer to what was missing"),
+            *repeats,
         )
     early = "kept" if all(kept) else "dropped" if not any(kept) else "kept at times"
-    return found, word("naks_per_gap", said, len(naks)), word("early_packets", early, len(kept))
+    return found, word("naks_per_gap", said, len(naks)), word("early_packets", early, len(kept)), *repeats
 
 
 def _is_nak(arrival: Arrival) -> bool:
@@ -71,5 +73,10 @@ EXPERIMENT: Final = Experiment(
     provokes=f"{REPEATS} gaps of one packet, with {EARLY} packets behind each; then the missing one",
     reads="NAKs and their times, and up to where the card acknowledges when the gap is filled",
     clause="IBTA 1.4 volume 1, 9.7.5.2.8: one NAK a gap, what follows it is dropped",
+    figures={
+        "gap_to_nak": "ns",
+        "naks_per_gap": "",
+        "early_packets": "",
+    },
     run=run,
 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_US
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.figures import Figure, count, unseen, word
+from etloop.experiments.nic.link.figures import Figure, Finding, by_number, count, unseen, word
 from etloop.experiments.nic.link.probe import CNP, Connection, Probe
 from etloop.experiments.nic.link.wire import Arrival
 
@@ -17,7 +17,7 @@ SPACING_NS: Final = 2 * NS_PER_US
 BOTH_PACKETS: Final = 300
 
 
-def run(probe: Probe) -> tuple[Figure, ...]:
+def run(probe: Probe) -> tuple[Finding, ...]:
     """Send marked requests at a steady pace, first on one queue pair, then on two in turn."""
     one, other = probe.connect(), probe.connect()
     alone = _marked(probe, [one], PACKETS)
@@ -37,7 +37,15 @@ def run(probe: Probe) -> tuple[Figure, ...]:
         if len(dscps) == 1
         else [word("cnp_dscp", ", ".join(map(str, dscps)), len(alone))]
     )
-    return _scope(one, other, together, gaps), _interval(probe, gaps, len(alone)), *marks
+    curve = by_number(
+        "notifications",
+        "Time between notifications of one queue pair",
+        "notification (number)",
+        "time (us)",
+        gaps,
+        1e3,
+    )
+    return _scope(one, other, together, gaps), _interval(probe, gaps, len(alone)), *marks, *curve
 
 
 def _marked(probe: Probe, connections: list[Connection], packets: int) -> list[Arrival]:
@@ -86,5 +94,10 @@ EXPERIMENT: Final = Experiment(
     provokes=f"{PACKETS} writes marked Congestion Experienced on one queue pair, {SPACING_NS // 1000} us apart, then {BOTH_PACKETS} on two in turn",
     reads="times between notifications, their DSCP, and whether two queue pairs have an interval each; the spacing widens the interval",
     clause="IBTA 1.4 annex A17.9; NVIDIA DOCA, DCQCN parameters: min_time_between_cnps 4 us",
+    figures={
+        "cnp_scope": "",
+        "cnp_interval": "ns",
+        "cnp_dscp": "count",
+    },
     run=run,
 )

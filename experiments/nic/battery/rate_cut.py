@@ -1,14 +1,16 @@
-"""What a requester does to its rate at a congestion notification, and when it begins to climb."""
+"""What a requester does to its rate at a congestion notification, how it climbs, and how deep a second one cuts."""
 
 from __future__ import annotations
 
+from math import log2
 from statistics import median
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.figures import Figure, unseen
-from etloop.experiments.nic.link.probe import Connection, Probe, is_data
+from etloop.experiments.nic.link.endless import acknowledged
+from etloop.experiments.nic.link.figures import Curve, Figure, Finding, unseen
+from etloop.experiments.nic.link.probe import Probe
 from etloop.experiments.nic.link.wire import PairSettings
 
 BASE_PACKETS: Final = 128
@@ -16,22 +18,86 @@ WATCHED_NS: Final = 2 * NS_PER_MS
 MOST_PACKETS: Final = 30_000
 MOST_NOISE: Final = 0.05
 """By how much the times of packets may vary before the notification; above, nothing is said."""
+MOST_POINTS: Final = 600
+"""Of the curve that is kept."""
+AGAIN_NS: Final = NS_PER_MS // 4
+"""Watched after the second notification."""
+CUT_ERROR: Final = 0.03
+LONGEST_ALPHA_NS: Final = 1000 * NS_PER_MS
 AT_ONCE: Final = 8
 """Packets whose time together makes one rate."""
 
 
-def run(probe: Probe) -> tuple[Figure, ...]:
+def run(probe: Probe) -> tuple[Finding, ...]:
     """Have the card write without end, acknowledge all of it, and notify it once."""
     connection = probe.connect(PairSettings(path_mtu=4096))
     connection.nic.write(connection.end, MOST_PACKETS * 4096)
-    before = _acknowledged(connection, BASE_PACKETS, None)
+    before = acknowledged(connection, BASE_PACKETS, None)
     if len(before) < BASE_PACKETS:
         connection.close()
         return (unseen("cnp_cut", "ratio", f"only {len(before)} packets came"),)
     left_ns = connection.notify()
-    after = _acknowledged(connection, MOST_PACKETS, left_ns + WATCHED_NS)
+    after = acknowledged(connection, MOST_PACKETS, left_ns + WATCHED_NS)
+    again_ns = connection.notify()
+    last = acknowledged(connection, MOST_PACKETS, again_ns + AGAIN_NS)
     connection.close()
-    return _figures(before, after, probe.wire.resolution_ns + probe.floor_ns())
+    found = _figures(before, after, probe.wire.resolution_ns + probe.floor_ns())
+    alpha = _alpha(found[0], after, last, again_ns - left_ns)
+    return *found, _climb(before, after, found[0], found[1]), alpha, _curve(before, after + last, left_ns)
+
+
+def _climb(before: list[int], after: list[int], cut: Figure, recovery: Figure) -> Figure:
+    """How much of the way back the first raise is."""
+    if recovery.value is None or not cut.value:
+        return unseen("cnp_climb", "ratio", "no raise is seen")
+    spans = _spans(after)
+    usual, slowest = median(_spans(before)), max(spans)
+    end = max(index for index, span in enumerate(spans) if span > 0.98 * slowest)
+    # The level of the first raise: what left within it alone, up to shortly before the next.
+    first, last_ns = end + AT_ONCE, after[end + AT_ONCE] + 0.8 * recovery.value
+    level = [span for at, span in zip(after[AT_ONCE + first :], spans[first:], strict=False) if at < last_ns]
+    if len(level) < AT_ONCE // 2:
+        return unseen("cnp_climb", "ratio", "raises follow each other too closely to be seen apart")
+    share = (usual / median(level) - usual / slowest) / (1 - usual / slowest)
+    error = 0.02 / cut.value
+    return Figure("cnp_climb", "ratio", share, share - error, share + error, "", len(level))
+
+
+def _alpha(cut: Figure, before: list[int], after: list[int], apart_ns: int) -> Figure:
+    """How soon the depth of a cut halves, by that of a second one."""
+    if not cut.value or cut.low is None or cut.high is None:
+        return unseen("alpha_half_life", "ns", "no first cut is seen")
+    at_first, later = _spans(before)[-AT_ONCE:], _spans(after)
+    if len(at_first) < AT_ONCE or len(later) < AT_ONCE:
+        return unseen("alpha_half_life", "ns", "too few packets came around a second notification")
+    second = max(1 - median(at_first) / max(later), 0.0)
+    if second < 2 * CUT_ERROR:
+        return unseen("alpha_half_life", "ns", "a second notification cuts too little to be seen")
+    shallow, deep = (second - CUT_ERROR) / cut.high, (second + CUT_ERROR) / cut.low
+    low_ns = apart_ns / log2(1 / shallow)
+    high_ns = min(apart_ns / log2(1 / deep), LONGEST_ALPHA_NS) if deep < 1 else LONGEST_ALPHA_NS
+    middle = second / cut.value
+    value_ns = apart_ns / log2(1 / middle) if middle < 1 else high_ns
+    said = "it does not decay, as far as can be told" if deep >= 1 else ""
+    return Figure("alpha_half_life", "ns", min(value_ns, high_ns), low_ns, high_ns, said, 1)
+
+
+def _curve(before: list[int], after: list[int], left_ns: int) -> Curve:
+    """The rate around the notification, a point for every packet."""
+    times_ns = [*before, *after]
+    spans = _spans(times_ns)
+    seen = [(at, span) for at, span in zip(times_ns[AT_ONCE:], spans, strict=True) if span > 0]
+    every = max(len(seen) // MOST_POINTS, 1)
+    kept = seen[::every]
+    bits = 8 * 4096 * AT_ONCE
+    return Curve(
+        "rate_cut",
+        "Rate around a notification",
+        "time since the notification (us)",
+        "payload (Gbit/s)",
+        tuple((at - left_ns) / 1e3 for at, _ in kept),
+        tuple(bits / span for _, span in kept),
+    )
 
 
 def _figures(before: list[int], after: list[int], error_ns: int) -> tuple[Figure, Figure]:
@@ -48,7 +114,7 @@ def _figures(before: list[int], after: list[int], error_ns: int) -> tuple[Figure
         return Figure("cnp_cut", "ratio", 0.0, 0.0, 0.06, why, 1), unseen("cnp_recovery", "ns", why)
     level = [index for index, span in enumerate(spans) if span > 0.98 * slowest]
     cut = 1 - usual / median([spans[index] for index in level])
-    found = Figure("cnp_cut", "ratio", cut, cut - 0.03, cut + 0.03, "", len(level))
+    found = Figure("cnp_cut", "ratio", cut, cut - CUT_ERROR, cut + CUT_ERROR, "", len(level))
     if level[-1] + 1 >= len(spans):
         return found, unseen("cnp_recovery", "ns", f"it did not climb within {WATCHED_NS // NS_PER_MS} ms")
     # A span is slow through and through when all its packets are: the cut began a span before the first such.
@@ -58,19 +124,6 @@ def _figures(before: list[int], after: list[int], error_ns: int) -> tuple[Figure
     return found, Figure("cnp_recovery", "ns", lasted_ns, low_ns, lasted_ns + error_ns, "", len(level))
 
 
-def _acknowledged(connection: Connection, most: int, until_ns: int | None) -> list[int]:
-    """When packets came, each acknowledged at once."""
-    found: list[int] = []
-    while len(found) < most:
-        arrival = connection.until(is_data) if until_ns is None else connection.receive(until_ns)
-        if arrival is None:
-            break
-        if is_data(arrival):
-            found.append(arrival.at_ns)
-            connection.answer(arrival.packet.psn)
-    return found
-
-
 def _spans(times_ns: list[int]) -> list[float]:
     """Per packet, how long it and those before it took."""
     return [float(later - earlier) for earlier, later in zip(times_ns, times_ns[AT_ONCE:], strict=False)]
@@ -78,8 +131,15 @@ def _spans(times_ns: list[int]) -> list[float]:
 
 EXPERIMENT: Final = Experiment(
     name="rate_cut",
-    provokes="an endless write, acknowledged packet by packet, and one congestion notification",
-    reads=f"how long {AT_ONCE} packets take, before and after; how deep the first cut is, and how long until it climbs",
+    provokes="an endless write, acknowledged packet by packet, a congestion notification, and another 2 ms later",
+    reads=f"how long {AT_ONCE} packets take, before and after; how deep the first cut is, how long until it climbs and how far,"
+    " and from the second cut how soon alpha halves",
     clause="Zhu et al., SIGCOMM 2015 (DCQCN); NVIDIA DOCA, DCQCN parameters: rpg_time_reset",
+    figures={
+        "cnp_cut": "ratio",
+        "cnp_recovery": "ns",
+        "cnp_climb": "ratio",
+        "alpha_half_life": "ns",
+    },
     run=run,
 )

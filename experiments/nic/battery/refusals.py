@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.answers import answers
 from etloop.experiments.nic.link.figures import Figure, word
-from etloop.experiments.nic.link.probe import ACK, NAK_SEQUENCE, PSNS, Connection, Probe
+from etloop.experiments.nic.link.probe import PSNS, Probe
 from etloop.experiments.nic.link.wire import PairSettings
-
-_NAKS: Final = {1: "invalid request", 2: "remote access error", 3: "remote operational error"}
 
 
 def run(probe: Probe) -> tuple[Figure, ...]:
@@ -20,6 +19,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
         _wrapping(probe),
         _empty(probe),
         _foreign(probe),
+        _other_partition(probe),
         _not_ready(probe),
     )
 
@@ -27,9 +27,9 @@ def run(probe: Probe) -> tuple[Figure, ...]:
 def _damaged(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.damaged_write(0)
-    first = _answers(connection)
+    first = answers(connection)
     connection.write(0)
-    then = _answers(connection)
+    then = answers(connection)
     connection.close()
     said = (
         "dropped in silence"
@@ -43,9 +43,9 @@ def _twice(probe: Probe) -> Figure:
     connection = probe.connect()
     for psn in range(4):
         connection.write(psn)
-    _answers(connection)
+    answers(connection)
     connection.write(1)
-    found = _answers(connection)
+    found = answers(connection)
     connection.close()
     return word(
         "duplicate", "acknowledged up to the newest" if found == ["ack 3"] else ", ".join(found) or "silence"
@@ -57,7 +57,7 @@ def _wrapping(probe: Probe) -> Figure:
     connection = probe.connect(PairSettings(receive_psn=first))
     for number in range(8):
         connection.write(first + number)
-    found = _answers(connection)
+    found = answers(connection)
     connection.close()
     passes = bool(found) and found[-1] == "ack 4" and not any(one.startswith("nak") for one in found)
     return word("psn_wrap", "passes" if passes else ", ".join(found) or "silence")
@@ -66,7 +66,7 @@ def _wrapping(probe: Probe) -> Figure:
 def _empty(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.write(0, 0)
-    found = _answers(connection)
+    found = answers(connection)
     connection.close()
     return word("zero_length_write", "accepted" if found == ["ack 0"] else ", ".join(found) or "silence")
 
@@ -74,46 +74,52 @@ def _empty(probe: Probe) -> Figure:
 def _foreign(probe: Probe) -> Figure:
     connection = probe.connect()
     connection.foreign_write(0)
-    found = _answers(connection)
+    found = answers(connection)
     state = connection.nic.state(connection.end)
     connection.close()
     return word("foreign_key", f"{', '.join(found) or 'silence'}; queue pair {state}")
 
 
+def _other_partition(probe: Probe) -> Figure:
+    connection = probe.connect()
+    connection.other_partition_write(0)
+    first = answers(connection)
+    connection.write(0)
+    then = answers(connection)
+    connection.close()
+    if not first and then == ["ack 0"]:
+        return word("other_partition", "dropped in silence")
+    accepted = first == ["ack 0"]
+    return word(
+        "other_partition", "accepted" if accepted else f"{first or 'silence'}, then {then or 'silence'}"
+    )
+
+
 def _not_ready(probe: Probe) -> Figure:
     connection = probe.connect(PairSettings(min_rnr_code=12))
     connection.ask_send(0)
-    found = _answers(connection)
+    found = answers(connection)
     connection.nic.grant(connection.end, 4096)
     connection.ask_send(0)
-    then = _answers(connection)
+    then = answers(connection)
     connection.close()
     said = "rnr nak with its code, then accepted"
     return word("not_ready", said if found == ["rnr 12"] and then == ["ack 0"] else f"{found}, then {then}")
 
 
-def _answers(connection: Connection) -> list[str]:
-    """Answers that come until it is quiet, in words."""
-    found = []
-    for arrival in connection.collect():
-        packet = arrival.packet
-        if packet.opcode != ACK:
-            continue
-        if packet.syndrome & 0xE0 == 0:
-            found.append(f"ack {packet.psn}")
-        elif packet.syndrome & 0xE0 == 0x20:
-            found.append(f"rnr {packet.syndrome & 31}")
-        elif packet.syndrome == NAK_SEQUENCE:
-            found.append(f"nak sequence {packet.psn}")
-        else:
-            found.append(f"nak {_NAKS.get(packet.syndrome & 31, packet.syndrome)}")
-    return found
-
-
 EXPERIMENT: Final = Experiment(
     name="refusals",
-    provokes="a write with a wrong ICRC, one that comes twice, numbers that wrap, one of no bytes, a key that nobody gave out, a send without a receive",
+    provokes="a write with a wrong ICRC, one that comes twice, numbers that wrap, one of no bytes, a key that nobody gave out, another P_Key, a send without a receive",
     reads="the answer to each, and the state of the queue pair",
-    clause="IBTA 1.4 volume 1, 9.7.4 and 9.7.5; annex A17 (ICRC)",
+    clause="IBTA 1.4 volume 1, 9.6, 9.7.4 and 9.7.5; annex A17 (ICRC)",
+    figures={
+        "damaged_packet": "",
+        "duplicate": "",
+        "psn_wrap": "",
+        "zero_length_write": "",
+        "foreign_key": "",
+        "other_partition": "",
+        "not_ready": "",
+    },
     run=run,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.figures import Figure, latency, unseen, word
+from etloop.experiments.nic.link.figures import Finding, by_number, latency, unseen, word
 from etloop.experiments.nic.link.probe import NAK_SEQUENCE, Connection, Probe, distance, is_data
 
 REPEATS: Final = 15
@@ -14,7 +14,7 @@ LOST: Final = 5
 """Distance of the packet that is called lost."""
 
 
-def run(probe: Probe) -> tuple[Figure, ...]:
+def run(probe: Probe) -> tuple[Finding, ...]:
     """Have the card write messages of twelve packets, and call the sixth of each lost."""
     floor_ns = probe.floor_ns()
     times_ns: list[int] = []
@@ -40,7 +40,15 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     if not kinds:
         return unseen("recovery", "", "its messages did not come whole"), found
     said = kinds[0] if len(set(kinds)) == 1 else " or ".join(sorted(set(kinds)))
-    return word("recovery", said, len(kinds)), found
+    curve = by_number(
+        "retransmission",
+        "Time from a NAK to the first packet again",
+        "repeat (number)",
+        "time (us)",
+        times_ns,
+        1e3,
+    )
+    return word("recovery", said, len(kinds)), found, *curve
 
 
 def _all_came(connection: Connection, first: int) -> bool:
@@ -70,5 +78,9 @@ EXPERIMENT: Final = Experiment(
     provokes=f"{REPEATS} writes of {PACKETS} packets; the sixth of each is called lost by a NAK",
     reads="which packets come again, and how long after the NAK the first of them",
     clause="IBTA 1.4 volume 1, 9.7: go-back-N; NVIDIA, Adaptive Retransmission: selective repeat where it is set",
+    figures={
+        "recovery": "",
+        "nak_to_resend": "ns",
+    },
     run=run,
 )

@@ -37,11 +37,15 @@ def run(probe: Probe) -> tuple[Figure, ...]:
             psn += 1
         nominal_ns = rnr_timer_ns(code)
         why = "it did not send again"
-        found.append(latency(f"rnr_wait_{nominal_ns // 1000}us", times_ns, floor_ns, resolution_ns, why))
+        found.append(latency(_wait(code), times_ns, floor_ns, resolution_ns, why))
         factors += [(time_ns - floor_ns / 2) / nominal_ns for time_ns in times_ns]
     error = (floor_ns + resolution_ns) / rnr_timer_ns(CODES[0])
     connection.close()
     return ratio("rnr_factor", factors, error, "it never sent again after an RNR NAK"), *found
+
+
+def _wait(code: int) -> str:
+    return f"rnr_wait_{rnr_timer_ns(code) // 1000}us"
 
 
 EXPERIMENT: Final = Experiment(
@@ -49,5 +53,6 @@ EXPERIMENT: Final = Experiment(
     provokes=f"{REPEATS} sends for each of the timer codes {', '.join(map(str, CODES))}, answered by an RNR NAK once",
     reads="how long after it the packet comes again, and that in times of what the code says",
     clause="IBTA 1.4 volume 1, 9.7.5.2.8: the timer is a least time; a requester may wait longer",
+    figures={"rnr_factor": "ratio", **{_wait(code): "ns" for code in CODES}},
     run=run,
 )

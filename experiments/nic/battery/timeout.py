@@ -8,7 +8,16 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.experiments.nic.battery.experiment import Experiment
-from etloop.experiments.nic.link.figures import Figure, count, interval, ratio, unseen, word
+from etloop.experiments.nic.link.figures import (
+    Figure,
+    Finding,
+    by_number,
+    count,
+    interval,
+    ratio,
+    unseen,
+    word,
+)
 from etloop.experiments.nic.link.probe import Probe, is_data
 from etloop.experiments.nic.link.wire import PairSettings
 
@@ -21,12 +30,13 @@ LONGEST_NS: Final = 60 * NS_PER_S
 _GONE_NS: Final = 40 * NOMINAL_NS
 
 
-def run(probe: Probe) -> tuple[Figure, ...]:
+def run(probe: Probe) -> tuple[Finding, ...]:
     """Have the card write one packet, and never answer."""
     firsts: list[int] = []
     growths: list[float] = []
     tries: list[int] = []
     states: list[str] = []
+    waits: list[int] = []
     for _ in range(REPEATS):
         connection = probe.connect(PairSettings(timeout_code=CODE, retry_count=RETRIES))
         connection.nic.write(connection.end, 64)
@@ -39,6 +49,7 @@ def run(probe: Probe) -> tuple[Figure, ...]:
                 break
             times_ns.append(arrival.at_ns)
         gaps = [later - earlier for earlier, later in pairwise(times_ns)]
+        waits = max(waits, gaps, key=len)
         if gaps:
             firsts.append(gaps[0])
             tries.append(len(gaps))
@@ -57,7 +68,9 @@ def run(probe: Probe) -> tuple[Figure, ...]:
     else:
         found.append(word("timeout_retries", f"{min(tries)} to {max(tries)}", len(tries)))
     found.append(word("after_retries", "error" if set(states) == {"ERR"} else ", ".join(sorted(set(states)))))
-    return tuple(found)
+    return *found, *by_number(
+        "timeout", "Waits of a write that nobody answers", "try (number)", "wait (ms)", waits, 1e6
+    )
 
 
 def _widened(figure: Figure, share: float) -> Figure:
@@ -73,5 +86,11 @@ EXPERIMENT: Final = Experiment(
     reads="the times between its sendings, their number, and the state of the queue pair after them; intervals are 10 % wider"
     " than what was seen, for timers vary and repeats are few",
     clause="IBTA 1.4 volume 1, 9.9.2.1.2: 4.096 us * 2^code, at most four times that; NVIDIA, Adaptive Retransmission",
+    figures={
+        "timeout": "ns",
+        "timeout_growth": "ratio",
+        "timeout_retries": "count",
+        "after_retries": "",
+    },
     run=run,
 )

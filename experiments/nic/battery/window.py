@@ -49,5 +49,9 @@ EXPERIMENT: Final = Experiment(
     provokes=f"a write of {MESSAGE_PACKETS} packets that nobody acknowledges",
     reads="how many different packets come before it rests, and which of them ask for an acknowledgement",
     clause="Linux, drivers/infiniband/sw/rxe: 128 unacknowledged, every 64 asks; mlx5: every 2^log_ack_req_freq",
+    figures={
+        "unacknowledged_window": "packets",
+        "ack_request_every": "packets",
+    },
     run=run,
 )

@@ -36,7 +36,26 @@ class CnpScope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NicModel:
+class Congestion:
+    """When a modelled card notifies of congestion, and what it does when it is notified."""
+
+    cnp_scope: CnpScope = CnpScope.QUEUE_PAIR
+    cnp_interval_ns: int = 50 * NS_PER_US
+    cnp_dscp: int = 48
+    cnp_cut: float = 0.5
+    """Share of its rate that it gives up at a congestion notification; 0: it ignores them."""
+    cnp_recovery_ns: int = 300 * NS_PER_US
+    """Until it first raises the rate again, and between its raises."""
+    cnp_climb: float = 0.5
+    """Share of the way back to its rate of before, of each raise."""
+    alpha_half_ns: int = 10 * NS_PER_MS
+    """Until a further notification would cut half as deep (alpha of DCQCN)."""
+    notifies_acks: bool = False
+    """Whether marked acknowledgements get notifications too."""
+
+
+@dataclass(frozen=True, slots=True)
+class NicModel(Congestion):
     """How a modelled card behaves. Latencies vary by `jitter` around what is written."""
 
     line_bps: int = 10_000_000_000
@@ -65,13 +84,17 @@ class NicModel:
     """Whether packets behind a gap are kept until it is filled."""
     requests_per_ack: int = 1
     """Requests that ask for an acknowledgement, for each that comes, while they follow each other at once."""
-    cnp_scope: CnpScope = CnpScope.QUEUE_PAIR
-    cnp_interval_ns: int = 50 * NS_PER_US
-    cnp_dscp: int = 48
-    cnp_cut: float = 0.5
-    """Share of its rate that it gives up at a congestion notification; 0: it ignores them."""
-    cnp_recovery_ns: int = 300 * NS_PER_US
-    """Until it first raises the rate again, half of the way back."""
+    read_ns: int = 3_000
+    """From a READ request to the first packet of its answer."""
+    answers_trims: bool = False
+    """Whether what a switch cut down gets a NAK; after as long as a gap does."""
+    honours_pauses: bool = True
+    """Whether its port stops when it is told to (priority flow control)."""
+    pause_reaction_ns: int = 2 * NS_PER_US
+    message_ns: int = 20
+    """From one request packet to the next, however small they are."""
+    full_rate_pairs: int = 0
+    """Queue pairs that it serves at full rate; of more, a packet takes three times as long. 0: any number."""
 
 
 _LEAST_MOST: Final[dict[str, tuple[float, float]]] = {
@@ -90,6 +113,12 @@ _LEAST_MOST: Final[dict[str, tuple[float, float]]] = {
     "cnp_dscp": (0, 63),
     "cnp_cut": (0, 0.9),
     "cnp_recovery_ns": (10 * NS_PER_US, 10 * NS_PER_MS),
+    "cnp_climb": (0.05, 1),
+    "alpha_half_ns": (10 * NS_PER_US, MOST_NS),
+    "read_ns": (0, MOST_NS),
+    "pause_reaction_ns": (0, 100 * NS_PER_US),
+    "message_ns": (1, 10_000),
+    "full_rate_pairs": (0, 1 << 20),
 }
 
 
@@ -126,6 +155,15 @@ def drawn_model(random: Random) -> NicModel:
         cnp_dscp=random.choice((0, 46, 48)),
         cnp_cut=random.choice((0.0, 0.125, 0.25, 0.5)),
         cnp_recovery_ns=random.randrange(55, 400) * NS_PER_US,
+        cnp_climb=random.choice((0.25, 0.5, 0.75)),
+        alpha_half_ns=_spread(random, 1500 * NS_PER_US, 20 * NS_PER_MS),
+        notifies_acks=random.random() < 0.3,
+        read_ns=_spread(random, NS_PER_US, 200 * NS_PER_US),
+        answers_trims=random.random() < 0.3,
+        honours_pauses=random.random() < 0.7,
+        pause_reaction_ns=random.randrange(200, 20_000),
+        message_ns=random.randrange(5, 250),
+        full_rate_pairs=random.choice((0, 0, 8, 20, 64, 100)),
     )
 
 

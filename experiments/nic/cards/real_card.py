@@ -7,6 +7,7 @@ meanwhile, which `resolution_ns` measures before the battery begins.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import struct
@@ -36,6 +37,9 @@ _PATIENCE_S: Final = 10.0
 _ETH_ALL: Final = 3
 _OUTGOING: Final = 4
 _SO_TIMESTAMPNS: Final = 35
+_SO_RCVBUFFORCE: Final = 33
+_SOL_PACKET: Final = 263
+_PACKET_STATISTICS: Final = 6
 _RECEIVE_BYTES: Final = 32 << 20
 _TRIES: Final = 2_000
 
@@ -56,7 +60,10 @@ class PacketWire:
 
     def send(self, departure: Departure) -> int:
         """See `Wire`. Raises `NicError` where the interface takes nothing."""
-        frame = frame_of(departure, self._addresses)
+        return self.send_frame(frame_of(departure, self._addresses))
+
+    def send_frame(self, frame: bytes) -> int:
+        """See `Wire`. Raises `NicError` likewise."""
         left_ns = time.monotonic_ns()
         try:
             self._packets.send(frame)
@@ -78,6 +85,12 @@ class PacketWire:
             arrival = arrival_of(frame, self._stamp_ns(ancillary), self._addresses)
             if arrival is not None:
                 return arrival
+
+    def missed(self) -> int:
+        """See `Wire`."""
+        counted = self._packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
+        _, dropped = struct.unpack("II", counted)
+        return int(dropped)
 
     def frame_of(self, departure: Departure) -> bytes:
         """See `Wire`."""
@@ -137,6 +150,10 @@ class RemoteNic:
     def write(self, end: PairEnd, size_bytes: int) -> None:
         """See `NicControl`."""
         self.order(CardOrder.WRITE, end.qpn, size_bytes)
+
+    def write_on_all(self, count: int, size_bytes: int) -> None:
+        """See `NicControl`."""
+        self.order(CardOrder.WRITE_ON_ALL, count, size_bytes)
 
     def send_message(self, end: PairEnd, size_bytes: int) -> None:
         """See `NicControl`."""
@@ -232,7 +249,7 @@ def _packet_socket(interface: str) -> socket.socket:
     except PermissionError:
         what = "frames are for who may: CAP_NET_RAW is missing"
         raise ConfigError(Problem("etloop nic profile", what, "run it as root")) from None
-    packets.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+    packets.setsockopt(socket.SOL_SOCKET, _receive_option(), _RECEIVE_BYTES)
     packets.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     try:
         packets.bind((interface, _ETH_ALL))
@@ -241,6 +258,11 @@ def _packet_socket(interface: str) -> socket.socket:
         what = f'interface "{interface[:32]}" cannot be used: {error.strerror or error}'
         raise ConfigError(Problem("--interface", what, "ip link shows which there are")) from None
     return packets
+
+
+def _receive_option() -> int:
+    """Root may have more than the system's limit, which holds some hundred frames."""
+    return _SO_RCVBUFFORCE if os.geteuid() == 0 else socket.SO_RCVBUF
 
 
 def _roce_port(our_ip: IPv4Address) -> socket.socket:

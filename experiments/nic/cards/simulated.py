@@ -9,19 +9,24 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.base.clock import NS_PER_MS
+from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery
-from etloop.experiments.nic.link.frames import TTL, Addresses, frame_of
+from etloop.experiments.nic.cards.port import CardPort
+from etloop.experiments.nic.link.frames import BTH, TTL, Addresses, frame_of, quanta_of
 from etloop.experiments.nic.link.probe import (
     ACK,
+    ATOMIC_ACK,
     CNP,
     CREDITS,
+    FETCH_ADD,
     NAK_SEQUENCE,
     PSNS,
+    READ_REQUEST,
+    READ_RESPONSES,
     RNR,
     SEND_FIRST,
     SEND_ONLY,
@@ -38,7 +43,13 @@ if TYPE_CHECKING:
 
 LATENCY_NS: Final = 1_000
 """Of the link, one way."""
+FRAMING_BYTES: Final = 24
+"""FCS, preamble and gap of a frame."""
 HEADERS_BYTES: Final = 82
+_WRITE_BYTES: Final = 32
+"""BTH, RETH and ICRC."""
+_MISSES: Final = 3
+"""How many times as long a packet takes whose queue pair is not at hand."""
 _OURS, _THEIRS = "10.0.0.1", "10.0.0.2"
 _THERE: Final = Addresses(b"\2\0\0\0\0\1", b"\2\0\0\0\0\2", IPv4Address(_OURS), IPv4Address(_THEIRS))
 _BACK: Final = Addresses(_THERE.their_mac, _THERE.our_mac, _THERE.their_ip, _THERE.our_ip)
@@ -46,6 +57,13 @@ _TIMEOUT_CODE: Final = 14
 _GATHER_NS: Final = 20_000
 """How long acknowledgements wait for more requests."""
 _VA: Final = 0x7F0000000000
+_PARTITION: Final = 0xFFFF
+
+
+def request_ns(model: NicModel, size_bytes: int) -> int:
+    """Return the time from one WRITE of one packet to the next, at full rate."""
+    wire_ns = (size_bytes + _WRITE_BYTES + HEADERS_BYTES) * 8 * NS_PER_S // model.line_bps
+    return max(wire_ns, model.message_ns)
 
 
 @dataclass(slots=True)
@@ -72,6 +90,8 @@ class _Pair:
     rate_bps: float = 0.0
     target_bps: float = 0.0
     raises: int = 0
+    alpha: float = 1.0
+    notified_ns: int = 0
     # As responder.
     expected: int = 0
     early: set[int] = field(default_factory=set)
@@ -92,9 +112,10 @@ class SimulatedNic:
         self._order = itertools.count()
         self._arrived: list[Arrival] = []
         self._pairs: dict[int, _Pair] = {}
+        self._active: set[int] = set()
+        """Queue pairs that were given work."""
         self._last_cnp_ns: dict[int, int] = {}
-        self._free_ns = 0
-        """When the card's line is free again."""
+        self._port = CardPort(self._at, self.now_ns, self._arrived.append, LATENCY_NS)
         self._our_free_ns = 0
         self.flow = _native.IpFlow(_OURS, _THEIRS, 0xC123)
         self._back = _native.IpFlow(_THEIRS, _OURS, 0xD000)
@@ -113,6 +134,17 @@ class SimulatedNic:
         self._our_free_ns = left_ns + bits * 1_000_000_000 // self._model.line_bps
         self._at(self._our_free_ns + LATENCY_NS, lambda: self._take(departure))
         return left_ns
+
+    def send_frame(self, frame: bytes) -> int:
+        """See `Wire`."""
+        left_ns = max(self._now_ns, self._our_free_ns)
+        self._our_free_ns = left_ns + (len(frame) + FRAMING_BYTES) * 8 * NS_PER_S // self._model.line_bps
+        self._at(self._our_free_ns + LATENCY_NS, lambda: self._take_frame(frame))
+        return left_ns
+
+    def missed(self) -> int:
+        """See `Wire`: nothing is ever missed here."""
+        return 0
 
     def receive(self, until_ns: int) -> Arrival | None:
         """See `Wire`."""
@@ -138,12 +170,14 @@ class SimulatedNic:
     def _leave(self, packet: _native.WirePacket, dscp: int = 26, ecn: int = ECT_0) -> None:
         payload_bytes = packet.payload_bytes
         datagram = _native.encode(packet, self._back)
-        bits = (len(datagram) + HEADERS_BYTES) * 8
-        self._free_ns = max(self._free_ns, self._now_ns) + bits * 1_000_000_000 // self._model.line_bps
+        takes_ns = (len(datagram) + HEADERS_BYTES) * 8 * NS_PER_S // self._model.line_bps
+        if packet.opcode < ACK and packet.opcode not in READ_RESPONSES:
+            takes_ns = max(takes_ns, self._model.message_ns)
+            limit = self._model.full_rate_pairs
+            takes_ns *= _MISSES if 0 < limit < len(self._active) else 1
         frame = frame_of(Departure(datagram, dscp, ecn, 0xD000), _BACK)
         arrival = Arrival(0, _native.decode(datagram)[0], payload_bytes, dscp, ecn, TTL, 0, 0xD000, frame)
-        at_ns = self._free_ns + LATENCY_NS
-        self._at(at_ns, lambda: self._arrived.append(replace(arrival, at_ns=at_ns)))
+        self._port.leave(takes_ns, arrival)
 
     # ---- what the card is told
 
@@ -168,6 +202,12 @@ class SimulatedNic:
         """Post a SEND."""
         self._post(self._pairs[end.qpn], size_bytes, SEND_FIRST, SEND_ONLY)
 
+    def write_on_all(self, count: int, size_bytes: int) -> None:
+        """See `NicControl`."""
+        for pair in [one for one in self._pairs.values() if one.state == "RTS"]:
+            for _ in range(count):
+                self._post(pair, size_bytes, WRITE_FIRST, WRITE_ONLY)
+
     def grant(self, end: PairEnd, size_bytes: int) -> None:
         """Post a receive of any size."""
         self._pairs[end.qpn].receives += 1 if size_bytes >= 0 else 0
@@ -179,8 +219,10 @@ class SimulatedNic:
     def close(self, end: PairEnd) -> None:
         """See `NicControl`."""
         self._pairs[end.qpn].state = "RESET"
+        self._active.discard(end.qpn)
 
     def _post(self, pair: _Pair, size_bytes: int, first: int, only: int) -> None:
+        self._active.add(pair.end.qpn)
         mtu = pair.settings.path_mtu
         whole = max(-(-size_bytes // mtu), 1)
         every = self._model.ack_request_every
@@ -275,14 +317,17 @@ class SimulatedNic:
         if self._model.cnp_cut <= 0:
             return
         pair.target_bps = pair.rate_bps
-        pair.rate_bps *= 1 - self._model.cnp_cut
+        if pair.raises:
+            pair.alpha *= 0.5 ** ((self._now_ns - pair.notified_ns) / self._model.alpha_half_ns)
+        pair.notified_ns = self._now_ns
+        pair.rate_bps *= 1 - self._model.cnp_cut * pair.alpha
         pair.raises += 1
         self._raise_later(pair, pair.raises)
 
     def _raise_later(self, pair: _Pair, number: int) -> None:
         def climb() -> None:
             if pair.raises == number and pair.rate_bps < 0.999 * pair.target_bps:
-                pair.rate_bps = (pair.rate_bps + pair.target_bps) / 2
+                pair.rate_bps += self._model.cnp_climb * (pair.target_bps - pair.rate_bps)
                 self._raise_later(pair, number)
 
         self._at(self._now_ns + self._varied(self._model.cnp_recovery_ns), climb)
@@ -296,7 +341,7 @@ class SimulatedNic:
         pair = self._pairs.get(packet.dest_qpn)
         if pair is None or pair.state != "RTS":
             return
-        if departure.ecn == CE:
+        if departure.ecn == CE and (packet.opcode < ACK or self._model.notifies_acks):
             self._notify(pair)
         if packet.opcode == ACK:
             self._hear_answer(pair, packet)
@@ -305,12 +350,34 @@ class SimulatedNic:
         else:
             self._hear_request(pair, packet, len(payload))
 
+    def _take_frame(self, frame: bytes) -> None:
+        quanta = quanta_of(frame)
+        if quanta is not None:
+            if self._model.honours_pauses:
+                stop_ns = 512 * quanta * NS_PER_S // self._model.line_bps
+                reaction_ns = self._varied(self._model.pause_reaction_ns)
+                self._at(self._now_ns + reaction_ns, lambda: self._port.stop(stop_ns))
+            return
+        if _native.check_frame(frame) == "good":
+            if int.from_bytes(frame[BTH + 2 : BTH + 4]) == _PARTITION:
+                self._take(Departure(frame[BTH:], frame[15] >> 2, frame[15] & 3))
+            return
+        pair = self._pairs.get(int.from_bytes(frame[BTH + 5 : BTH + 8]))
+        fits = int.from_bytes(frame[16:18]) == len(frame) - 14
+        if self._model.answers_trims and fits and pair is not None and pair.state == "RTS":
+            psn = int.from_bytes(frame[BTH + 9 : BTH + 12])
+            if psn == pair.expected and not pair.has_nak:
+                pair.has_nak = True
+                self._at(self._now_ns + self._varied(self._model.nak_ns), lambda: self._nak(pair, psn))
+
     def _is_whole(self, departure: Departure) -> bool:
         return _native.check_frame(self.frame_of(departure)) == "good"
 
     def _hear_request(self, pair: _Pair, packet: _native.WirePacket, size_bytes: int) -> None:
         ahead = distance(packet.psn, pair.expected)
-        if ahead < 0:
+        if ahead < 0 and packet.opcode == READ_REQUEST:
+            self._serve(pair, packet)
+        elif ahead < 0:
             self._answer(pair, (pair.expected - 1) % PSNS, CREDITS)
         elif ahead > 0:
             self._hear_early(pair, packet)
@@ -319,9 +386,30 @@ class SimulatedNic:
         elif packet.opcode == WRITE_ONLY and size_bytes and packet.rkey != pair.end.rkey:
             self._answer(pair, packet.psn, NAK_SEQUENCE + 2)
             pair.state = "ERR"
+        elif packet.opcode in (READ_REQUEST, FETCH_ADD):
+            self._serve(pair, packet)
         else:
             pair.receives -= packet.opcode == SEND_ONLY
             self._accept(pair, packet)
+
+    def _serve(self, pair: _Pair, packet: _native.WirePacket) -> None:
+        """A READ, the first time or again, or an atomic."""
+        mtu, size = pair.settings.path_mtu, packet.dma_bytes
+        packets = max(-(-size // mtu), 1)
+        if packet.psn == pair.expected:
+            pair.expected, pair.msn = (packet.psn + packets) % PSNS, pair.msn + 1
+
+        def respond() -> None:
+            for number in range(packets):
+                place = 3 if packets == 1 else 0 if number == 0 else 2 if number == packets - 1 else 1
+                is_read = packet.opcode == READ_REQUEST
+                answer = _native.WirePacket(READ_RESPONSES[place] if is_read else ATOMIC_ACK)
+                answer.dest_qpn, answer.psn = pair.peer_qpn, (packet.psn + number) % PSNS
+                answer.syndrome, answer.msn = (CREDITS, pair.msn % PSNS) if place != 1 else (0, 0)
+                answer.payload_bytes = min(mtu, size - number * mtu) if is_read else 0
+                self._leave(answer)
+
+        self._at(self._now_ns + self._varied(self._model.read_ns), respond)
 
     def _hear_early(self, pair: _Pair, packet: _native.WirePacket) -> None:
         if self._model.keeps_early:

@@ -1,4 +1,4 @@
-"""What an experiment finds: figures with their interval, and words. Pure.
+"""What an experiment finds: figures with their interval, words, and curves behind them. Pure.
 
 Decides how an interval is made. A latency is the median over repeats with the range of all of them, which holds the median of
 whatever was drawn from with a probability of 1 - 2^(1-n); what our own side and the way there and back can have added widens it
@@ -37,6 +37,35 @@ class Figure:
         if isinstance(truth, str):
             return self.word == truth
         return self.low is not None and self.high is not None and self.low <= truth <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What was seen of something over something else: the points that figures were made of."""
+
+    name: str
+    title: str
+    along: str
+    """Of the first axis, with its unit."""
+    of: str
+    """Of the second, with its unit."""
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+    is_log: bool = False
+    """The first axis has decades."""
+
+
+Finding = Figure | Curve
+
+
+def by_number(
+    name: str, title: str, along: str, of: str, values: Sequence[float], unit: float
+) -> tuple[Curve, ...]:
+    """Return values by their number, the first is 1, divided by `unit`; nothing of fewer than two."""
+    if len(values) < 2:
+        return ()
+    numbers = tuple(float(number) for number in range(1, len(values) + 1))
+    return (Curve(name, title, along, of, numbers, tuple(value / unit for value in values)),)
 
 
 def word(name: str, said: str, samples: int = 1) -> Figure:

@@ -6,6 +6,7 @@ Decides which frames are the card's: UDP to port 4791 from its address, whole, w
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,15 @@ _IPV4: Final = 0x0800
 _UDP: Final = 17
 _DO_NOT_FRAGMENT: Final = 0x4000
 TTL: Final = 64
+BTH: Final = 42
+"""Where it begins in a frame."""
+_ICRC_BYTES: Final = 4
+_NOT_COVERED: Final = (15, 22, 24, 25, 40, 41, BTH + 4)
+"""Bytes that switches may change, all ones to the ICRC: traffic class, TTL, checksums, and the BTH's FECN, BECN and reserved."""
+_PAUSED: Final = bytes.fromhex("0180c2000001")
+_MAC_CONTROL: Final = b"\x88\x08"
+_PRIORITY_FLOW_CONTROL: Final = b"\x01\x01"
+_LEAST_FRAME_BYTES: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,40 @@ def arrival_of(frame: bytes, at_ns: int, addresses: Addresses) -> Arrival | None
     return Arrival(
         at_ns, packet, len(payload), frame[15] >> 2, frame[15] & 3, frame[22], ip_id, source_port, whole
     )
+
+
+def signed(frame: bytes) -> bytes:
+    """Return a RoCEv2 frame with the ICRC that belongs to what is in it (IBTA 1.4, annex A17.3)."""
+    covered = bytearray(frame[14:-_ICRC_BYTES])
+    for at in _NOT_COVERED:
+        covered[at - 14] = 0xFF
+    return frame[:-_ICRC_BYTES] + struct.pack("<I", zlib.crc32(b"\xff" * 8 + covered))
+
+
+def trimmed(frame: bytes, keep_bytes: int, dscp: int, *, says_so: bool) -> bytes:
+    """Return what a switch without room leaves of a frame; `says_so`: with lengths of what is left, as not all switches do."""
+    left = bytearray(frame[:keep_bytes])
+    left[15] = dscp << 2 | left[15] & 3
+    if says_so:
+        struct.pack_into("!H", left, 16, len(left) - 14)
+        struct.pack_into("!H", left, 38, len(left) - 34)
+    left[24:26] = b"\0\0"
+    struct.pack_into("!H", left, 24, _checksum(bytes(left[14:34])))
+    return bytes(left)
+
+
+def pause_frame(our_mac: bytes, quanta: int) -> bytes:
+    """Return a priority flow control frame that stops all eight priorities for `quanta` times 512 bits (IEEE 802.1Qbb)."""
+    body = _PRIORITY_FLOW_CONTROL + b"\x00\xff" + struct.pack("!H", quanta) * 8
+    return (_PAUSED + our_mac + _MAC_CONTROL + body).ljust(_LEAST_FRAME_BYTES, b"\0")
+
+
+def quanta_of(frame: bytes) -> int | None:
+    """Return for how long a frame stops its receiver; None: it is no priority flow control."""
+    if frame[12:16] != _MAC_CONTROL + _PRIORITY_FLOW_CONTROL:
+        return None
+    (quanta,) = struct.unpack_from("!H", frame, 18)
+    return int(quanta)
 
 
 def _checksum(head: bytes) -> int:

@@ -49,6 +49,14 @@ class KeptWire:
             self._capture.add(left_ns, self._wire.frame_of(departure))
         return left_ns
 
+    def send_frame(self, frame: bytes) -> int:
+        """See `Wire`."""
+        left_ns = self._wire.send_frame(frame)
+        self._sent += 1
+        if self._capture is not None:
+            self._capture.add(left_ns, frame)
+        return left_ns
+
     def receive(self, until_ns: int) -> Arrival | None:
         """See `Wire`."""
         arrival = self._wire.receive(until_ns)
@@ -57,6 +65,10 @@ class KeptWire:
             if self._capture is not None:
                 self._capture.add(arrival.at_ns, arrival.frame)
         return arrival
+
+    def missed(self) -> int:
+        """See `Wire`."""
+        return self._wire.missed()
 
     def frame_of(self, departure: Departure) -> bytes:
         """See `Wire`."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import EtloopError
+from etloop.experiments.nic.link.frames import BTH, pause_frame, signed, trimmed
 from etloop.experiments.nic.link.wire import (
     CE,
     ECT_0,
@@ -23,13 +24,19 @@ from etloop.experiments.nic.link.wire import (
 )
 from etloop.traffic import _native
 
-ACK, CNP = 0x11, 0x81
+ACK, ATOMIC_ACK, CNP = 0x11, 0x12, 0x81
+READ_REQUEST, READ_RESPONSES, FETCH_ADD = 0x0C, range(0x0D, 0x11), 0x14
 WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_ONLY = 0x06, 0x07, 0x08, 0x0A
 SEND_FIRST, SEND_ONLY = 0x00, 0x04
 NAK_SEQUENCE, RNR, CREDITS = 0x60, 0x20, 0x1F
 PSNS: Final = 1 << 24
 USUAL: Final = PairSettings()
+USUAL_PAIRS: Final = 256
+"""At once, unless more are asked for."""
 _FIRST_QPN: Final = 0x4000
+_OTHER_PARTITION: Final = b"\x9a\xbc"
+TRIMMED_BYTES: Final = 128
+"""Of a frame: what SONiC's switches leave unless told otherwise."""
 PATIENCE_NS: Final = 200 * NS_PER_MS
 """How long something is waited for that should come at once."""
 QUIET_NS: Final = 20 * NS_PER_MS
@@ -79,6 +86,41 @@ class Connection:
         packet.rkey ^= 0x5A5A5A
         return self._put(packet)
 
+    def other_partition_write(self, psn: int) -> int:
+        """Send a WRITE of a partition that the card is not in."""
+        frame = bytearray(self._frame(self._write(psn, 64, ack=True)))
+        frame[BTH + 2 : BTH + 4] = _OTHER_PARTITION
+        self.sent += 1
+        return self.wire.send_frame(signed(bytes(frame)))
+
+    def trimmed_write(self, psn: int, dscp: int, *, says_so: bool) -> int:
+        """Send what a switch leaves of a WRITE of a kilobyte, with its lengths corrected or not."""
+        frame = self._frame(self._write(psn, 1024, ack=True))
+        self.sent += 1
+        return self.wire.send_frame(trimmed(frame, TRIMMED_BYTES, dscp, says_so=says_so))
+
+    def pause(self, quanta: int) -> int:
+        """Tell the card's port to stop for `quanta` times 512 bits, 0: to go on."""
+        frame = self._frame(self._write(0, 64, ack=True))
+        return self.wire.send_frame(pause_frame(frame[6:12], quanta))
+
+    def read(self, psn: int, size_bytes: int) -> int:
+        """Ask for an RDMA READ, which takes a number for every packet of its answer."""
+        packet = _native.WirePacket(READ_REQUEST)
+        packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, True
+        packet.va, packet.rkey, packet.dma_bytes = self.end.va, self.end.rkey, size_bytes
+        return self._put(packet)
+
+    def fetch_add(self, psn: int) -> int:
+        """Ask for an atomic."""
+        packet = _native.WirePacket(FETCH_ADD)
+        packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, True
+        packet.va, packet.rkey, packet.swap_add = self.end.va, self.end.rkey, 1
+        return self._put(packet)
+
+    def _frame(self, packet: _native.WirePacket) -> bytes:
+        return self.wire.frame_of(Departure(_native.encode(packet, self.wire.flow)))
+
     def _write(self, psn: int, size_bytes: int, *, ack: bool) -> _native.WirePacket:
         packet = _native.WirePacket(WRITE_ONLY)
         packet.dest_qpn, packet.psn, packet.ack_req = self.end.qpn, psn % PSNS, ack
@@ -93,11 +135,11 @@ class Connection:
         packet.payload_bytes = size_bytes
         return self._put(packet)
 
-    def answer(self, psn: int, syndrome: int = CREDITS, msn: int = 0) -> int:
+    def answer(self, psn: int, syndrome: int = CREDITS, msn: int = 0, *, ce: bool = False) -> int:
         """Send an acknowledgement, or a NAK by its syndrome."""
         packet = _native.WirePacket(ACK)
         packet.dest_qpn, packet.psn, packet.syndrome, packet.msn = self.end.qpn, psn % PSNS, syndrome, msn
-        return self._put(packet)
+        return self._put(packet, ecn=CE if ce else ECT_0)
 
     def notify(self) -> int:
         """Send a congestion notification."""
@@ -146,8 +188,8 @@ class Connection:
 class Probe:
     """The wire and the card of a battery."""
 
-    def __init__(self, wire: Wire, nic: NicControl) -> None:
-        self.wire, self.nic = wire, nic
+    def __init__(self, wire: Wire, nic: NicControl, most_pairs: int = USUAL_PAIRS) -> None:
+        self.wire, self.nic, self.most_pairs = wire, nic, most_pairs
         self._next_qpn = _FIRST_QPN
         self._kept: list[Arrival] = []
         self._floor_ns: int | None = None

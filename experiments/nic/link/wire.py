@@ -85,8 +85,14 @@ class Wire(Protocol):
     def send(self, departure: Departure) -> int:
         """Send now; return the time at which it left."""
 
+    def send_frame(self, frame: bytes) -> int:
+        """Send a frame as it is, without FCS; return the time at which it left."""
+
     def receive(self, until_ns: int) -> Arrival | None:
         """Return the next arrival; None if there is none until then."""
+
+    def missed(self) -> int:
+        """Return how many frames of the card our own side had no room for since this was asked last."""
 
     def frame_of(self, departure: Departure) -> bytes:
         """Return the frame that a departure leaves as, without FCS."""
@@ -106,6 +112,9 @@ class NicControl(Protocol):
 
     def send_message(self, end: PairEnd, size_bytes: int) -> None:
         """Post a SEND to us."""
+
+    def write_on_all(self, count: int, size_bytes: int) -> None:
+        """Post so many RDMA WRITEs on every queue pair, as close together as it can."""
 
     def grant(self, end: PairEnd, size_bytes: int) -> None:
         """Post a receive."""

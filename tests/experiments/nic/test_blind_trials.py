@@ -28,7 +28,8 @@ def probe_of(model: NicModel) -> Probe:
 
 
 def figures(model: NicModel, name: str) -> dict[str, Figure]:
-    return {figure.name: figure for figure in BY_NAME[name].run(probe_of(model))}
+    found = BY_NAME[name].run(probe_of(model))
+    return {one.name: one for one in found if isinstance(one, Figure)}
 
 
 def test_every_parameter_of_a_drawn_card_is_found_within_its_interval() -> None:

@@ -31,7 +31,11 @@ TOPOLOGY: Final = """leaf_spine:
 """
 LOOKS: Final = (
     *(("run", width, dark) for width in (1400, 390) for dark in (False, True)),
-    *((name, width, dark) for name in ("sweep", "compare") for width, dark in ((1400, False), (390, True))),
+    *(
+        (name, width, dark)
+        for name in ("sweep", "compare", "nic")
+        for width, dark in ((1400, False), (390, True))
+    ),
 )
 PANELS: Final = (
     "sent to the device",
@@ -53,7 +57,7 @@ class Look:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The report of a job of eight ranks on four leaves, and the pages of a sweep and of two of its points; in virtual time."""
+    """Pages: of a job of eight ranks on four leaves, of a sweep, of two of its points and of a card; in virtual time."""
     place = tmp_path_factory.mktemp("job")
     (place / "scenario.yaml").write_text(SCENARIO)
     (place / "topology.yaml").write_text(TOPOLOGY)
@@ -63,7 +67,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     study = make_study(place)
     points = [str(study / "out" / "points" / name) for name in ("p000", "p001")]
     main(["compare", *points, "--html", str(place / "compare.html")])
+    (place / "conditions.yaml").write_text(
+        "verdict: {checks: [{check: nak_to_resend <= 20us, why: as bought}]}"
+    )
+    card = ["--simulated", "5", "--out", str(place / "card"), "--beside", "connectx-7"]
+    main(["nic", "profile", *card, "--conditions", str(place / "conditions.yaml")])
     return {
+        "nic": place / "card" / "nic.html",
         "run": place / "run" / "report.html",
         "sweep": study / "out" / "compare.html",
         "compare": place / "compare.html",

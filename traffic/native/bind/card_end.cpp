@@ -32,6 +32,10 @@ void bind_card_end(nb::module_& module) {
           "write", [](CardEnd& end, uint32_t qpn, uint32_t bytes) { value_or_throw(end.write(qpn, bytes)); }, "qpn"_a,
           "size_bytes"_a)
       .def(
+          "write_on_all",
+          [](CardEnd& end, uint32_t count, uint32_t bytes) { value_or_throw(end.write_on_all(count, bytes)); }, "count"_a,
+          "size_bytes"_a)
+      .def(
           "send", [](CardEnd& end, uint32_t qpn, uint32_t bytes) { value_or_throw(end.send(qpn, bytes)); }, "qpn"_a,
           "size_bytes"_a)
       .def(

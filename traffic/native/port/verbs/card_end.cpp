@@ -12,6 +12,7 @@ constexpr uint32_t kDepth = 256;
 constexpr int kCompletions = 8192;
 constexpr uint8_t kTrafficClass = 0x6A;  // DSCP 26, ECT(0)
 constexpr uint32_t kMostMtu = 4096;
+constexpr int32_t kMostReads = 16;
 
 uint32_t mtu_code(uint32_t bytes) {
   uint32_t code = 1;
@@ -34,7 +35,9 @@ Result<std::unique_ptr<CardEnd>> CardEnd::open(const std::string& device, const 
   const Result<uint32_t> index = end->device_->gid_index(*own);
   if (!index) return index.error();
   end->gid_index_ = *index;
-  if (const auto made = end->device_->register_region(kRegionBytes, false); !made) return made.error();
+  // A device without atomics refuses to allow them.
+  if (end->device_->attributes().atomics != 0) end->remote_access_ |= kRemoteAtomic;
+  if (const auto made = end->device_->register_region(kRegionBytes, end->remote_access_); !made) return made.error();
   if (const auto made = end->device_->make_queue(kCompletions); !made) return made.error();
   const char* firmware = end->device_->attributes().firmware;
   end->firmware_.assign(firmware, strnlen(firmware, sizeof(DeviceAttributes::firmware)));
@@ -48,7 +51,7 @@ Result<uint32_t> CardEnd::add_pair() {
   PairAttributes attributes{};
   attributes.state = kInit;
   attributes.port = kDevicePort;
-  attributes.access = kLocalWrite | kRemoteWrite;
+  attributes.access = kLocalWrite | remote_access_;
   constexpr uint32_t kMask = kSetState | kSetPkeyIndex | kSetPort | kSetAccess;
   if (const int result = device_->verbs().modify_qp(*made, &attributes, kMask); result != 0) {
     return refused("cannot set up", (*made)->number, result);
@@ -72,6 +75,9 @@ Result<void> CardEnd::join(uint32_t qpn, const JoinSettings& settings) {
   attributes.timeout = settings.timeout_code;
   attributes.retries = settings.retries;
   attributes.rnr_retries = settings.rnr_retries;
+  const DeviceAttributes& can = device_->attributes();
+  attributes.reads_in = static_cast<uint8_t>(std::clamp(can.most_reads_in, 0, kMostReads));
+  attributes.reads_out = static_cast<uint8_t>(std::clamp(can.most_reads_out, 0, kMostReads));
   attributes.address.is_global = 1;
   attributes.address.port = kDevicePort;
   std::memcpy(attributes.address.route.destination.raw, peer->bytes.data(), 16);
@@ -99,6 +105,21 @@ Result<void> CardEnd::post(uint32_t qpn, uint32_t bytes, SendOpcode opcode) {
   if (!pair) return pair.error();
   if (bytes > kRegionBytes) return Error{std::to_string(bytes) + " bytes are more than the region has"};
   forget_completions();
+  return post_on(*pair, bytes, opcode);
+}
+
+Result<void> CardEnd::write_on_all(uint32_t count, uint32_t bytes) {
+  if (bytes > kRegionBytes) return Error{std::to_string(bytes) + " bytes are more than the region has"};
+  if (!pairs_.empty()) forget_completions();
+  for (uint32_t turn = 0; turn < count; ++turn) {
+    for (const auto& [number, pair] : pairs_) {
+      if (auto posted = post_on(pair, bytes, kWrite); !posted) return posted;
+    }
+  }
+  return {};
+}
+
+Result<void> CardEnd::post_on(QueuePair* pair, uint32_t bytes, SendOpcode opcode) {
   Piece piece{va(), bytes, device_->lkey()};
   SendRequest request{};
   request.pieces = &piece;
@@ -109,8 +130,8 @@ Result<void> CardEnd::post(uint32_t qpn, uint32_t bytes, SendOpcode opcode) {
   request.remote_address = va();
   request.remote_rkey = 1;
   SendRequest* refused_request = nullptr;
-  if (const int result = (*pair)->context->operations.post_send(*pair, &request, &refused_request); result != 0) {
-    return refused("no work is taken by", qpn, result);
+  if (const int result = pair->context->operations.post_send(pair, &request, &refused_request); result != 0) {
+    return refused("no work is taken by", pair->number, result);
   }
   return {};
 }

@@ -35,6 +35,8 @@ class CardEnd {
   Result<uint32_t> add_pair();
   Result<void> join(uint32_t qpn, const JoinSettings& settings);
   Result<void> write(uint32_t qpn, uint32_t bytes);
+  // `count` writes on each queue pair, in turn.
+  Result<void> write_on_all(uint32_t count, uint32_t bytes);
   Result<void> send(uint32_t qpn, uint32_t bytes);
   Result<void> grant(uint32_t qpn, uint32_t bytes);
   Result<std::string> state(uint32_t qpn);
@@ -48,10 +50,12 @@ class CardEnd {
   explicit CardEnd(std::unique_ptr<OpenDevice> device) : device_(std::move(device)) {}
   Result<QueuePair*> pair_of(uint32_t qpn);
   Result<void> post(uint32_t qpn, uint32_t bytes, SendOpcode opcode);
+  Result<void> post_on(QueuePair* pair, uint32_t bytes, SendOpcode opcode);
   void forget_completions();
 
   std::unique_ptr<OpenDevice> device_;
   uint32_t gid_index_ = 0;
+  uint32_t remote_access_ = kRemoteWrite | kRemoteRead;
   std::string firmware_;
   std::unordered_map<uint32_t, QueuePair*> pairs_;
 };

@@ -221,6 +221,7 @@ enum PairAttribute : uint32_t {
 
 inline constexpr uint32_t kLocalWrite = 1;
 inline constexpr uint32_t kRemoteWrite = 2;
+inline constexpr uint32_t kRemoteRead = 4;
 inline constexpr uint32_t kRemoteAtomic = 8;
 
 struct DeviceAttributes {

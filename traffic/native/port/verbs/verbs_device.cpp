@@ -72,7 +72,7 @@ OpenDevice::~OpenDevice() {
   if (region_at_ != nullptr) munmap(region_at_, region_bytes_);
 }
 
-Result<void> OpenDevice::register_region(size_t bytes, bool with_atomics) {
+Result<void> OpenDevice::register_region(size_t bytes, uint32_t remote_access) {
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
     return Error{"no " + std::to_string(bytes >> 20) + " MiB of memory for RDMA device " + name_ + ": " + reason() +
@@ -80,9 +80,10 @@ Result<void> OpenDevice::register_region(size_t bytes, bool with_atomics) {
   }
   region_at_ = static_cast<uint8_t*>(mapped);
   region_bytes_ = bytes;
-  const uint32_t access = kLocalWrite | kRemoteWrite | (with_atomics ? kRemoteAtomic : 0);
-  region_ = verbs_.reg_mr(domain_, mapped, bytes, static_cast<int>(access));
+  region_ = verbs_.reg_mr(domain_, mapped, bytes, static_cast<int>(kLocalWrite | remote_access));
   if (region_ != nullptr) return {};
+  munmap(mapped, bytes);
+  region_at_ = nullptr;
   return Error{"RDMA device " + name_ + " cannot register " + std::to_string(bytes >> 20) + " MiB of memory (" + reason() +
                ", locked memory is limited to " + locked_limit() +
                "); raise the limit: ulimit -l unlimited, or LimitMEMLOCK=infinity in the service"};

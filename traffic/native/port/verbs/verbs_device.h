@@ -25,7 +25,7 @@ class OpenDevice {
   OpenDevice& operator=(const OpenDevice&) = delete;
 
   // Anonymous memory that peers may write to, and with atomics if asked for, zeroed.
-  Result<void> register_region(size_t bytes, bool with_atomics);
+  Result<void> register_region(size_t bytes, uint32_t remote_access);
   Result<void> make_queue(int entries);
   // The entry of the GID table that stands for an address under RoCEv2.
   Result<uint32_t> gid_index(const IpAddress& address) const;

@@ -131,7 +131,8 @@ Result<void> VerbsPort::lay_out() {
   const size_t closings = needs.one_sided ? needs.receiving_connections * kClosingsBytes : 0;
   const size_t outgoing = needs.receiving_connections * send_depth_ * kGrantWireBytes;
   const size_t small = (outgoing + kScratchBytes + kPage - 1) / kPage * kPage;
-  if (auto done = device.register_region(data_bytes_ + rings + closings + small, needs.one_sided); !done) return done;
+  const uint32_t remote_access = verbs::kRemoteWrite | (needs.one_sided ? verbs::kRemoteAtomic : 0);
+  if (auto done = device.register_region(data_bytes_ + rings + closings + small, remote_access); !done) return done;
   rings_ = device.region().data() + data_bytes_;
   closings_ = rings_ + rings;
   outgoing_ = closings_ + closings;

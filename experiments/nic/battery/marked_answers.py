@@ -1,0 +1,44 @@
+"""What a requester does about acknowledgements that a switch marked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.figures import Figure, unseen, word
+from etloop.experiments.nic.link.probe import CNP, Probe, is_data
+
+PACKETS: Final = 400
+
+
+def run(probe: Probe) -> tuple[Figure, ...]:
+    """Have the card write, and mark every acknowledgement of it."""
+    connection = probe.connect()
+    connection.nic.write(connection.end, PACKETS * connection.settings.path_mtu)
+    marked = notified = 0
+    while marked < PACKETS:
+        arrival = connection.until(lambda one: is_data(one) or one.packet.opcode == CNP)
+        if arrival is None:
+            break
+        if is_data(arrival):
+            connection.answer(arrival.packet.psn, ce=True)
+            marked += 1
+        else:
+            notified += 1
+    notified += sum(arrival.packet.opcode == CNP for arrival in connection.collect())
+    connection.close()
+    if not marked:
+        return (unseen("marked_acknowledgements", "", "nothing came that could be acknowledged"),)
+    return (word("marked_acknowledgements", "notified" if notified else "ignored", marked),)
+
+
+EXPERIMENT: Final = Experiment(
+    name="marked_answers",
+    provokes=f"a write of {PACKETS} packets, each acknowledged by a packet marked Congestion Experienced",
+    reads="whether notifications come for them",
+    clause="IBTA 1.4 annex A17.9: notifications are for the sender of the marked packet; of acknowledgements it says nothing",
+    figures={
+        "marked_acknowledgements": "",
+    },
+    run=run,
+)

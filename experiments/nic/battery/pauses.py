@@ -1,0 +1,93 @@
+"""What a card's port does when it is told to stop (priority flow control), on a link without a switch between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.endless import acknowledged
+from etloop.experiments.nic.link.figures import Figure, latency, unseen, word
+from etloop.experiments.nic.link.probe import Probe
+from etloop.experiments.nic.link.wire import PairSettings
+
+REPEATS: Final = 5
+BASE_PACKETS: Final = 64
+PATH_MTU: Final = 4096
+FRAME_BITS: Final = 8 * (PATH_MTU + 82)
+QUANTUM_BITS: Final = 512
+MOST_SPREAD: Final = 1.3
+"""Of the length of a quantum; above, it was not the pause that stopped the card."""
+_UNRESOLVED: Final = 0.1
+"""Of a stop, which lasts at least 20 times our resolution."""
+MOST_QUANTA: Final = 65_535
+_STOP_PACKETS: Final = 40
+"""How many packets' time a stop is to last."""
+_MOST_PACKETS: Final = 20_000
+_LONGEST_REACTION_NS: Final = 100_000
+"""And the way there and back."""
+
+
+def run(probe: Probe) -> tuple[Figure, ...]:
+    """Have the card write without end, acknowledge all of it, and tell its port to stop, in turn for once and twice as long."""
+    quantum_ns: list[float] = []
+    reactions: list[int] = []
+    spacing_ns = 0
+    resolution_ns = probe.wire.resolution_ns
+    for number in range(REPEATS):
+        connection = probe.connect(PairSettings(path_mtu=PATH_MTU))
+        connection.nic.write(connection.end, _MOST_PACKETS * PATH_MTU)
+        before = acknowledged(connection, BASE_PACKETS, None)
+        if len(before) < BASE_PACKETS:
+            connection.close()
+            return (unseen("pauses", "", f"only {len(before)} packets came"),)
+        gaps = [later - earlier for earlier, later in pairwise(before)]
+        spacing_ns = max(round(median(gaps)), 1)
+        wanted_ns = max(_STOP_PACKETS * spacing_ns, 3 * max(gaps), 20 * resolution_ns) * (1 + number % 2)
+        quanta = min(-(-wanted_ns * FRAME_BITS // (spacing_ns * QUANTUM_BITS)), MOST_QUANTA)
+        left_ns = connection.pause(quanta)
+        after = acknowledged(connection, _MOST_PACKETS, left_ns + 3 * wanted_ns + _LONGEST_REACTION_NS)
+        connection.close()
+        if len(after) < 2:
+            continue
+        gap_ns, last_ns = max((later - earlier, earlier) for earlier, later in pairwise(after))
+        if gap_ns >= max(wanted_ns // 2, 2 * max(gaps)):
+            quantum_ns.append(gap_ns / quanta)
+            reactions.append(last_ns - left_ns)
+    if not quantum_ns:
+        return (word("pauses", "ignored, or not sent on by what is between", REPEATS),)
+    # What stops for another reason does not stop twice as long when it is asked to.
+    if len(quantum_ns) < REPEATS or max(quantum_ns) > MOST_SPREAD * min(quantum_ns):
+        return (unseen("pauses", "", "cannot be told: its packets come unevenly by themselves"),)
+    return _figures(quantum_ns, reactions, spacing_ns, probe)
+
+
+def _figures(
+    quantum_ns: list[float], reactions: list[int], spacing_ns: int, probe: Probe
+) -> tuple[Figure, ...]:
+    # What had begun to leave comes a spacing late, and what would have come next too.
+    reaction = latency(
+        "pause_reaction", reactions, probe.floor_ns() + spacing_ns, probe.wire.resolution_ns, ""
+    )
+    assert reaction.high is not None
+    # A stop is at least as long as asked, and seen with a spacing on either side.
+    error = 2 / _STOP_PACKETS + _UNRESOLVED
+    low_ns, high_ns = min(quantum_ns) * (1 - error), max(quantum_ns) * (1 + _UNRESOLVED)
+    quantum = Figure("pause_quantum", "ns", median(quantum_ns), low_ns, high_ns, "", REPEATS)
+    return word("pauses", "stops", REPEATS), replace(reaction, high=reaction.high + spacing_ns), quantum
+
+
+EXPERIMENT: Final = Experiment(
+    name="pauses",
+    provokes=f"an endless write, and a pause of all priorities for some {_STOP_PACKETS} packets' time",
+    reads="the longest gap afterwards: how soon it began, and how long it was for one quantum of 512 bits",
+    clause="IEEE 802.1Q, 36.2 (PFC); 802.3, annex 31B: a quantum is 512 bit times",
+    figures={
+        "pauses": "",
+        "pause_reaction": "ns",
+        "pause_quantum": "ns",
+    },
+    run=run,
+)

@@ -1,0 +1,109 @@
+"""How much a requester sends by many queue pairs at once, and how many small messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from etloop.contract.base.clock import NS_PER_S
+from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.figures import Curve, Figure, Finding, unseen
+from etloop.experiments.nic.link.probe import QUIET_NS, Connection, NicError, Probe, is_data
+
+COUNTS: Final = (1, 4, 16, 64, 256, 1024, 4096, 10_000)
+PACKETS: Final = 2048
+"""Of all queue pairs together."""
+MOST_MESSAGES: Final = 128
+"""Of one queue pair, a packet each."""
+SMALL_BYTES: Final = 64
+_SMALL_PAIRS: Final = 4
+_FULL: Final = 0.9
+"""Share of the best rate that still counts as all of it."""
+
+
+def run(probe: Probe) -> tuple[Finding, ...]:
+    """Post writes of one packet on 1, 4, 16, ... queue pairs as close together as the card's host can, and answer none."""
+    rates: dict[int, Figure] = {}
+    for pairs in [count for count in COUNTS if count <= probe.most_pairs]:
+        found = _rate(probe, pairs, 1024, "bit/s")
+        if found.value is not None:
+            rates[pairs] = found
+    small = _rate(probe, min(_SMALL_PAIRS, probe.most_pairs), SMALL_BYTES, "1/s")
+    if not rates:
+        return unseen("pairs_at_full_rate", "count", "no burst lasted long enough to be seen"), small
+    curve = Curve(
+        "queue_pairs",
+        "Rate over queue pairs",
+        "queue pairs (count)",
+        "payload (Gbit/s)",
+        tuple(map(float, rates)),
+        tuple((one.value or 0.0) / 1e9 for one in rates.values()),
+        is_log=True,
+    )
+    return *_named(rates), small, curve
+
+
+def _named(rates: dict[int, Figure]) -> tuple[Figure, ...]:
+    """The rate of the fewest, the most, and up to where it is all of it."""
+    best = max(rates.values(), key=lambda one: one.value or 0.0)
+    assert best.low is not None
+    full = 0
+    for pairs, one in rates.items():
+        assert one.high is not None
+        if one.high < _FULL * best.low:
+            break
+        full = pairs
+    fewest, most = min(rates), max(rates)
+    at = Figure("pairs_at_full_rate", "count", full, full, full, f"of {most} at most", len(rates))
+    return at, _called(rates[fewest], "rate_of_fewest_pairs"), _called(rates[most], "rate_of_most_pairs")
+
+
+def _called(figure: Figure, name: str) -> Figure:
+    return Figure(name, figure.unit, figure.value, figure.low, figure.high, figure.word, figure.samples)
+
+
+def _rate(probe: Probe, pairs: int, size_bytes: int, unit: str) -> Figure:
+    """Bits of payload, or messages, of a second of the burst."""
+    connections = [probe.connect() for _ in range(pairs)]
+    probe.wire.missed()
+    probe.nic.write_on_all(min(max(PACKETS // pairs, 1), MOST_MESSAGES), size_bytes)
+    times_ns = _first_arrivals(probe, connections)
+    missed = probe.wire.missed()
+    for connection in connections:
+        connection.close()
+    if missed:
+        raise NicError(f"our own socket had no room for {missed} frames of {pairs} queue pairs; try fewer")
+    name = "message_rate" if unit == "1/s" else f"rate_of_{pairs}"
+    error_ns = 2 * probe.wire.resolution_ns
+    lasted_ns = times_ns[-1] - times_ns[0] if times_ns else 0
+    if lasted_ns <= 2 * error_ns:
+        why = f"a burst of {len(times_ns)} packets lasted {lasted_ns} ns, and our stamps may be {error_ns // 2} ns late"
+        return unseen(name, unit, why)
+    amount = (len(times_ns) - 1) * (1 if unit == "1/s" else 8 * size_bytes) * NS_PER_S
+    low, high = amount / (lasted_ns + error_ns), amount / (lasted_ns - error_ns)
+    return Figure(name, unit, amount / lasted_ns, low, high, f"{pairs} queue pairs", len(times_ns))
+
+
+def _first_arrivals(probe: Probe, connections: list[Connection]) -> list[int]:
+    """When each packet of any of these came for the first time."""
+    ours = {connection.our_qpn for connection in connections}
+    found: dict[tuple[int, int], int] = {}
+    while (arrival := probe.wire.receive(probe.wire.now_ns() + QUIET_NS)) is not None:
+        if is_data(arrival) and arrival.packet.dest_qpn in ours:
+            found.setdefault((arrival.packet.dest_qpn, arrival.packet.psn), arrival.at_ns)
+    return sorted(found.values())
+
+
+EXPERIMENT: Final = Experiment(
+    name="queue_pairs",
+    provokes="writes of one packet on 1, 4, 16, ... queue pairs (--most-pairs), posted one after the other and never answered;"
+    f" then messages of {SMALL_BYTES} bytes on {_SMALL_PAIRS}",
+    reads="payload a second from the first packet to the last, and up to how many queue pairs it is 0.9 of the best",
+    clause="Kong et al., NSDI 2022 (Collie): caches of queue pair state; no clause bounds it",
+    figures={
+        "pairs_at_full_rate": "count",
+        "rate_of_fewest_pairs": "bit/s",
+        "rate_of_most_pairs": "bit/s",
+        "message_rate": "1/s",
+    },
+    run=run,
+)

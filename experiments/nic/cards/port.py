@@ -1,0 +1,55 @@
+"""The port of a modelled card: packets leave one behind the other, and stop when the port is told to. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etloop.experiments.nic.link.wire import Arrival
+
+At = Callable[[int, Callable[[], None]], None]
+"""Has something happen at a time."""
+
+
+class CardPort:
+    """What waits to leave, and until when the port is stopped. Time comes with every call."""
+
+    def __init__(
+        self, at: At, now_ns: Callable[[], int], deliver: Callable[[Arrival], None], latency_ns: int
+    ) -> None:
+        self._at, self._now_ns, self._deliver = at, now_ns, deliver
+        self._latency_ns = latency_ns
+        self._waiting: deque[tuple[int, Arrival]] = deque()
+        """The first of it is on its way, with how long each takes."""
+        self._stopped_until_ns = 0
+
+    def leave(self, takes_ns: int, packet: Arrival) -> None:
+        """Have a packet leave behind those that wait; it arrives with the time of its end."""
+        self._waiting.append((takes_ns, packet))
+        if len(self._waiting) == 1:
+            self._begin_when_open()
+
+    def stop(self, duration_ns: int) -> None:
+        """Begin no packet for so long."""
+        self._stopped_until_ns = self._now_ns() + duration_ns
+
+    def _begin_when_open(self) -> None:
+        open_ns = self._stopped_until_ns
+        self._at(max(self._now_ns(), open_ns), lambda: self._begin(open_ns))
+
+    def _begin(self, open_ns: int) -> None:
+        if self._stopped_until_ns != open_ns and self._stopped_until_ns > self._now_ns():
+            self._begin_when_open()
+            return
+        takes_ns, packet = self._waiting[0]
+        at_ns = self._now_ns() + takes_ns + self._latency_ns
+        self._at(at_ns, lambda: self._deliver(replace(packet, at_ns=at_ns)))
+        self._at(self._now_ns() + takes_ns, self._gone)
+
+    def _gone(self) -> None:
+        self._waiting.popleft()
+        if self._waiting:
+            self._begin_when_open()

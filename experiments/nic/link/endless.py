@@ -1,0 +1,18 @@
+"""A write without end, acknowledged packet by packet: what reactions of a requester are seen on."""
+
+from __future__ import annotations
+
+from etloop.experiments.nic.link.probe import Connection, is_data
+
+
+def acknowledged(connection: Connection, most: int, until_ns: int | None) -> list[int]:
+    """Return when packets came, each acknowledged at once; `until_ns` None: until none comes any more."""
+    found: list[int] = []
+    while len(found) < most:
+        arrival = connection.until(is_data) if until_ns is None else connection.receive(until_ns)
+        if arrival is None:
+            break
+        if is_data(arrival):
+            found.append(arrival.at_ns)
+            connection.answer(arrival.packet.psn)
+    return found

@@ -1,0 +1,122 @@
+"""A profile as one page: what was found and how surely, the curves behind it, conditions, and what others state. Pure.
+
+Decides order and wording; it is of the family of reports (`results.html`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.experiments.nic.battery import BY_NAME
+from etloop.experiments.nic.comparison import Agreement, FigurePair
+from etloop.experiments.nic.conditions import Judged, result_of
+from etloop.experiments.nic.dut_profile import value_words
+from etloop.results.html.blocks import Block, Cell, Fact, Fold, LegendEntry, Page, Plot, Section, Text, table
+from etloop.results.html.drawing import NARROW, WIDE, Axis, Plotted, Steps, draw
+from etloop.results.html.render import render
+from etloop.results.schema.verdict import Result
+
+if TYPE_CHECKING:
+    from etloop.experiments.nic.document import NicProfile
+    from etloop.experiments.nic.link.figures import Curve
+
+PAGE_FILE: Final = "nic.html"
+_AGREEMENTS: Final = {Agreement.SAME: "pass", Agreement.DIFFERENT: "fail", Agreement.UNKNOWN: "inconclusive"}
+_ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What somebody states, or another card does, next to what was found."""
+
+    name: str
+    pairs: tuple[FigurePair, ...]
+
+
+def profile_html(profile: NicProfile, judged: Sequence[Judged] = (), beside: Sequence[Beside] = ()) -> str:
+    """Return the page."""
+    facts = [Fact("resolution", f"{profile.resolution_ns} ns: our own stamps may be so late")]
+    if profile.floor_ns is not None:
+        facts.append(Fact("floor", f"{profile.floor_ns} ns: its quickest answer"))
+    began = min((one.began_at for one in profile.experiments), default="")
+    facts.append(Fact("begun", began or "never"))
+    sections = (
+        Section("conditions", "Conditions", _conditions(judged)),
+        Section("figures", "What it does", _figures(profile)),
+        *(
+            Section(f"beside{number}", f"Next to {one.name}", _beside(one))
+            for number, one in enumerate(beside)
+        ),
+        Section("curves", "Curves", tuple(map(_plot, profile.curves()))),
+        Section("methods", "How each was found", _methods(profile)),
+    )
+    result = result_of(judged) if judged else None
+    badge = str(result) if result else ""
+    subtitle = "What the card under test does, measured packet by packet"
+    return render(Page(f"ETLoop nic: {profile.card}", subtitle, badge, badge.upper(), tuple(facts), sections))
+
+
+def _conditions(judged: Sequence[Judged]) -> tuple[Block, ...]:
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            Cell(one.expression, is_code=True, note=one.why),
+            Cell(str(one.result), badge=str(one.result)),
+            one.found,
+        )
+        for result in _ORDER
+        for one in judged
+        if one.result is result
+    ]
+    return table("Conditions, those that failed first", ("condition", "result", "found"), rows)
+
+
+def _figures(profile: NicProfile) -> tuple[Block, ...]:
+    rows: list[tuple[str | Cell, ...]] = []
+    failures: list[Block] = []
+    for one in profile.experiments:
+        if one.failure:
+            failures.append(Text(f"{one.name} could not be carried out: {one.failure}."))
+        rows += [(Cell(figure.name, is_code=True), value_words(figure), one.name) for figure in one.figures]
+    return *failures, *table("Figures with their intervals", ("figure", "found", "experiment"), rows)
+
+
+def _beside(one: Beside) -> tuple[Block, ...]:
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            Cell(pair.name, is_code=True),
+            pair.a,
+            pair.b,
+            Cell(str(pair.agreement), badge=_AGREEMENTS[pair.agreement]),
+        )
+        for pair in one.pairs
+    ]
+    return table(f"Measured, and {one.name}", ("figure", "measured", one.name, ""), rows)
+
+
+def _plot(curve: Curve) -> Plot:
+    at, values = np.array(curve.xs), np.array(curve.ys)
+    end = float(at.max()) * (2.0 if curve.is_log else 1.0)
+    axis = Axis(curve.along, float(at.min()), end if end > at.min() else float(at.min()) + 1, curve.is_log)
+    panels = (Plotted(curve.of, (Steps(curve.of, 0, at, values),)),)
+    return Plot(
+        name=f"curve-{curve.name}",
+        title=curve.title,
+        description=f"{curve.title}: {curve.of} over {curve.along}, {len(curve.xs)} points from {min(curve.ys):.4g} to {max(curve.ys):.4g}.",
+        wide=draw(panels, axis, WIDE),
+        narrow=draw(panels, axis, NARROW),
+        legend=(LegendEntry(curve.of, 0),),
+    )
+
+
+def _methods(profile: NicProfile) -> tuple[Block, ...]:
+    rows: list[tuple[str | Cell, ...]] = []
+    for one in profile.experiments:
+        experiment = BY_NAME.get(one.name)
+        if experiment is not None:
+            frames = f"{one.frames_sent} sent, {one.frames_received} received"
+            rows.append((one.name, experiment.provokes, experiment.reads, experiment.clause, frames))
+    heads = ("experiment", "provokes", "reads", "compare", "frames")
+    return (Fold("Methods", table("Methods", heads, rows)),) if rows else ()
