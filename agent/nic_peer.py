@@ -16,6 +16,7 @@ from typing import Final
 from etloop.contract.base.errors import ConfigError, Problem, ProtocolError
 from etloop.contract.protocol.card_orders import (
     MOST_LINE_BYTES,
+    USUAL_PORT,
     VERSION,
     CardOrder,
     OrderLine,
@@ -27,7 +28,6 @@ from etloop.runtime.stop_signals import event_set_by_stop
 from etloop.traffic._native import CardEnd
 
 _log: Final = logging.getLogger("etloop.agent")
-USUAL_PORT: Final = 7430
 IDLE_S: Final = 600
 """A connection that orders nothing for so long is ended."""
 MOST_PAIRS: Final = 10_240

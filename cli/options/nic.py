@@ -22,6 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="where etloop-agent nic-peer drives the card under test",
     )
+    profile.add_argument("--rig", type=Path, metavar="FILE", help="the rig that --nic is a port of")
+    profile.add_argument(
+        "--nic",
+        metavar="AGENT/PORT",
+        help="instead of --peer: nic-peer runs at this port's first address, on its usual port",
+    )
     profile.add_argument(
         "--interface",
         metavar="NAME",

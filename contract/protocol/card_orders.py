@@ -13,6 +13,8 @@ from typing import Final
 from etloop.contract.base.errors import ProtocolError
 
 VERSION: Final = "etloop-nic-peer/2"
+USUAL_PORT: Final = 7430
+"""Of whoever drives a card, where nothing else is said."""
 MOST_LINE_BYTES: Final = 512
 MOST_POSTED_BYTES: Final = 128 << 20
 MOST_ON_EACH: Final = 128

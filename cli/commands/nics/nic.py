@@ -11,7 +11,9 @@ from typing import Final
 from etloop.cli.progress import print_status
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.contract.protocol.card_orders import USUAL_PORT
 from etloop.controller.inputs.files import read_file
+from etloop.controller.inputs.rig import parse_rig
 from etloop.controller.inputs.scenario.verdict import conditions_of
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.experiments.nic.cards.model import NicModel, drawn_model
@@ -45,11 +47,11 @@ def nic_command(parsed: argparse.Namespace) -> CommandResult:
 
 def _profiled(parsed: argparse.Namespace) -> NicProfile:
     experiments = chosen(parsed.only or ())
-    if (parsed.simulated is None) == (parsed.peer is None):
-        what = "names no card" if parsed.peer is None else "names two cards"
-        raise ConfigError(
-            Problem("etloop nic profile", what, "give either --peer HOST:PORT or --simulated FILE")
-        )
+    ways = (parsed.simulated, parsed.peer, parsed.nic)
+    if sum(way is not None for way in ways) != 1:
+        what = "names no card" if ways == (None, None, None) else "names two cards"
+        remedy = "give one of --peer HOST:PORT, --rig FILE --nic AGENT/PORT and --simulated FILE"
+        raise ConfigError(Problem("etloop nic profile", what, remedy))
     if parsed.simulated is not None:
         model, card = _modelled(parsed.simulated)
         # The same card answers the same way again.
@@ -58,9 +60,23 @@ def _profiled(parsed: argparse.Namespace) -> NicProfile:
         return run_battery(probed, parsed.out, experiments, print_status)
     from etloop.experiments.nic.cards.real_card import open_card
 
-    with open_card(parsed.peer, parsed.interface) as (wire, control, card):
+    peer = parsed.peer if parsed.nic is None else _peer_of(parsed.rig, parsed.nic)
+    with open_card(peer, parsed.interface) as (wire, control, card):
         probed = Probed(wire, control, card, parsed.most_pairs)
         return run_battery(probed, parsed.out, experiments, print_status)
+
+
+def _peer_of(rig_path: Path | None, label: str) -> tuple[str, int]:
+    """Where the card of a rig's port is driven: at its first address."""
+    if rig_path is None:
+        raise ConfigError(
+            Problem("--nic", f"{label[:64]} is a port of a rig, and none is named", "add --rig FILE")
+        )
+    ports = parse_rig(read_file(rig_path), str(rig_path), rig_path.parent).ports
+    if label not in ports:
+        what = f'{rig_path} has no port "{label[:64]}"'
+        raise ConfigError(Problem("--nic", what, f"write one of {', '.join(sorted(ports)[:16])}"))
+    return ports[label].addresses[0], USUAL_PORT
 
 
 def _modelled(where: str) -> tuple[NicModel, str]:

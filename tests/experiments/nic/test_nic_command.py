@@ -13,6 +13,11 @@ from etloop.experiments.nic.comparison import Agreement, compare_with_stated
 from etloop.experiments.nic.link.pcapng import PcapngFile
 from etloop.experiments.nic.run import read_profile
 
+RIG = """agents:
+  - {name: a, ports: [{name: p0, addresses: 127.0.0.2, link: 10Gbps}]}
+  - {name: b, ports: [{name: p0, addresses: 127.0.0.1, link: 10Gbps}]}
+"""
+
 
 def profiled(out: Path, *words: str) -> int:
     return main.main(("nic", "profile", "--out", str(out), *words))
@@ -82,7 +87,11 @@ def test_what_a_maker_states_stands_next_to_what_was_measured(card: Path) -> Non
 @pytest.mark.parametrize(
     ("sentence", "words", "expected"),
     [
-        ("no card", (), "names no card; give either --peer HOST:PORT or --simulated FILE"),
+        (
+            "no card",
+            (),
+            "names no card; give one of --peer HOST:PORT, --rig FILE --nic AGENT/PORT and --simulated FILE",
+        ),
         ("two cards", ("--simulated", "1", "--peer", "127.0.0.1:1"), "names two cards"),
         (
             "an experiment that is none",
@@ -90,12 +99,34 @@ def test_what_a_maker_states_stands_next_to_what_was_measured(card: Path) -> Non
             'there is no experiment "dance"; write one of fingerprint',
         ),
         ("a card that nobody drives", ("--peer", "127.0.0.1:1"), "127.0.0.1:1 does not answer"),
+        (
+            "a port without its rig",
+            ("--nic", "b/p0"),
+            "b/p0 is a port of a rig, and none is named; add --rig FILE",
+        ),
+        (
+            "a port that the rig does not have",
+            ("--rig", "rig.yaml", "--nic", "b/p9"),
+            'no port "b/p9"; write one of a/p0, b/p0',
+        ),
+        (
+            "a port's card that nobody drives",
+            ("--rig", "rig.yaml", "--nic", "b/p0"),
+            "127.0.0.1:7430 does not answer",
+        ),
         ("a file that is not there", ("--simulated", "none.yaml"), "none.yaml"),
     ],
 )
 def test_what_cannot_be_used_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], sentence: str, words: tuple[str, ...], expected: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    sentence: str,
+    words: tuple[str, ...],
+    expected: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rig.yaml").write_text(RIG)
     assert profiled(tmp_path / "x", *words) == 65
     assert expected in capsys.readouterr().err, sentence
 
