@@ -138,6 +138,12 @@ def blast_send(
     """(datagrams, UDP payload bytes, ns) that the bare kernel path took. RuntimeError says why it did not send.
     `backend`: contract.assignment.PortBackend, whose kind of socket is used."""
 
+def blast_exchange(
+    src_ip: str, dst_ip: str, udp_port: int, duration_ns: int, datagram_bytes: int = 64, batch: int = 64
+) -> tuple[int, int, int]:
+    """(datagrams, UDP payload bytes, ns) that came, while this end and the other sent and received a batch in turn.
+    RuntimeError when nothing comes for 2 s."""
+
 def blast_receive(ip: str, udp_port: int, duration_ns: int, backend: int = 0) -> tuple[int, int, int]:
     """(datagrams, UDP payload bytes, ns) after the first datagram. RuntimeError when nothing comes for 2 s."""
 

@@ -23,6 +23,7 @@ class Unit(StrEnum):
 
     BYTES_PER_S = "bytes_per_s"
     NANOSECONDS = "ns"
+    PER_S = "per_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,8 @@ def _spread(samples: Sequence[float]) -> tuple[float, float, float]:
 
 def _figure(value: float, unit: Unit) -> str:
     whole = round(value)
+    if unit is Unit.PER_S:
+        return f"{value / 1e6:.3f} M/s"
     return f"{approximate_bytes(whole)}/s" if unit is Unit.BYTES_PER_S else approximate_duration(whole)
 
 

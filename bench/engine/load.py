@@ -53,6 +53,21 @@ class PingPong:
         return 4 * self.exchanges * self.iterations
 
 
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages of one rank to another, as many at a time as the engine has begun; none waits for another."""
+
+    message_bytes: int
+    messages: int
+    """Of an iteration."""
+    iterations: int
+
+    @property
+    def ops(self) -> int:
+        """A send and a receive of each."""
+        return 2 * self.messages * self.iterations
+
+
 MOST_PER_CONNECTION: Final = 64
 """Queue pairs, as a scenario may ask for."""
 
@@ -88,7 +103,7 @@ class Shape:
 
 
 def bench_assignments(
-    load: BenchLoad | PingPong,
+    load: BenchLoad | PingPong | Messages,
     addresses: Sequence[Sequence[str]],
     backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
     shape: Shape | None = None,
@@ -97,7 +112,7 @@ def bench_assignments(
     shape = shape or Shape()
     scenario = parse_scenario(shape.scenario_text(load.iterations).encode(), "bench scenario", Path())
     rig = parse_rig(_rig_text(addresses, backends, shape.link_bps).encode(), "bench rig", Path())
-    job = _ping_pong(load) if isinstance(load, PingPong) else _collective(load)
+    job = _job(load)
     plan = make_plan(scenario, rig, job, "bench")
     return tuple(plan.assignments[name] for name in AGENTS)
 
@@ -109,6 +124,16 @@ def _rig_text(addresses: Sequence[Sequence[str]], backends: Sequence[PortBackend
         port = f"{{name: p0, addresses: [{quoted}], link: {format_rate(link_bps)}, backend: {backend.name.lower()}}}"
         lines += [f"  - name: {name}", "    host: here", "    ports:", f"      - {port}"]
     return "\n".join(lines) + "\n"
+
+
+def _job(load: BenchLoad | PingPong | Messages) -> Job:
+    match load:
+        case BenchLoad():
+            return _collective(load)
+        case PingPong():
+            return _ping_pong(load)
+        case Messages():
+            return _messages(load)
 
 
 def _collective(load: BenchLoad) -> Job:
@@ -154,12 +179,36 @@ def _ping_pong(load: PingPong) -> Job:
                 deps=(np.flatnonzero(waits) - 1).astype(np.int32),
             )
         )
+    return _pair(programs, 2 * count)
+
+
+def _messages(load: Messages) -> Job:
+    """All of rank 0's ops send, all of rank 1's receive."""
+    count = load.messages
+    programs = [
+        Program(
+            kind=np.full(count, kind, np.uint8),
+            collective=np.full(count, -1, np.int8),
+            slot=np.zeros(count, np.int32),
+            sequence=np.arange(count, dtype=np.int32),
+            message_bytes=np.full(count, load.message_bytes, np.int64),
+            delay_ns=np.zeros(count, np.int64),
+            dep_offsets=np.zeros(count + 1, np.int64),
+            deps=np.empty(0, np.int32),
+        )
+        for kind in (OpKind.SEND, OpKind.RECV)
+    ]
+    return _pair(programs, count)
+
+
+def _pair(programs: Sequence[Program], ops: int) -> Job:
+    """Two ranks with a program each."""
     return Job(
         source="bench",
         communicators=(),
         programs=tuple(programs),
         ranks=tuple(
-            RankProgram(rank, rank, (), (1 - rank,), np.arange(2 * count, dtype=np.uint64)) for rank in (0, 1)
+            RankProgram(rank, rank, (), (1 - rank,), np.arange(ops, dtype=np.uint64)) for rank in (0, 1)
         ),
         policy="data",
         edges={},

@@ -14,9 +14,10 @@ from typing import Final
 
 import numpy as np
 from etloop.bench.engine.figures import bytes_per_s
-from etloop.bench.engine.load import BenchLoad, PingPong, Shape, bench_assignments
+from etloop.bench.engine.load import BenchLoad, Messages, PingPong, Shape, bench_assignments
 from etloop.bench.engine.network import BenchPlace
 from etloop.bench.engine.protocol import (
+    BlastExchange,
     BlastReceive,
     BlastSend,
     Collect,
@@ -63,6 +64,8 @@ class EngineRun:
     wire_bytes: int
     duration_ns: int
     """From the first issue of an op to the last completion."""
+    packets: int
+    """That both ends sent, acknowledgements among them."""
     retransmitted_packets: int
     turnarounds: tuple[tuple[int, int], ...]
     """As the engine counts them: least nanoseconds of a bucket, count."""
@@ -97,6 +100,19 @@ def bare_bytes_per_s(
     return bytes_per_s(received.payload_bytes, received.duration_ns)
 
 
+def bare_packets_per_s(place: BenchPlace, workers: Workers, duration_ns: int, datagram_bytes: int) -> int:
+    """Datagrams of this size that arrive in a second at both ends together, each sending and receiving a batch in turn."""
+    one, other = (end.addresses[0] for end in place.ends)
+    orders = (
+        BlastExchange(one, other, ROCE_UDP_PORT, duration_ns, datagram_bytes),
+        BlastExchange(other, one, ROCE_UDP_PORT, duration_ns, datagram_bytes),
+    )
+    ends = ask_both(workers, orders, (Counted, Counted), duration_ns + RESPONSE_TIMEOUT_NS)
+    if any(end.datagrams == 0 or end.duration_ns == 0 for end in ends):
+        raise RunAborted("the bare kernel path moved nothing; look for a firewall between the ends")
+    return sum(end.datagrams * NS_PER_S // end.duration_ns for end in ends)
+
+
 def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_bytes: int) -> int:
     """Half of the median round trip of a datagram between two busy-polling ends."""
     sender, receiver = (end.addresses[0] for end in place.ends)
@@ -111,7 +127,7 @@ def bare_one_way_ns(place: BenchPlace, workers: Workers, count: int, message_byt
 def engine_run(
     place: BenchPlace,
     workers: Workers,
-    load: BenchLoad | PingPong,
+    load: BenchLoad | PingPong | Messages,
     backends: tuple[PortBackend, PortBackend] = (PortBackend.UDP, PortBackend.UDP),
     shape: Shape | None = None,
     *,
@@ -132,6 +148,7 @@ def engine_run(
     return EngineRun(
         wire_bytes=sum(end.wire_tx_bytes for end in ran),
         duration_ns=max(end.last_completed_ns for end in ran) - min(end.first_issued_ns for end in ran),
+        packets=sum(end.packets for end in ran),
         retransmitted_packets=sum(end.retransmitted_packets for end in ran),
         turnarounds=tuple(
             bucket

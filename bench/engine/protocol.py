@@ -83,6 +83,17 @@ class BlastReceive:
 
 
 @dataclass(frozen=True, slots=True)
+class BlastExchange:
+    """Send and receive bare datagrams in turn, as the other end does. Answered by `Counted`: what came."""
+
+    src_ip: str
+    dst_ip: str
+    udp_port: int
+    duration_ns: int
+    datagram_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class SendPings:
     """Ping, busy-polling. Answered by `RoundTrips`."""
 
@@ -122,6 +133,8 @@ class Ran:
     first_issued_ns: int
     last_completed_ns: int
     wire_tx_bytes: int
+    packets: int
+    """That it sent: requests, acknowledgements and NAKs."""
     retransmitted_packets: int
     turnaround_least_ns: tuple[int, ...]
     turnaround_counts: tuple[int, ...]
@@ -160,7 +173,9 @@ class Failed:
     reason: str
 
 
-Order: TypeAlias = Load | Probe | Start | Collect | Watch | BlastSend | BlastReceive | SendPings | EchoPings
+Order: TypeAlias = (
+    Load | Probe | Start | Collect | Watch | BlastSend | BlastReceive | BlastExchange | SendPings | EchoPings
+)
 WorkerReply: TypeAlias = Opened | Done | Ran | Watched | Counted | RoundTrips | Failed
 
 _RULES: Final = Rules(text_chars=1 << 20, items=1 << 20, binary=True)

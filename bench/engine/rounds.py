@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from etloop.bench.engine.load import BenchLoad, PingPong, Shape
+from etloop.bench.engine.load import BenchLoad, Messages, PingPong, Shape
 from etloop.bench.engine.measure import (
     ANY_CORES,
     EndCores,
     EngineRun,
     bare_bytes_per_s,
+    bare_packets_per_s,
     engine_run,
     watched_cores,
 )
@@ -92,9 +93,13 @@ class Bench:
         """One turn of the bare path."""
         return bare_bytes_per_s(self.place, self.workers, self.lengths.duration_ns, backend)
 
+    def bare_packets_per_s(self, datagram_bytes: int) -> int:
+        """One turn of the bare path, datagram by datagram."""
+        return bare_packets_per_s(self.place, self.workers, self.lengths.duration_ns, datagram_bytes)
+
     def run(
         self,
-        load: BenchLoad | PingPong,
+        load: BenchLoad | PingPong | Messages,
         shape: Shape | None = None,
         backend: PortBackend = PortBackend.UDP,
     ) -> EngineRun:

@@ -28,6 +28,7 @@ from etloop.bench.engine.figures import (
 )
 from etloop.bench.engine.load import BenchLoad, PingPong
 from etloop.bench.engine.measure import EngineRun, bare_one_way_ns, gloo_duration_ns, wire_turnarounds_ns
+from etloop.bench.engine.messages import message_sections
 from etloop.bench.engine.network import bench_place
 from etloop.bench.engine.pacing import pacing_sections
 from etloop.bench.engine.rounds import BYTES_PER_MIB, SMALL_LENGTHS, Bench, Lengths, notes_of
@@ -59,6 +60,7 @@ class Benchmark(StrEnum):
     PACING = "pacing"
     TURNAROUND = "turnaround"
     COLLECTIVE = "collective"
+    MESSAGES = "messages"
 
 
 def run_bench(
@@ -167,6 +169,8 @@ def _sections(benchmark: Benchmark, bench: Bench, ports: WirePorts) -> tuple[Sec
             return (_turnaround(bench),)
         case Benchmark.COLLECTIVE:
             return (_collective(bench), *size_sections(bench))
+        case Benchmark.MESSAGES:
+            return message_sections(bench)
         case _:
             assert_never(benchmark)
 

@@ -16,6 +16,7 @@ import numpy as np
 from etloop.bench.engine.protocol import (
     ORDERS,
     REPLIES,
+    BlastExchange,
     BlastReceive,
     BlastSend,
     Collect,
@@ -98,9 +99,14 @@ class Worker:
                         order.src_ip, order.dst_ip, order.udp_port, order.duration_ns, backend=order.backend
                     )
                 )
+            case BlastExchange():
+                place = (order.src_ip, order.dst_ip, order.udp_port)
+                return Counted(*_native.blast_exchange(*place, order.duration_ns, order.datagram_bytes))
             case BlastReceive():
                 return Counted(
-                    *_native.blast_receive(order.ip, order.udp_port, order.duration_ns, order.backend)
+                    *_native.blast_receive(
+                        order.ip, order.udp_port, order.duration_ns, order.backend, order.batch
+                    )
                 )
             case SendPings():
                 times_ns = np.array(
@@ -158,6 +164,7 @@ class Worker:
             first_issued_ns=int(ops["issued_ns"].min()),
             last_completed_ns=int(ops["completed_ns"].max()),
             wire_tx_bytes=int(ops["wire_tx_bytes"].sum()),
+            packets=sum(int(flows[name].sum()) for name in ("tx_packets", "acks_tx", "naks_tx")),
             retransmitted_packets=int(flows["retransmitted_packets"].sum()),
             turnaround_least_ns=tuple(least for least, _ in turnarounds),
             turnaround_counts=tuple(count for _, count in turnarounds),

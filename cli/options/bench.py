@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "benchmark",
         nargs="?",
         default="all",
-        choices=("wire", "pacing", "turnaround", "collective", "all"),
+        choices=("wire", "pacing", "turnaround", "collective", "messages", "all"),
         help="which one (default all)",
     )
     parser.add_argument(

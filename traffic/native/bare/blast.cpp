@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -18,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxDatagramBytes = 65536;
 constexpr size_t kMaxSendBytes = 65507;
-constexpr size_t kReceiveBatch = 4;
+constexpr uint32_t kReceiveBatch = 4;
 constexpr int64_t kReceiveBufferBytes = 64 << 20;
 constexpr int64_t kAnswerTimeoutNs = 20'000'000;
 constexpr uint16_t kBlastSourcePort = 0xFFFE;
@@ -49,8 +48,9 @@ size_t joined_bytes(msghdr& header, size_t bytes) {
 // Receives into the same few buffers again and again.
 class Drain {
  public:
-  explicit Drain(int fd) : fd_(fd), bytes_(kReceiveBatch * kMaxDatagramBytes) {
-    for (size_t i = 0; i < kReceiveBatch; ++i) {
+  Drain(int fd, uint32_t batch)
+      : fd_(fd), bytes_(batch * kMaxDatagramBytes), messages_(batch), vectors_(batch), controls_(batch) {
+    for (size_t i = 0; i < batch; ++i) {
       vectors_[i] = {bytes_.data() + i * kMaxDatagramBytes, kMaxDatagramBytes};
       messages_[i].msg_hdr.msg_iov = &vectors_[i];
       messages_[i].msg_hdr.msg_iovlen = 1;
@@ -60,7 +60,7 @@ class Drain {
   // False: nothing was there.
   bool once(BlastTotals& totals) {
     for (mmsghdr& message : messages_) message.msg_hdr.msg_controllen = sizeof(Control);
-    const int count = recvmmsg(fd_, messages_.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
+    const int count = recvmmsg(fd_, messages_.data(), static_cast<unsigned>(messages_.size()), MSG_DONTWAIT, nullptr);
     for (int i = 0; i < count; ++i) {
       mmsghdr& message = messages_[static_cast<size_t>(i)];
       const size_t segment_bytes = joined_bytes(message.msg_hdr, message.msg_len);
@@ -76,9 +76,9 @@ class Drain {
   };
   int fd_;
   std::vector<uint8_t> bytes_;
-  std::array<mmsghdr, kReceiveBatch> messages_{};
-  std::array<iovec, kReceiveBatch> vectors_{};
-  std::array<Control, kReceiveBatch> controls_{};
+  std::vector<mmsghdr> messages_;
+  std::vector<iovec> vectors_;
+  std::vector<Control> controls_;
 };
 
 // Busy-polls for one datagram. Negative: none came in time.
@@ -132,7 +132,7 @@ Result<BlastTotals> blast_receive(const BlastSettings& settings) {
   const auto opened = open_receiver(settings.dst_ip, settings.udp_port, kReceiveBufferBytes);
   if (!opened) return opened.error();
   const Descriptor& receiver = *opened;
-  Drain drain(receiver.get());
+  Drain drain(receiver.get(), kReceiveBatch);
   wait_for(receiver.get(), POLLIN, kBlastSilenceNs);
   BlastTotals totals;
   if (!drain.once(totals)) {
@@ -152,6 +152,43 @@ Result<BlastTotals> blast_receive(const BlastSettings& settings) {
     }
   }
   totals.duration_ns = last_ns - start_ns;
+  return totals;
+}
+
+Result<BlastTotals> blast_exchange(const ExchangeSettings& settings) {
+  const auto opened = open_receiver(settings.src_ip, settings.udp_port, kReceiveBufferBytes);
+  if (!opened) return opened.error();
+  const auto sending = open_sender(settings.src_ip, kBlastSourcePort, {});
+  if (!sending) return sending.error();
+  const uint32_t batch = std::clamp(settings.batch, 1U, kMostBlastBatch);
+  SocketAddress to = socket_address(settings.dst_ip, settings.udp_port);
+  std::vector<uint8_t> bytes(std::clamp<size_t>(settings.datagram_bytes, 1, kMaxSendBytes), 0xA5);
+  iovec vector{bytes.data(), bytes.size()};
+  std::vector<mmsghdr> messages(batch);
+  for (mmsghdr& message : messages) {
+    message.msg_hdr.msg_name = &to.any;
+    message.msg_hdr.msg_namelen = to.length;
+    message.msg_hdr.msg_iov = &vector;
+    message.msg_hdr.msg_iovlen = 1;
+  }
+  Drain drain(opened->get(), batch);
+  BlastTotals totals;
+  int64_t start_ns = 0;
+  int64_t now = now_ns();
+  const int64_t begun_ns = now;
+  while (start_ns == 0 ? now - begun_ns < kBlastSilenceNs : now - start_ns < settings.duration_ns) {
+    if (sendmmsg(sending->get(), messages.data(), batch, 0) < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ECONNREFUSED) {
+      return Error{"cannot send to " + settings.dst_ip.text() + ": " + errno_text(errno)};
+    }
+    const bool came = drain.once(totals);
+    now = now_ns();
+    if (start_ns == 0 && came) {
+      start_ns = now;
+      totals = {};  // the first batch starts the clock
+    }
+  }
+  if (start_ns == 0) return Error{"nothing arrived at " + settings.src_ip.text() + " for 2 s; start the other end"};
+  totals.duration_ns = now - start_ns;
   return totals;
 }
 

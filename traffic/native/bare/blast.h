@@ -26,6 +26,8 @@ struct BlastSettings {
   Backend backend = Backend::udp;  // udp, packet or xdp
 };
 
+inline constexpr uint32_t kMostBlastBatch = 256;
+
 struct BlastTotals {
   int64_t datagrams = 0;
   int64_t bytes = 0;        // UDP payload
@@ -37,6 +39,19 @@ Result<BlastTotals> blast_send(const BlastSettings& settings);
 
 // Receives at dst_ip for duration_ns after the first datagram.
 Result<BlastTotals> blast_receive(const BlastSettings& settings);
+
+struct ExchangeSettings {
+  IpAddress src_ip = {};
+  IpAddress dst_ip = {};
+  uint16_t udp_port = 0;  // at both ends
+  uint32_t datagram_bytes = 64;
+  uint32_t batch = 64;  // of one system call, 1 to kMostBlastBatch
+  int64_t duration_ns = 0;
+};
+
+// Sends and receives in turn, a batch at a time, datagram by datagram (sendmmsg, recvmmsg), as the other end does; for
+// duration_ns after the first datagram came. Counts what came.
+Result<BlastTotals> blast_exchange(const ExchangeSettings& settings);
 
 struct PingSettings {
   IpAddress src_ip = {};

@@ -150,6 +150,12 @@ Totals blast(Result<BlastTotals> (*direction)(const BlastSettings&), const Blast
   return {totals.datagrams, totals.bytes, totals.duration_ns};
 }
 
+Totals exchange(const ExchangeSettings& settings) {
+  const nb::gil_scoped_release released;
+  const BlastTotals totals = value_or_throw(blast_exchange(settings));
+  return {totals.datagrams, totals.bytes, totals.duration_ns};
+}
+
 std::vector<int64_t> ping_times(const PingSettings& settings) {
   const nb::gil_scoped_release released;
   return value_or_throw(ping(settings));
@@ -176,6 +182,13 @@ void bind_blast(nb::module_& module) {
       },
       "src_ip"_a, "dst_ip"_a, "udp_port"_a, "duration_ns"_a, "segment_bytes"_a = 4112, "segments"_a = 15,
       "backend"_a = 0);
+  module.def(
+      "blast_exchange",
+      [](const std::string& src_ip, const std::string& dst_ip, uint16_t udp_port, int64_t duration_ns,
+         uint32_t datagram_bytes, uint32_t batch) {
+        return exchange({parse_address(src_ip), parse_address(dst_ip), udp_port, datagram_bytes, batch, duration_ns});
+      },
+      "src_ip"_a, "dst_ip"_a, "udp_port"_a, "duration_ns"_a, "datagram_bytes"_a = 64, "batch"_a = 64);
   module.def(
       "blast_receive",
       [](const std::string& ip, uint16_t udp_port, int64_t duration_ns, uint8_t backend) {
