@@ -20,10 +20,18 @@ QUEUE_PAIRS: Final = (1, 16, 64)
 MESSAGES_BAR: Final = Bar(Bound.AT_LEAST, 0.7)
 MESSAGES: Final = 2_000
 """Of an iteration."""
+MOST_MESSAGES: Final = 100_000
+"""Of a run, whose records an engine keeps until its end."""
 HEADERS_BYTES: Final = 36
 """UDP payload of a message of one packet beside its bytes: BTH, RETH, immediate and ICRC."""
 _MESSAGE_NS: Final = 4_000
 """About, to choose how many fill a turn."""
+
+
+def iterations_of(duration_ns: int) -> int:
+    """How many iterations fill a turn that all numbers of queue pairs share."""
+    wanted = duration_ns // (MESSAGES * _MESSAGE_NS * len(QUEUE_PAIRS))
+    return max(1, min(wanted, MOST_MESSAGES // MESSAGES))
 
 
 def message_sections(bench: Bench) -> tuple[Section, ...]:
@@ -32,7 +40,7 @@ def message_sections(bench: Bench) -> tuple[Section, ...]:
 
 
 def _section(bench: Bench, size_bytes: int) -> Section:
-    iterations = max(1, bench.lengths.duration_ns // (MESSAGES * _MESSAGE_NS * len(QUEUE_PAIRS)))
+    iterations = iterations_of(bench.lengths.duration_ns)
     load = Messages(size_bytes, MESSAGES, iterations)
     bare: list[int] = []
     runs: dict[int, list[EngineRun]] = {count: [] for count in QUEUE_PAIRS}

@@ -104,9 +104,7 @@ class Worker:
                 return Counted(*_native.blast_exchange(*place, order.duration_ns, order.datagram_bytes))
             case BlastReceive():
                 return Counted(
-                    *_native.blast_receive(
-                        order.ip, order.udp_port, order.duration_ns, order.backend, order.batch
-                    )
+                    *_native.blast_receive(order.ip, order.udp_port, order.duration_ns, order.backend)
                 )
             case SendPings():
                 times_ns = np.array(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from etloop.agent.host_facts import host_facts
+from etloop.bench.engine import messages
 from etloop.bench.engine.figures import (
     Bar,
     BenchReport,
@@ -28,8 +29,8 @@ from etloop.bench.engine.figures import (
     ratio_of,
     render,
 )
-from etloop.bench.engine.load import BenchLoad, PingPong, bench_assignments
-from etloop.bench.engine.measure import EngineRun, engine_run, wire_turnarounds_ns
+from etloop.bench.engine.load import BenchLoad, Messages, PingPong, Shape, bench_assignments
+from etloop.bench.engine.measure import EngineRun, bare_packets_per_s, engine_run, wire_turnarounds_ns
 from etloop.bench.engine.network import loopback_place
 from etloop.bench.engine.open_mpi import COMPILER, LAUNCHER, durations
 from etloop.bench.engine.protocol import (
@@ -209,6 +210,7 @@ def test_turnarounds_lie_between_arrivals_and_stay_inside_an_iteration() -> None
     run = EngineRun(
         wire_bytes=1,
         duration_ns=1,
+        packets=1,
         retransmitted_packets=0,
         turnarounds=(),
         received_ns=(caught, thrown),
@@ -232,7 +234,7 @@ VALUES: tuple[Order | WorkerReply, ...] = (
     Start(-5),
     BlastReceive("127.0.0.1", 4791, SECOND_NS, 1),
     Opened(("the receive buffer is small",)),
-    Ran(2, 10, 20, 4096, 0, (100, 110), (3, 4), b"01234567", b"76543210"),
+    Ran(2, 10, 20, 4096, 9, 0, (100, 110), (3, 4), b"01234567", b"76543210"),
     Counted(15, 61680, SECOND_NS),
 )
 
@@ -307,6 +309,34 @@ def test_a_run_moves_exactly_the_bytes_of_its_collectives() -> None:
 
 
 @pytest.mark.e2e
+def test_messages_are_as_many_as_their_time_and_never_more_than_are_kept() -> None:
+    assert messages.iterations_of(1) == 1
+    assert messages.iterations_of(240_000_000) == 10
+    assert messages.iterations_of(10**12) * messages.MESSAGES == messages.MOST_MESSAGES
+
+
+def test_messages_wait_for_nothing() -> None:
+    sender, receiver = (one.programs[0] for one in bench_assignments(Messages(64, 100, 2), ADDRESSES))
+    assert sender.kind.tolist() == [OpKind.SEND] * 100
+    assert receiver.kind.tolist() == [OpKind.RECV] * 100
+    assert sender.dep_offsets[-1] == receiver.dep_offsets[-1] == 0
+    assert Messages(64, 100, 2).ops == 400
+
+
+def test_all_packets_of_both_ends_are_counted() -> None:
+    """A grant and a message each way of every send, and acknowledgements of some of them."""
+    load = Messages(64, 50, 2)
+    with bench_workers(place := loopback_place("this is a test")) as workers:
+        run = engine_run(place, workers, load, shape=Shape(queue_pairs=4))
+    assert 2 * 100 <= run.packets <= 4 * 100 + 50
+    assert run.wire_bytes == 64 * 100
+
+
+def test_bare_datagrams_go_both_ways() -> None:
+    with bench_workers(place := loopback_place("this is a test")) as workers:
+        assert bare_packets_per_s(place, workers, SECOND_NS // 50, 100) > 100
+
+
 def test_every_message_of_a_ping_pong_has_its_answer() -> None:
     load = PingPong(4096, 5, 3)
     with bench_workers(place := loopback_place("this is a test")) as workers:
@@ -338,9 +368,10 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
         "collective",
         "collective 2 ranks",
         "collective 4 ranks",
+        *(f"messages {size}" for size in ("64B", "1KiB", "4KiB")),
     ]
     has_mpi = os.geteuid() == 0 and all(shutil.which(name) for name in (COMPILER, LAUNCHER))
-    for section in report["sections"][-2:]:
+    for section in report["sections"][-5:-3]:
         assert [one["name"] for one in section["series"] if one["name"].startswith("ETLoop")] == [
             f"ETLoop, {size}" for size in ("64B", "1KiB", "64KiB", "1MiB")
         ]
