@@ -27,7 +27,7 @@ from etloop.controller.run.pipeline import (
     prepare,
     run_plan,
 )
-from etloop.controller.run.prepare import Prepared
+from etloop.controller.run.prepare import Prepared, outline
 from etloop.results.schema.case import Repeat
 from etloop.results.schema.typed_json import to_json as summary_json
 from etloop.results.text.table import render
@@ -90,6 +90,8 @@ def plan_command(parsed: argparse.Namespace) -> CommandResult:
     """Return the plan in words or as JSON. Raises as `prepare`."""
     with given_files(parsed, None, PLAN_ID) as given, reading_bar() as bar:
         options = PrepareOptions(jobs=partial(build_jobs, progress=bar), keeps_case=False)
-        prepared = given.settled(prepare(given.inputs, options))
-    report = report_plan(prepared.plan)
+        if parsed.summary:
+            report = report_plan(outline(given.inputs, options))
+        else:
+            report = report_plan(given.settled(prepare(given.inputs, options)).plan.outline())
     return CommandResult(to_json(asdict(report)) if parsed.json else render_plan(report))
