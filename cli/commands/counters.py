@@ -1,4 +1,4 @@
-"""`dut counters`: reads the counters of a rig's device, once or again and again. A shell around the readers: event loop, output.
+"""`dut counters`: reads the counters of a rig's device, once or again and again. A shell around the readers: event loop, screen.
 
 Decides nothing about counters; it is how a rig's sources are tried before a run relies on them.
 """
@@ -10,8 +10,11 @@ import asyncio
 import contextlib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from etloop.cli.text.counter_rates import rate_rows, rates_text
 from etloop.cli.text.counters import Values, reading_json, reading_text, values_of
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
@@ -23,6 +26,9 @@ from etloop.counters.sampling import Sampled
 from etloop.counters.settings import LEAST_INTERVAL_NS
 from etloop.runtime.clock import monotonic_ns
 
+if TYPE_CHECKING:
+    from rich.live import Live
+
 
 def show_counters(parsed: argparse.Namespace) -> int:
     """Reads and prints until it is done or stopped; returns the exit code. Raises `ConfigError` for a rig that names no
@@ -33,9 +39,62 @@ def show_counters(parsed: argparse.Namespace) -> int:
     if counting is None:
         remedy = "write dut: {profile: NAME, counters: [{reader: ...}]} (docs/counters.md)"
         raise ConfigError(Problem(str(path), "names no source of a device's counters", remedy))
+    links = {label: port.link_bps for label, port in rig.ports.items()}
     with contextlib.suppress(KeyboardInterrupt):
+        if parsed.watch and not parsed.json and sys.stdout.isatty():
+            from rich.live import Live
+
+            with Live(auto_refresh=False, screen=True) as live:
+                return asyncio.run(_watch(counting, parsed.every, links, live))
         return asyncio.run(_show(counting, parsed))
     return ExitCode.PASS
+
+
+async def _watch(counting: Counting, every_ns: int, links: Mapping[str, int], live: Live) -> int:
+    """Show rates in place until it is stopped."""
+    from rich.text import Text
+
+    before: dict[str, CounterBatch] = {}
+    opened: set[str] = set()
+    try:
+        while True:
+            begun_ns = monotonic_ns()
+            results = await asyncio.gather(*(_read(source, opened) for source in counting.sources))
+            shown = [
+                _watched(source, result, before.get(source.name), links)
+                for source, result in zip(counting.sources, results, strict=True)
+            ]
+            for source, result in zip(counting.sources, results, strict=True):
+                if not isinstance(result, CounterFailure):
+                    before[source.name] = result
+            live.update(Text("\n".join(shown)), refresh=True)
+            await _until(begun_ns, every_ns)
+    finally:
+        await _close(counting)
+
+
+def _watched(
+    source: Sampled,
+    result: CounterBatch | CounterFailure,
+    before: CounterBatch | None,
+    links: Mapping[str, int],
+) -> str:
+    if isinstance(result, CounterFailure):
+        return f"{source.name}: {result}\n"
+    if before is None:
+        return f"{source.name}: {len(result.readings)} counters; rates come with the next reading\n"
+    heading = f"{source.name}: over {(result.at_ns - before.at_ns) / NS_PER_S:.2f} s; Ctrl-C ends"
+    return rates_text(rate_rows(result, before, dict(source.peers), links), heading)
+
+
+async def _until(begun_ns: int, every_ns: int) -> None:
+    left_ns = begun_ns + max(every_ns, LEAST_INTERVAL_NS) - monotonic_ns()
+    await asyncio.sleep(max(left_ns, 0) / NS_PER_S)
+
+
+async def _close(counting: Counting) -> None:
+    for source in counting.sources:
+        await source.reader.close()
 
 
 async def _show(counting: Counting, parsed: argparse.Namespace) -> int:
@@ -53,11 +112,9 @@ async def _show(counting: Counting, parsed: argparse.Namespace) -> int:
                     before[source.name] = values_of(result)
             if not parsed.watch:
                 return ExitCode.PREPARATION_FAILED if failed else ExitCode.PASS
-            left_ns = begun_ns + max(parsed.every, LEAST_INTERVAL_NS) - monotonic_ns()
-            await asyncio.sleep(max(left_ns, 0) / NS_PER_S)
+            await _until(begun_ns, parsed.every)
     finally:
-        for source in counting.sources:
-            await source.reader.close()
+        await _close(counting)
 
 
 async def _read(source: Sampled, opened: set[str]) -> CounterBatch | CounterFailure:

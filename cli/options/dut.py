@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rig", type=Path, required=True, metavar="FILE", help="rig.yaml with dut.counters"
     )
     counters.add_argument(
-        "--watch", action="store_true", help="again and again, what moved each time; ends with Ctrl-C"
+        "--watch",
+        action="store_true",
+        help="again and again: on a terminal rates in place, else what moved each time; ends with Ctrl-C",
     )
     counters.add_argument(
         "--every",

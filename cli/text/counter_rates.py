@@ -1,0 +1,128 @@
+"""Two readings of a device as rates, a line a port: what it sends and receives against its link, and what else moves. Pure.
+
+Decides which counter a port's rate is taken from, and the order: what drops or is marked first, then the busiest ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterNature, CounterObject
+from etloop.results.text.layout import aligned
+
+if TYPE_CHECKING:
+    from etloop.contract.model.counters import CountedObject, CounterBatch
+
+MOST_ROWS: Final = 64
+MOST_WORDS: Final = 6
+"""Counters of one row besides its rates."""
+_RATES: Final = {
+    "tx": ("tx_bytes", "tx_bytes_without_fcs", "roce_tx_bytes"),
+    "rx": ("rx_bytes", "rx_bytes_without_fcs", "roce_rx_bytes"),
+}
+"""By direction, the first of these that a port has."""
+_GRAVE: Final = ("dropped", "marked", "paus", "error", "trimmed", "watchdog", "no_route")
+_ROUTINE: Final = frozenset(
+    {
+        *("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_bytes_without_fcs", "tx_bytes_without_fcs"),
+        *("rx_unicast_packets", "tx_unicast_packets", "roce_rx_packets", "roce_tx_packets"),
+        *("roce_rx_bytes", "roce_tx_bytes", "sent_packets", "sent_bytes"),
+    }
+)
+"""Counters that every packet moves: the rates say so already."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateRow:
+    """One object between two readings."""
+
+    title: str
+    tx_bps: float | None
+    """None: it counts no bytes that way."""
+    rx_bps: float | None
+    link_bps: int
+    """0: not known."""
+    moved: tuple[tuple[str, float], ...]
+    """Other counters by their increase a second, the gravest first."""
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether something is lost, marked or paused."""
+        return any(_is_grave(name) for name, _ in self.moved)
+
+
+def rate_rows(
+    now: CounterBatch, before: CounterBatch, peers: Mapping[str, str], links: Mapping[str, int]
+) -> tuple[RateRow, ...]:
+    """Return what moved between two readings, by object; ports always, others where something did.
+
+    `links`: bits a second by the rig's port that is attached (`peers` has it by the device's name). Values that were set back
+    count from 0.
+    """
+    seconds = max(now.at_ns - before.at_ns, 1) / NS_PER_S
+    past = {(one.object, one.counter): one.value for one in before.readings}
+    increases: dict[CountedObject, dict[str, float]] = {}
+    for reading in now.readings:
+        one = reading.object
+        known = BY_OBJECT_AND_NAME.get((one.kind, reading.counter))
+        if known is None or known.nature is not CounterNature.CUMULATIVE:
+            continue
+        last = past.get((one, reading.counter), reading.value)
+        more = reading.value - last if reading.value >= last else reading.value
+        increases.setdefault(one, {})[reading.counter] = more / seconds
+    rows = [_row(one, found, peers, links) for one, found in increases.items()]
+    shown = [row for row in rows if row.tx_bps is not None or row.rx_bps is not None or row.moved]
+    return tuple(
+        sorted(shown, key=lambda row: (not row.is_grave, -(row.tx_bps or 0) - (row.rx_bps or 0), row.title))
+    )
+
+
+def rates_text(rows: tuple[RateRow, ...], heading: str) -> str:
+    """Return the table of one source; ends with a newline."""
+    cells = [("", "tx", "rx", "moving, a second")]
+    cells += [
+        (row.title, _rate(row.tx_bps, row), _rate(row.rx_bps, row), _words(row)) for row in rows[:MOST_ROWS]
+    ]
+    lines = [heading, *(line.rstrip() for line in aligned(cells, left=(0, 3)))]
+    if len(rows) > MOST_ROWS:
+        lines.append(f"and {len(rows) - MOST_ROWS} more; --json tells all")
+    return "\n".join(lines) + "\n"
+
+
+def _row(
+    one: CountedObject, found: Mapping[str, float], peers: Mapping[str, str], links: Mapping[str, int]
+) -> RateRow:
+    is_port = one.kind is CounterObject.PORT
+    peer = peers.get(one.name, "")
+    moved = [(name, rate) for name, rate in found.items() if rate > 0 and name not in _ROUTINE]
+    moved.sort(key=lambda entry: (not _is_grave(entry[0]), -entry[1]))
+    return RateRow(
+        title=f"{one} ({peer})" if peer else str(one),
+        tx_bps=_bits(found, "tx") if is_port else None,
+        rx_bps=_bits(found, "rx") if is_port else None,
+        link_bps=links.get(peer, 0) if is_port else 0,
+        moved=tuple(moved),
+    )
+
+
+def _bits(found: Mapping[str, float], direction: str) -> float | None:
+    return next((8 * found[name] for name in _RATES[direction] if name in found), None)
+
+
+def _is_grave(name: str) -> bool:
+    return any(part in name for part in _GRAVE)
+
+
+def _rate(rate_bps: float | None, row: RateRow) -> str:
+    if rate_bps is None:
+        return "-"
+    share = f" ({rate_bps / row.link_bps:.0%})" if row.link_bps else ""
+    return f"{rate_bps / 1e9:.3g} Gbit/s{share}"
+
+
+def _words(row: RateRow) -> str:
+    shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in row.moved[:MOST_WORDS])
+    return f"{shown}, ..." if len(row.moved) > MOST_WORDS else shown
