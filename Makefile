@@ -9,6 +9,7 @@
 #   make faults  breaks a rack in every way of docs/faults.md, and writes that table anew (root for all of it)
 #   make locks   locks/ anew from constraints.txt and pyproject.toml (asks the package index)
 #   make sbom    build/sbom.cdx.json: what an installation consists of, as CycloneDX
+#   make wheel   build/dist: a wheel that can be published, with the manylinux tag that its code is consistent with
 #   make audit   known vulnerabilities of all that the locks name
 #   make clean   remove what the other targets made (not demo/ and runs/)
 #
@@ -40,7 +41,7 @@ ROOMS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 NATIVE_SOURCES := CMakeLists.txt $(shell find traffic/native workload/native)
 NATIVE_TESTS := $(shell find tests/native)
 
-.PHONY: all demo test lint format docs fuzz bench faults locks sbom audit clean
+.PHONY: all demo test lint format docs fuzz bench faults locks sbom wheel audit clean
 .DELETE_ON_ERROR:
 
 all: $(STAMPS)/built
@@ -85,6 +86,14 @@ locks: $(STAMPS)/uv
 sbom: $(STAMPS)/supply $(STAMPS)/dev
 	@mkdir -p build
 	@$(SUPPLY)/python tools/write_sbom.py $(BIN)/python build/sbom.cdx.json
+
+wheel: $(STAMPS)/built $(STAMPS)/supply
+	@rm -rf build/wheel build/dist
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation \
+	  --config-settings=build-dir=$(NATIVE_BUILD) --wheel-dir build/wheel .
+	@PATH="$(abspath $(SUPPLY)):$$PATH" $(SUPPLY)/auditwheel --verbose repair --wheel-dir build/dist build/wheel/etloop-*.whl \
+	  > build/auditwheel.log 2>&1 || { cat build/auditwheel.log; exit 1; }
+	@ls build/dist
 
 audit: $(STAMPS)/supply
 	@$(SUPPLY)/python tools/audit.py $(SUPPLY)/pip-audit

@@ -57,6 +57,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "racks": "show jobs, ports and states of several racks, or serve one page of them",
     "jobs": "list a rack's jobs from its state directory, whether its controller runs or not",
     "schema": "print the JSON Schema of a file format, for editors",
+    "completion": "print what a shell completes commands and options by",
     "keys": "make, list, allow and revoke the keys of the control connection",
 }
 """Name -> what it is for, in the order of the help. `cli/options` has a module of each name, `cli/options/rack` those of racks."""
@@ -102,6 +103,20 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         for name, summary in COMMANDS.items():
             commands.add_parser(name, help=summary)
         return parser
+    _add_command(commands, named)
+    return parser
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Return a parser of all commands with all their options, which nothing is parsed by: for what is told of the command line."""
+    parser = argparse.ArgumentParser(prog="etloop", description=_DESCRIPTION, epilog=_EPILOG)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name in COMMANDS:
+        _add_command(commands, name)
+    return parser
+
+
+def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], named: str) -> None:
     command = declaration(named)
     summary = COMMANDS[named]
     own = commands.add_parser(
@@ -115,7 +130,6 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         own.add_argument("--json", action="store_true", help="answer in JSON, for programs")
     own.set_defaults(command=partial(_carry_out, command.carried_out_by), json=False)
     command.add_arguments(own)
-    return parser
 
 
 def declaration(name: str) -> Command:

@@ -7,6 +7,7 @@ what `etloop` depends on from the environment of these tests, so nothing is comp
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -22,6 +23,7 @@ import pytest
 from tests.support.built_wheel import build_wheel
 from tests.support.places import ROOT
 
+AUDITWHEEL = ROOT / ".venv" / "supply" / "bin" / "auditwheel"
 FOREIGN = ("agent", "contract", "controller", "results", "traffic", "workload")
 """Packages of somebody else, in the site-packages that the wheel is installed into."""
 
@@ -105,6 +107,20 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
     assert sources - set(names) == set()
     for module in ("etloop/traffic/_native.", "etloop/workload/_et."):
         assert any(name.startswith(module) and name.endswith(".so") for name in names), module
+
+
+@pytest.mark.skipif(not AUDITWHEEL.exists(), reason="no auditwheel here: make .venv/stamps/supply brings it")
+def test_it_can_be_published(wheel: Path, tmp_path: Path) -> None:
+    """As `make wheel` makes it: what is compiled needs no more of a host than its tag says, and no library beside it."""
+    path = f"{AUDITWHEEL.parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        (AUDITWHEEL, "repair", "--wheel-dir", tmp_path, wheel),
+        env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (made,) = tmp_path.glob("*.whl")
+    assert re.search(r"-manylinux_2_\d+_\w+\.whl$", made.name), made.name
+    assert not [name for name in zipfile.ZipFile(made).namelist() if ".libs/" in name]
 
 
 def test_installing_adds_one_name_to_site_packages(rack: Rack) -> None:

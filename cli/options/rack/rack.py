@@ -31,7 +31,7 @@ ORDERS: Final = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the order, what it is about, and the rack."""
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in ORDERS.items())
-    parser.add_argument("order", choices=ORDERS, metavar="ORDER", help=meanings)
+    parser.add_argument("order", choices=tuple(ORDERS), metavar="ORDER", help=meanings)
     parser.add_argument("names", nargs="*", metavar="NAME", help="ports, agents or jobs that it is about")
     parser.add_argument(
         "--label",

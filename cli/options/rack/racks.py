@@ -24,7 +24,7 @@ ORDERS: Final = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what is asked, of which racks, and which jobs."""
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in ORDERS.items())
-    parser.add_argument("order", choices=ORDERS, metavar="ORDER", help=meanings)
+    parser.add_argument("order", choices=tuple(ORDERS), metavar="ORDER", help=meanings)
     add_racks_arguments(parser)
     parser.add_argument(
         "--rack", action="append", default=[], metavar="NAME", help="only this rack (repeatable)"
