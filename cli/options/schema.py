@@ -7,7 +7,7 @@ from typing import Final
 
 from etloop.cli.parser import Command
 
-FORMATS: Final = ("scenario", "rig", "topology", "sweep", "controller", "users")
+FORMATS: Final = ("scenario", "rig", "topology", "sweep", "controller", "users", "racks", "card")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

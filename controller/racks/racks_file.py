@@ -15,6 +15,7 @@ from typing import Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.printable import printable
 from etloop.contract.base.units import QuantityError, parse_name
+from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document, words, yes_or_no
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.client.client import RackClient
@@ -146,17 +147,20 @@ def _checked(section: Section, name: str) -> str:
         return name
 
 
+@formed(pattern_form("text", f"[^\\x00-\\x1f]{{1,{_LABEL_LENGTH}}}"))
 def _label(text: str) -> str:
     if len(text) > _LABEL_LENGTH or not text.isprintable():
         raise QuantityError("is no label", f"write at most {_LABEL_LENGTH} printable characters")
     return words(text)
 
 
+@formed(pattern_form("HOST or HOST:PORT", r"[A-Za-z0-9._:\[\]-]+"))
 def _broker(text: str) -> str:
     parse_broker_address(text)
     return text
 
 
+@formed(pattern_form("URL", _BASE_URL.pattern))
 def _url(text: str) -> str:
     if not _BASE_URL.fullmatch(text):
         raise QuantityError(

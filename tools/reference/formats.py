@@ -19,7 +19,9 @@ from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.people.users import parse_users
+from etloop.controller.racks.racks_file import parse_racks
 from etloop.dut_profiles.model.profile import CounterReader
+from etloop.experiments.nic.cards.model_file import parse_model
 from etloop.experiments.sweep.file import parse_sweep
 from etloop.traffic.congestion import Need, built_in
 from etloop.traffic.topology.topology_file import parse_topology
@@ -207,4 +209,19 @@ USERS: Final = Format(
     {"users": "[A-Za-z0-9._-]{1,64}"},
     {"others": "users.*"},
 )
-FORMATS: Final = (SCENARIO, RIG, TOPOLOGY, SWEEP, CONTROLLER, USERS)
+CARD: Final = Format(
+    "card",
+    "card.yaml",
+    "a modelled network card, which `etloop nic profile --simulated` asks.",
+    lambda text: parse_model(text, "card.yaml"),
+    ("{line: 10Gbps}",),
+)
+RACKS: Final = Format(
+    "racks",
+    "racks.yaml",
+    "the racks that `etloop racks` and `submit --any` choose from.",
+    lambda text: parse_racks(text, "racks.yaml", _HERE),
+    ("racks: [{name: north, broker: '127.0.0.1:1883', labels: {site: berlin}}]",),
+    {"racks[].labels": _LABEL},
+)
+FORMATS: Final = (SCENARIO, RIG, TOPOLOGY, SWEEP, CONTROLLER, USERS, RACKS, CARD)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from etloop.contract.base.units import (
     QuantityError,
@@ -15,6 +15,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
+from etloop.contract.base.value_form import FormedParser, pattern_form
 from etloop.contract.base.yaml_reader import (
     ConfigFile,
     Section,
@@ -25,6 +26,8 @@ from etloop.contract.base.yaml_reader import (
     yes_or_no,
 )
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery, limits_of
+
+_NUMBER: Final = r"[0-9]+(\.[0-9]+)?"
 
 
 def parse_model(text: bytes, source: str) -> NicModel:
@@ -72,4 +75,4 @@ def _parser(name: str, least: float, most: float) -> Callable[[str], float]:
             raise QuantityError(f'"{text[:32]}" is no such number', remedy)
         return value
 
-    return parse
+    return FormedParser(parse, pattern_form("number", _NUMBER, f"{least:g} to {most:g}"))
