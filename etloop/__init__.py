@@ -141,7 +141,7 @@ def make_plan(scenario: Given, rig: Given) -> PlanReport:
     from etloop.given import input_file
 
     inputs = RunInputs(input_file(scenario, "scenario.yaml"), input_file(rig, "rig.yaml"))
-    return report_plan(prepare(inputs, PrepareOptions(keeps_case=False)).plan.outline())
+    return report_plan(prepare(inputs, PrepareOptions(keeps_case=False)).plan)
 
 
 def run_twin(

@@ -4,7 +4,7 @@
 
 Ranks are in tensor-parallel groups of eight, a host each, and one port at 400 Gb/s a host behind one switch. Time is on the
 clock, memory the most that the command held. --check ends with 30 when a command fails, all together take more than ten
-minutes, or one holds more than 4 GB; the bar is for 4,096 ranks. Above 8,192 the plan is a summary, and two minutes its bar.
+minutes, or one holds more than 4 GB; the bar is for 4,096 ranks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from etloop.contract.base.errors import ExitCode
 RANKS_OF_A_HOST: Final = 8
 MOST_RANKS: Final = 8192
 """A switch has at most 1,024 ports."""
-MOST_SUMMED: Final = 16_384
-"""The most of a world that is planned."""
-SUMMARY_BAR_S: Final = 120
 BAR_S: Final = 600
 BAR_BYTES: Final = 4 << 30
 _ETLOOP: Final = (sys.executable, "-m", "etloop")
@@ -48,11 +45,9 @@ def commands(ranks: int) -> tuple[tuple[str, ...], ...]:
     """Return the command lines, in their order."""
     shape = ("--tp", "8", "--dp", str(ranks // RANKS_OF_A_HOST), "--pp", "1", "--layers", "1")
     planned = ("scenario.yaml", "--rig", "rig.yaml")
-    read = (("synth", "job", *shape), ("lint", "job"))
-    if ranks > MOST_RANKS:
-        return *read, ("plan", *planned, "--summary")
     return (
-        *read,
+        ("synth", "job", *shape),
+        ("lint", "job"),
         ("plan", *planned),
         ("twin", *planned, "--topology", "topology.yaml", "--level", "flow"),
     )
@@ -73,16 +68,11 @@ def timed(directory: Path, words: tuple[str, ...]) -> tuple[int, float, int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The table of all commands."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--ranks",
-        type=int,
-        default=64,
-        help=f"a multiple of 8 from 16 to {MOST_SUMMED} (default 64); from {MOST_RANKS} on only a summary is planned",
-    )
+    parser.add_argument("--ranks", type=int, default=64, help="a multiple of 8 from 16 to 8192 (default 64)")
     parser.add_argument("--check", action="store_true", help="end with 30 when a bar is not met")
     chosen = parser.parse_args(arguments)
-    if chosen.ranks % RANKS_OF_A_HOST or not 2 * RANKS_OF_A_HOST <= chosen.ranks <= MOST_SUMMED:
-        parser.error(f"--ranks: {chosen.ranks}, expected a multiple of 8 from 16 to {MOST_SUMMED}")
+    if chosen.ranks % RANKS_OF_A_HOST or not 2 * RANKS_OF_A_HOST <= chosen.ranks <= MOST_RANKS:
+        parser.error(f"--ranks: {chosen.ranks}, expected a multiple of 8 from 16 to {MOST_RANKS}")
     whole_s, most_bytes, failed = 0.0, 0, False
     with tempfile.TemporaryDirectory() as made:
         write_inputs(Path(made), chosen.ranks)
@@ -91,8 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code, lasted_s, held_bytes = timed(Path(made), words)
             whole_s, most_bytes, failed = whole_s + lasted_s, max(most_bytes, held_bytes), failed or code != 0
             print(f"{words[0]:8s} {chosen.ranks:>5} {lasted_s:>8.1f} {held_bytes >> 20:>6}", flush=True)
-            if "--summary" in words:
-                failed = failed or lasted_s > SUMMARY_BAR_S
             if code != 0:
                 print(f"etloop {' '.join(words)} ended with {code}", file=sys.stderr)
                 break

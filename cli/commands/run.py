@@ -27,7 +27,7 @@ from etloop.controller.run.pipeline import (
     prepare,
     run_plan,
 )
-from etloop.controller.run.prepare import Prepared, outline
+from etloop.controller.run.prepare import Prepared
 from etloop.results.schema.case import Repeat
 from etloop.results.schema.typed_json import to_json as summary_json
 from etloop.results.text.table import render
@@ -90,8 +90,6 @@ def plan_command(parsed: argparse.Namespace) -> CommandResult:
     """Return the plan in words or as JSON. Raises as `prepare`."""
     with given_files(parsed, None, PLAN_ID) as given, reading_bar() as bar:
         options = PrepareOptions(jobs=partial(build_jobs, progress=bar), keeps_case=False)
-        if parsed.summary:
-            report = report_plan(outline(given.inputs, options))
-        else:
-            report = report_plan(given.settled(prepare(given.inputs, options)).plan.outline())
+        prepared = given.settled(prepare(given.inputs, options))
+    report = report_plan(prepared.plan)
     return CommandResult(to_json(asdict(report)) if parsed.json else render_plan(report))

@@ -28,34 +28,15 @@ _AS_THE_KERNEL: Final = SourcePorts()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlacedPaths:
-    """How the pairs of a job travel, row i for pair i."""
-
-    path: NDArray[np.uint8]
-    src_port: NDArray[np.int32]
-    """Port of the source rank, an index into `Placement.ports`."""
-    dst_port: NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class PlacedConnections:
     """Connections of the whole job, row i for pair i, and the block of queue pair numbers of every used port."""
 
     columns: ConnectionColumns
-    paths: PlacedPaths
+    src_port: NDArray[np.int32]
+    """Port of the source rank, an index into `Placement.ports`."""
+    dst_port: NDArray[np.int32]
     qpn_base: tuple[int, ...]
     qpn_count: tuple[int, ...]
-
-
-def paths_of(pairs: PairColumns, placement: Placement) -> PlacedPaths:
-    """Return how all pairs travel under a placement."""
-    port = np.array(placement.port, np.int32)
-    host = np.array(placement.host, np.int32)
-    src_port, dst_port = port[pairs.src_rank], port[pairs.dst_rank]
-    path = np.full(len(src_port), np.uint8(Path.WIRE))
-    path[src_port == dst_port] = np.uint8(Path.HAIRPIN)
-    path[host[pairs.src_rank] == host[pairs.dst_rank]] = np.uint8(Path.SCALE_UP)
-    return PlacedPaths(path, src_port, dst_port)
 
 
 def connect(
@@ -71,8 +52,14 @@ def connect(
 
     Raises `PlanError` when there are more queue pair ends than 24-bit numbers.
     """
-    paths = paths_of(pairs, placement)
-    path, src_port, dst_port = paths.path, paths.src_port, paths.dst_port
+    port = np.array(placement.port, np.int32)
+    host = np.array(placement.host, np.int64)
+    src_port, dst_port = port[pairs.src_rank], port[pairs.dst_rank]
+    path = np.where(
+        host[pairs.src_rank] == host[pairs.dst_rank],
+        np.uint8(Path.SCALE_UP),
+        np.where(src_port == dst_port, np.uint8(Path.HAIRPIN), np.uint8(Path.WIRE)),
+    ).astype(np.uint8)
     wire = path == Path.WIRE
     qps = np.where(wire, qps_per_connection, 0)
     qp_offsets = np.concatenate([[0], np.cumsum(qps)]).astype(np.int64)
@@ -84,7 +71,7 @@ def connect(
     src_udp_port, dst_udp_port = deal_source_ports(source_ports, planned[:, 0], planned[:, 1], seed)
     base = _bases(count, seed, nonce)
     qpn = _deal(ends, base).reshape(-1, 2)
-    address = ip_column(ip_bytes(placement.address_of(rank)) for rank in range(len(placement.port)))
+    address = ip_column(ip_bytes(placement.address_of(rank)) for rank in range(len(port)))
     nowhere = np.frombuffer(NO_ADDRESS, IP_ADDRESS)
     _refuse_mixed_families(pairs, placement, wire)
     _refuse_receiving_ports(source_ports, placement)
@@ -102,28 +89,17 @@ def connect(
         src_udp_port=src_udp_port,
         dst_udp_port=dst_udp_port,
     )
-    return PlacedConnections(columns, paths, tuple(base.tolist()), tuple(count.tolist()))
-
-
-def too_many_words(ends: int) -> str:
-    """Return what stands against so many queue pair ends in one run; "" if nothing does."""
-    most = QPN_SPACE - FIRST_QPN
-    return (
-        f"the job needs {ends} queue pair ends, and only {most} numbers of 24 bits are free"
-        if ends > most
-        else ""
-    )
+    return PlacedConnections(columns, src_port, dst_port, tuple(base.tolist()), tuple(count.tolist()))
 
 
 def _refuse_too_many(ends: int) -> None:
-    what = too_many_words(ends)
-    if what:
+    most = QPN_SPACE - FIRST_QPN
+    if ends > most:
         raise PlanError(
             Problem(
                 "plan",
-                what,
-                "lower transport.qps_per_connection, or map more ranks to a host (mapping.ranks_per_host); etloop plan "
-                "--summary says what it is without numbering them",
+                f"the job needs {ends} queue pair ends, and only {most} numbers of 24 bits are free",
+                "lower transport.qps_per_connection, or map more ranks to a host (mapping.ranks_per_host)",
             )
         )
 

@@ -121,7 +121,7 @@ def partition(
         ports = [index for index, place in enumerate(placement.ports) if place.agent == agent.name]
         if not ports:
             continue
-        here = np.isin(connections.paths.src_port, ports) | np.isin(connections.paths.dst_port, ports)
+        here = np.isin(connections.src_port, ports) | np.isin(connections.dst_port, ports)
         rows[agent.name] = np.flatnonzero(here).astype(np.int32)
         programs, ranks = _ranks(jobs, demand, placement, ports)
         assignments[agent.name] = Assignment(

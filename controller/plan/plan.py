@@ -7,17 +7,16 @@ inputs give the same plan, byte for byte.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
-from etloop.contract.base.ip_address import IP_ADDRESS
 from etloop.contract.model.assignment import Assignment, ConnectionColumns, Path
 from etloop.contract.model.run import PlannedConnections, PlannedJobs, PlannedOps, PlanTables
 from etloop.controller.inputs.scenario.faults import refuse_idle_faults, resolve_communicators
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.choices import planned_choices, shaping_words
-from etloop.controller.plan.connections import PlacedPaths, connect, paths_of, too_many_words
+from etloop.controller.plan.connections import PlacedConnections, connect
 from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, partition, whole_job
@@ -35,38 +34,6 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
 
 
-_NO_CONNECTIONS: Final = PlannedConnections(
-    communicator=np.empty(0, np.int32),
-    channel=np.empty(0, np.int32),
-    src_rank=np.empty(0, np.int32),
-    dst_rank=np.empty(0, np.int32),
-    path=np.empty(0, np.uint8),
-    src_ip=np.empty(0, IP_ADDRESS),
-    dst_ip=np.empty(0, IP_ADDRESS),
-    qp_offsets=np.zeros(1, np.int32),
-    src_qpn=np.empty(0, np.uint32),
-    dst_qpn=np.empty(0, np.uint32),
-    src_udp_port=np.empty(0, np.uint16),
-    dst_udp_port=np.empty(0, np.uint16),
-    payload_bytes=np.empty(0, np.int64),
-)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanOutline:
-    """A job laid out on a rig, without the numbers and addresses of its connections: what it is, and not how it is run."""
-
-    tables: PlanTables
-    """Of its connections there may be no rows."""
-    placement: Placement
-    jobs: JobSet
-    pairs: PairColumns
-    path: NDArray[np.uint8]
-    """Of each pair."""
-    queue_pairs: int
-    """Of each pair that crosses the wire."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """A job laid out on a rig."""
@@ -82,14 +49,6 @@ class Plan:
     def whole(self) -> Assignment:
         """The job as one assignment, for virtual time. Made anew by every call."""
         return whole_job(self.parts, self.placement)
-
-    def outline(self) -> PlanOutline:
-        """Return what a report of it is made of."""
-        transport, demand = self.parts.scenario.transport, self.parts.demand
-        path = self.tables.connections.path
-        return PlanOutline(
-            self.tables, self.placement, self.parts.jobs, demand.pairs, path, transport.qps_per_connection
-        )
 
     @property
     def port_names(self) -> dict[str, tuple[str, ...]]:
@@ -124,26 +83,8 @@ def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID)
     streams = plan_streams(scenario.streams, rig, {place.agent for place in placement.ports})
     parts = PlanParts(run_id, scenario, jobs, demand, connections, streams)
     assignments, rows = partition(parts, rig, placement)
-    planned = _planned_connections(connections.columns, demand.pairs)
-    tables = _tables(scenario, jobs, demand, placement, connections.paths, moved, planned)
-    tables = replace(tables, run_nonce=nonce)
+    tables = replace(_tables(scenario, jobs, demand, placement, connections, moved), run_nonce=nonce)
     return Plan(assignments, rows, tables, placement, parts)
-
-
-def outline_jobs(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanOutline:
-    """Lay all jobs of a set out, whatever numbers of queue pairs they need. Raises as `plan_jobs` else."""
-    _refuse_odd_jobs(jobs.job)
-    demand = demand_of(jobs)
-    placement = place_jobs(jobs, demand.pairs, rig)
-    paths = paths_of(demand.pairs, placement)
-    moved = op_bytes(jobs.job, demand, placement)
-    tables = _tables(scenario, jobs, demand, placement, paths, moved, _NO_CONNECTIONS)
-    ends = 2 * scenario.transport.qps_per_connection * int((paths.path == Path.WIRE).sum())
-    if what := too_many_words(ends):
-        tables = replace(tables, notes=(*tables.notes, f"it cannot be run as it is: {what}"))
-    return PlanOutline(
-        tables, placement, jobs, demand.pairs, paths.path, scenario.transport.qps_per_connection
-    )
 
 
 def _refuse_odd_jobs(job: Job) -> None:
@@ -193,9 +134,8 @@ def _tables(
     jobs: JobSet,
     demand: Demand,
     placement: Placement,
-    paths: PlacedPaths,
+    connections: PlacedConnections,
     moved: OpBytes,
-    connections: PlannedConnections,
 ) -> PlanTables:
     job = jobs.job
     ports = [placement.ports[port] for port in placement.port]
@@ -226,7 +166,7 @@ def _tables(
             local_rx_bytes=moved.local_rx,
             algorithm=algorithm_of_schedule[ops.schedule],
         ),
-        connections=connections,
+        connections=_planned_connections(connections.columns, demand.pairs),
         bytes_scale=scenario.bytes_scale_text,
         time_scale=scenario.time_scale_text,
         policy=job.policy,
@@ -242,15 +182,15 @@ def _tables(
             *scenario.transport.notes,
             *placement.notes,
             *rounding_notes(ops, scenario.bytes_scale_text),
-            *_traffic_notes(paths, demand.pairs, placement),
+            *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),
             *trimming_notes(scenario.transport.recovery.trimming, placement),
         ),
     )
 
 
-def _traffic_notes(paths: PlacedPaths, pairs: PairColumns, placement: Placement) -> list[str]:
-    path = paths.path
+def _traffic_notes(connections: PlacedConnections, pairs: PairColumns, placement: Placement) -> list[str]:
+    path = connections.columns.path
     wire = path == Path.WIRE
     if len(pairs) and not wire.any():
         return ["nothing crosses the device under test: all ranks that talk share a port or a host"]
@@ -261,7 +201,7 @@ def _traffic_notes(paths: PlacedPaths, pairs: PairColumns, placement: Placement)
             for place in placement.ports
         ]
     )
-    beside = int((wire & (agent[paths.src_port] == agent[paths.dst_port])).sum())
+    beside = int((wire & (agent[connections.src_port] == agent[connections.dst_port])).sum())
     if beside:
         notes.append(
             f"{beside} of {len(pairs)} connections join two ports of one agent; Linux delivers such packets inside the "

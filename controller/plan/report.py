@@ -18,7 +18,7 @@ from etloop.workload.trace.program import OpKind
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from etloop.controller.plan.plan import PlanOutline
+    from etloop.controller.plan.plan import Plan
 from etloop.controller.plan.places.order_warning import order_warnings
 
 PLAN_REPORT_SCHEMA: Final = "etloop-plan-report/1"
@@ -134,11 +134,11 @@ class PlanReport:
     """Of the notes, what a reader must know before anything else."""
 
 
-def report_plan(plan: PlanOutline) -> PlanReport:
+def report_plan(plan: Plan) -> PlanReport:
     """The figures of a plan."""
     tables, placement = plan.tables, plan.placement
-    wire = plan.path == Path.WIRE
-    payload = plan.pairs.payload_bytes
+    wire = tables.connections.path == Path.WIRE
+    payload = tables.connections.payload_bytes
     ports = _ports(plan)
     return PlanReport(
         schema=PLAN_REPORT_SCHEMA,
@@ -151,7 +151,7 @@ def report_plan(plan: PlanOutline) -> PlanReport:
         shaping=tables.shaping,
         choices=tables.choices,
         operations=len(tables.ops.rank),
-        connections={path.name.lower(): int((plan.path == path).sum()) for path in Path},
+        connections={path.name.lower(): int((tables.connections.path == path).sum()) for path in Path},
         payload_bytes=int(payload.sum()),
         fabric_bytes=int(payload[wire].sum()),
         same_rail_bytes=_same_rail_bytes(plan),
@@ -167,33 +167,33 @@ def report_plan(plan: PlanOutline) -> PlanReport:
             )
             for rank, host in enumerate(placement.host)
         ),
-        communicators=_communicators(plan),
+        communicators=_communicators(tables),
         kinds=_kinds(tables),
         uneven=_uneven(tables),
         ports=ports,
         notes=tables.notes,
-        warnings=order_warnings(plan.jobs, plan.pairs),
+        warnings=order_warnings(plan.parts.jobs, plan.parts.demand.pairs),
     )
 
 
-def _same_rail_bytes(plan: PlanOutline) -> int | None:
+def _same_rail_bytes(plan: Plan) -> int | None:
     if not plan.placement.nic:
         return None
-    pairs, nic = plan.pairs, np.array(plan.placement.nic)
-    same = (plan.path == Path.WIRE) & (nic[pairs.src_rank] == nic[pairs.dst_rank])
-    return int(pairs.payload_bytes[same].sum())
+    connections, nic = plan.tables.connections, np.array(plan.placement.nic)
+    same = (connections.path == Path.WIRE) & (nic[connections.src_rank] == nic[connections.dst_rank])
+    return int(connections.payload_bytes[same].sum())
 
 
-def _communicators(plan: PlanOutline) -> tuple[CommunicatorUse, ...]:
-    tables, pairs = plan.tables, plan.pairs
+def _communicators(tables: PlanTables) -> tuple[CommunicatorUse, ...]:
     count = len(tables.communicators)
     grouped = tables.ops.communicator[tables.ops.communicator >= 0]
     member_ops = np.bincount(grouped, minlength=count).tolist()
-    of_group = pairs.communicator >= 0
+    connections = tables.connections
+    of_group = connections.communicator >= 0
     payload, fabric = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.add.at(payload, pairs.communicator[of_group], pairs.payload_bytes[of_group])
-    crosses = of_group & (plan.path == Path.WIRE)
-    np.add.at(fabric, pairs.communicator[crosses], pairs.payload_bytes[crosses])
+    np.add.at(payload, connections.communicator[of_group], connections.payload_bytes[of_group])
+    crosses = of_group & (connections.path == Path.WIRE)
+    np.add.at(fabric, connections.communicator[crosses], connections.payload_bytes[crosses])
     return tuple(
         CommunicatorUse(name, members, ops // len(members), int(payload[at]), int(fabric[at]))
         for at, ((name, members), ops) in enumerate(zip(tables.communicators, member_ops, strict=True))
@@ -266,33 +266,27 @@ def _uneven(tables: PlanTables) -> tuple[UnevenExchange, ...]:
     return tuple(found)
 
 
-def _ports(plan: PlanOutline) -> tuple[PortLoad, ...]:
-    pairs, placement = plan.pairs, plan.placement
-    port = np.array(placement.port, np.int32)
-    wire = np.flatnonzero(plan.path == Path.WIRE)
-    hairpin = np.flatnonzero(plan.path == Path.HAIRPIN)
-
-    def by_port(rank: NDArray[np.int32], rows: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-        """Bytes and connections of these rows, by the port of one of their ends."""
-        at = port[rank[rows]]
-        moved = np.zeros(len(placement.ports), np.int64)
-        np.add.at(moved, at, pairs.payload_bytes[rows])
-        return moved.tolist(), np.bincount(at, minlength=len(placement.ports)).tolist()
-
-    tx, tx_count = by_port(pairs.src_rank, wire)
-    rx, rx_count = by_port(pairs.dst_rank, wire)
-    turned, _ = by_port(pairs.src_rank, hairpin)
-    return tuple(
-        PortLoad(
-            agent=place.agent,
-            port=place.port.name,
-            link_bps=place.port.link_bps,
-            ranks=place.ranks,
-            queue_pairs=plan.queue_pairs * (tx_count[index] + rx_count[index]),
-            tx_bytes=tx[index],
-            rx_bytes=rx[index],
-            hairpin_bytes=turned[index],
-            link_time_ns=-(-max(tx[index], rx[index]) * 8 * NS_PER_S // place.port.link_bps),
+def _ports(plan: Plan) -> tuple[PortLoad, ...]:
+    connections, placement = plan.tables.connections, plan.placement
+    port = np.array(placement.port)
+    src, dst = port[connections.src_rank], port[connections.dst_rank]
+    wire, hairpin = connections.path == Path.WIRE, connections.path == Path.HAIRPIN
+    queue_pairs = np.diff(connections.qp_offsets)
+    loads = []
+    for index, place in enumerate(placement.ports):
+        tx_bytes = int(connections.payload_bytes[wire & (src == index)].sum())
+        rx_bytes = int(connections.payload_bytes[wire & (dst == index)].sum())
+        loads.append(
+            PortLoad(
+                agent=place.agent,
+                port=place.port.name,
+                link_bps=place.port.link_bps,
+                ranks=place.ranks,
+                queue_pairs=int(queue_pairs[src == index].sum() + queue_pairs[dst == index].sum()),
+                tx_bytes=tx_bytes,
+                rx_bytes=rx_bytes,
+                hairpin_bytes=int(connections.payload_bytes[hairpin & (src == index)].sum()),
+                link_time_ns=-(-max(tx_bytes, rx_bytes) * 8 * NS_PER_S // place.port.link_bps),
+            )
         )
-        for index, place in enumerate(placement.ports)
-    )
+    return tuple(loads)

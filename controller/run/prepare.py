@@ -25,7 +25,7 @@ from etloop.controller.plan.crossing import refuse_idle_device
 from etloop.controller.plan.job_set import JobSet
 from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_schedule_files
 from etloop.controller.plan.patience import patient
-from etloop.controller.plan.plan import Plan, PlanOutline, outline_jobs, plan_jobs
+from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.plan.run_numbers import PLAN_ID
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.topology_check import DescribedDevice, check_device
@@ -179,23 +179,6 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
         texts[PROFILE_FILE] = profile_content(rig.dut.profile)
     case = _case_of(inputs, options, scenario, rig, texts) if options.keeps_case else None
     return Prepared(scenario, rig, _after_others(plan, options.busy_threads), texts, device, case)
-
-
-def outline(inputs: RunInputs, options: PrepareOptions) -> PlanOutline:
-    """Read scenario, rig and traces, and lay the job out without numbering its connections.
-
-    Raises as `prepare`; a device is not looked at.
-    """
-    found = Mistakes()
-    scenario_read = found.of(partial(_read_scenario, inputs.scenario, options))
-    rig_read = found.of(partial(_read_rig, inputs.rig, options.ports))
-    found.refuse(ConfigError)
-    assert scenario_read is not None
-    assert rig_read is not None
-    scenario, rig = scenario_read[0], rig_read[0]
-    refuse_mistaken_conditions(scenario, rig)
-    with options.confine():
-        return outline_jobs(scenario, rig, options.jobs(scenario))
 
 
 def _case_of(

@@ -71,7 +71,7 @@ def test_numbers_are_unique_and_near_sequential_within_a_port(qps: int) -> None:
     columns = placed.columns
     wire = int((columns.path == Path.WIRE).sum())
     assert len(columns.src_qpn) == wire * qps
-    src_port = np.repeat(placed.paths.src_port, np.diff(columns.qp_offsets))
+    src_port = np.repeat(placed.src_port, np.diff(columns.qp_offsets))
     for port, (base, count) in enumerate(zip(placed.qpn_base, placed.qpn_count, strict=True)):
         own = np.concatenate([columns.src_qpn[src_port == port], columns.dst_qpn[src_port != port]])
         assert sorted(own.tolist()) == list(range(base, base + count)), (

@@ -71,9 +71,9 @@ def test_the_plan_says_that_the_order_is_nccls() -> None:
         "note: dependencies data do not order the operations of a communicator, but NCCL runs them one after another, "
         "and so does this plan; collectives.shaping plain, gloo or mpi leaves them as the trace has them\n"
     )
-    reported = render_plan(report_plan(planned("data", "nccl").outline()))
+    reported = render_plan(report_plan(planned("data", "nccl")))
     assert note in reported
     assert "dependencies data+communicator, shaped as nccl" in reported
     assert f"{RANKS} communicator" in reported, "one edge a rank is added"
-    assert note not in render_plan(report_plan(planned("data", "plain").outline()))
-    assert note not in render_plan(report_plan(planned("data+communicator", "nccl").outline()))
+    assert note not in render_plan(report_plan(planned("data", "plain")))
+    assert note not in render_plan(report_plan(planned("data+communicator", "nccl")))

@@ -190,7 +190,7 @@ def test_bytes_agree_however_they_are_counted(
     for rank in range(6):
         sent = planned.wire_tx_bytes[planned.rank == rank].sum()
         assert sent == connections.payload_bytes[wire & (connections.src_rank == rank)].sum()
-    report = report_plan(plan.outline())
+    report = report_plan(plan)
     assert sum(port.tx_bytes for port in report.ports) == report.fabric_bytes
     assert sum(kind.wire_bytes + kind.local_bytes for kind in report.kinds) == report.payload_bytes
     covered = set().union(*(rows.tolist() for rows in plan.connection_rows.values()))
@@ -209,7 +209,7 @@ def test_the_same_input_gives_the_same_plan() -> None:
 
 def test_the_report_in_words() -> None:
     plan = plan_of(Coll(AR, WORLD, 4 * MIB), Msg(0, 3, 1000), scenario="mapping: {ranks_per_host: 2}")
-    text = render_plan(report_plan(plan.outline()))
+    text = render_plan(report_plan(plan))
     assert (
         text
         == """\
@@ -245,7 +245,7 @@ no iteration can be shorter than 503 us: the busiest port's payload at link spee
 
 
 def test_the_report_is_json() -> None:
-    report = dataclasses.asdict(report_plan(plan_of(Coll(AR, WORLD, 64), Msg(0, 3, 1000)).outline()))
+    report = dataclasses.asdict(report_plan(plan_of(Coll(AR, WORLD, 64), Msg(0, 3, 1000))))
     assert json.loads(json.dumps(report))["schema"] == "etloop-plan-report/1"
 
 

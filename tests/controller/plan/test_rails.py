@@ -86,7 +86,7 @@ def test_ranks_of_a_host_talk_inside_it_though_their_ports_differ() -> None:
     ops = plan.tables.ops
     assert ops.local_tx_bytes.tolist() == ops.local_rx_bytes.tolist() == [3 * MIB] * 8
     assert ops.wire_tx_bytes.tolist() == ops.wire_rx_bytes.tolist() == [4 * MIB] * 8
-    report = report_plan(plan.outline())
+    report = report_plan(plan)
     assert report.same_rail_bytes == 8 * MIB, "each rank sends to one rank of its own rail"
     text = render_plan(report)
     assert "(25%) stay on their rail" in text
@@ -94,7 +94,7 @@ def test_ranks_of_a_host_talk_inside_it_though_their_ports_differ() -> None:
 
 
 def test_without_rails_nothing_is_said_of_them() -> None:
-    report = report_plan(plan_of("ranks_per_host: 4", rig_of({"a": 1, "b": 1})).outline())
+    report = report_plan(plan_of("ranks_per_host: 4", rig_of({"a": 1, "b": 1})))
     assert report.same_rail_bytes is None
     assert "rail" not in render_plan(report)
 

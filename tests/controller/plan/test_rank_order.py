@@ -57,14 +57,14 @@ def test_each_way_to_say_it_keeps_tensor_parallelism_inside_hosts(mapping: str) 
     plan = planned(mapping)
     host = plan.placement.host
     assert all(len({host[rank] for rank in group}) == 1 for group in TENSOR)
-    report = report_plan(plan.outline())
+    report = report_plan(plan)
     assert report.fabric_bytes * 9 == report.payload_bytes, "1 MiB of 9 crosses"
     assert report.warnings == ()
     assert [(use.payload_bytes > 0, use.fabric_bytes) for use in report.communicators[:4]] == [(True, 0)] * 4
 
 
 def test_ranks_by_their_numbers_are_warned_of_what_another_order_would_keep_inside() -> None:
-    report = report_plan(planned("ranks_per_host: 4").outline())
+    report = report_plan(planned("ranks_per_host: 4"))
     assert report.fabric_bytes * 9 == report.payload_bytes * 8
     (warning,) = report.warnings
     assert warning == (
@@ -88,7 +88,7 @@ def test_ranks_by_their_numbers_are_warned_of_what_another_order_would_keep_insi
 def test_who_says_the_order_is_not_warned(mapping: str, why: str) -> None:
     text = f"mapping: {{{mapping}}}\nallow_local: true"
     plan = make_plan(scenario_of(text), rig_of(dict.fromkeys("abcd", 1)), job())
-    assert report_plan(plan.outline()).warnings == (), why
+    assert report_plan(plan).warnings == (), why
 
 
 def test_local_ranks_are_in_the_order_of_their_host() -> None:

@@ -39,11 +39,11 @@ def shape_of(plan: Plan) -> set[tuple[str, int, str, str, int]]:
 def test_a_scaled_job_has_the_shape_and_the_proportions_of_the_whole_one(name: str) -> None:
     trace = known_set(name).read()
     whole = planned(build_job(trace, WorkloadSettings()), "1")
-    figures = report_plan(whole.outline())
+    figures = report_plan(whole)
     share = figures.fabric_bytes / figures.payload_bytes
     for scale in SCALES:
         plan = planned(build_job(trace, WorkloadSettings(bytes_scale=Fraction(scale))), scale)
-        small = report_plan(plan.outline())
+        small = report_plan(plan)
         assert shape_of(plan) == shape_of(whole), scale
         assert small.payload_bytes / (figures.payload_bytes * Fraction(scale)) == pytest.approx(1, rel=2e-3)
         assert small.fabric_bytes / small.payload_bytes == pytest.approx(share, rel=2e-3), scale

@@ -104,12 +104,12 @@ def test_a_plan_counts_the_bytes_of_every_pair() -> None:
     assert ops.message_bytes[uneven].tolist() == [70_014, 5, 300_008, 8]
     assert ops.wire_tx_bytes[uneven].tolist() == [70_005, 1, 300_001, 0]
     assert ops.wire_rx_bytes[uneven].tolist() == [300_001, 70_000, 0, 6]
-    kinds = {kind.algorithm: kind for kind in report_plan(plan.outline()).kinds}
+    kinds = {kind.algorithm: kind for kind in report_plan(plan).kinds}
     assert kinds[UNEVEN].operations == kinds["p2p"].operations == 1
     assert kinds[UNEVEN].message_bytes == sum(map(sum, SKEW))
     assert kinds[UNEVEN].wire_bytes == 370_007
     assert any(note.startswith("uneven-all-to-all: ") for note in plan.tables.notes)
-    text = render_plan(report_plan(plan.outline())).splitlines()
+    text = render_plan(report_plan(plan)).splitlines()
     at = next(at for at, line in enumerate(text) if line.startswith("uneven all-to-all"))
     assert [cell.strip() for cell in text[at + 1].split("  ") if cell.strip()] == [
         "world",
@@ -123,9 +123,7 @@ def test_a_plan_counts_the_bytes_of_every_pair() -> None:
 
 def test_an_exchange_of_nothing_has_no_busiest_rank() -> None:
     empty: Matrix = ((1, 0), (0, 2))
-    text = render_plan(
-        report_plan(planned(build_job(all_to_all_v(empty), WorkloadSettings()), ports=2).outline())
-    )
+    text = render_plan(report_plan(planned(build_job(all_to_all_v(empty), WorkloadSettings()), ports=2)))
     assert "nobody" in text
 
 
