@@ -12,7 +12,7 @@ from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, Uneven, W
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
     """Add which trace is read, and how."""
-    what = "directory, prefix, archive or file of traces (.et, PyTorch, Kineto), or HOST+KINETO"
+    what = "directory, prefix, archive or file of traces (.et, PyTorch, Kineto, SimAI, AICB), or HOST+KINETO"
     parser.add_argument("trace", type=Path, metavar="TRACE", help=what)
     parser.add_argument("--groups", type=Path, metavar="FILE", help="communicator groups (JSON)")
     parser.add_argument(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from etloop.cli.progress import live_page, reading_bar, run_watcher
 from etloop.cli.result import CommandResult, on_terminal, pages_of, to_json
 from etloop.cli.text.live import LiveRun
 from etloop.cli.text.plan import render_plan
+from etloop.cli.text.plan_summary import render_summary
 from etloop.contract.base.errors import ExitCode
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.plan.report import report_plan
@@ -27,7 +28,7 @@ from etloop.controller.run.pipeline import (
     prepare,
     run_plan,
 )
-from etloop.controller.run.prepare import Prepared
+from etloop.controller.run.prepare import Prepared, summarised
 from etloop.results.schema.case import Repeat
 from etloop.results.schema.typed_json import to_json as summary_json
 from etloop.results.text.table import render
@@ -90,6 +91,11 @@ def plan_command(parsed: argparse.Namespace) -> CommandResult:
     """Return the plan in words or as JSON. Raises as `prepare`."""
     with given_files(parsed, None, PLAN_ID) as given, reading_bar() as bar:
         options = PrepareOptions(jobs=partial(build_jobs, progress=bar), keeps_case=False)
+        if parsed.summary:
+            summary = summarised(given.inputs, options)
+            if given.case is not None:
+                summary = replace(summary, source=given.case.shown(summary.source))
+            return CommandResult(to_json(asdict(summary)) if parsed.json else render_summary(summary))
         prepared = given.settled(prepare(given.inputs, options))
     report = report_plan(prepared.plan)
     return CommandResult(to_json(asdict(report)) if parsed.json else render_plan(report))

@@ -57,12 +57,12 @@ def _headline(report: PlanReport) -> str:
 
 def _crossing(report: PlanReport) -> tuple[str, ...]:
     total, crossing = approximate_bytes(report.payload_bytes), approximate_bytes(report.fabric_bytes)
-    share = f"S_fabric {crossing} ({_share(report.fabric_bytes, report.payload_bytes)})"
+    share = f"S_fabric {crossing} ({share_text(report.fabric_bytes, report.payload_bytes)})"
     rails: tuple[str, ...] = ()
     if report.same_rail_bytes is not None:
         kept = approximate_bytes(report.same_rail_bytes)
         rails = (
-            f"of S_fabric, {kept} ({_share(report.same_rail_bytes, report.fabric_bytes)}) stay on their rail",
+            f"of S_fabric, {kept} ({share_text(report.same_rail_bytes, report.fabric_bytes)}) stay on their rail",
         )
     return (f"payload an iteration: S {total}, of which {share} crosses the device under test", *rails)
 
@@ -205,14 +205,15 @@ def _port_rows(report: PlanReport) -> list[tuple[str, ...]]:
             str(port.queue_pairs),
             approximate_bytes(port.tx_bytes),
             approximate_bytes(port.rx_bytes),
-            f"{approximate_duration(port.link_time_ns)} ({_share(port.link_time_ns, report.ideal_ns)})",
+            f"{approximate_duration(port.link_time_ns)} ({share_text(port.link_time_ns, report.ideal_ns)})",
             approximate_bytes(port.hairpin_bytes),
         )
         for port in report.ports
     ]
 
 
-def _share(part: int, whole: int) -> str:
+def share_text(part: int, whole: int) -> str:
+    """Return a part of a whole in percent."""
     return f"{100 * part / whole:.0f}%" if whole else "0%"
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 FIRST_QPN: Final = 0x100
 """Below are numbers with a meaning of their own (0 and 1) and what drivers keep for themselves."""
 QPN_SPACE: Final = 1 << 24
+QPN_ENDS: Final = QPN_SPACE - FIRST_QPN
+"""Ends of queue pairs that can have numbers of their own."""
 _AS_THE_KERNEL: Final = SourcePorts()
 
 
@@ -55,11 +57,7 @@ def connect(
     port = np.array(placement.port, np.int32)
     host = np.array(placement.host, np.int64)
     src_port, dst_port = port[pairs.src_rank], port[pairs.dst_rank]
-    path = np.where(
-        host[pairs.src_rank] == host[pairs.dst_rank],
-        np.uint8(Path.SCALE_UP),
-        np.where(src_port == dst_port, np.uint8(Path.HAIRPIN), np.uint8(Path.WIRE)),
-    ).astype(np.uint8)
+    path = paths_of(host[pairs.src_rank], host[pairs.dst_rank], src_port, dst_port)
     wire = path == Path.WIRE
     qps = np.where(wire, qps_per_connection, 0)
     qp_offsets = np.concatenate([[0], np.cumsum(qps)]).astype(np.int64)
@@ -92,14 +90,25 @@ def connect(
     return PlacedConnections(columns, src_port, dst_port, tuple(base.tolist()), tuple(count.tolist()))
 
 
+def paths_of(
+    src_host: NDArray[np.int64],
+    dst_host: NDArray[np.int64],
+    src_port: NDArray[np.int32],
+    dst_port: NDArray[np.int32],
+) -> NDArray[np.uint8]:
+    """Return how each connection travels: inside a host, between hosts of one port, or over the wire."""
+    outside = np.where(src_port == dst_port, np.uint8(Path.HAIRPIN), np.uint8(Path.WIRE))
+    return np.where(src_host == dst_host, np.uint8(Path.SCALE_UP), outside).astype(np.uint8)
+
+
 def _refuse_too_many(ends: int) -> None:
-    most = QPN_SPACE - FIRST_QPN
-    if ends > most:
+    if ends > QPN_ENDS:
         raise PlanError(
             Problem(
                 "plan",
-                f"the job needs {ends} queue pair ends, and only {most} numbers of 24 bits are free",
-                "lower transport.qps_per_connection, or map more ranks to a host (mapping.ranks_per_host)",
+                f"the job needs {ends} queue pair ends, and only {QPN_ENDS} numbers of 24 bits are free",
+                "lower transport.qps_per_connection, or map more ranks to a host (mapping.ranks_per_host); etloop plan "
+                "--summary counts connections without numbering them",
             )
         )
 

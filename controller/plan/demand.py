@@ -11,7 +11,7 @@ put in different sizes; its schedule, made for its matrix, says all, and its sha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -99,8 +99,8 @@ class ProgramVariant:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
-    """All that the plan needs to know of a job's traffic."""
+class Asked:
+    """What a job asks for, before anybody lists the pairs of ranks that it connects."""
 
     schedules: tuple[Schedule, ...]
     tables: ScheduleTables
@@ -108,17 +108,40 @@ class Demand:
     variant_of_rank: tuple[int, ...]
     ops: OpColumns
     shapes: tuple[Shape, ...]
-    pairs: PairColumns
     chosen: tuple[ChosenOp, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand(Asked):
+    """All that the plan needs to know of a job's traffic."""
+
+    pairs: PairColumns
 
 
 _Slot = tuple[int, int, int]
 """Of a communicator: its size, its consecutive members on each host, and the part whose settings shape it."""
+_PairPart = tuple[int, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]
+"""Communicator, source, destination, channel and bytes of what one shape, or one sort of sends, connects."""
 _Sends = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]
 
 
 def demand_of(jobs: JobSet) -> Demand:
-    """The demand of a set of jobs, each spread over hosts as its mapping says and shaped as its settings say.
+    """The demand of a set of jobs. Raises as `asked_of`."""
+    asked = asked_of(jobs)
+    return Demand(
+        schedules=asked.schedules,
+        tables=asked.tables,
+        variants=asked.variants,
+        variant_of_rank=asked.variant_of_rank,
+        ops=asked.ops,
+        shapes=asked.shapes,
+        chosen=asked.chosen,
+        pairs=_joined(list(pair_chunks(jobs.job, asked))),
+    )
+
+
+def asked_of(jobs: JobSet) -> Asked:
+    """What a set of jobs asks for, each spread over hosts as its mapping says and shaped as its settings say.
 
     Raises `PlanError` for a collective that has no schedule, or none as settings pin it.
     """
@@ -152,14 +175,13 @@ def demand_of(jobs: JobSet) -> Demand:
     _refuse_immense(ops)
     sizes = np.array([schedule.size for schedule in schedules])
     shapes = _shapes(shape_keys, shape_ops, tables, sizes)
-    return Demand(
+    return Asked(
         schedules=schedules,
         tables=tables,
         variants=tuple(variants),
         variant_of_rank=tuple(variant_of_rank),
         ops=ops,
         shapes=shapes,
-        pairs=_pairs(job, ops, shapes, tables),
         chosen=schedule_set.chosen,
     )
 
@@ -316,42 +338,64 @@ def _lanes(steps: StepTables, schedule: int, op_bytes: int) -> _Sends:
     return position.astype(np.int32), send_to.astype(np.int32), channel.astype(np.int32), tx_bytes
 
 
-def _pairs(job: Job, ops: OpColumns, shapes: Iterable[Shape], tables: ScheduleTables) -> PairColumns:
-    members = [np.array(group.members, np.int32) for group in job.communicators]
-    sends = ops.kind == OpKind.SEND
-    receives = ops.kind == OpKind.RECV
+def pair_chunks(job: Job, asked: Asked) -> Iterator[PairColumns]:
+    """The pairs of one communicator after another, sends and receives first: joined, the pairs of the whole job."""
+    ops, tables, ranks = asked.ops, asked.tables, len(job.ranks)
     # A receive names its pair as well, so that the pair is there even if nothing is known of its sender.
-    parts = [
-        *_pair_parts(ops, sends, tables, carries=True),
-        *_pair_parts(ops, receives, tables, carries=False),
+    transfers = [
+        *_pair_parts(ops, ops.kind == OpKind.SEND, tables, carries=True),
+        *_pair_parts(ops, ops.kind == OpKind.RECV, tables, carries=False),
     ]
-    for shape in shapes:
-        group = members[shape.communicator]
-        src, dst = group[shape.src_position], group[shape.dst_position]
-        parts.append((shape.communicator, src, dst, shape.channel, shape.payload_bytes * shape.ops))
-    ranks = len(job.ranks)
-    key = np.concatenate(
-        [
-            (((part[0] + 1) * ranks + part[1].astype(np.int64)) * ranks + part[2]) * _MOST_CHANNELS + part[3]
-            for part in parts
+    if transfers:
+        yield _merged(transfers, ranks)
+    for communicator, shapes in groupby(asked.shapes, key=lambda shape: shape.communicator):
+        group = np.array(job.communicators[communicator].members, np.int32)
+        parts = [
+            (
+                communicator,
+                group[shape.src_position],
+                group[shape.dst_position],
+                shape.channel,
+                shape.payload_bytes * shape.ops,
+            )
+            for shape in shapes
         ]
+        yield _merged(parts, ranks)
+
+
+def _merged(parts: Sequence[_PairPart], ranks: int) -> PairColumns:
+    """Parts of one communicator as its pairs, each once."""
+    key = np.concatenate(
+        [(src.astype(np.int64) * ranks + dst) * _MOST_CHANNELS + channel for _, src, dst, channel, _ in parts]
     )
     unique, inverse = np.unique(key, return_inverse=True)
     payload = np.zeros(len(unique), np.int64)
     np.add.at(payload, inverse.reshape(-1), np.concatenate([part[4] for part in parts]))
     pair = unique // _MOST_CHANNELS
     return PairColumns(
-        communicator=(pair // (ranks * ranks) - 1).astype(np.int32),
+        communicator=np.full(len(unique), parts[0][0], np.int32),
         channel=(unique % _MOST_CHANNELS).astype(np.int32),
-        src_rank=(pair // ranks % ranks).astype(np.int32),
+        src_rank=(pair // ranks).astype(np.int32),
         dst_rank=(pair % ranks).astype(np.int32),
         payload_bytes=payload,
     )
 
 
+def _joined(chunks: Sequence[PairColumns]) -> PairColumns:
+    nobody = np.empty(0, np.int32)
+    chunks = chunks or [PairColumns(nobody, nobody, nobody, nobody, np.empty(0, np.int64))]
+    return PairColumns(
+        communicator=np.concatenate([one.communicator for one in chunks]),
+        channel=np.concatenate([one.channel for one in chunks]),
+        src_rank=np.concatenate([one.src_rank for one in chunks]),
+        dst_rank=np.concatenate([one.dst_rank for one in chunks]),
+        payload_bytes=np.concatenate([one.payload_bytes for one in chunks]),
+    )
+
+
 def _pair_parts(
     ops: OpColumns, which: NDArray[np.bool_], tables: ScheduleTables, *, carries: bool
-) -> Iterable[tuple[int, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]]:
+) -> Iterator[_PairPart]:
     """Sends, or receives the other way round: (communicator, source, destination, channel, bytes) of all of one sort."""
     if not which.any():
         return

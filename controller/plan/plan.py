@@ -67,9 +67,9 @@ def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = PLAN_ID) -> 
 def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID) -> Plan:
     """Lays all jobs of a set out on a rig. Raises as `make_plan`."""
     job = jobs.job
-    _refuse_odd_jobs(job)
+    refuse_odd_jobs(job)
     demand = demand_of(jobs)
-    placement = place_jobs(jobs, demand.pairs, rig)
+    placement = place_jobs(jobs, (demand.pairs,), rig)
     nonce = run_nonce(scenario.transport, run_id)
     transport = with_first_psn(scenario.transport, nonce)
     connections = connect(
@@ -87,7 +87,8 @@ def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID)
     return Plan(assignments, rows, tables, placement, parts)
 
 
-def _refuse_odd_jobs(job: Job) -> None:
+def refuse_odd_jobs(job: Job) -> None:
+    """Raise `PlanError` for a job without ranks."""
     if not job.ranks:
         raise PlanError(Problem(job.source, "the job has no ranks", "name a trace with at least one rank"))
     assert [rank.rank for rank in job.ranks] == list(range(len(job.ranks)))
@@ -176,7 +177,7 @@ def _tables(
         choices=planned_choices(demand),
         several=_several(jobs, ops),
         notes=(
-            *order_warnings(jobs, demand.pairs),
+            *order_warnings(jobs, (demand.pairs,)),
             *job.notes,
             *scenario.notes,
             *scenario.transport.notes,

@@ -172,7 +172,7 @@ def report_plan(plan: Plan) -> PlanReport:
         uneven=_uneven(tables),
         ports=ports,
         notes=tables.notes,
-        warnings=order_warnings(plan.parts.jobs, plan.parts.demand.pairs),
+        warnings=order_warnings(plan.parts.jobs, (plan.parts.demand.pairs,)),
     )
 
 

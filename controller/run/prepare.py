@@ -27,6 +27,7 @@ from etloop.controller.plan.jobs import background_notes, build_jobs, with_all_s
 from etloop.controller.plan.patience import patient
 from etloop.controller.plan.plan import Plan, plan_jobs
 from etloop.controller.plan.run_numbers import PLAN_ID
+from etloop.controller.plan.summary import PlanSummary, summarise
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.topology_check import DescribedDevice, check_device
 from etloop.controller.run.verdict import refuse_mistaken_conditions
@@ -146,6 +147,45 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     Raises an `InputError` with the mistakes of all files together, or with those of the traces or the plan.
     """
     options = options or PrepareOptions()
+    read = _read(inputs, options)
+    scenario, rig, device = read.scenario, read.rig, read.device
+    with options.confine():
+        scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
+        slowest_bps = min(port.link_bps for port in rig.ports.values())
+        scenario = patient(scenario, slowest_bps, None if device is None else device.topology)
+        plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id)
+    refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
+    if device is not None:
+        check_device(plan, device)
+    texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, (read.scenario_text, read.rig_text), strict=True))
+    if device is not None:
+        texts[TOPOLOGY_FILE] = device.content
+    if rig.dut is not None:
+        texts[PROFILE_FILE] = profile_content(rig.dut.profile)
+    case = _case_of(inputs, options, scenario, rig, texts) if options.keeps_case else None
+    return Prepared(scenario, rig, _after_others(plan, options.busy_threads), texts, device, case)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadFiles:
+    """The files of a run, read and found to fit each other."""
+
+    scenario: Scenario
+    scenario_text: str
+    rig: Rig
+    rig_text: str
+    device: DescribedDevice | None
+
+
+def summarised(inputs: RunInputs, options: PrepareOptions | None = None) -> PlanSummary:
+    """Read the files and the traces of a run, and lay it out on paper. Raises as `prepare`."""
+    options = options or PrepareOptions()
+    read = _read(inputs, options)
+    with options.confine():
+        return summarise(read.scenario, read.rig, options.jobs(read.scenario))
+
+
+def _read(inputs: RunInputs, options: PrepareOptions) -> _ReadFiles:
     found = Mistakes()
     scenario_read = found.of(partial(_read_scenario, inputs.scenario, options))
     rig_read = found.of(partial(_read_rig, inputs.rig, options.ports))
@@ -164,21 +204,7 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
             device = read_device(scenario.twin, options.device)
     if device is None:
         device = read_device(rig.topology, options.device)
-    with options.confine():
-        scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
-        slowest_bps = min(port.link_bps for port in rig.ports.values())
-        scenario = patient(scenario, slowest_bps, None if device is None else device.topology)
-        plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id)
-    refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
-    if device is not None:
-        check_device(plan, device)
-    texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, (scenario_text, rig_text), strict=True))
-    if device is not None:
-        texts[TOPOLOGY_FILE] = device.content
-    if rig.dut is not None:
-        texts[PROFILE_FILE] = profile_content(rig.dut.profile)
-    case = _case_of(inputs, options, scenario, rig, texts) if options.keeps_case else None
-    return Prepared(scenario, rig, _after_others(plan, options.busy_threads), texts, device, case)
+    return _ReadFiles(scenario, scenario_text, rig, rig_text, device)
 
 
 def _case_of(

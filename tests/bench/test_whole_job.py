@@ -12,6 +12,12 @@ def test_every_command_of_a_small_job_ends_well(capsys: pytest.CaptureFixture[st
     assert [line.split()[0] for line in lines[1:]] == ["synth", "lint", "plan", "twin", "together"]
 
 
+def test_a_small_job_is_summarised_on_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    assert whole_job.main(["--ranks", "16", "--summary", "--check"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["synth", "plan", "together"]
+
+
 @pytest.mark.parametrize("ranks", ["8", "20", "16384"])
 def test_ranks_that_fill_no_hosts_or_no_switch_are_refused(
     ranks: str, capsys: pytest.CaptureFixture[str]

@@ -1,8 +1,9 @@
 """Trace files on disk to a `Trace`.
 
 Reads a directory of `PREFIX.<rank>.et`, a prefix (`dir/w`), a tar archive of such, or a prefix inside an archive
-(`set.tar.zst/gpt_8/w`), else JSON of the same kinds of places (json_job). Decides which files make up the job and
-collects the faults of all of them; where they lie is left to stores, what the nodes mean to the rest of the folder.
+(`set.tar.zst/gpt_8/w`), else JSON of the same kinds of places (json_job), or a workload of SimAI or AICB (aicb). Decides
+which files make up the job and collects the faults of all of them; where they lie is left to stores, what the nodes mean to
+the rest of the folder.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload._et import EtColumns, EtDecoder, EtFault, EtFaultKind
+from etloop.workload.readers.aicb.text_job import is_workload_file, read_workload_file
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.group_file import MAX_GROUP_FILE_BYTES, parse_groups
 from etloop.workload.readers.json_job import (
@@ -78,6 +80,8 @@ def read_trace(
     Raises `TraceError` with the problems of all files, `ConfigError` for a file of kernels.
     """
     table = _table(kernels)
+    if is_workload_file(source):
+        return read_workload_file(source, groups)
     left_out: tuple[LeftOut, ...] = ()
     try:
         store, wanted, names, parts = _opened(source)
@@ -162,6 +166,8 @@ def files_of_trace(source: Path, *, group_file_too: bool = True) -> tuple[TraceF
     """
     if pair := two_sources(source):
         return tuple(files for one in pair for files in files_of_trace(one, group_file_too=group_file_too))
+    if is_workload_file(source):
+        return (TraceFiles(source.parent, (source.name,), source.name),)
     try:
         store, wanted = open_store(source)
         names = store.names()

@@ -44,8 +44,7 @@ _MAGICS: Final = (
     (b"\x04\x22\x4d\x18", "an lz4 stream, which is not read; use gzip or zstd"),
     (b"PAR1", "a Parquet file"),
     (b"num_ranks ", "a GOAL schedule, which is not read"),
-    (b"HYBRID_TRANSFORMER", "a text workload of SimAI, which is not read"),
-    *((word, _TEXT_WORKLOAD) for word in (b"DATA\n", b"MODEL\n", b"HYBRID_", b"MICRO\n")),
+    *((word, _TEXT_WORKLOAD) for word in (b"DATA\n", b"MODEL\n", b"HYBRID_")),
     (b"\x89PNG", "an image"),
     *((bytes((0x80, version)), "a Python pickle") for version in range(2, 6)),
 )

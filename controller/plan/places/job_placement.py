@@ -5,7 +5,7 @@ Decides the numbering of hosts and ports over all jobs, and which address each r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def place_jobs(jobs: JobSet, pairs: PairColumns, rig: Rig) -> Placement:
-    """Places every job by its own mapping and its own traffic. Raises `PlanError` as `place`."""
+def place_jobs(jobs: JobSet, chunks: Iterable[PairColumns], rig: Rig) -> Placement:
+    """Places every job by its own mapping and its own traffic. Raises `PlanError` as `place`.
+
+    `chunks`: the pairs of all jobs, in as many pieces as the caller likes.
+    """
     host = np.array(jobs.hosts(), np.int64)
-    placed = [place(part.ranks, _host_bytes(host, pairs, part), part.mapping, rig) for part in jobs.parts]
+    moved = _host_bytes(host, chunks, jobs.parts)
+    placed = [place(part.ranks, own, part.mapping, rig) for part, own in zip(jobs.parts, moved, strict=True)]
     if len(placed) == 1:
         return placed[0]
     labels = list(rig.ports)
@@ -61,19 +65,26 @@ def _nics(parts: Sequence[JobPart], of_part: Sequence[tuple[int, ...]]) -> tuple
     return tuple(nic for nics in found for nic in nics)
 
 
-def _host_bytes(host: NDArray[np.int64], pairs: PairColumns, part: JobPart) -> list[int]:
-    """Per host of a part, the bytes that leave and enter it in one iteration; what the part's own ranks exchange."""
-    first, last = part.first_rank, part.first_rank + part.ranks
-    own = (
-        (pairs.src_rank >= first)
-        & (pairs.src_rank < last)
-        & (pairs.dst_rank >= first)
-        & (pairs.dst_rank < last)
-    )
-    src, dst = host[pairs.src_rank[own]], host[pairs.dst_rank[own]]
-    between = np.where(src != dst, pairs.payload_bytes[own], 0)
-    base = int(host[first:last].min())
-    total = np.zeros(int(host[first:last].max()) - base + 1, np.int64)
-    np.add.at(total, src - base, between)
-    np.add.at(total, dst - base, between)
-    return [int(one) for one in total]
+def _host_bytes(
+    host: NDArray[np.int64], chunks: Iterable[PairColumns], parts: Sequence[JobPart]
+) -> list[list[int]]:
+    """Per part and host of it, the bytes that leave and enter it in one iteration; what the part's own ranks exchange."""
+    own_hosts = [host[part.first_rank : part.first_rank + part.ranks] for part in parts]
+    bases = [int(own.min()) for own in own_hosts]
+    totals = [
+        np.zeros(int(own.max()) - base + 1, np.int64) for own, base in zip(own_hosts, bases, strict=True)
+    ]
+    for pairs in chunks:
+        for part, base, total in zip(parts, bases, totals, strict=True):
+            first, last = part.first_rank, part.first_rank + part.ranks
+            own = (
+                (pairs.src_rank >= first)
+                & (pairs.src_rank < last)
+                & (pairs.dst_rank >= first)
+                & (pairs.dst_rank < last)
+            )
+            src, dst = host[pairs.src_rank[own]], host[pairs.dst_rank[own]]
+            between = np.where(src != dst, pairs.payload_bytes[own], 0)
+            np.add.at(total, src - base, between)
+            np.add.at(total, dst - base, between)
+    return [[int(one) for one in total] for total in totals]

@@ -92,14 +92,14 @@ def communicator_bytes(job: Job) -> list[int]:
     return total
 
 
-def crossing_share(
+def crossing_bytes(
     hosts: Hosts, src: NDArray[np.int32], dst: NDArray[np.int32], payload: NDArray[np.int64]
-) -> float:
-    """Return which share of the payload between pairs of ranks goes from one of these hosts to another."""
+) -> int:
+    """Return how much of the payload between pairs of ranks goes from one of these hosts to another."""
     host = np.zeros(sum(map(len, hosts)), np.int64)
     for number, members in enumerate(hosts):
         host[list(members)] = number
-    return float(payload[host[src] != host[dst]].sum() / max(1, int(payload.sum())))
+    return int(payload[host[src] != host[dst]].sum())
 
 
 def _by_axes(mapping: Mapping, ranks: int) -> tuple[int, ...]:

@@ -148,7 +148,7 @@ def test_inspect_says_when_degrees_do_not_make_up_all_ranks(
 UNREAD = [
     (
         b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8\n12\n",
-        "begins like a text workload of SimAI, which is not read",
+        "workload.txt: line 1: all_gpus is missing: the number of ranks was expected",
     ),
     (
         b"DATA\n2\nlayer0 -1 1 ALLREDUCE 64\n",
@@ -159,7 +159,7 @@ UNREAD = [
 
 
 @pytest.mark.parametrize(("content", "text"), UNREAD, ids=["simai", "astra-sim", "goal"])
-def test_formats_that_are_not_read_are_named(
+def test_formats_that_are_not_read_are_named_and_what_one_lacks(
     content: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "workload.txt").write_bytes(content)

@@ -1,0 +1,241 @@
+"""A job laid out on paper: connections counted and not numbered, bytes by communicator and host, of jobs of any size.
+
+Places ranks and shapes collectives as a plan does, and goes through the pairs of one communicator after another, so that memory
+holds those of the largest communicator and never those of the job. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.units import NS_PER_S
+from etloop.contract.model.assignment import Path
+from etloop.controller.plan.choices import shaping_words
+from etloop.controller.plan.connections import QPN_ENDS, paths_of
+from etloop.controller.plan.demand import POINT_TO_POINT, Asked, PairColumns, asked_of, pair_chunks
+from etloop.controller.plan.places.job_placement import place_jobs
+from etloop.controller.plan.places.order_warning import order_warnings
+from etloop.controller.plan.plan import refuse_odd_jobs
+from etloop.workload.trace.program import Job, OpKind
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.controller.plan.job_set import JobSet
+    from etloop.controller.plan.places.placement import Placement
+
+PLAN_SUMMARY_SCHEMA: Final = "etloop-plan-summary/1"
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorTotal:
+    """What the members of one communicator send each other in one iteration."""
+
+    name: str
+    point_to_point: bool
+    """Whether these are the job's sends and receives, which have no communicator."""
+    ranks: int
+    first_rank: int
+    operations: int
+    connections: int
+    payload_bytes: int
+    fabric_bytes: int
+    """The part of it that crosses the device under test."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostTotal:
+    """What the ranks of one host send to, and receive from, those of others in one iteration."""
+
+    host: int
+    ranks: int
+    sent_bytes: int
+    received_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortTotal:
+    """What one port carries in one iteration, and how many queue pairs end there."""
+
+    agent: str
+    port: str
+    link_bps: int
+    ranks: int
+    queue_pairs: int
+    tx_bytes: int
+    rx_bytes: int
+    link_time_ns: int
+    """The busier direction at the speed of the link, rounded up."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """A job on paper. All bytes are payload of one iteration."""
+
+    schema: str
+    source: str
+    iterations: int
+    bytes_scale: str
+    time_scale: str
+    policy: str
+    shaping: str
+    ranks: int
+    operations: int
+    """Network ops of all ranks in one iteration."""
+    connections: dict[str, int]
+    """By path: wire, scale_up, hairpin."""
+    queue_pair_ends: int
+    most_queue_pair_ends: int
+    """Numbers that there are for them; a job that needs more is for paper alone."""
+    payload_bytes: int
+    fabric_bytes: int
+    ideal_ns: int
+    """No iteration can be shorter: the largest `link_time_ns`. Dependencies and compute are not in it."""
+    communicators: tuple[CommunicatorTotal, ...]
+    hosts: tuple[HostTotal, ...]
+    ports: tuple[PortTotal, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """The pairs of a job, made anew whenever they are gone through."""
+
+    job: Job
+    asked: Asked
+
+    def __iter__(self) -> Iterator[PairColumns]:
+        return pair_chunks(self.job, self.asked)
+
+
+@dataclass(slots=True)
+class _Totals:
+    """What one pass over all pairs adds up."""
+
+    queue_pairs: NDArray[np.int64]
+    tx_bytes: NDArray[np.int64]
+    rx_bytes: NDArray[np.int64]
+    host_sent: NDArray[np.int64]
+    host_received: NDArray[np.int64]
+    paths: NDArray[np.int64]
+
+
+def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
+    """Lay all jobs of a set out on a rig, on paper. Raises `PlanError` as `plan_jobs`, but never for too many connections."""
+    job = jobs.job
+    refuse_odd_jobs(job)
+    asked = asked_of(jobs)
+    chunks = _Chunks(job, asked)
+    placement = place_jobs(jobs, chunks, rig)
+    totals, communicators = _added_up(job, asked, chunks, placement, scenario.transport.qps_per_connection)
+    ports = _ports(placement, totals)
+    ends = int(totals.queue_pairs.sum())
+    return PlanSummary(
+        schema=PLAN_SUMMARY_SCHEMA,
+        source=job.source,
+        iterations=scenario.plan_iterations,
+        bytes_scale=scenario.bytes_scale_text,
+        time_scale=scenario.time_scale_text,
+        policy=job.policy,
+        shaping=", ".join(dict.fromkeys(shaping_words(part.settings) for part in jobs.parts)),
+        ranks=len(job.ranks),
+        operations=len(asked.ops.rank),
+        connections={path.name.lower(): int(totals.paths[path]) for path in Path},
+        queue_pair_ends=ends,
+        most_queue_pair_ends=QPN_ENDS,
+        payload_bytes=sum(one.payload_bytes for one in communicators),
+        fabric_bytes=int(totals.tx_bytes.sum()),
+        ideal_ns=max(port.link_time_ns for port in ports),
+        communicators=communicators,
+        hosts=_hosts(placement, totals),
+        ports=ports,
+        warnings=(*order_warnings(jobs, chunks), *_too_many(ends)),
+        notes=(*job.notes, *scenario.notes, *scenario.transport.notes, *placement.notes),
+    )
+
+
+def _too_many(ends: int) -> tuple[str, ...]:
+    if ends <= QPN_ENDS:
+        return ()
+    return (f"a run of it is refused: it needs {ends} queue pair ends, and only {QPN_ENDS} numbers are free",)
+
+
+def _added_up(
+    job: Job, asked: Asked, chunks: _Chunks, placement: Placement, qps_per_connection: int
+) -> tuple[_Totals, tuple[CommunicatorTotal, ...]]:
+    port, host = np.array(placement.port, np.int32), np.array(placement.host, np.int64)
+    ports, hosts = len(placement.ports), int(host.max()) + 1
+    totals = _Totals(*(np.zeros(size, np.int64) for size in (ports, ports, ports, hosts, hosts, len(Path))))
+    operations = _operations(job, asked)
+    found = []
+    for pairs in chunks:
+        src_port, dst_port = port[pairs.src_rank], port[pairs.dst_rank]
+        src_host, dst_host = host[pairs.src_rank], host[pairs.dst_rank]
+        path, payload = paths_of(src_host, dst_host, src_port, dst_port), pairs.payload_bytes
+        wire, leaves = path == Path.WIRE, src_host != dst_host
+        totals.paths += np.bincount(path, minlength=len(Path))
+        for ends in (src_port[wire], dst_port[wire]):
+            totals.queue_pairs += qps_per_connection * np.bincount(ends, minlength=ports)
+        np.add.at(totals.tx_bytes, src_port[wire], payload[wire])
+        np.add.at(totals.rx_bytes, dst_port[wire], payload[wire])
+        np.add.at(totals.host_sent, src_host[leaves], payload[leaves])
+        np.add.at(totals.host_received, dst_host[leaves], payload[leaves])
+        number = int(pairs.communicator[0])
+        group = None if number == POINT_TO_POINT else job.communicators[number]
+        found.append(
+            CommunicatorTotal(
+                name="" if group is None else group.name,
+                point_to_point=group is None,
+                ranks=len(job.ranks) if group is None else len(group.members),
+                first_rank=0 if group is None else group.members[0],
+                operations=operations[number],
+                connections=len(pairs),
+                payload_bytes=int(payload.sum()),
+                fabric_bytes=int(payload[wire].sum()),
+            )
+        )
+    return totals, tuple(found)
+
+
+def _operations(job: Job, asked: Asked) -> dict[int, int]:
+    """By communicator its collectives; of sends and receives the sends."""
+    ops = asked.ops
+    member_ops = np.bincount(ops.communicator[ops.communicator >= 0], minlength=len(job.communicators))
+    found = {
+        number: int(count) // max(1, len(group.members))
+        for number, (count, group) in enumerate(zip(member_ops.tolist(), job.communicators, strict=True))
+    }
+    return found | {POINT_TO_POINT: int((ops.kind == OpKind.SEND).sum())}
+
+
+def _hosts(placement: Placement, totals: _Totals) -> tuple[HostTotal, ...]:
+    ranks = np.bincount(np.array(placement.host), minlength=len(totals.host_sent))
+    rows = zip(ranks.tolist(), totals.host_sent.tolist(), totals.host_received.tolist(), strict=True)
+    return tuple(HostTotal(host, *row) for host, row in enumerate(rows))
+
+
+def _ports(placement: Placement, totals: _Totals) -> tuple[PortTotal, ...]:
+    return tuple(
+        PortTotal(
+            agent=place.agent,
+            port=place.port.name,
+            link_bps=place.port.link_bps,
+            ranks=len(place.ranks),
+            queue_pairs=queue_pairs,
+            tx_bytes=tx_bytes,
+            rx_bytes=rx_bytes,
+            link_time_ns=-(-max(tx_bytes, rx_bytes) * 8 * NS_PER_S // place.port.link_bps),
+        )
+        for place, queue_pairs, tx_bytes, rx_bytes in zip(
+            placement.ports,
+            totals.queue_pairs.tolist(),
+            totals.tx_bytes.tolist(),
+            totals.rx_bytes.tolist(),
+            strict=True,
+        )
+    )

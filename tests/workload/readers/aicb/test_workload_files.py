@@ -1,0 +1,261 @@
+"""Workloads of SimAI and AICB: who is in which group, what runs after what, bytes, and what is refused by its line."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import pytest
+from etloop.contract.base.errors import TraceError
+from etloop.workload.graph.analysis import analyse
+from etloop.workload.readers.aicb.parallel_groups import Degrees, GroupRole
+from etloop.workload.readers.aicb.text_job import is_workload_file, ranks_of, read_workload
+from etloop.workload.readers.aicb.workload_rows import Workload, WorkloadFault
+from etloop.workload.readers.files import files_of_trace, read_trace
+from etloop.workload.trace.findings import Check
+from etloop.workload.trace.settings import WorkloadSettings
+from etloop.workload.trace.trace import CollectiveKind, NodeKind
+
+HEAD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 1 all_gpus: 8 checkpoints: 0"
+LAYERS = (
+    "grad_gather -1 1 NONE 0 0 NONE 0 0 ALLGATHER 4001 100",
+    "attention -1 500 REDUCESCATTER 640 600 ALLGATHER 640 700 NONE 0 100",
+    "moe -1 0 ALLTOALL_EP 320 0 NONE 0 0 ALLREDUCE_DP_EP 64 0",
+)
+STAGES = "[ pp_stage0: [rank0, rank1, rank2, rank3] ]"
+COLUMNS = (
+    "comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count"
+)
+
+
+def text(*layers: str, head: str = HEAD) -> bytes:
+    return "\n".join((head, str(len(layers)), *layers, "")).encode()
+
+
+def csv(*rows: str, columns: str = COLUMNS) -> bytes:
+    full = (row + ",None" * (columns.count(",") - commas(row)) for row in rows)
+    return "\n".join((columns, *full, "")).encode()
+
+
+def commas(row: str) -> int:
+    return row.partition("((")[0].count(",") + (row.rpartition("))")[2].count(",") if "((" in row else 0)
+
+
+def operations(workload: Workload) -> list[tuple[str, int, int, str | None, tuple[int, ...]]]:
+    return [
+        (CollectiveKind(row.comm_type).name, row.comm_size, row.node_id, row.pg_name, tuple(row.data_deps))
+        for row in workload.rows
+        if row.kind is NodeKind.COMM_COLL
+    ]
+
+
+MEMBERS = [
+    (GroupRole.TENSOR, 5, (4, 5), "tensor-parallel peers are neighbours"),
+    (GroupRole.DATA, 5, (1, 3, 5, 7), "data-parallel peers have the same place in theirs"),
+    (GroupRole.EXPERT, 5, (5, 7), "experts divide the data-parallel peers that are next to each other"),
+    (GroupRole.DATA_EXPERT, 5, (1, 5), "those with the same experts are as far apart as a group of experts"),
+    (GroupRole.TENSOR_EXPERT, 5, (4, 5, 6, 7), "a group of experts with all of its tensor-parallel ranks"),
+    (GroupRole.PIPELINE, 5, (5, 13), "stages are a stage's ranks apart"),
+    (GroupRole.DATA, 13, (9, 11, 13, 15), "and the other groups stay within a stage"),
+]
+
+
+@pytest.mark.parametrize(("role", "rank", "members", "why"), MEMBERS, ids=[one[3] for one in MEMBERS])
+def test_members_follow_from_degrees(role: GroupRole, rank: int, members: tuple[int, ...], why: str) -> None:
+    degrees = Degrees(tensor=2, data=4, pipeline=2, expert=2)
+    every = list(degrees.groups(frozenset(GroupRole)))
+    assert every[rank][role.value] == members, why
+    assert degrees.group_size(role) == len(members)
+    assert every[members[0]][role.value] is every[members[-1]][role.value]
+
+
+def test_layers_run_forward_then_backward_and_weights_hold_nothing_up() -> None:
+    found = read_workload(text(*LAYERS))
+    assert operations(found) == [
+        ("REDUCE_SCATTER", 640, 3, "tp", (2,)),
+        ("ALL_TO_ALL", 320, 4, "ep", (3,)),
+        ("ALL_REDUCE", 64, 5, "dp_ep", (4,)),  # The last layer first, and the next does not wait for it.
+        ("ALL_GATHER", 320, 7, "tp", (6,)),  # Each of two ranks holds half of what all have in the end.
+        ("ALL_GATHER", 1001, 9, "dp", (8,)),  # A quarter of 4,001 bytes, rounded up as AICB pads.
+    ]
+    assert [row.node_id for row in found.rows if tuple(row.data_deps) == (4,)] == [5, 6]
+    assert [row.duration_ns for row in found.rows if row.kind is NodeKind.COMP] == [1, 500, 600, 700, 100]
+
+
+def test_ranks_share_columns_and_are_one_sound_job(tmp_path: Path) -> None:
+    path = tmp_path / "workload.anything"
+    path.write_bytes(gzip.compress(text(*LAYERS)))
+    assert is_workload_file(path)
+    trace = read_trace(path)
+    assert trace.ranks[7].node_id is trace.ranks[0].node_id
+    assert trace.ranks[7].groups == {"dp": (1, 3, 5, 7), "dp_ep": (3, 7), "ep": (5, 7), "tp": (6, 7)}
+    analysis = analyse(trace, WorkloadSettings())
+    assert analysis.lowering is not None
+    assert len(analysis.communicators) == 4 + 2 + 4 + 4
+    assert files_of_trace(path)[0].names == (path.name,)
+
+
+def test_stages_run_every_line_and_their_transfers_are_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / "w.txt"
+    path.write_bytes(text(*LAYERS, head=HEAD.replace("pp: 1 ", "pp: 2 ") + " pp_comm: 8388608.0"))
+    trace = read_trace(path)
+    assert [one.problem.what for one in trace.left_out] == [
+        "every rank of all 2 stages runs every line; what passes between stages (pp_comm: 8388608.0 bytes) is in none"
+    ]
+    found = [one for one in analyse(trace, WorkloadSettings()).findings if one.check is Check.LEFT_OUT]
+    assert len(found) == 1
+
+
+def test_a_micro_workload_is_one_rank_to_replicate(tmp_path: Path) -> None:
+    path = tmp_path / "all_reduce.txt"
+    path.write_bytes(
+        text(
+            "m -1 1 NONE 0 1 NONE 0 2 ALLREDUCE 4096 1", "m -1 1 NONE 0 1 NONE 0 2 ALLTOALL 0 1", head="MICRO"
+        )
+    )
+    trace = read_trace(path)
+    assert len(trace.ranks) == 1
+    assert [one.what for one in trace.remarks] == [
+        "is a MICRO workload, which does not say how many ranks there are",
+        "1 collectives are of 0 bytes",
+    ]
+    analysis = analyse(trace, WorkloadSettings(replicate_ranks=4))
+    assert [one.members for one in analysis.communicators] == [(0, 1, 2, 3)]
+
+
+def test_rows_of_a_csv_run_one_behind_the_other() -> None:
+    found = read_workload(
+        f"{STAGES}\n".encode()
+        + csv(
+            "CommType.all_reduce,CommGroup.dp_group,2,8,init.model_setup",
+            "CommType.epoch_end,None,None,0",
+            "CommType.broadcast,CommGroup.dp_group,2,40,forward_step,None,2",
+            "CommType.computation,CommGroup.all,None,((8, 1, 4), (4, 16)),forward.Linear",
+            "CommType.all_gather,CommGroup.tp_group,2,641,forward",
+            "CommType.isend,CommGroup.pp_group,3,64,forward,None,None,send_next",
+            "CommType.barrier,None,None,0",
+        )
+    )
+    assert operations(found) == [
+        ("BROADCAST", 40, 1, "dp", ()),
+        ("ALL_GATHER", 321, 3, "tp", (2,)),
+        ("BARRIER", 0, 4, None, (3,)),
+    ]
+    assert (found.rows[0].root, found.rows[1].num_ops, found.rows[1].tensor_size) == (1, 1024, 192)
+    assert found.degrees == Degrees(tensor=2, data=2, pipeline=3)
+    assert [(one.what, one.left_out) for one in found.notes] == [
+        ("1 operations before the first epoch_end are start-up, not a training step", 1),
+        ("1 sends and receives between pipeline stages are rows of one stage alone", 1),
+    ]
+
+
+def test_times_are_nanoseconds_in_a_workload_and_milliseconds_in_a_log() -> None:
+    compute = "CommType.computation,CommGroup.all,None,0,forward,None,None,None,1500"
+    assert read_workload(csv(compute)).rows[0].duration_ns == 1500
+    summed = "CommType.all_reduce,CommGroup.tp_group,2,8,forward,None,None,None,0.5"
+    assert read_workload(csv(compute, summed)).rows[0].duration_ns == 1_500_000_000
+
+
+REFUSED = [
+    (
+        text(*LAYERS, head=HEAD.replace("ep: 2", "ep: 3")),
+        1,
+        "4 data-parallel ranks do not divide into groups of 3 experts",
+    ),
+    (
+        text(*LAYERS, head=HEAD.replace("8 checkpoints: 0", "9")),
+        1,
+        "which groups of 2 (model_parallel_NPU_group) in 1 stages",
+    ),
+    (text(*LAYERS, head=HEAD.replace("8 checkpoints: 0", "999998")), 1, "999998"),
+    (
+        text(*LAYERS, head=HEAD.replace("checkpoints: 0", "checkpoints: 2 3 4")),
+        1,
+        "checkpoints is 2: layers that compute",
+    ),
+    (text(*LAYERS).replace(b"\n3\n", b"\n4\n"), 2, "says 4 layers, but 3 lines follow"),
+    (HEAD.encode(), 2, "is missing: the number of layers was expected"),
+    (text("a -1 1 NONE 0"), 3, "has 5 fields, 12 were expected"),
+    (text(LAYERS[1].replace("600", "-6")), 3, 'the input gradient time is "-6": a whole number of 0 to'),
+    (text(LAYERS[1].replace("640", "9" * 18)), 3, "the forward size is"),
+    (
+        text(LAYERS[1].replace("ALLGATHER", "ALLREDUCEALLTOALL")),
+        3,
+        'collective is "ALLREDUCEALLTOALL": ALLREDUCE, ALLGATHER',
+    ),
+    (text("m -1 1 NONE 0 1 NONE 0 1 ALLGATHER 8 1", head="MICRO"), 3, "nothing says how many ranks share it"),
+    (
+        text("m -1 1 ALLREDUCE 8 1 NONE 0 1 NONE 0 1", head="MICRO"),
+        3,
+        "has a collective before its third pass",
+    ),
+    (csv("CommType.all_sum,CommGroup.all,None,8"), 2, 'comm_type is "all_sum": one of all_reduce, '),
+    (csv("all_reduce,embedding_group,2,8"), 2, 'comm_group is "embedding_group": one of tp_group, '),
+    (
+        csv("all_reduce,tp_group,2,8", "all_reduce,tp_group,4,8"),
+        3,
+        "comm_group_size of tp_group is 4, in line 2 2",
+    ),
+    (csv("all_reduce,tp_group,2,8", "all_reduce,dp_group,None,8"), 3, "the size of dp_group is in no row"),
+    (
+        csv("all_reduce,tp_group,None,8", "all_reduce,dp_group,None,8"),
+        0,
+        "several groups are used (dp_group, tp_group), and no",
+    ),
+    (
+        csv("all_reduce,dp_group,4,8", "all_reduce,ep_group,2,8", "all_reduce,ep_dp_group,4,8"),
+        0,
+        "ep_dp_group has 4 ranks",
+    ),
+    (csv("broadcast,tp_group,2,8,s,None,5"), 2, "src is 5, which is not in rank 0's tp_group"),
+    (csv("computation,all,None,((2, 3), (4, 5)),s"), 2, "cannot be multiplied"),
+    (csv("computation,all,None,17,s"), 2, 'a computation without a time has msg_size "17"'),
+    (csv("all_gather,dp_group,None,8"), 2, "nothing says how many ranks share it"),
+    (
+        b"[ pp_stage0: [rank0] ]\n" + csv("all_reduce,tp_group,2,8"),
+        1,
+        "lists 1 ranks of a stage, tp_group and dp_group make 2",
+    ),
+    (COLUMNS.encode() + b"\nall_reduce,dp_group\n", 2, "has 2 fields, the head names 12"),
+    (b"MICRO\n\xff\n", 0, "is not UTF-8 from byte 6 on"),
+]
+
+
+@pytest.mark.parametrize(("content", "line", "what"), REFUSED, ids=[one[2][:48] for one in REFUSED])
+def test_what_cannot_be_read_is_refused_by_its_line(content: bytes, line: int, what: str) -> None:
+    with pytest.raises(WorkloadFault) as caught:
+        read_workload(content)
+    assert what in caught.value.what
+    assert caught.value.line == line
+
+
+def test_a_fault_names_the_file_and_groups_are_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "w.txt"
+    path.write_bytes(text("a -1 1 NONE 0"))
+    with pytest.raises(TraceError, match=r"w\.txt: line 3: has 5 fields"):
+        read_trace(path)
+    with pytest.raises(TraceError, match="has groups of its own"):
+        read_trace(path, tmp_path / "groups.json")
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_mutated_workloads_are_read_or_refused(seed: int) -> None:
+    draw = random.Random(seed)
+    rows = (
+        "all_gather,dp_group,4,64,s",
+        "broadcast,tp_group,2,8,s,None,1",
+        "computation,all,None,((8, 4), (4, 6)),s",
+    )
+    content = bytearray(draw.choice((text(*LAYERS), csv(*rows))))
+    for _ in range(draw.randint(1, 6)):
+        at = draw.randrange(len(content))
+        content[at : at + draw.randint(0, 3)] = draw.choice(
+            (b"", b"9", b",", b"\n", b"\t", b"-", b"(", b"\xff", b"None", b".")
+        )
+    try:
+        found = read_workload(bytes(content))
+    except WorkloadFault:
+        return
+    ranks = ranks_of(found, "w")
+    assert len(ranks) == (found.degrees.world_size if found.degrees else 1)

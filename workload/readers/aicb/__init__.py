@@ -1,0 +1,1 @@
+"""Workloads that AICB writes, as text for SimAI and as CSV, to the ranks of a job."""

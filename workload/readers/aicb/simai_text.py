@@ -1,0 +1,193 @@
+"""SimAI's text workload: a head with the degrees of parallelism, then one layer a line with its three passes.
+
+The passes run as SimAI runs them: all layers forward, then backward from the last; forward and input-gradient collectives hold up
+what follows, weight-gradient ones do not. Sizes are what SimAI calls data_size, times nanoseconds. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from etloop.workload.readers.aicb.parallel_groups import Degrees, GroupRole
+from etloop.workload.readers.aicb.workload_rows import (
+    MAX_BYTES,
+    MAX_NS,
+    MAX_ROWS,
+    Note,
+    RowWriter,
+    Workload,
+    WorkloadFault,
+    quoted,
+    whole_number,
+)
+from etloop.workload.trace.settings import MAX_REPLICAS
+from etloop.workload.trace.trace import CollectiveKind
+
+TRANSFORMERS: Final = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
+MICRO: Final = "MICRO"
+
+_KEY: Final = re.compile(r"([A-Za-z_]{1,40})(?::\s*|\s+)([0-9.]{1,24})")
+_FIELDS: Final = 12
+_KINDS: Final = {
+    "ALLREDUCE": CollectiveKind.ALL_REDUCE,
+    "ALLGATHER": CollectiveKind.ALL_GATHER,
+    "REDUCESCATTER": CollectiveKind.REDUCE_SCATTER,
+    "ALLTOALL": CollectiveKind.ALL_TO_ALL,
+}
+_SUFFIXES: Final = {"_EP": GroupRole.EXPERT, "_DP_EP": GroupRole.DATA_EXPERT}
+_WORLD_REMEDY: Final = (
+    'write "HYBRID_TRANSFORMER model_parallel_NPU_group: 1 all_gpus: N" in place of MICRO, with N ranks'
+)
+_ADD_KEYS: Final = "write the workload with a current AICB, or add the key to the first line"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One of the three of a layer: computation, then a collective (None: there is none)."""
+
+    compute_ns: int
+    kind: CollectiveKind | None
+    role: GroupRole | None
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    name: str
+    offset: int
+    forward: _Pass
+    input_gradient: _Pass
+    weight_gradient: _Pass
+    update_ns: int
+
+
+def read_simai_text(lines: Sequence[str]) -> Workload:
+    """Return what a workload's lines say. Raises `WorkloadFault`."""
+    words = lines[0].split()
+    is_micro = words[0] == MICRO
+    head = {} if is_micro else dict(_KEY.findall(lines[0]))
+    degrees = None if is_micro else _degrees(head)
+    layers = _layers(lines, is_micro)
+    writer = RowWriter(degrees, _WORLD_REMEDY)
+    if is_micro:
+        _write_micro(writer, layers)
+        remedy = "state how many there are: workload.replicate_ranks (--replicate-ranks)"
+        notes = [Note("is a MICRO workload, which does not say how many ranks there are", remedy)]
+    else:
+        _write_step(writer, layers)
+        notes = _notes(degrees, head)
+    if silent := sum(
+        one.kind is not None and not one.size_bytes for layer in layers for one in _passes(layer)
+    ):
+        notes.append(Note(f"{silent} collectives are of 0 bytes", "they are left out, as SimAI does"))
+    return Workload(tuple(writer.rows), frozenset(writer.roles), degrees, f"SimAI {words[0]}", tuple(notes))
+
+
+def _degrees(head: dict[str, str]) -> Degrees:
+    def stated(key: str, otherwise: int | None) -> int:
+        if key not in head and otherwise is not None:
+            return otherwise
+        if key not in head:
+            raise WorkloadFault(1, f"{key} is missing: the number of ranks was expected", _ADD_KEYS)
+        return whole_number(head[key], 1, key, MAX_REPLICAS, 1)
+
+    world, tensor = stated("all_gpus", None), stated("model_parallel_NPU_group", None)
+    pipeline, expert = stated("pp", 1), stated("ep", 1)
+    for key in ("checkpoints", "checkpoint_initiates"):
+        if whole_number(head.get(key, "0"), 1, key, MAX_ROWS):
+            what = f"{key} is {head[key]}: layers that compute forward again are not read, 0 was expected"
+            raise WorkloadFault(1, what, "write the workload without checkpoints")
+    if world % (tensor * pipeline):
+        what = f"all_gpus is {world}, which groups of {tensor} (model_parallel_NPU_group) in {pipeline} stages (pp) do not divide"
+        raise WorkloadFault(1, what)
+    degrees = Degrees(tensor, world // (tensor * pipeline), pipeline, expert)
+    if problem := degrees.problem():
+        raise WorkloadFault(1, problem)
+    return degrees
+
+
+def _notes(degrees: Degrees | None, head: dict[str, str]) -> list[Note]:
+    assert degrees is not None
+    if degrees.pipeline == 1:
+        return []
+    stages, size = degrees.pipeline, head.get("pp_comm", "0")
+    what = f"every rank of all {stages} stages runs every line; what passes between stages (pp_comm: {size} bytes) is in none"
+    remedy = "it is left out: use traces of every rank, such as those of etloop synth, where it matters"
+    batches = whole_number(head.get("ga", "1"), 1, "ga", MAX_ROWS)
+    return [Note(what, remedy, left_out=2 * batches * (stages - 1) * degrees.tensor * degrees.data)]
+
+
+def _layers(lines: Sequence[str], is_micro: bool) -> list[_Layer]:
+    if len(lines) < 2:
+        raise WorkloadFault(2, "is missing: the number of layers was expected")
+    count = whole_number(lines[1].strip(), 2, "the number of layers", MAX_ROWS, 1)
+    found = [(number, line) for number, line in enumerate(lines[2:], 3) if line.strip()]
+    if len(found) != count:
+        what = f"says {count} layers, but {len(found)} lines follow"
+        raise WorkloadFault(2, what, "copy or write the file again")
+    return [_layer(line.split(), number, is_micro) for number, line in found]
+
+
+def _layer(words: list[str], line: int, is_micro: bool) -> _Layer:
+    if len(words) != _FIELDS:
+        what = f"has {len(words)} fields, {_FIELDS} were expected: name, -1, three passes of time, collective and bytes, time"
+        raise WorkloadFault(line, what)
+    world = None if is_micro else GroupRole.TENSOR
+    forward = _pass(words[2:5], line, "forward", world)
+    inputs = _pass(words[5:8], line, "input gradient", world)
+    weights = _pass(words[8:11], line, "weight gradient", None if is_micro else GroupRole.DATA)
+    if is_micro and (forward.kind, inputs.kind) != (None, None):
+        what = "has a collective before its third pass, which a MICRO workload does not run"
+        raise WorkloadFault(line, what, "write NONE there")
+    update_ns = whole_number(words[11], line, "the time of the update", MAX_NS)
+    return _Layer(words[0], line, forward, inputs, weights, update_ns)
+
+
+def _pass(words: list[str], line: int, where: str, role: GroupRole | None) -> _Pass:
+    """`role`: of a collective without a suffix; None in a MICRO workload, where all ranks take part."""
+    compute_ns = whole_number(words[0], line, f"the {where} time", MAX_NS)
+    size_bytes = whole_number(words[2], line, f"the {where} size", MAX_BYTES)
+    if words[1] == "NONE":
+        return _Pass(compute_ns, None, None, 0)
+    name = next((name for name in _KINDS if words[1].startswith(name)), "")
+    suffix = words[1].removeprefix(name)
+    if not name or (suffix and (suffix not in _SUFFIXES or role is None)):
+        known = ", ".join((*_KINDS, "NONE"))
+        ends = "" if role is None else f", alone or with {' or '.join(_SUFFIXES)},"
+        raise WorkloadFault(
+            line, f"the {where} collective is {quoted(words[1])}: {known}{ends} were expected"
+        )
+    return _Pass(compute_ns, _KINDS[name], _SUFFIXES.get(suffix, role), size_bytes)
+
+
+def _passes(layer: _Layer) -> tuple[_Pass, _Pass, _Pass]:
+    return layer.forward, layer.input_gradient, layer.weight_gradient
+
+
+def _write_step(writer: RowWriter, layers: Sequence[_Layer]) -> None:
+    at: int | None = None
+    for layer in layers:
+        at = _run(writer, f"{layer.name}.forward", at, layer.forward, layer)
+    for layer in reversed(layers):
+        at = _run(writer, f"{layer.name}.input_gradient", at, layer.input_gradient, layer)
+        name, last = f"{layer.name}.weight_gradient", layer.weight_gradient
+        at = writer.compute(name, at, last.compute_ns, layer.offset)
+        if last.kind is not None and last.size_bytes:
+            summed = writer.collective(name, at, last.kind, last.size_bytes, last.role, layer.offset)
+            writer.compute(f"{layer.name}.update", summed.node_id, layer.update_ns, layer.offset)
+
+
+def _run(writer: RowWriter, name: str, at: int | None, one: _Pass, layer: _Layer) -> int | None:
+    at = writer.compute(name, at, one.compute_ns, layer.offset)
+    if one.kind is None or not one.size_bytes:
+        return at
+    return writer.collective(name, at, one.kind, one.size_bytes, one.role, layer.offset).node_id
+
+
+def _write_micro(writer: RowWriter, layers: Sequence[_Layer]) -> None:
+    at: int | None = None
+    for layer in layers:
+        at = _run(writer, layer.name, at, layer.weight_gradient, layer)

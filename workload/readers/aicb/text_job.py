@@ -1,0 +1,91 @@
+"""A file that AICB wrote to the ranks of a job: told by its first lines, never by its name.
+
+All ranks run the same nodes, so they share their columns, and only their number and their groups differ.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from etloop.contract.base.errors import Problem, TraceError
+from etloop.workload.readers.aicb.csv_log import header_index, read_aicb_csv
+from etloop.workload.readers.aicb.simai_text import MICRO, TRANSFORMERS, read_simai_text
+from etloop.workload.readers.aicb.workload_rows import Note, Workload, WorkloadFault
+from etloop.workload.readers.decompression import CompressionFault, decompressed
+from etloop.workload.readers.node_rows import rank_trace
+from etloop.workload.readers.stores import COPY_AGAIN, bounded, file_pieces, unreadable
+from etloop.workload.trace.trace import LeftOut, RankTrace, Trace
+from etloop.workload.trace.trace_names import shown
+
+MAX_FILE_BYTES: Final = 256 << 20
+_HEAD_BYTES: Final = 1 << 16
+_REMEDY: Final = "write the workload with AICB again"
+
+
+def is_workload_file(source: Path) -> bool:
+    """Return whether a file begins like a workload of SimAI or AICB; what cannot be read does not."""
+    if not source.is_file():
+        return False
+    try:
+        with closing(file_pieces(source)) as pieces:
+            head = bounded(decompressed(pieces), _HEAD_BYTES)
+    except (OSError, CompressionFault):
+        return False
+    return _looks_so(head.decode(errors="replace").splitlines())
+
+
+def read_workload_file(source: Path, groups: Path | None = None) -> Trace:
+    """Return the job of a workload file. Raises `TraceError`."""
+    where = shown(str(source))
+    if groups is not None:
+        what = "has groups of its own, which follow from its degrees of parallelism"
+        raise TraceError(Problem(where, what, "leave workload.groups (--groups) out"))
+    try:
+        with closing(file_pieces(source)) as pieces:
+            content = bounded(decompressed(pieces), MAX_FILE_BYTES + 1)
+    except (OSError, CompressionFault) as error:
+        raise TraceError(unreadable(str(source), error)) from None
+    if len(content) > MAX_FILE_BYTES:
+        raise TraceError(Problem(where, f"is larger than {MAX_FILE_BYTES} bytes", "give a smaller workload"))
+    try:
+        workload = read_workload(content)
+    except WorkloadFault as fault:
+        place = f"{where}: line {fault.line}" if fault.line else where
+        raise TraceError(Problem(place, fault.what, fault.remedy or _REMEDY)) from None
+    left_out = tuple(LeftOut(_problem(where, one), one.left_out) for one in workload.notes if one.left_out)
+    remarks = tuple(_problem(where, one) for one in workload.notes if not one.left_out)
+    return Trace(str(source), ranks_of(workload, where), None, remarks, left_out)
+
+
+def read_workload(content: bytes) -> Workload:
+    """Return what a file's bytes say. Raises `WorkloadFault`."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        what = f"is not UTF-8 from byte {error.start} on"
+        raise WorkloadFault(0, what, COPY_AGAIN) from None
+    lines = text.split("\n")
+    if not _looks_so(lines):
+        raise WorkloadFault(1, "is the first line of no workload of SimAI or AICB")
+    return read_aicb_csv(lines) if header_index(lines) is not None else read_simai_text(lines)
+
+
+def ranks_of(workload: Workload, where: str) -> tuple[RankTrace, ...]:
+    """Return the ranks of a workload; one where it does not say how many there are."""
+    one = rank_trace(workload.rows, 0, where, workload.schema, None)
+    if workload.degrees is None:
+        return (one,)
+    every = workload.degrees.groups(workload.roles)
+    return tuple(replace(one, rank=rank, groups=groups or None) for rank, groups in enumerate(every))
+
+
+def _looks_so(lines: list[str]) -> bool:
+    words = lines[0].split(maxsplit=1) if lines else []
+    return bool(words and words[0] in (*TRANSFORMERS, MICRO)) or header_index(lines) is not None
+
+
+def _problem(where: str, note: Note) -> Problem:
+    return Problem(where, note.what, note.remedy)
