@@ -22,11 +22,13 @@ if __name__ == "__main__":
 from tools.reference.commands import commands_page, exit_codes_page  # noqa: E402 - of a script, after its path
 from tools.reference.fields import Field, field_tree  # noqa: E402
 from tools.reference.formats import FORMATS, Format, questions_of  # noqa: E402
+from tools.reference.manual import agent_manual, etloop_manual  # noqa: E402
 from tools.reference.pages import page_of  # noqa: E402
 from tools.reference.schemas import schema_of  # noqa: E402
 
 SCHEMAS: Final = "cli/schemas"
 PAGES: Final = "docs/reference"
+MANUAL: Final = "cli/manual"
 _MEANINGS: Final = ROOT / "tools" / "reference" / "meanings"
 
 
@@ -86,6 +88,8 @@ def files() -> Iterator[tuple[str, str]]:
         schema = schema_of(root_of(one.name), one.file, one.open_keys, meaning)
         yield f"{SCHEMAS}/{one.name}.json", json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
         yield f"{PAGES}/{one.name}.md", page_of(one, root_of(one.name), meaning)
+    yield f"{MANUAL}/etloop.1", etloop_manual()
+    yield f"{MANUAL}/etloop-agent.1", agent_manual()
     yield f"{PAGES}/commands.md", commands_page()
     yield f"{PAGES}/exit-codes.md", exit_codes_page()
 

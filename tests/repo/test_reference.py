@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import yaml
 from etloop.cli.main import main
 from etloop.cli.options.schema import FORMATS as SCHEMA_NAMES
+from etloop.cli.parser import COMMANDS
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.questions import Shape
 from etloop.contract.base.yaml_reader import ConfigFile, integer, read_document
@@ -239,3 +242,19 @@ def test_what_a_reader_refuses_by_type_its_schema_refuses(data: st.DataObject) -
 def test_questions_are_noted_only_within_a_reading() -> None:
     read_document(b"a: 1", ConfigFile("x")).optional("a", integer(0, 1), 0)
     assert "seed" in {question.path for question in questions_of(BY_NAME["scenario"], "seed: 1")}
+
+
+@pytest.mark.skipif(
+    shutil.which("groff") is None, reason="no groff to read the manual with (Debian package groff-base)"
+)
+@pytest.mark.parametrize("name", ["etloop", "etloop-agent"])
+def test_the_manual_is_read_without_a_warning_and_has_every_command(name: str) -> None:
+    page = ROOT / "cli" / "manual" / f"{name}.1"
+    done = subprocess.run(
+        ("groff", "-man", "-ww", "-Tutf8", str(page)), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    assert all(
+        command in done.stdout
+        for command in (COMMANDS if name == "etloop" else ("run", "preflight", "nic-peer"))
+    )

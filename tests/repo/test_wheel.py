@@ -87,7 +87,9 @@ def rack(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Rack:
 def test_the_wheel_holds_one_package(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"etloop"}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {"etloop"}
+    manual = {name.partition(".data/data/")[2] for name in names if ".data/" in name}
+    assert manual == {"share/man/man1/etloop.1", "share/man/man1/etloop-agent.1"}
     assert not any(name.endswith((".cpp", ".h")) for name in names if not name.endswith("/etloop_cc.h"))
     wanted = {
         "etloop/__init__.py",

@@ -36,9 +36,9 @@ def commands_page() -> str:
     ]
     for name in COMMANDS:
         parser = make_parser((name,))
-        for _, own in _below(parser):
+        for _, own in below(parser):
             parts += _parts(own)
-    for _, own in _below(make_agent_parser()):
+    for _, own in below(make_agent_parser()):
         parts += _parts(own)
     return "\n".join(parts)
 
@@ -60,7 +60,8 @@ def arguments_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return parser._actions  # noqa: SLF001 - argparse offers no other way to its own declarations
 
 
-def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield the commands of a parser by name."""
     for action in arguments_of(parser):
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             yield from action.choices.items()
@@ -68,50 +69,53 @@ def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Argu
 
 def _parts(parser: argparse.ArgumentParser) -> list[str]:
     positional = [
-        _name(one).strip("`") for one in arguments_of(parser) if not one.option_strings and not _hidden(one)
+        _cell(name_of(one)) for one in arguments_of(parser) if not one.option_strings and not is_hidden(one)
     ]
     usage = " ".join([parser.prog, "[OPTIONS]", *positional])
     says = " ".join((parser.description or "").split())
     rows = "".join(_rows(parser))
     table = ["| argument | default | meaning |\n|---|---|---|\n" + rows] if rows else []
     parts = [f"## {parser.prog}\n", *([fill(says, 100, break_on_hyphens=False) + "\n"] if says else [])]
-    if not any(_below(parser)):
+    if not any(below(parser)):
         parts.append(fill(f"`{usage}`", 100, break_on_hyphens=False, break_long_words=False) + "\n")
     parts += table
-    for _, own in _below(parser):
+    for _, own in below(parser):
         parts += _parts(own)
     return parts
 
 
 def _rows(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in arguments_of(parser):
-        if _hidden(action):
+        if is_hidden(action):
             continue
         default = action.default
         shown = default not in (None, False, argparse.SUPPRESS, []) and not isinstance(default, bool | tuple)
-        meaning = _expanded(action, parser.prog)
+        meaning = expanded(action, parser.prog)
         if action.required and action.option_strings:
             meaning = f"{meaning} (required)" if meaning else "required"
-        yield f"| {_name(action)} | {f'`{_cell(str(default))}`' if shown else ''} | {_cell(meaning)} |\n"
+        yield f"| `{_cell(name_of(action))}` | {f'`{_cell(str(default))}`' if shown else ''} | {_cell(meaning)} |\n"
 
 
-def _hidden(action: argparse.Action) -> bool:
+def is_hidden(action: argparse.Action) -> bool:
+    """Whether an argument has no line of its own: --help, commands, and what is for programs alone."""
     others = (argparse._HelpAction, argparse._SubParsersAction)  # noqa: SLF001
     return isinstance(action, others) or action.help == argparse.SUPPRESS
 
 
-def _name(action: argparse.Action) -> str:
+def name_of(action: argparse.Action) -> str:
+    """Return an argument as it is written on the command line, with what stands for its value."""
     value = action.metavar or (action.dest.upper() if action.choices is None else "")
     if action.choices is not None and not action.metavar:
         value = "|".join(str(one) for one in action.choices)
     words = " ".join(value) if isinstance(value, tuple) else str(value)
     if not action.option_strings:
-        return f"`{_cell(words)}`"
+        return words
     names = ", ".join(action.option_strings)
-    return f"`{names}`" if action.nargs == 0 else f"`{names} {_cell(words)}`"
+    return names if action.nargs == 0 else f"{names} {words}"
 
 
-def _expanded(action: argparse.Action, prog: str) -> str:
+def expanded(action: argparse.Action, prog: str) -> str:
+    """Return what an argument means, with the values that its text names."""
     values = {"default": action.default, "prog": prog, "type": "", "choices": action.choices}
     return " ".join(((action.help or "") % values).split())
 
