@@ -14,7 +14,8 @@ from etloop.contract.model.assignment import Path
 from etloop.contract.model.run import PlannedChoice, PlanTables
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
-from etloop.workload.trace.program import OpKind
+from etloop.workload.trace.findings import Check
+from etloop.workload.trace.program import Job, OpKind
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -172,8 +173,16 @@ def report_plan(plan: Plan) -> PlanReport:
         uneven=_uneven(tables),
         ports=ports,
         notes=tables.notes,
-        warnings=order_warnings(plan.parts.jobs, (plan.parts.demand.pairs,)),
+        warnings=(
+            *stand_in_notes(plan.parts.jobs.job),
+            *order_warnings(plan.parts.jobs, (plan.parts.demand.pairs,)),
+        ),
     )
+
+
+def stand_in_notes(job: Job) -> tuple[str, ...]:
+    """Return those notes of a job which say that some of its ranks were not recorded."""
+    return tuple(note for note in job.notes if note.startswith(f"{Check.RANKS_REPLICATED}: "))
 
 
 def _same_rail_bytes(plan: Plan) -> int | None:
