@@ -135,7 +135,7 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
     placement = place_jobs(jobs, chunks, rig)
     totals, communicators = _added_up(job, asked, chunks, placement, scenario.transport.qps_per_connection)
     ports = _ports(placement, totals)
-    ends = int(totals.queue_pairs.sum())
+    ends, said = int(totals.queue_pairs.sum()), stand_in_notes(job.notes)
     return PlanSummary(
         schema=PLAN_SUMMARY_SCHEMA,
         source=job.source,
@@ -155,9 +155,9 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
         communicators=communicators,
         hosts=_hosts(placement, totals),
         ports=ports,
-        warnings=(*_too_many(ends), *stand_in_notes(job), *order_warnings(jobs, chunks)),
+        warnings=(*_too_many(ends), *said, *order_warnings(jobs, chunks)),
         notes=(
-            *(note for note in job.notes if note not in stand_in_notes(job)),
+            *(note for note in job.notes if note not in said),
             *scenario.notes,
             *scenario.transport.notes,
             *placement.notes,
