@@ -8,6 +8,7 @@ from pathlib import Path
 from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import parse_flops, parse_rate_bps
 from etloop.workload.trace.settings import DependencyPolicy, SizeUnit, Uneven, WorkloadSettings
+from etloop.workload.trace.stand_ins import StandIn, recorded_ranks
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,13 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
         type=whole,
         metavar="N",
         help="take the trace of one rank for each of N ranks",
+    )
+    parser.add_argument(
+        "--stand-ins",
+        type=quantity(_stand_ins),
+        default=(),
+        metavar="LIST",
+        help="recorded ranks that stand for others, such as 0-7=0,8-15=8, or 0-63=0-7 for those of one node",
     )
     parser.add_argument(
         "--uneven",
@@ -73,6 +81,15 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _stand_ins(text: str) -> tuple[StandIn, ...]:
+    return tuple(StandIn.parse(one) for one in text.split(","))
+
+
+def world_of(parsed: argparse.Namespace) -> int | None:
+    """Return the number of ranks that `--stand-ins` says; None without it."""
+    return len(recorded_ranks(parsed.stand_ins)) or None
+
+
 def _sizes(text: str) -> tuple[int, ...]:
     return tuple(whole(one.strip()) for one in text.split(","))
 
@@ -88,6 +105,7 @@ def settings_of(parsed: argparse.Namespace) -> WorkloadSettings:
         element_bytes=parsed.element_bytes,
         dependencies=parsed.dependencies,
         replicate_ranks=parsed.replicate_ranks,
+        stand_ins=parsed.stand_ins,
         uneven=parsed.uneven,
         logical_topology=parsed.logical_topology,
         flops=parsed.flops,

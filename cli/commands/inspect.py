@@ -16,7 +16,7 @@ from etloop.cli.progress import reading_bar
 from etloop.cli.result import CommandResult, to_json, write_answer
 from etloop.cli.text.heat_map import character_map, svg_map
 from etloop.cli.text.plan import rank_ranges, table_lines
-from etloop.cli.trace_options import settings_of
+from etloop.cli.trace_options import settings_of, world_of
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
 from etloop.workload.inspect.critical_path import CriticalPath, IdealNetwork
@@ -38,7 +38,9 @@ def inspect_command(parsed: argparse.Namespace) -> CommandResult:
     network = IdealNetwork(**{name: value for name, value in stated.items() if value is not None})
     with reading_bar() as bar:
         inspection = inspect(
-            read_trace(parsed.trace, parsed.groups, bar, parsed.kernels), settings_of(parsed), network
+            read_trace(parsed.trace, parsed.groups, bar, parsed.kernels, world_of(parsed)),
+            settings_of(parsed),
+            network,
         )
     if parsed.svg is not None:
         traffic = inspection.traffic

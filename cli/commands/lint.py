@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from etloop.cli.progress import reading_bar
 from etloop.cli.result import CommandResult, to_json
-from etloop.cli.trace_options import settings_of
-from etloop.contract.base.errors import ExitCode, Problem, Severity
+from etloop.cli.trace_options import settings_of, world_of
+from etloop.contract.base.errors import ConfigError, ExitCode, Problem, Severity
 from etloop.contract.model.edges import edge_words
 from etloop.runtime.linear_algebra import one_blas_thread
 from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit
@@ -30,7 +30,10 @@ def lint_command(parsed: argparse.Namespace) -> CommandResult:
     if parsed.fix is not None:
         return _fix(parsed)
     with reading_bar() as bar:
-        report = lint(read_trace(parsed.trace, parsed.groups, bar, parsed.kernels), settings_of(parsed))
+        report = lint(
+            read_trace(parsed.trace, parsed.groups, bar, parsed.kernels, world_of(parsed)),
+            settings_of(parsed),
+        )
     return CommandResult(
         to_json(_as_json(report)) if parsed.json else render_lint(report), _exit_code(report)
     )
@@ -47,6 +50,9 @@ def _fix(parsed: argparse.Namespace) -> CommandResult:
     from etloop.workload.readers.et_writer import write_trace
 
     settings, out_dir = settings_of(parsed), parsed.fix
+    if settings.stand_ins:
+        what = "is of the recorded ranks themselves, and --stand-ins of those that they stand for"
+        raise ConfigError(Problem("--fix", what, "repair the recordings without --stand-ins"))
     with reading_bar() as bar:
         fixed = fix(read_trace(parsed.trace, parsed.groups, bar, parsed.kernels), settings)
     metadata = None

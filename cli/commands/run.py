@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,6 +20,7 @@ from etloop.contract.base.errors import ExitCode
 from etloop.controller.plan.jobs import build_jobs
 from etloop.controller.plan.report import report_plan
 from etloop.controller.plan.run_numbers import PLAN_ID
+from etloop.controller.plan.summary import PlanSummary
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.out_directory import refuse_used_directory
 from etloop.controller.run.pipeline import (
@@ -87,6 +89,16 @@ def run_command(parsed: argparse.Namespace) -> CommandResult:
         )
 
 
+def _named(summary: PlanSummary, shown: Callable[[str], str]) -> PlanSummary:
+    """Return a summary with the name of the case where it says where a file lies."""
+    return replace(
+        summary,
+        source=shown(summary.source),
+        warnings=tuple(map(shown, summary.warnings)),
+        notes=tuple(map(shown, summary.notes)),
+    )
+
+
 def plan_command(parsed: argparse.Namespace) -> CommandResult:
     """Return the plan in words or as JSON. Raises as `prepare`."""
     with given_files(parsed, None, PLAN_ID) as given, reading_bar() as bar:
@@ -94,7 +106,7 @@ def plan_command(parsed: argparse.Namespace) -> CommandResult:
         if parsed.summary:
             summary = summarised(given.inputs, options)
             if given.case is not None:
-                summary = replace(summary, source=given.case.shown(summary.source))
+                summary = _named(summary, given.case.shown)
             return CommandResult(to_json(asdict(summary)) if parsed.json else render_summary(summary))
         prepared = given.settled(prepare(given.inputs, options))
     report = report_plan(prepared.plan)

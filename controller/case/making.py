@@ -148,7 +148,9 @@ class CaseMaker:
         if named.role is not CaseRole.TRACE and not is_traces:
             self._keep({f"{folder}/{path.name}": path}, named.role)
             return f"{folder}/{path.name}"
-        found = files_of_trace(path.with_suffix("") if is_traces else path, group_file_too=not has_groups)
+        found = files_of_trace(
+            path.with_suffix("") if is_traces else path, group_file_too=not has_groups, gaps=True
+        )
         places, said = {}, []
         for number, files in enumerate(found):
             below = f"{folder}/{number}" if len(found) > 1 else folder

@@ -22,6 +22,7 @@ from etloop.workload.job import build_job
 from etloop.workload.program.merge import Part, side_by_side
 from etloop.workload.readers.files import Progress, read_trace
 from etloop.workload.trace.program import Job
+from etloop.workload.trace.stand_ins import recorded_ranks
 
 
 def with_all_schedule_files(scenario: Scenario) -> Scenario:
@@ -74,7 +75,10 @@ def _job(source: Source, progress: Progress | None) -> Job:
     if source.load is not None:
         return job_of(source.load, source.where)
     assert source.trace is not None
-    return build_job(read_trace(source.trace, source.groups, progress, source.kernels), source.settings)
+    world = len(recorded_ranks(source.settings.stand_ins)) or None
+    return build_job(
+        read_trace(source.trace, source.groups, progress, source.kernels, world), source.settings
+    )
 
 
 def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:

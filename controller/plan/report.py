@@ -14,10 +14,13 @@ from etloop.contract.model.assignment import Path
 from etloop.contract.model.run import PlannedChoice, PlanTables
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.traffic.collectives.algorithms.alltoall import UNEVEN
+from etloop.workload.trace.findings import Check
 from etloop.workload.trace.program import OpKind
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from etloop.controller.plan.plan import Plan
 from etloop.controller.plan.places.order_warning import order_warnings
 
@@ -172,8 +175,16 @@ def report_plan(plan: Plan) -> PlanReport:
         uneven=_uneven(tables),
         ports=ports,
         notes=tables.notes,
-        warnings=order_warnings(plan.parts.jobs, (plan.parts.demand.pairs,)),
+        warnings=(
+            *stand_in_notes(tables.notes),
+            *order_warnings(plan.parts.jobs, (plan.parts.demand.pairs,)),
+        ),
     )
+
+
+def stand_in_notes(notes: Iterable[str]) -> tuple[str, ...]:
+    """Return those notes of a job or plan which say that some of its ranks were not recorded."""
+    return tuple(note for note in notes if note.startswith(f"{Check.RANKS_REPLICATED}: "))
 
 
 def _same_rail_bytes(plan: Plan) -> int | None:

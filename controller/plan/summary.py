@@ -19,6 +19,7 @@ from etloop.controller.plan.demand import POINT_TO_POINT, Asked, PairColumns, as
 from etloop.controller.plan.places.job_placement import place_jobs
 from etloop.controller.plan.places.order_warning import order_warnings
 from etloop.controller.plan.plan import refuse_odd_jobs
+from etloop.controller.plan.report import stand_in_notes
 from etloop.workload.trace.program import Job, OpKind
 from numpy.typing import NDArray
 
@@ -134,7 +135,7 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
     placement = place_jobs(jobs, chunks, rig)
     totals, communicators = _added_up(job, asked, chunks, placement, scenario.transport.qps_per_connection)
     ports = _ports(placement, totals)
-    ends = int(totals.queue_pairs.sum())
+    ends, said = int(totals.queue_pairs.sum()), stand_in_notes(job.notes)
     return PlanSummary(
         schema=PLAN_SUMMARY_SCHEMA,
         source=job.source,
@@ -154,8 +155,13 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
         communicators=communicators,
         hosts=_hosts(placement, totals),
         ports=ports,
-        warnings=(*order_warnings(jobs, chunks), *_too_many(ends)),
-        notes=(*job.notes, *scenario.notes, *scenario.transport.notes, *placement.notes),
+        warnings=(*_too_many(ends), *said, *order_warnings(jobs, chunks)),
+        notes=(
+            *(note for note in job.notes if note not in said),
+            *scenario.notes,
+            *scenario.transport.notes,
+            *placement.notes,
+        ),
     )
 
 

@@ -30,6 +30,7 @@ from etloop.workload.graph.splits import (
     report_uneven,
     split_matrices,
 )
+from etloop.workload.graph.stand_ins import stood_for
 from etloop.workload.trace.findings import (
     Check,
     Finding,
@@ -90,7 +91,9 @@ class Analysis:
 def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     """Reads a trace; never raises for what the trace contains."""
     log = FindingLog()
-    trace = obey_dimensions(replicated(trace, settings, log), settings.logical_topology, log)
+    trace = obey_dimensions(
+        replicated(stood_for(trace, settings, log), settings, log), settings.logical_topology, log
+    )
     size_unit, unit_bytes = _unit(trace, settings, log)
     if not trace.ranks:
         nowhere = job_example(trace.source, "the traces of one or more ranks", "none")

@@ -13,6 +13,7 @@ import numpy as np
 from etloop.contract.model.run import RecordedBaselines
 from etloop.workload.graph.recorded import MAX_RECORDING_NS, recorded_duration_ns, recorded_start_ns
 from etloop.workload.trace.program import OpKind
+from etloop.workload.trace.stand_ins import recorded_ranks as stood_for_by
 from etloop.workload.trace.trace import ABSENT, RankTrace
 from numpy.typing import NDArray
 
@@ -60,13 +61,26 @@ def recorded_baselines(analysis: Analysis, sequence: NDArray[np.int32]) -> Recor
 def _rows(analysis: Analysis) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Item, recorded duration (0: unknown) and begin of every operation of every rank. A replica recorded nothing."""
     durations, starts = [], []
-    recorded = 1 if analysis.settings.replicate_ranks is not None else len(analysis.ops)
-    for rank, ops in zip(analysis.trace.ranks[:recorded], analysis.ops[:recorded], strict=True):
+    recorded = _recorded(analysis)
+    for number in recorded:
+        rank, ops = analysis.trace.ranks[number], analysis.ops[number]
         duration_ns = recorded_duration_ns(rank)[ops.node]
         believable = (duration_ns >= 0) & (duration_ns <= MAX_RECORDING_NS)
         durations.append(np.where(believable, duration_ns, 0))
         starts.append(_starts_ns(rank)[ops.node])
-    return _joined(analysis.matching.item[:recorded]), _joined(durations), _joined(starts)
+    return (
+        _joined([analysis.matching.item[number] for number in recorded]),
+        _joined(durations),
+        _joined(starts),
+    )
+
+
+def _recorded(analysis: Analysis) -> list[int]:
+    """The ranks that were recorded themselves."""
+    settings = analysis.settings
+    if settings.stand_ins:
+        return sorted(set(stood_for_by(settings.stand_ins)))
+    return [0] if settings.replicate_ranks is not None else list(range(len(analysis.ops)))
 
 
 def _starts_ns(rank: RankTrace) -> NDArray[np.int64]:

@@ -71,11 +71,13 @@ def read_trace(
     groups: Path | None = None,
     progress: Progress | None = None,
     kernels: Path | None = None,
+    world: int | None = None,
 ) -> Trace:
     """Reads the traces of all ranks of one job, and its communicator groups.
 
     `source`: directory, prefix, archive, or prefix inside an archive; a single JSON trace; host and Kineto traces as
     HOST+KINETO. `groups`: group file; without it PREFIX.json beside the traces is taken if it has the form of one.
+    `world`: ranks of the job where some of the recorded ones stand for others; None: every rank is here.
     `kernels`: a file that names kernels which communicate, in front of the project's own table.
     Raises `TraceError` with the problems of all files, `ConfigError` for a file of kernels.
     """
@@ -84,7 +86,7 @@ def read_trace(
         return read_workload_file(source, groups)
     left_out: tuple[LeftOut, ...] = ()
     try:
-        store, wanted, names, parts = _opened(source)
+        store, wanted, names, parts = _opened(source, gaps=world is not None)
         if progress is not None:
             store = _Watched(store, progress)
             parts = tuple(replace(part, store=_Watched(part.store, progress)) for part in parts)
@@ -99,13 +101,13 @@ def read_trace(
             group_text = b"".join(bounded(pieces, MAX_GROUP_FILE_BYTES + 1) for _, pieces in texts)
         else:
             remarks = ()
-            prefix, files = _choose(source, store, wanted, names)
+            prefix, files = _choose(source, store, wanted, names, gaps=world is not None)
             beside = f"{prefix}.json" if f"{prefix}.json" in names else ""
             extra = (beside,) if groups is None and beside else ()
             ranks, group_text, problems = _read_files(store, files, extra)
     except (OSError, CompressionFault, TarFault) as error:
         raise TraceError(unreadable(str(source), error)) from None
-    rank_count = len(parts[0].family.files) if parts else len(files)
+    rank_count = world or (len(parts[0].family.files) if parts else len(files))
     found: dict[str, tuple[int, ...]] | None = None
     if groups is not None:
         found, group_problems = _stated_groups(groups, rank_count)
@@ -159,13 +161,18 @@ class TraceFiles:
     """What, after the folder, names the traces: "" the folder itself, else a prefix, a file or a place inside an archive."""
 
 
-def files_of_trace(source: Path, *, group_file_too: bool = True) -> tuple[TraceFiles, ...]:
+def files_of_trace(
+    source: Path, *, group_file_too: bool = True, gaps: bool = False
+) -> tuple[TraceFiles, ...]:
     """Return the files that `read_trace` would read of `source`; of HOST+KINETO those of both.
 
-    `group_file_too`: with the group file beside the traces, which is read where no other is stated. Raises `TraceError`.
+    `group_file_too`: with the group file beside the traces, which is read where no other is stated. `gaps`: ranks may be missing.
+    Raises `TraceError`.
     """
     if pair := two_sources(source):
-        return tuple(files for one in pair for files in files_of_trace(one, group_file_too=group_file_too))
+        return tuple(
+            files for one in pair for files in files_of_trace(one, group_file_too=group_file_too, gaps=gaps)
+        )
     if is_workload_file(source):
         return (TraceFiles(source.parent, (source.name,), source.name),)
     try:
@@ -177,11 +184,11 @@ def files_of_trace(source: Path, *, group_file_too: bool = True) -> tuple[TraceF
         assert isinstance(store, Directory)
         if archives := archives_of_a_pair(store, wanted, names):
             return (TraceFiles(store.path, tuple(path.name for path in archives), ""),)
-        if parts := json_parts(source, store, wanted, names):
+        if parts := json_parts(source, store, wanted, names, gaps=gaps):
             found = [file.name for part in parts for file in part.family.files]
             beside = group_file_of(parts[0], names)
         else:
-            prefix, files = _choose(source, store, wanted, names)
+            prefix, files = _choose(source, store, wanted, names, gaps=gaps)
             found = [file.name for file in files]
             beside = f"{prefix}.json" if f"{prefix}.json" in names else ""
     except (OSError, CompressionFault, TarFault) as error:
@@ -191,25 +198,25 @@ def files_of_trace(source: Path, *, group_file_too: bool = True) -> tuple[TraceF
     return (TraceFiles(store.path, tuple(found), wanted),)
 
 
-def _opened(source: Path) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]:
+def _opened(source: Path, *, gaps: bool = False) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]:
     """The store of `source`, what is wanted of it, its names, and the JSON files that make up the job, if these do."""
     if pair := two_sources(source):
-        parts = tuple(part for one in pair for part in _opened(one)[3])
+        parts = tuple(part for one in pair for part in _opened(one, gaps=gaps)[3])
         if len(parts) != 2:
             what = "two sources, a host trace and a Kineto trace as JSON, were expected"
             raise TraceError(
                 Problem(shown(str(source)), what, "give them as HOST+KINETO, each with one kind of trace")
             )
-        return parts[0].store, "", parts[0].store.names(), same_ranks(source, parts)
+        return parts[0].store, "", parts[0].store.names(), same_ranks(source, parts, gaps=gaps)
     store, wanted = open_store(source)
     names = store.names()
     if archives := archives_of_a_pair(store, wanted, names):
-        return _opened(Path(f"{archives[0]}{PAIR_MARK}{archives[1]}"))
-    return store, wanted, names, json_parts(source, store, wanted, names)
+        return _opened(Path(f"{archives[0]}{PAIR_MARK}{archives[1]}"), gaps=gaps)
+    return store, wanted, names, json_parts(source, store, wanted, names, gaps=gaps)
 
 
 def _choose(
-    source: Path, store: Store, wanted: str, names: frozenset[str]
+    source: Path, store: Store, wanted: str, names: frozenset[str], *, gaps: bool = False
 ) -> tuple[str, tuple[TraceName, ...]]:
     """The one prefix that `source` means, and its files, which are the ranks 0..n-1."""
     prefixes = by_prefix(names)
@@ -231,7 +238,7 @@ def _choose(
             root = shown(store.where(below[0]))
             raise TraceError(Problem(where, what, f"name one by its prefix, such as {root}"))
         chosen = below[0]
-    if problems := rank_problems(where, prefixes[chosen]):
+    if problems := rank_problems(where, prefixes[chosen], gaps=gaps):
         raise TraceError(*problems)
     return chosen, prefixes[chosen]
 

@@ -63,8 +63,10 @@ def archives_of_a_pair(store: Store, wanted: str, names: frozenset[str]) -> tupl
     return archives if len(archives) == 2 else ()
 
 
-def json_parts(source: Path, store: Store, wanted: str, names: frozenset[str]) -> tuple[Part, ...]:
-    """The JSON files that `source` means; () where it means `.et` files or nothing."""
+def json_parts(
+    source: Path, store: Store, wanted: str, names: frozenset[str], *, gaps: bool = False
+) -> tuple[Part, ...]:
+    """The JSON files that `source` means; () where it means `.et` files or nothing. `gaps`: ranks may be missing."""
     et_prefixes = by_prefix(names)
     if wanted in names and not by_prefix((wanted,)):
         return (Part(store, lone(wanted)),)
@@ -77,7 +79,7 @@ def json_parts(source: Path, store: Store, wanted: str, names: frozenset[str]) -
         found = [one for one in found if one.ranked or _form(Part(store, one)) is not None]
     found = exact or found
     parts = tuple(Part(store, one) for one in found)
-    problems = _objections(source, parts)
+    problems = _objections(source, parts, gaps=gaps)
     if not problems:
         return parts
     # Names that profilers give tell host, process and time; what the files say of themselves then decides.
@@ -85,10 +87,10 @@ def json_parts(source: Path, store: Store, wanted: str, names: frozenset[str]) -
     if isinstance(stated, str):
         why = f"; {stated}" if stated else ""
         raise TraceError(*(replace(each, what=f"{each.what}{why}") for each in problems))
-    return same_ranks(source, stated)
+    return same_ranks(source, stated, gaps=gaps)
 
 
-def _objections(source: Path, parts: tuple[Part, ...]) -> tuple[Problem, ...]:
+def _objections(source: Path, parts: tuple[Part, ...], *, gaps: bool) -> tuple[Problem, ...]:
     """What keeps the parts that names tell from being one job."""
     if len(parts) > 2 or (len(parts) == 2 and not _is_pair(parts)):
         several = listed(one.family.prefix for one in parts)
@@ -96,7 +98,7 @@ def _objections(source: Path, parts: tuple[Part, ...]) -> tuple[Problem, ...]:
         root = shown(parts[0].store.where(first.prefix if first.ranked else first.files[0].name))
         what = f"has the traces of several jobs: {several}"
         return (Problem(shown(str(source)), what, f"name one by its prefix or file, such as {root}"),)
-    return tuple(_rank_objections(source, parts))
+    return tuple(_rank_objections(source, parts, gaps=gaps))
 
 
 def _stated(store: Store, parts: tuple[Part, ...]) -> tuple[Part, ...] | str:
@@ -134,19 +136,19 @@ def _plain(pieces: Iterator[bytes]) -> Iterator[bytes]:
     yield from decompressed(pieces)
 
 
-def same_ranks(source: Path, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The parts, if each has the ranks 0..n-1 once and all the same."""
-    if problems := _rank_objections(source, parts):
+def same_ranks(source: Path, parts: tuple[Part, ...], *, gaps: bool = False) -> tuple[Part, ...]:
+    """The parts, if each has the ranks 0..n-1 once and all the same; with `gaps` some of them."""
+    if problems := _rank_objections(source, parts, gaps=gaps):
         raise TraceError(*problems)
     return parts
 
 
-def _rank_objections(source: Path, parts: tuple[Part, ...]) -> list[Problem]:
+def _rank_objections(source: Path, parts: tuple[Part, ...], *, gaps: bool) -> list[Problem]:
     problems: list[Problem] = []
     for part in parts:
         files = part.family.files
         named = "the trace of rank {}".format if part.family.stated else partial(with_rank, files[0])
-        problems += rank_problems(shown(str(source)), files, named)
+        problems += rank_problems(shown(str(source)), files, named, gaps=gaps)
     counts = {len(part.family.files) for part in parts}
     if len(counts) > 1:
         what = f"host and Kineto traces are of different numbers of ranks: {' and '.join(map(str, sorted(counts)))}"

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import QuantityError
+from etloop.workload.trace.stand_ins import StandIn, stand_in_problem
 
 STAGE_SCHEMA: Final = "symbolic_tensor_network"
 """Schema attribute of files written by astra-sim/stage, whose comm_size counts elements."""
@@ -166,6 +167,8 @@ class WorkloadSettings:
     """How fast one rank reads and writes its storage, for storage nodes without a duration."""
     replicate_ranks: int | None = None
     """Stand in for the ranks whose traces are not there: one rank's trace is taken for each of so many."""
+    stand_ins: tuple[StandIn, ...] = ()
+    """Which recorded ranks stand for which ranks of the job; () where every rank is there."""
     uneven: Uneven = Uneven()
     logical_topology: tuple[int, ...] = ()
     """Sizes of the dimensions that `involved_dim` of a trace means, the first of which counts fastest; () if not stated."""
@@ -189,6 +192,14 @@ class WorkloadSettings:
         if self.replicate_ranks is not None and not 1 < self.replicate_ranks <= MAX_REPLICAS:
             what = f"{self.replicate_ranks} is no number of ranks to replicate one to"
             problems.append(Problem("workload.replicate_ranks", what, f"write 2 to {MAX_REPLICAS}"))
+        if what := stand_in_problem(self.stand_ins):
+            remedy = (
+                "name every rank of the job once, each recorded rank for itself too, such as 0-7=0 and 8-15=8"
+            )
+            problems.append(Problem("workload.stand_ins", what, remedy))
+        if self.stand_ins and self.replicate_ranks is not None:
+            what = "says who stands for whom, and so does workload.replicate_ranks"
+            problems.append(Problem("workload.stand_ins", what, "leave one of the two out"))
         topology = self.logical_topology
         if len(topology) > MOST_DIMENSIONS or not all(0 < one <= MAX_REPLICAS for one in topology):
             what = f"{', '.join(map(str, topology[: MOST_DIMENSIONS + 1]))} are no sizes of dimensions"

@@ -55,11 +55,16 @@ def by_prefix(names: Iterable[str]) -> dict[str, tuple[TraceName, ...]]:
 
 
 def rank_problems(
-    where: str, files: tuple[TraceName, ...], named: Callable[[int], str] | None = None
+    where: str,
+    files: tuple[TraceName, ...],
+    named: Callable[[int], str] | None = None,
+    *,
+    gaps: bool = False,
 ) -> tuple[Problem, ...]:
     """What keeps the files of one prefix from being the ranks 0..n-1, each once.
 
     `named`: how the file of a rank would be called, for an example; by default as `.et` files are.
+    `gaps`: whether ranks may be missing, for which others stand.
     """
     problems = []
     names: dict[int, list[str]] = {}
@@ -79,7 +84,7 @@ def rank_problems(
         )
         return tuple(problems)
     missing = sorted(set(range(max(names) + 1)) - names.keys())
-    if missing:
+    if missing and not gaps:
         example = named(missing[0]) if named else f"{files[0].prefix}.{missing[0]}.et"
         example, found = shown(example), _spans(sorted(names))
         what = f"{example} is missing: found ranks {found}"

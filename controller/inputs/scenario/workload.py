@@ -23,6 +23,7 @@ from etloop.workload.trace.settings import (
     Uneven,
     WorkloadSettings,
 )
+from etloop.workload.trace.stand_ins import StandIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,10 @@ _dependencies: Final = FormedParser(
 _uneven: Final = FormedParser(
     Uneven.parse, pattern_form("refused, even or skew", r"refused|even|skew(=[0-9.]+(,seed=[0-9]+)?)?")
 )
+_stand_in: Final = FormedParser(
+    StandIn.parse, pattern_form("ranks=recorded ranks", r"[0-9]+(-[0-9]+)?=[0-9]+(-[0-9]+)?")
+)
+_NOBODY: Final = StandIn(0, 0, 0, 0)
 _TRACE_KEYS = (
     "trace",
     "groups",
@@ -63,6 +68,7 @@ _TRACE_KEYS = (
     "element_bytes",
     "dependencies",
     "replicate_ranks",
+    "stand_ins",
     "uneven",
     "logical_topology",
     "compute",
@@ -120,6 +126,7 @@ def _read_settings(section: Section, scales: Scales) -> WorkloadSettings:
         element_bytes=section.optional("element_bytes", integer(1, 64), None),
         dependencies=section.optional("dependencies", _dependencies, DependencyPolicy.DATA_COMMUNICATOR),
         replicate_ranks=section.optional("replicate_ranks", integer(2, MAX_REPLICAS), None),
+        stand_ins=section.texts("stand_ins", _stand_in, _NOBODY),
         uneven=section.optional("uneven", _uneven, Uneven()),
         logical_topology=_topology(section),
         flops=compute.optional("flops", _positive_flops, None),

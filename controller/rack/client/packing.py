@@ -18,6 +18,7 @@ import yaml
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.printable import printable
 from etloop.controller.rack.exchange.trace_names import PREFIX
+from etloop.workload.readers.aicb.text_job import is_workload_file
 from etloop.workload.readers.files import files_of_trace
 from etloop.workload.readers.json_job import PAIR_MARK
 from etloop.workload.readers.stores import Archive, open_store
@@ -91,6 +92,9 @@ def packed(mention: Mention, directory: Path, to: Path) -> tuple[Path, str]:
     Raises `TraceError` for one that is not there, `ConfigError` for one that cannot be packed.
     """
     source = directory / mention.trace
+    if is_workload_file(source):
+        what = "a workload of SimAI or AICB is no trace of ranks that an archive could hold"
+        raise ConfigError(Problem(mention.where, what, "put it below the rack's scenario_root instead"))
     parts = files_of_trace(source)
     if len(parts) != 1:
         what = f"HOST{PAIR_MARK}KINETO are two places, and an archive is one"

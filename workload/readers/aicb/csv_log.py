@@ -55,7 +55,8 @@ _ROLES: Final = {
 }
 _WORLD: Final = ("all", "None", "")
 _UNKNOWN: Final = ("None", "")
-_STAGE: Final = re.compile(r"pp_stage0\s*:\s*\[([^]]*)\]")
+_STAGE: Final = re.compile(r"pp_stage[0-9]+\s*:\s*\[([^]]*)\]")
+_EVERYONE: Final = re.compile(r"\[\s*rank0\s*~\s*rank([0-9]{1,7})\s*\]")
 _SHAPES: Final = re.compile(r"\(\(([0-9, ]{1,200})\), ?\(([0-9, ]{1,200})\)\)")
 _SHAPE_ELEMENT_BYTES: Final = 2
 """AICB's tensors are bf16."""
@@ -98,9 +99,14 @@ def read_aicb_csv(lines: Sequence[str]) -> Workload:
     numbered = [(number, line) for number, line in enumerate(lines[at + 1 :], at + 2) if line.strip()]
     if len(numbered) > MAX_ROWS:
         raise WorkloadFault(0, f"has {len(numbered)} rows, the limit is {MAX_ROWS}")
+    if other := next((number for number, line in numbered if line.lstrip().startswith("[")), 0):
+        what = "begins another pipeline stage, whose ranks do other things: a file of one stage was expected"
+        raise WorkloadFault(
+            other, what, "leave the lines of one stage in the file; all ranks then do what it does"
+        )
     rows = [_row(line, names, number) for number, line in numbered]
     kept, notes = _steady(rows)
-    degrees, said = _degrees(kept, lines[0] if at else "")
+    degrees, said = _degrees(rows, kept, lines[0] if at else "")
     notes += said
     remedy = "give a file with the column comm_group_size, which current versions of AICB write"
     writer = RowWriter(degrees, remedy)
@@ -123,9 +129,6 @@ def _row(line: str, names: Sequence[str], number: int) -> _Row:
     if kind not in (*_KINDS, *_TRANSFERS, _COMPUTATION, _EPOCH_END):
         known = ", ".join((*_KINDS, *_TRANSFERS, _COMPUTATION, _EPOCH_END))
         raise WorkloadFault(number, f"comm_type is {quoted(kind)}: one of {known} was expected")
-    if kind in _KINDS and group not in (*_ROLES, *_WORLD):
-        known = ", ".join((*_ROLES, "all"))
-        raise WorkloadFault(number, f"comm_group is {quoted(group)}: one of {known} was expected")
     return _Row(number, kind, group, fields)
 
 
@@ -155,15 +158,23 @@ def _steady(rows: Sequence[_Row]) -> tuple[list[_Row], list[Note]]:
     return after, [Note(what, "they are left out; epochs after it are replayed one behind the other", end)]
 
 
-def _degrees(rows: Sequence[_Row], stages: str) -> tuple[Degrees | None, list[Note]]:
+def _degrees(rows: Sequence[_Row], kept: Sequence[_Row], stages: str) -> tuple[Degrees | None, list[Note]]:
+    """The degrees that all `rows` state, start-up too, of which those `kept` must say enough."""
+    for row in kept:
+        if row.kind in _KINDS and row.group not in (*_ROLES, *_WORLD):
+            known = ", ".join((*_ROLES, "all"))
+            raise WorkloadFault(row.line, f"comm_group is {quoted(row.group)}: one of {known} was expected")
     sizes: dict[GroupRole, tuple[int, int]] = {}
     untold: dict[GroupRole | None, int] = {}
+    used = {row.line for row in kept}
     for row in rows:
-        if row.kind in (_COMPUTATION, _EPOCH_END):
+        # A send counts itself as a group of one.
+        if row.kind not in _KINDS:
             continue
         role, text = _ROLES.get(row.group), row.field("comm_group_size")
         if role is None or text in _UNKNOWN:
-            untold.setdefault(role, row.line)
+            if row.line in used:
+                untold.setdefault(role, row.line)
             continue
         size = whole_number(text, row.line, "comm_group_size", MAX_REPLICAS, 1)
         known, first = sizes.setdefault(role, (size, row.line))
@@ -200,6 +211,9 @@ def _joined(sizes: Mapping[GroupRole, int], stages: str) -> Degrees:
     if (found := _STAGE.search(stages)) and (listed := found[1].count("rank")) != tensor * data:
         what = f"lists {listed} ranks of a stage, tp_group and dp_group make {tensor * data}"
         raise WorkloadFault(1, what, "correct the column comm_group_size")
+    if (found := _EVERYONE.search(stages)) and int(found[1]) + 1 != degrees.world_size:
+        what = f"lists {int(found[1]) + 1} ranks, the groups make {degrees.world_size}"
+        raise WorkloadFault(1, what, "correct the column comm_group_size, or the list")
     return degrees
 
 

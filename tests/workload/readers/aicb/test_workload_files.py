@@ -129,11 +129,12 @@ def test_rows_of_a_csv_run_one_behind_the_other() -> None:
         f"{STAGES}\n".encode()
         + csv(
             "CommType.all_reduce,CommGroup.dp_group,2,8,init.model_setup",
+            "CommType.all_reduce,CommGroup.pp_group,3,8,init.model_setup",
             "CommType.epoch_end,None,None,0",
             "CommType.broadcast,CommGroup.dp_group,2,40,forward_step,None,2",
             "CommType.computation,CommGroup.all,None,((8, 1, 4), (4, 16)),forward.Linear",
             "CommType.all_gather,CommGroup.tp_group,2,641,forward",
-            "CommType.isend,CommGroup.pp_group,3,64,forward,None,None,send_next",
+            "CommType.isend,CommGroup.pp_group,1,64,forward,None,None,send_next",
             "CommType.barrier,None,None,0",
         )
     )
@@ -145,7 +146,7 @@ def test_rows_of_a_csv_run_one_behind_the_other() -> None:
     assert (found.rows[0].root, found.rows[1].num_ops, found.rows[1].tensor_size) == (1, 1024, 192)
     assert found.degrees == Degrees(tensor=2, data=2, pipeline=3)
     assert [(one.what, one.left_out) for one in found.notes] == [
-        ("1 operations before the first epoch_end are start-up, not a training step", 1),
+        ("2 operations before the first epoch_end are start-up, not a training step", 2),
         ("1 sends and receives between pipeline stages are rows of one stage alone", 1),
     ]
 
@@ -217,6 +218,8 @@ REFUSED = [
         1,
         "lists 1 ranks of a stage, tp_group and dp_group make 2",
     ),
+    (b"[rank0 ~ rank7]\n" + csv("all_reduce,tp_group,2,8"), 1, "lists 8 ranks, the groups make 2"),
+    (csv("all_reduce,tp_group,2,8") + b"[ pp_stage1: [rank2, rank3] ]\n", 3, "begins another pipeline stage"),
     (COLUMNS.encode() + b"\nall_reduce,dp_group\n", 2, "has 2 fields, the head names 12"),
     (b"MICRO\n\xff\n", 0, "is not UTF-8 from byte 6 on"),
 ]
