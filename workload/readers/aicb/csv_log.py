@@ -162,8 +162,8 @@ def _degrees(rows: Sequence[_Row], kept: Sequence[_Row], stages: str) -> tuple[D
     """The degrees that all `rows` state, start-up too, of which those `kept` must say enough."""
     for row in kept:
         if row.kind in _KINDS and row.group not in (*_ROLES, *_WORLD):
-            known = ", ".join((*_ROLES, "all"))
-            raise WorkloadFault(row.line, f"comm_group is {quoted(row.group)}: one of {known} was expected")
+            groups = ", ".join((*_ROLES, "all"))
+            raise WorkloadFault(row.line, f"comm_group is {quoted(row.group)}: one of {groups} was expected")
     sizes: dict[GroupRole, tuple[int, int]] = {}
     untold: dict[GroupRole | None, int] = {}
     used = {row.line for row in kept}
