@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import asyncio
+import gc
 import itertools
 import os
 import resource
