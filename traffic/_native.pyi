@@ -123,8 +123,276 @@ def encode_middles(flow: IpFlow, head: WirePacket, count: int, ack_every: int = 
 def decode(datagram: bytes) -> tuple[WirePacket, bytes]:
     """BTH to ICRC -> the packet and its payload; the ICRC is not checked. ValueError says what is malformed."""
 
-def check_frame(frame: bytes) -> str:
-    """One of good, bad_icrc, not_roce, malformed, for an Ethernet frame without FCS."""
+def check_frame(frame: bytes, udp_port: int = 4791) -> str:
+    """One of good, bad_icrc, not_roce, malformed, for an Ethernet frame without FCS; not_roce goes to another UDP port."""
+
+class MrcBth:
+    """The base transport header, as MRC has it."""
+
+    @property
+    def opcode(self) -> int: ...
+    @property
+    def pad_bytes(self) -> int: ...
+    @property
+    def transport_version(self) -> int: ...
+    @property
+    def p_key(self) -> int: ...
+    @property
+    def dest_qpn(self) -> int: ...
+    @property
+    def sack_req(self) -> bool: ...
+    @property
+    def retransmitted(self) -> bool: ...
+    @property
+    def has_tseth(self) -> bool: ...
+    @property
+    def psn(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcBth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcMeth:
+    """Which message a packet is of."""
+
+    @property
+    def rqmsn(self) -> int: ...
+    @property
+    def msn(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcMeth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcTseth:
+    """When a packet was sent."""
+
+    @property
+    def tx_timestamp(self) -> int: ...
+    @property
+    def own_unit(self) -> bool: ...
+    @property
+    def format(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcTseth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcReth:
+    """Where the payload of this packet goes, and how long its message is."""
+
+    @property
+    def va(self) -> int: ...
+    @property
+    def rkey(self) -> int: ...
+    @property
+    def dma_bytes(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcReth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcImmediate:
+    """Immediate data."""
+
+    @property
+    def value(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcImmediate:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcAeth:
+    """The acknowledgement of messages."""
+
+    @property
+    def syndrome(self) -> int: ...
+    @property
+    def msn(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcAeth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcSeth:
+    """What has arrived. `mark`: 0 none, 1 skip the entropy value once, 2 always."""
+
+    @property
+    def mark(self) -> int: ...
+    @property
+    def answers_probe(self) -> bool: ...
+    @property
+    def ack_psn_offset(self) -> int: ...
+    @property
+    def entropy(self) -> int: ...
+    @property
+    def sender_id(self) -> int: ...
+    @property
+    def receiver_id(self) -> int: ...
+    @property
+    def cack_psn(self) -> int: ...
+    @property
+    def cc_type(self) -> int: ...
+    @property
+    def cc_flags(self) -> int: ...
+    @property
+    def window_128psns(self) -> int: ...
+    @property
+    def sack_offset(self) -> int: ...
+    @property
+    def sack_bitmap(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcSeth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcCcState:
+    """What congestion control needs of a receiver."""
+
+    @property
+    def tx_timestamp(self) -> int: ...
+    @property
+    def out_of_order(self) -> int: ...
+    @property
+    def restore_window(self) -> bool: ...
+    @property
+    def window_penalty(self) -> int: ...
+    @property
+    def received_256bytes(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcCcState:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcNeth:
+    """A packet that was not taken, and why."""
+
+    @property
+    def reason(self) -> int: ...
+    @property
+    def vendor(self) -> int: ...
+    @property
+    def entropy(self) -> int: ...
+    @property
+    def sender_id(self) -> int: ...
+    @property
+    def receiver_id(self) -> int: ...
+    @property
+    def nack_psn(self) -> int: ...
+    @property
+    def cc_type(self) -> int: ...
+    @property
+    def cc_flags(self) -> int: ...
+    @property
+    def tx_timestamp(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcNeth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcPeth:
+    """The probe of a queue pair."""
+
+    @property
+    def vendor(self) -> int: ...
+    @property
+    def probe_id(self) -> int: ...
+    @property
+    def sender_id(self) -> int: ...
+    @property
+    def receiver_id(self) -> int: ...
+    @property
+    def tx_timestamp(self) -> int: ...
+    @property
+    def own_unit(self) -> bool: ...
+    @property
+    def format(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcPeth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcErth:
+    """The request of an endpoint: 0 status of its ports, 1 probe of an entropy value."""
+
+    @property
+    def op(self) -> int: ...
+    @property
+    def vendor(self) -> int: ...
+    @property
+    def port_status_mask(self) -> int: ...
+    @property
+    def tx_timestamp(self) -> int: ...
+    @property
+    def own_unit(self) -> bool: ...
+    @property
+    def format(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcErth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcEeth:
+    """The response of an endpoint; `high_op` is where one implementation writes the operation."""
+
+    @property
+    def op(self) -> int: ...
+    @property
+    def high_op(self) -> int: ...
+    @property
+    def tx_timestamp(self) -> int: ...
+    @staticmethod
+    def decode(header: bytes) -> MrcEeth:
+        """From the first bytes of `header`. ValueError: too short."""
+
+    def encode(self) -> bytes: ...
+
+class MrcWrite:
+    """One packet of a write."""
+
+    @property
+    def meth(self) -> MrcMeth: ...
+    @property
+    def tseth(self) -> MrcTseth | None: ...
+    @property
+    def reth(self) -> MrcReth: ...
+    @property
+    def imm(self) -> MrcImmediate | None: ...
+    @property
+    def payload_bytes(self) -> int: ...
+
+class MrcSack:
+    """A selective acknowledgement."""
+
+    @property
+    def seth(self) -> MrcSeth: ...
+    @property
+    def cc_state(self) -> MrcCcState: ...
+
+MrcBody: TypeAlias = MrcWrite | MrcAeth | MrcErth | MrcEeth | MrcSack | MrcNeth | MrcPeth
+
+def mrc_decode(datagram: bytes, datagram_bytes: int | None = None) -> tuple[MrcBth, MrcBody, bytes]:
+    """BTH to ICRC -> headers and payload; the ICRC is not checked. ValueError says what is malformed.
+
+    `datagram_bytes` is given where only the beginning of the datagram was kept; its payload is empty then.
+    """
+
+def mrc_encode(bth: MrcBth, body: MrcBody, payload: bytes = b"") -> bytes:
+    """BTH to pad, without ICRC. ValueError: the body is not one of the opcode, or the payload is of another length."""
+
+def mrc_decode_cut(datagram: bytes) -> tuple[int, int, int, int | None]:
+    """Opcode, queue pair, PSN and timestamp of what a switch left of a packet. ValueError says what is malformed."""
 
 def blast_send(
     src_ip: str,

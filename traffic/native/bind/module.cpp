@@ -6,6 +6,7 @@ void bind_card_end(nanobind::module_& module);
 void bind_congestion(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
 void bind_flow(nanobind::module_& module);
+void bind_mrc(nanobind::module_& module);
 void bind_qp(nanobind::module_& module);
 void bind_schedule(nanobind::module_& module);
 void bind_soft_switch(nanobind::module_& module);
@@ -16,6 +17,7 @@ void bind_wire(nanobind::module_& module);
 NB_MODULE(_native, module) {
   module.doc() = "The native engine of ETLoop.";
   etloop::bind_wire(module);
+  etloop::bind_mrc(module);
   etloop::bind_qp(module);
   etloop::bind_schedule(module);
   etloop::bind_congestion(module);

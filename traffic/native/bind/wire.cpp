@@ -264,8 +264,10 @@ void bind_wire(nb::module_& module) {
   module.def("encode", &encode, "packet"_a, "flow"_a, "ip_id"_a = 0, "payload"_a = nb::bytes("", 0));
   module.def("encode_middles", &encode_middles, "flow"_a, "head"_a, "count"_a, "ack_every"_a = 0);
   module.def("decode", &decode, "datagram"_a);
-  module.def("check_frame", [](const nb::bytes& frame) { return check_name(wire::check_frame(bytes_of(frame))); },
-             "frame"_a);
+  module.def(
+      "check_frame",
+      [](const nb::bytes& frame, uint16_t udp_port) { return check_name(wire::check_frame(bytes_of(frame), udp_port)); },
+      "frame"_a, "udp_port"_a = wire::kRoceUdpPort);
   bind_blast(module);
   bind_core_watch(module);
   module.def("receive_speed", &receive_turns, "path_mtu"_a, "packets"_a, "turns"_a);

@@ -178,18 +178,18 @@ uint32_t icrc_at(std::span<const uint8_t> ip, size_t udp, bool ipv4) {
                         ip.subspan(taken, hashed_bytes - taken));
 }
 
-FrameCheck check_roce(const RocePacket& roce, bool ipv4, bool any_port) {
+FrameCheck check_roce(const RocePacket& roce, bool ipv4, std::optional<uint16_t> port) {
   const std::span<const uint8_t> ip = roce.packet;
   const size_t udp = roce.udp;
   if (ip.size() < udp + kUdpBytes) return FrameCheck::malformed;
-  if (!any_port && get16(&ip[udp + 2]) != kRoceUdpPort) return FrameCheck::not_roce;
+  if (port && get16(&ip[udp + 2]) != *port) return FrameCheck::not_roce;
   if (get16(&ip[udp + 4]) != ip.size() - udp) return FrameCheck::malformed;
   if (ip.size() < udp + kUdpBytes + kBthBytes + kIcrcBytes) return FrameCheck::malformed;
 
   return get32_le(&ip[ip.size() - kIcrcBytes]) == icrc_at(ip, udp, ipv4) ? FrameCheck::good : FrameCheck::bad_icrc;
 }
 
-FrameCheck check_ipv4(std::span<const uint8_t> ip, bool any_port = false) {
+FrameCheck check_ipv4(std::span<const uint8_t> ip, std::optional<uint16_t> port) {
   if (ip.size() < kIpv4Bytes || ip[0] >> 4 != 4) return FrameCheck::malformed;
   const size_t header_length = size_t{ip[0] & 0x0FU} * 4;
   const size_t total_length = get16(&ip[2]);
@@ -198,15 +198,15 @@ FrameCheck check_ipv4(std::span<const uint8_t> ip, bool any_port = false) {
   }
   const bool is_fragment = (get16(&ip[6]) & 0x3FFF) != 0;  // more fragments, or not the first
   if (ip[9] != kProtocolUdp || is_fragment) return FrameCheck::not_roce;
-  return check_roce({ip.first(total_length), header_length}, true, any_port);
+  return check_roce({ip.first(total_length), header_length}, true, port);
 }
 
-FrameCheck check_ipv6(std::span<const uint8_t> ip, bool any_port = false) {
+FrameCheck check_ipv6(std::span<const uint8_t> ip, std::optional<uint16_t> port) {
   if (ip.size() < kIpv6Bytes || ip[0] >> 4 != 6) return FrameCheck::malformed;
   const size_t total_length = kIpv6Bytes + get16(&ip[4]);
   if (total_length > ip.size()) return FrameCheck::malformed;
   if (ip[6] != kProtocolUdp) return FrameCheck::not_roce;  // RoCEv2 has no extension headers
-  return check_roce({ip.first(total_length), kIpv6Bytes}, false, any_port);
+  return check_roce({ip.first(total_length), kIpv6Bytes}, false, port);
 }
 
 }  // namespace
@@ -334,10 +334,10 @@ uint32_t icrc_of_ip(std::span<const uint8_t> packet) {
 
 FrameCheck check_ip(std::span<const uint8_t> packet) {
   if (packet.empty()) return FrameCheck::malformed;
-  return packet[0] >> 4 == 6 ? check_ipv6(packet, true) : check_ipv4(packet, true);
+  return packet[0] >> 4 == 6 ? check_ipv6(packet, std::nullopt) : check_ipv4(packet, std::nullopt);
 }
 
-FrameCheck check_frame(std::span<const uint8_t> frame) {
+FrameCheck check_frame(std::span<const uint8_t> frame, uint16_t udp_port) {
   constexpr size_t kEtherTypeAt = 12;
   constexpr size_t kVlanBytes = 4;
   constexpr int kMaxTags = 2;
@@ -345,8 +345,8 @@ FrameCheck check_frame(std::span<const uint8_t> frame) {
   for (int tags = 0;; ++tags) {
     if (frame.size() < at + 2) return FrameCheck::malformed;
     const uint32_t ether_type = get16(&frame[at]);
-    if (ether_type == 0x0800) return check_ipv4(frame.subspan(at + 2));
-    if (ether_type == 0x86DD) return check_ipv6(frame.subspan(at + 2));
+    if (ether_type == 0x0800) return check_ipv4(frame.subspan(at + 2), udp_port);
+    if (ether_type == 0x86DD) return check_ipv6(frame.subspan(at + 2), udp_port);
     if ((ether_type != 0x8100 && ether_type != 0x88A8) || tags == kMaxTags) return FrameCheck::not_roce;
     at += kVlanBytes;
   }

@@ -99,9 +99,10 @@ struct IpFlow {
 // DF set; its IPv6 header has no extensions, and `ip_id` means nothing.
 uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet);
 
-// Checks a whole Ethernet frame (IPv4 or IPv6, optional VLAN, no FCS): the ICRC as it stands against the one computed.
+// Checks a whole Ethernet frame (IPv4 or IPv6, optional VLAN, no FCS): the ICRC as it stands against the one computed. What
+// goes to another UDP port is not RoCE.
 enum class FrameCheck : uint8_t { good, bad_icrc, not_roce, malformed };
-FrameCheck check_frame(std::span<const uint8_t> frame);
+FrameCheck check_frame(std::span<const uint8_t> frame, uint16_t udp_port = kRoceUdpPort);
 // The ICRC that a whole IP packet with UDP should end with; the packet has at least UDP header, BTH and ICRC.
 uint32_t icrc_of_ip(std::span<const uint8_t> packet);
 // The same check of an IP packet to any UDP port; bytes behind it are padding.
