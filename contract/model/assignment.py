@@ -19,8 +19,10 @@ from etloop.contract.model.transport import (
     ClassMarks,
     CnpSettings,
     FaultRule,
+    MultipathSettings,
     PauseRule,
     RecoverySettings,
+    TransportKind,
 )
 from numpy.typing import NDArray
 
@@ -80,6 +82,9 @@ class TransportSettings:
     ack: ClassMarks = ClassMarks()
     """Of acknowledgements and NAKs."""
     clear_to_send: ClassMarks = ClassMarks()
+    kind: TransportKind = TransportKind.ROCE
+    multipath: MultipathSettings = MultipathSettings()
+    """Of a kind that sends every packet on a path of its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

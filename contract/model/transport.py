@@ -56,6 +56,44 @@ class RecoverySettings:
     trimming: TrimSettings = TrimSettings()
 
 
+class TransportKind(IntEnum):
+    """What carries messages between queue pairs. Numbers as in traffic/native/plan/plan.h."""
+
+    ROCE = 0
+    """RoCEv2's reliable connection: one path for a queue pair."""
+    MRC = 1
+    """OCP Multipath Reliable Connection: writes alone, and a path for every packet."""
+
+
+class EntropyChoice(IntEnum):
+    """How a sender draws the entropy value of its next packet. Numbers as in traffic/native/plan/plan.h."""
+
+    ROTATION = 0
+    """Each in its turn; one whose packet was marked or trimmed misses a turn (MRC 1.0, 11.2.2)."""
+    OBLIVIOUS = 1
+    """Drawn, whatever was marked."""
+    RECYCLED = 2
+    """That of a packet which arrived unmarked, as long as there is one; else drawn (REPS)."""
+    PENALTIES = 3
+    """In turn; each mark costs the value one more turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultipathSettings:
+    """Of queue pairs whose packets take many paths."""
+
+    choice: EntropyChoice = EntropyChoice.ROTATION
+    entropy_values: int = 128
+    """Of a queue pair: so many source ports."""
+    least_active: int = 8
+    """No fewer than these are left in use by what was not answered."""
+    sack_bytes: int = 16_384
+    """So much arrives between two SACKs that nothing else causes."""
+
+
+MOST_MRC_WINDOW: Final = 1024
+"""Packets that a queue pair of MRC may have under way: MAX_MPR of 8, in units of 128."""
+
 AS_DATA: Final = -1
 """Of a mark: as packets of data have it."""
 

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.multipath import Multipath
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.plan.demand import Demand, ProgramVariant
     from etloop.controller.plan.job_set import JobSet
@@ -117,6 +118,7 @@ def partition(
     streams = streams_of_agents(parts.streams)
     captures = captures_of(scenario.transport.capture, placement)
     pauses = pauses_of(scenario.transport.pauses, placement)
+    multipath = scenario.transport.multipath
     for agent in rig.agents:
         ports = [index for index, place in enumerate(placement.ports) if place.agent == agent.name]
         if not ports:
@@ -128,7 +130,7 @@ def partition(
             run_id=parts.run_id,
             agent=agent.name,
             iterations=scenario.plan_iterations,
-            ports=tuple(_port_settings(placement, connections, index, pauses) for index in ports),
+            ports=tuple(_port_settings(placement, connections, index, pauses, multipath) for index in ports),
             transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
             scale_up_bps=scenario.scale_up_bps,
             scale_up_latency_ns=scenario.scale_up_latency_ns,
@@ -153,7 +155,8 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
     programs, ranks = _ranks(jobs, demand, placement, list(ports))
     members = [group.members for group in job.communicators]
     pauses = pauses_of(scenario.transport.pauses, placement)
-    settings = (_port_settings(placement, connections, index, pauses) for index in ports)
+    multipath = scenario.transport.multipath
+    settings = (_port_settings(placement, connections, index, pauses, multipath) for index in ports)
     return Assignment(
         run_id=parts.run_id,
         agent="",
@@ -234,13 +237,14 @@ def _port_settings(
     connections: PlacedConnections,
     index: int,
     pauses: dict[str, tuple[PauseRule, ...]],
+    multipath: Multipath,
 ) -> PortSettings:
     place = placement.ports[index]
     return PortSettings(
         name=place.port.name,
         # Addresses beyond the port's ranks carry nothing and need not exist.
         addresses=place.port.addresses[: len(place.ranks)],
-        udp_port=place.port.udp_port,
+        udp_port=multipath.udp_port if multipath.sprays else place.port.udp_port,
         link_bps=place.port.link_bps,
         qpn_base=connections.qpn_base[index],
         qpn_count=connections.qpn_count[index],
@@ -275,4 +279,6 @@ def _transport(scenario: Scenario, segmentation_offload: bool) -> TransportSetti
         vlan_priority=transport.vlan_priority,
         ack=transport.marks.ack,
         clear_to_send=transport.marks.clear_to_send,
+        kind=transport.multipath.kind,
+        multipath=transport.multipath.settings,
     )

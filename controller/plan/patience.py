@@ -24,7 +24,7 @@ LONGEST_TIMEOUT_NS: Final = 60 * NS_PER_S
 def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> Scenario:
     """Return the scenario with timers that outlast a queue before a link of `slowest_bps`, if it states none itself."""
     transport = scenario.transport
-    if not (transport.timeout_open or transport.floor_open):
+    if not (transport.open_waits.timeout or transport.open_waits.floor):
         return scenario
     queued_bytes = _most_queued_bytes(topology)
     round_trip_ns = _there_and_back_ns(queued_bytes, slowest_bps)
@@ -32,10 +32,10 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
     if floor_ns <= transport.recovery.timeout_floor_ns:
         return scenario
     recovery, timeout_ns = transport.recovery, transport.timeout_ns
-    if transport.floor_open:
-        most_ns = floor_ns if transport.timeout_open else timeout_ns
+    if transport.open_waits.floor:
+        most_ns = floor_ns if transport.open_waits.timeout else timeout_ns
         recovery = replace(recovery, timeout_floor_ns=min(floor_ns, most_ns))
-    if transport.timeout_open:
+    if transport.open_waits.timeout:
         timeout_ns = max(timeout_ns, 2 * floor_ns)
     note = (
         f"transport.timeout_floor {format_duration(recovery.timeout_floor_ns)} and timeout {format_duration(timeout_ns)}: "

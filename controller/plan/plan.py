@@ -23,7 +23,12 @@ from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, parti
 from etloop.controller.plan.places.job_placement import place_jobs
 from etloop.controller.plan.places.order_warning import order_warnings
 from etloop.controller.plan.places.placement import Placement
-from etloop.controller.plan.port_settings import fault_notes, trimming_notes
+from etloop.controller.plan.port_settings import (
+    fault_notes,
+    multipath_notes,
+    refuse_one_sided,
+    trimming_notes,
+)
 from etloop.controller.plan.rounding import rounding_notes
 from etloop.controller.plan.run_numbers import PLAN_ID, run_nonce, with_first_psn
 from etloop.controller.plan.udp_streams import plan_streams
@@ -69,6 +74,7 @@ def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID)
     job = jobs.job
     refuse_odd_jobs(job)
     demand = demand_of(jobs)
+    refuse_one_sided(scenario.transport.multipath, demand.schedules)
     placement = place_jobs(jobs, (demand.pairs,), rig)
     nonce = run_nonce(scenario.transport, run_id)
     transport = with_first_psn(scenario.transport, nonce)
@@ -186,6 +192,7 @@ def _tables(
             *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),
             *trimming_notes(scenario.transport.recovery.trimming, placement),
+            *multipath_notes(scenario.transport.multipath, placement),
         ),
     )
 

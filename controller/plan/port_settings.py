@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Final
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.transport import CaptureSettings, FaultAction, FaultRule, PauseRule, TrimSettings
+from etloop.traffic.collectives.core.table import Handshake
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from etloop.controller.inputs.scenario.capture import Capture
+    from etloop.controller.inputs.scenario.multipath import Multipath
     from etloop.controller.inputs.scenario.pauses import PortPause
     from etloop.controller.plan.places.placement import Placement
+    from etloop.traffic.collectives.core.table import Schedule
 
 _FRAMING: Final = (PortBackend.PACKET, PortBackend.XDP)
 
@@ -78,6 +83,30 @@ def trimming_notes(trimming: TrimSettings, placement: Placement) -> tuple[str, .
         if labels:
             notes.append(f"transport.trimming: {why}; backend: packet or xdp sees them: {labels}")
     return tuple(notes)
+
+
+def multipath_notes(multipath: Multipath, placement: Placement) -> tuple[str, ...]:
+    """What to say of ports whose packets cannot choose their paths."""
+    unable = {PortBackend.UDP, PortBackend.VERBS}
+    labels = ", ".join(place.label for place in placement.ports if place.port.backend in unable)
+    if not multipath.sprays or not labels:
+        return ()
+    note = (
+        "transport.kind mrc: the twin carries it everywhere; in a run only ports with backend: packet or xdp do, and "
+        f"these are none: {labels}"
+    )
+    return (note,)
+
+
+def refuse_one_sided(multipath: Multipath, schedules: Sequence[Schedule]) -> None:
+    """Raise `PlanError` where MRC would need what it has not: an algorithm that ends with atomics."""
+    names = dict.fromkeys(
+        schedule.algorithm for schedule in schedules if schedule.handshake is Handshake.ONE_SIDED
+    )
+    if not multipath.sprays or not names:
+        return
+    what = f"MRC has writes alone, and {', '.join(names)} closes its messages by atomics"
+    raise PlanError(Problem("transport.kind", what, "choose another algorithm, or kind: rocev2"))
 
 
 def pauses_of(pauses: tuple[PortPause, ...], placement: Placement) -> dict[str, tuple[PauseRule, ...]]:

@@ -35,7 +35,7 @@ def check_device(plan: Plan, device: DescribedDevice) -> None:
 
 def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) -> None:
     """Raise `PlanError` where switches reorder and the transport takes what is late for lost, unless it is meant."""
-    if transport.recovery.accept_out_of_order or transport.order_meant:
+    if transport.recovery.accept_out_of_order or transport.order_meant or transport.multipath.sprays:
         return
     choosing = [
         switch

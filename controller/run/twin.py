@@ -14,6 +14,7 @@ from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
 from etloop.contract.model.topology import Topology
+from etloop.contract.model.transport import TransportKind
 from etloop.controller.inputs.scenario.recovery import WINDOW_OF_SELECTIVE_REPEAT
 from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
 from etloop.controller.plan.patience import card_floor_ns
@@ -99,7 +100,7 @@ class TwinExecution:
 
 def _sent_by(hosts: TwinHosts, assignment: Assignment) -> Assignment:
     transport = assignment.transport
-    if hosts is TwinHosts.SOFTWARE or transport.window_packets:
+    if hosts is TwinHosts.SOFTWARE or transport.window_packets or transport.kind is TransportKind.MRC:
         return assignment
     # A card has no window between queue pairs; what bounds a queue pair is its congestion control, and what a NAK can speak of.
     most = WINDOW_OF_SELECTIVE_REPEAT if transport.recovery.selective_repeat else CARD_WINDOW_PACKETS
@@ -116,7 +117,7 @@ def _floor_ns(hosts: TwinHosts, prepared: Prepared, topology: Topology) -> int:
     """A card is never silent because its host looks elsewhere: unless the scenario says how long it waits, queues do."""
     transport = prepared.scenario.transport
     floor_ns = transport.recovery.timeout_floor_ns
-    waits_for_queues = hosts is TwinHosts.CARDS and transport.floor_open
+    waits_for_queues = hosts is TwinHosts.CARDS and transport.open_waits.floor
     return card_floor_ns(topology, floor_ns) if waits_for_queues else floor_ns
 
 

@@ -95,9 +95,13 @@ def read_congestion(
     read_plugin: PluginReader,
     pacing: Section,
     ack_every_packets: int | None,
+    default: str = DEFAULT_ALGORITHM,
 ) -> Congestion:
-    """The settings of `cc:` and `pacing:`, beside an `ack_every` (None: not said); mistakes go to their file."""
-    settings, needs = _read_settings(section, directory, read_plugin, pacing)
+    """The settings of `cc:` and `pacing:`, beside an `ack_every` (None: not said); mistakes go to their file.
+
+    `default`: the algorithm of a file that names none.
+    """
+    settings, needs = _read_settings(section, directory, read_plugin, pacing, default)
     lives_on_acks = bool(needs & (Need.ECN | Need.RTT | Need.INT))
     ack_every = ack_every_packets or (1 if lives_on_acks else _SPARSE_DEFAULT)
     notes: tuple[str, ...] = ()
@@ -108,7 +112,7 @@ def read_congestion(
 
 
 def _read_settings(
-    section: Section, directory: Path, read_plugin: PluginReader, pacing: Section
+    section: Section, directory: Path, read_plugin: PluginReader, pacing: Section, default: str
 ) -> tuple[CongestionSettings, Need]:
     plugin = _read_plugin(section, directory, read_plugin)
     known = {each.name: each for each in built_in()}
@@ -116,7 +120,7 @@ def _read_settings(
     if plugin is not None and section.has("algorithm"):
         section.mistake("algorithm", "an algorithm and a plugin are named", "keep one of them")
     if algorithm is None:
-        algorithm = section.optional("algorithm", one_of(known), known[DEFAULT_ALGORITHM])
+        algorithm = section.optional("algorithm", one_of(known), known[default])
     _refuse_telemetry(section, algorithm)
     presets = {each.name: each for each in algorithm.presets}
     preset = algorithm.presets[0].name if algorithm.presets else ""

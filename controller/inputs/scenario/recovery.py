@@ -33,8 +33,11 @@ def _rnr_text(code: int) -> str:
     return format_duration(RNR_TIMERS_NS[code])
 
 
-def read_recovery(section: Section, window_packets: int) -> RecoverySettings:
-    """Keys of retransmission in a `transport:` section; `window_packets` is what the same section says."""
+def read_recovery(section: Section, window_packets: int, *, probes: bool = False) -> RecoverySettings:
+    """Keys of retransmission in a `transport:` section; `window_packets` is what the same section says.
+
+    `probes`: its kind of transport probes a silent end in any case.
+    """
     floor = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
     repeats = {"go_back_n": False, "selective_repeat": True}
     selective = section.optional("retransmission", one_of(repeats), False)
@@ -45,7 +48,7 @@ def read_recovery(section: Section, window_packets: int) -> RecoverySettings:
             f"write at most {WINDOW_OF_SELECTIVE_REPEAT}, or retransmission: go_back_n",
         )
     accept = section.optional("out_of_order", one_of({"nak": False, "accept": True}), False)
-    if section.has("reorder_packets") and not accept:
+    if section.has("reorder_packets") and not (accept or probes):
         section.mistake(
             "reorder_packets", "packets out of order are not accepted", "write out_of_order: accept"
         )
@@ -56,7 +59,7 @@ def read_recovery(section: Section, window_packets: int) -> RecoverySettings:
             "every wait is the timeout, because adaptive_timeout is false",
             "leave it out, or write adaptive_timeout: true",
         )
-    if section.has("tail_probe") and not (selective and adaptive):
+    if section.has("tail_probe") and not ((selective or probes) and adaptive):
         section.mistake(
             "tail_probe",
             "only selective repeat with adaptive_timeout probes a silent end",

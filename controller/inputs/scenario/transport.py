@@ -23,9 +23,10 @@ from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, 
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import CnpSettings, FaultRule, RecoverySettings
 from etloop.controller.inputs.scenario.capture import Capture, read_capture
-from etloop.controller.inputs.scenario.congestion import PluginReader, read_congestion
+from etloop.controller.inputs.scenario.congestion import DEFAULT_ALGORITHM, PluginReader, read_congestion
 from etloop.controller.inputs.scenario.faults import read_faults
 from etloop.controller.inputs.scenario.marks import ECN_BITS, AnswerMarks, dscp_value, read_answer_marks
+from etloop.controller.inputs.scenario.multipath import Multipath, read_multipath
 from etloop.controller.inputs.scenario.pauses import PortPause
 from etloop.controller.inputs.scenario.recovery import read_cnp, read_recovery, read_trimming
 from etloop.controller.inputs.scenario.source_ports import SourcePorts, read_source_ports
@@ -48,8 +49,16 @@ class WireNumbers:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenWaits:
+    """Which waits a file leaves open: a plan may lengthen them."""
+
+    timeout: bool = False
+    floor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Transport:
-    """RoCEv2 settings of every queue pair. Fields are those of `contract.assignment.TransportSettings`."""
+    """Settings of every queue pair. Fields are those of `contract.assignment.TransportSettings`."""
 
     path_mtu_bytes: int
     traffic_class: int
@@ -75,15 +84,14 @@ class Transport:
     pauses: tuple[PortPause, ...] = ()
     source_ports: SourcePorts = SourcePorts()
     capture: Capture = Capture()
-    timeout_open: bool = False
-    """The file states no `timeout`: a plan may lengthen it."""
-    floor_open: bool = False
-    """Likewise of `timeout_floor`."""
+    open_waits: OpenWaits = OpenWaits()
     numbers: WireNumbers = WireNumbers()
     order_meant: bool = False
     """Whether the file itself says what becomes of packets out of order."""
     lossless: bool = True
     """Whether it is meant for a class without loss; what devices under test are held against, nothing else."""
+    multipath: Multipath = Multipath()
+    """What carries messages, and how their packets find their paths."""
 
 
 def read_transport(section: Section, directory: Path, read_plugin: PluginReader, seed: int) -> Transport:
@@ -91,17 +99,19 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     dscp = section.optional("dscp", dscp_value, 26)  # what most RoCE guides map to the lossless class
     ecn = section.optional("ecn", one_of(ECN_BITS), ECN_BITS["ect0"])
     timeout = bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration)
+    window_packets = section.optional("window_packets", integer(0, 65536), 0)
+    multipath = read_multipath(section, window_packets)
     congestion = read_congestion(
         section.section("cc"),
         directory,
         read_plugin,
         section.section("pacing"),
         section.optional("ack_every", integer(1, 65536), None),
+        default="nscc" if multipath.sprays else DEFAULT_ALGORITHM,
     )
     vlan = section.section("vlan")
     tagged = section.has("vlan")
-    window_packets = section.optional("window_packets", integer(0, 65536), 0)
-    recovery = read_recovery(section, window_packets)
+    recovery = read_recovery(section, window_packets, probes=multipath.sprays)
     recovery = replace(recovery, trimming=read_trimming(section.section("trimming"), recovery, dscp))
     timeout_ns = section.optional("timeout", timeout, 640_000_000)
     if section.has("timeout_floor") and recovery.timeout_floor_ns > timeout_ns:
@@ -109,6 +119,8 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     retry_limit = section.optional("retries", integer(0, 63), 7)
     faults = read_faults(section, seed)
     cnp = read_cnp(section.section("cnp"), tagged=tagged)
+    if multipath.sprays:
+        cnp = replace(cnp, interval_ns=-1)
     ignored = congestion.ignored_signals(marks=ecn != ECN_BITS["none"], notifications=cnp.interval_ns >= 0)
     transport = Transport(
         path_mtu_bytes=section.optional("path_mtu", _path_mtu, 4096),
@@ -131,14 +143,14 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         pauses=faults.pauses,
         source_ports=read_source_ports(section),
         capture=read_capture(section),
-        timeout_open=not section.has("timeout"),
-        floor_open=not section.has("timeout_floor"),
+        open_waits=OpenWaits(not section.has("timeout"), not section.has("timeout_floor")),
         numbers=WireNumbers(
             section.optional("run_nonce", integer(0, 2**32 - 1), None), section.has("initial_psn")
         ),
         order_meant=section.has("out_of_order"),
         # Going back N for every loss is bearable only where there is next to none.
-        lossless=section.optional("lossless", yes_or_no, not recovery.selective_repeat),
+        lossless=section.optional("lossless", yes_or_no, not (recovery.selective_repeat or multipath.sprays)),
+        multipath=multipath,
     )
     vlan.close()
     section.close()

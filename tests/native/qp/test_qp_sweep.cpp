@@ -130,7 +130,7 @@ class Run {
     params.max_rd_atomic = static_cast<uint32_t>(1 + random_.below(8));
     params.selective_repeat = mode.selective;
     params.out_of_order_accept = mode.accept;
-    if (mode.trims) params.trim_answer = mode.selective ? TrimAnswer::selective : TrimAnswer::nak;
+    if (mode.trims) params.trims.answer = mode.selective ? TrimAnswer::selective : TrimAnswer::nak;
     params.reorder_packets = static_cast<uint32_t>(4 + random_.below(60));
     return params;
   }

@@ -12,7 +12,7 @@ constexpr uint32_t kMtu = 1024;
 
 TransportParams params(TrimAnswer answer) {
   TransportParams made = link_params(100);
-  made.trim_answer = answer;
+  made.trims.answer = answer;
   made.selective_repeat = answer == TrimAnswer::selective;
   return made;
 }

@@ -43,7 +43,7 @@ PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t ind
   config.addresses = plan.ports[index].addresses;
   config.udp_port = plan.ports[index].udp_port;
   config.path_mtu = plan.transport.path_mtu;
-  config.trimmed_dscps = plan.transport.trimmed_dscps;
+  config.trimmed_dscps = plan.transport.trims.dscps;
   config.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
   config.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
   config.drop_seed = read_value<uint64_t>(transport, "drop_seed") + index;

@@ -33,8 +33,8 @@ void read_recovery(nb::handle settings, TransportParams& params) {
   params.adaptive_timeout = read_value<bool>(settings, "adaptive_timeout");
   params.timeout_floor_ns = read_value<int64_t>(settings, "timeout_floor_ns");
   const nb::object trimming = nb::getattr(settings, "trimming");
-  params.trim_answer = static_cast<TrimAnswer>(read_value<uint8_t>(trimming, "answer"));
-  for (nb::handle dscp : nb::getattr(trimming, "dscps")) params.trimmed_dscps |= 1ULL << (nb::cast<uint8_t>(dscp) & 63);
+  params.trims.answer = static_cast<TrimAnswer>(read_value<uint8_t>(trimming, "answer"));
+  for (nb::handle dscp : nb::getattr(trimming, "dscps")) params.trims.dscps |= 1ULL << (nb::cast<uint8_t>(dscp) & 63);
   params.tail_probe_ns = read_value<int64_t>(settings, "tail_probe_ns");
   params.selective_repeat = read_value<bool>(settings, "selective_repeat");
   params.out_of_order_accept = read_value<bool>(settings, "accept_out_of_order");
@@ -100,6 +100,12 @@ TransportParams read_transport(nb::handle settings) {
   params.cnp = read_marks(cnp);
   params.ack = read_marks(nb::getattr(settings, "ack"));
   params.grant = read_marks(nb::getattr(settings, "clear_to_send"));
+  params.multipath.kind = static_cast<TransportKind>(read_value<uint8_t>(settings, "kind"));
+  const nb::object paths = nb::getattr(settings, "multipath");
+  params.multipath.choice = static_cast<EntropyChoice>(read_value<uint8_t>(paths, "choice"));
+  params.multipath.entropy_values = read_value<uint32_t>(paths, "entropy_values");
+  params.multipath.least_active = read_value<uint32_t>(paths, "least_active");
+  params.multipath.sack_bytes = read_value<uint32_t>(paths, "sack_bytes");
   for (nb::handle rule : nb::getattr(settings, "faults")) params.faults.push_back(read_fault(rule));
   return params;
 }

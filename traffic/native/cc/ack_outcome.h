@@ -14,6 +14,7 @@ struct AckOutcome {
   Nanos rtt_ns = -1;      // -1: no sample; never taken from what was sent twice
   bool ecn_echo = false;  // the peer saw Congestion Experienced since its last acknowledgement
   bool nak = false;       // something is to be sent again because the peer said so
+  uint32_t lost_packets = 0;  // of that, how many, where it is known: an algorithm hears of each
 };
 
 }  // namespace etloop

@@ -132,7 +132,9 @@ void FlowControl::acknowledged(const AckOutcome& outcome, int64_t in_flight_byte
   }
   if (outcome.nak && table_->on_nak != nullptr) {
     const etloop_cc_signal event = signal(in_flight_bytes, now);
-    table_->on_nak(state_, &path_, &event, &decision_);
+    for (uint32_t lost = std::max(outcome.lost_packets, 1U); lost > 0; --lost) {
+      table_->on_nak(state_, &path_, &event, &decision_);
+    }
   }
   decided(now);
 }

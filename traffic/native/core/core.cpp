@@ -44,6 +44,7 @@ Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, i
   core->transmission_.load();
   core->flows_.load();
   core->load_faults();
+  if (plan.transport.multipath.kind == TransportKind::mrc) core->load_mrc(memory);
   return core;
 }
 
@@ -90,6 +91,14 @@ void Core::load_faults() {
   packets_.set_faults(faults_.get());
 }
 
+void Core::load_mrc(std::pmr::memory_resource& memory) {
+  const MrcExchange::Parts parts{plan_,    connections_, queue_pairs_, flows_,  probing_,
+                                 packets_, lanes_,       records_,     events_, failure_};
+  mrc_ = std::make_unique<MrcExchange>(parts, memory);
+  paths_.set_requests(*mrc_);
+  flows_.set_progress(*mrc_);
+}
+
 // By now every peer has told what it offers, and no agent of the run probes any more.
 void Core::start(Nanos start_ns) {
   start_ns_ = start_ns;
@@ -129,10 +138,14 @@ void Core::on_event(const Event& event, Nanos now) {
       }
       break;
     case EventKind::local_sent: lanes_.on_acknowledged(event.a, event.b, now); break;
-    case EventKind::qp_timer: packets_.on_timer(event.a, now); break;
+    case EventKind::qp_timer:
+      if (mrc_ != nullptr) mrc_->on_timer(event.a, now);
+      else packets_.on_timer(event.a, now);
+      break;
     case EventKind::flow_timer:
       flows_.on_timer(event.a, event.at_ns);
-      if (queue_pairs_[event.a].has_run()) transmission_.queue(event.a);
+      if (mrc_ != nullptr) mrc_->on_flow_timer(event.a);
+      else if (queue_pairs_[event.a].has_run()) transmission_.queue(event.a);
       break;
     case EventKind::series_due:
       transmission_.forget_held();  // rates are settled on the way

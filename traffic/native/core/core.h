@@ -6,7 +6,7 @@
 //   carriers  CardEnds
 //   lanes     MessagePaths, Lanes
 //   ops       Ops
-//   arrivals  PacketArrivals, CarrierArrivals
+//   arrivals  PacketArrivals, CarrierArrivals; MrcExchange, which sends too
 #pragma once
 
 #include <algorithm>
@@ -29,6 +29,7 @@
 #include "core/local_ranks.h"
 #include "core/message_carrier.h"
 #include "core/message_paths.h"
+#include "core/mrc/exchange.h"
 #include "core/op_records.h"
 #include "core/ops.h"
 #include "core/packets/flows.h"
@@ -75,7 +76,10 @@ class Core final : public PortSink {
   // Before the start: the way to ranks of the same host on other ports.
   void join(ScaleUpLinks& links) { paths_.set_links(links); }
 
-  void on_datagram(const Datagram& datagram, Nanos now) override { packets_.on_datagram(datagram, now); }
+  void on_datagram(const Datagram& datagram, Nanos now) override {
+    if (mrc_ != nullptr) return mrc_->on_datagram(datagram, now);
+    packets_.on_datagram(datagram, now);
+  }
   // A datagram for the queue pair of this number comes next.
   void expect_datagram(uint32_t dest_qpn) const { queue_pairs_.expect_packet(dest_qpn); }
   // Where a card, or the network of `make_carried`, hands in what it has brought.
@@ -90,7 +94,9 @@ class Core final : public PortSink {
   // Begins every op whose dependencies are met.
   void issue(Nanos now) { ops_.issue(now); }
   // Sends at most `budget` runs. True: there is more that could be sent now.
-  bool transmit(TxPort& port, Clock& clock, size_t budget) { return transmission_.transmit(port, clock, budget); }
+  bool transmit(TxPort& port, Clock& clock, size_t budget) {
+    return mrc_ != nullptr ? mrc_->transmit(port, clock, budget) : transmission_.transmit(port, clock, budget);
+  }
   // Over a card: probes; everything else went to it when it came up.
   void send_probes(Nanos now);
   Nanos next_deadline() const;
@@ -106,8 +112,8 @@ class Core final : public PortSink {
   int64_t total_ops() const { return ranks_.total_ops(); }
   std::vector<FlowRecord> flows() const;
   std::vector<WaitRecord> waits() const;
-  int64_t foreign_datagrams() const { return packets_.foreign(); }
-  int64_t trimmed_datagrams() const { return packets_.trimmed(); }
+  int64_t foreign_datagrams() const { return mrc_ != nullptr ? mrc_->foreign() : packets_.foreign(); }
+  int64_t trimmed_datagrams() const { return mrc_ != nullptr ? mrc_->trimmed() : packets_.trimmed(); }
   FaultCounts fault_counts() const { return faults_ == nullptr ? FaultCounts{} : faults_->counts(); }
   const std::vector<uint64_t>& turnarounds() const { return records_.turnarounds(); }
   // Rates and windows over time; nullptr: they were not asked for.
@@ -117,6 +123,7 @@ class Core final : public PortSink {
   Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   Result<void> load_ranks();
   void load_faults();
+  void load_mrc(std::pmr::memory_resource& memory);
   void on_due(Nanos now);
   void on_event(const Event& event, Nanos now);
 
@@ -126,6 +133,7 @@ class Core final : public PortSink {
   PacketArrivals packets_;
   Nanos start_ns_ = kNever;
   EventHeap events_;
+  std::unique_ptr<MrcExchange> mrc_;       // nullptr: RoCEv2
   std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port
   Failure failure_;
   Transmission transmission_;

@@ -14,6 +14,7 @@
 #include "core/message_carrier.h"
 #include "core/op_records.h"
 #include "core/packets/transmission.h"
+#include "core/request_sink.h"
 #include "core/scale_up.h"
 #include "plan/plan.h"
 #include "qp/work.h"
@@ -47,6 +48,8 @@ class MessagePaths {
   void load(size_t ranks);
   // The way to ranks of the same host on other ports; outlives this.
   void set_links(ScaleUpLinks& links) { links_ = &links; }
+  // Carries the messages of queue pairs instead of RoCEv2; outlives this.
+  void set_requests(RequestSink& requests) { requests_ = &requests; }
   // Takes every message instead of queue pairs and the host; outlives this.
   void set_network(MessageCarrier& network) { network_ = &network; }
 
@@ -80,6 +83,8 @@ class MessagePaths {
   void post(uint32_t qp, const WorkRequest& request, Nanos now) {
     if (cards_.attached()) {
       cards_.post(qp, request, now);
+    } else if (requests_ != nullptr) {
+      requests_->post(qp, request);
     } else {
       transmission_.post(qp, request);
     }
@@ -96,6 +101,7 @@ class MessagePaths {
   OpRecords& records_;
   Failure& failure_;
   ScaleUpLinks* links_ = nullptr;
+  RequestSink* requests_ = nullptr;   // nullptr: queue pairs of RoCEv2 or a card's
   MessageCarrier* network_ = nullptr;  // nullptr: messages become packets, or stay in the host
   std::vector<Counts> counts_;         // by place of the connection
   std::vector<Nanos> rank_free_ns_;    // when a rank's side of the scale-up model is free, by local rank

@@ -34,6 +34,20 @@ struct Datagram {
   std::span<const etloop_cc_hop> hops;  // telemetry that an acknowledgement brings back; where the network gives any
 };
 
+// One packet of another transport than RoCEv2: its headers as bytes, from BTH on; the port adds payload, pad and ICRC.
+struct BuiltPacket {
+  FlowId flow = 0;
+  uint16_t src_port = 0;  // instead of the flow's
+  uint32_t dest_qpn = 0;
+  bool answers = false;   // leaves even where data waits for the card
+  ClassMarks marks;
+  std::span<const uint8_t> headers;
+  uint32_t payload_bytes = 0;
+  const uint8_t* payload = nullptr;  // nullptr: the pattern
+
+  size_t datagram_bytes() const { return headers.size() + (payload_bytes + 3) / 4 * 4 + wire::kIcrcBytes; }
+};
+
 class PortSink {
  public:
   virtual ~PortSink() = default;
@@ -46,6 +60,8 @@ class TxPort {
   virtual ~TxPort() = default;
   // Takes the whole run or nothing. What may wait has left when the port is asked for something else, or its turn is over.
   virtual TxResult send(const PacketRun& run) = 0;
+  // Takes the packet or not; ports that carry RoCEv2 alone fail.
+  virtual TxResult send_built(const BuiltPacket&) { return TxResult::failed; }
   // Whether `send` would hold a run of data of this flow, and will ask for it as if it had. Answering no costs a try.
   virtual bool holds(FlowId) { return false; }
   // Why the last send failed, for people.

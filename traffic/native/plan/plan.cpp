@@ -196,10 +196,20 @@ std::string validate(const EnginePlan& plan) {
   if (transport.selective_repeat && transport.window_packets > 256) {
     return "transport: selective repeat speaks of 256 packets; the window has " + std::to_string(transport.window_packets);
   }
-  const bool is_selective = transport.trim_answer == TrimAnswer::selective;
-  if (transport.trim_answer > TrimAnswer::selective ||
-      (transport.trim_answer != TrimAnswer::none && is_selective != transport.selective_repeat)) {
+  const bool is_selective = transport.trims.answer == TrimAnswer::selective;
+  if (transport.trims.answer > TrimAnswer::selective ||
+      (transport.trims.answer != TrimAnswer::none && is_selective != transport.selective_repeat)) {
     return "transport: the answer to trimmed packets does not fit how packets are sent again";
+  }
+  const MultipathParams& paths = transport.multipath;
+  if (paths.choice > EntropyChoice::penalties || paths.entropy_values == 0 || paths.entropy_values > kMostEntropyValues ||
+      paths.least_active == 0 || paths.sack_bytes == 0 || paths.sack_bytes > (1U << 24) ||
+      paths.kind > TransportKind::mrc) {
+    return "transport: entropy values or the bytes between SACKs are out of range";
+  }
+  const bool is_mrc = paths.kind == TransportKind::mrc;
+  if (is_mrc && (!transport.faults.empty() || transport.window_packets > kMostMrcWindow)) {
+    return "transport: MRC has no faults, and a window of at most " + std::to_string(kMostMrcWindow) + " packets";
   }
   if (transport.cnp_interval_ns < -1 || transport.cnp_scope > CnpScope::port) {
     return "transport: the interval or scope of congestion notifications is out of range";

@@ -110,8 +110,31 @@ struct PlannedPort {
 // What a minimum time lies between congestion notifications of.
 enum class CnpScope : uint8_t { queue_pair = 0, port = 1 };
 
+// What carries messages between queue pairs.
+enum class TransportKind : uint8_t { roce = 0, mrc = 1 };
+
+// How a sender draws the entropy value of its next packet (traffic/native/mrc/entropy.h).
+enum class EntropyChoice : uint8_t { rotation = 0, oblivious = 1, recycled = 2, penalties = 3 };
+
+// What carries messages, and how the packets of its queue pairs find their paths where it has many.
+struct MultipathParams {
+  TransportKind kind = TransportKind::roce;
+  EntropyChoice choice = EntropyChoice::rotation;
+  uint32_t entropy_values = 128;  // of a queue pair
+  uint32_t least_active = 8;      // fewer than these are never left by withdrawing some
+  uint32_t sack_bytes = 16 << 10;  // so much arrives between two SACKs that nothing else causes
+};
+inline constexpr uint32_t kMostEntropyValues = 1024;
+inline constexpr uint32_t kMostMrcWindow = 1024;
+
 // What is said of a packet that arrives without its payload.
 enum class TrimAnswer : uint8_t { none = 0, nak = 1, selective = 2 };
+
+// Packets that a switch cut down.
+struct TrimParams {
+  uint64_t dscps = 0;  // bit i: DSCP i is theirs
+  TrimAnswer answer = TrimAnswer::none;
+};
 
 struct TransportParams {
   uint32_t path_mtu = 4096;
@@ -130,8 +153,7 @@ struct TransportParams {
   bool selective_repeat = false;
   Nanos tail_probe_ns = -1;  // least wait before an end that is silent is probed; -1: by the timeout's floor, 0: never
   bool out_of_order_accept = false;
-  uint64_t trimmed_dscps = 0;  // bit i: DSCP i is that of packets which a switch cut down
-  TrimAnswer trim_answer = TrimAnswer::none;
+  TrimParams trims;
   uint32_t reorder_packets = 64;  // so many may overtake a packet before it counts as lost; if overtaking is accepted
   Nanos cnp_interval_ns = 4'000;  // -1: none are sent
   CnpScope cnp_scope = CnpScope::queue_pair;
@@ -139,6 +161,7 @@ struct TransportParams {
   ClassMarks ack;    // acknowledgements and NAKs
   ClassMarks grant;  // clear-to-send writes
   std::vector<FaultRule> faults;
+  MultipathParams multipath;
 };
 
 struct EnginePlan {

@@ -65,29 +65,64 @@ Result<FlowId> FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, u
   return static_cast<FlowId>(flows_.size() - 1);
 }
 
-std::span<const uint8_t> FrameFlows::headers(const PacketRun& run, size_t datagram_bytes, Nanos now) {
-  Flow& of = flows_[run.flow];
+ethernet::Path* FrameFlows::path_of(FlowId flow, const ClassMarks& marks, Nanos now) {
+  Flow& of = flows_[flow];
   Hop& hop = hops_[of.hop];
   if (now - hop.asked_ns > (hop.mac ? kLookAgainNs : kAskAgainNs)) {
     hop.asked_ns = now;
     if (const auto mac = neighbours_.look_up(interface_, hop.ip)) hop.mac = mac;
   }
-  if (!hop.mac) return {};
+  if (!hop.mac) return nullptr;
   of.path.destination = *hop.mac;
-  if (of.path.tag) of.path.tag->priority = priority(run);
-  const uint8_t in_use = run.traffic_class == kFlowClass ? of.traffic_class : static_cast<uint8_t>(run.traffic_class);
-  return {header_.data(), ethernet::put_headers(of.path, in_use, 0, datagram_bytes, header_)};
+  if (of.path.tag) of.path.tag->priority = priority(flow, marks);
+  return &of.path;
 }
 
-uint8_t FrameFlows::priority(const PacketRun& run) const {
-  if (config_.vlan_id >= 0) return run.priority == kFlowPriority ? config_.vlan_priority : static_cast<uint8_t>(run.priority);
+std::span<const uint8_t> FrameFlows::headers(const PacketRun& run, size_t datagram_bytes, Nanos now) {
+  const ethernet::Path* path = path_of(run.flow, marks_of(run), now);
+  if (path == nullptr) return {};
+  const uint8_t usual = flows_[run.flow].traffic_class;
+  const uint8_t in_use = run.traffic_class == kFlowClass ? usual : static_cast<uint8_t>(run.traffic_class);
+  return {header_.data(), ethernet::put_headers(*path, in_use, 0, datagram_bytes, header_)};
+}
+
+std::span<const uint8_t> FrameFlows::built_frame(const BuiltPacket& built, Nanos now) {
+  const ethernet::Path* known = path_of(built.flow, built.marks, now);
+  if (known == nullptr) return {};
+  ethernet::Path path = *known;
+  path.flow.src_port = built.src_port;
+  const size_t datagram_bytes = built.datagram_bytes();
+  const size_t header_bytes = ethernet::header_bytes(path);
+  built_.resize(header_bytes + datagram_bytes);
+  const int16_t marked = built.marks.traffic_class;
+  const uint8_t in_use = marked == kFlowClass ? flows_[built.flow].traffic_class : static_cast<uint8_t>(marked);
+  ethernet::put_headers(path, in_use, 0, datagram_bytes, built_);
+  uint8_t* at = std::copy(built.headers.begin(), built.headers.end(), built_.data() + header_bytes);
+  if (built.payload != nullptr) {
+    at = std::copy_n(built.payload, built.payload_bytes, at);
+  } else {
+    at = std::fill_n(at, built.payload_bytes, wire::kPatternByte);
+  }
+  std::fill(at, built_.data() + built_.size() - wire::kIcrcBytes, uint8_t{0});
+  const size_t ip_at = ethernet::kMacsBytes + (path.tag ? ethernet::kTagBytes : 0) + 2;
+  const uint32_t icrc = wire::icrc_of_ip(std::span(built_).subspan(ip_at));
+  std::memcpy(built_.data() + built_.size() - wire::kIcrcBytes, &icrc, wire::kIcrcBytes);
+  return built_;
+}
+
+uint8_t FrameFlows::priority(FlowId flow, const ClassMarks& marks) const {
+  if (config_.vlan_id >= 0) return marks.priority == kFlowPriority ? config_.vlan_priority : static_cast<uint8_t>(marks.priority);
   // Without a tag the usual trust in DSCP: its three upper bits.
-  const int traffic_class = run.traffic_class == kFlowClass ? flows_[run.flow].traffic_class : run.traffic_class;
+  const int traffic_class = marks.traffic_class == kFlowClass ? flows_[flow].traffic_class : marks.traffic_class;
   return static_cast<uint8_t>(traffic_class >> 5);
 }
 
 Nanos FrameFlows::paused_until(const PacketRun& run, Nanos now) const {
-  return pauses.frames() == 0 ? kNever : pauses.paused_until(priority(run), now);
+  return pauses.frames() == 0 ? kNever : pauses.paused_until(priority(run.flow, marks_of(run)), now);
+}
+
+Nanos FrameFlows::paused_until(const BuiltPacket& built, Nanos now) const {
+  return pauses.frames() == 0 ? kNever : pauses.paused_until(priority(built.flow, built.marks), now);
 }
 
 void FrameFlows::account_pauses(Nanos now) {

@@ -25,6 +25,10 @@ class FrameFlows {
   // Headers of a run's next packet with a datagram of this length; none while its neighbour is not known, and then the
   // packet is as good as lost on the way.
   std::span<const uint8_t> headers(const PacketRun& run, size_t datagram_bytes, Nanos now);
+  // A whole frame without FCS of a packet that another transport built, ICRC and all; none as above. Valid until the next one.
+  std::span<const uint8_t> built_frame(const BuiltPacket& built, Nanos now);
+  size_t header_bytes(FlowId flow) const { return ethernet::header_bytes(flows_[flow].path); }
+  Nanos paused_until(const BuiltPacket& built, Nanos now) const;
   const wire::IpFlow& tuple(FlowId flow) const { return flows_[flow].path.flow; }
   // kNever: the run may leave; else until when its priority is paused.
   Nanos paused_until(const PacketRun& run, Nanos now) const;
@@ -57,7 +61,10 @@ class FrameFlows {
   };
   bool deliver(std::span<const uint8_t> frame, const ethernet::Frame& parsed, const std::optional<ethernet::Tag>& tag,
                PortSink& sink, Nanos arrived_ns);
-  uint8_t priority(const PacketRun& run) const;
+  uint8_t priority(FlowId flow, const ClassMarks& marks) const;
+  static ClassMarks marks_of(const PacketRun& run) { return {run.traffic_class, run.priority}; }
+  // The path of a packet, its neighbour and priority filled in; nullptr: nobody knows the neighbour.
+  ethernet::Path* path_of(FlowId flow, const ClassMarks& marks, Nanos now);
   bool is_marked_cut(const ethernet::Frame& parsed) const;
 
   PortConfig config_;
@@ -71,6 +78,7 @@ class FrameFlows {
   std::mt19937_64 random_;
   std::array<uint8_t, ethernet::kMaxHeaderBytes> header_{};
   std::vector<uint8_t> segment_;
+  std::vector<uint8_t> built_;
 };
 
 }  // namespace etloop

@@ -273,6 +273,30 @@ TxResult PacketPort::send(const PacketRun& run) {
   return TxResult::sent;  // what the kernel did not take yet leaves before anything else
 }
 
+TxResult PacketPort::send_built(const BuiltPacket& built) {
+  State& state = *state_;
+  if (state.staged > 0) {
+    if (const TxResult result = state.push_out(); result != TxResult::sent) return result;
+  }
+  const Nanos now = monotonic_ns();
+  if (const Nanos until = state.flows.paused_until(built, now); until != kNever) {
+    state.paused_until_ns = until;
+    return TxResult::held;
+  }
+  const std::span<const uint8_t> frame = state.flows.built_frame(built, now);
+  if (frame.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
+  const size_t header_bytes = state.flows.header_bytes(built.flow);
+  const std::span<const uint8_t> datagram = frame.subspan(header_bytes);
+  state.stage(frame.data(), header_bytes, datagram.data(), datagram.size());
+  const TxResult result = state.push_out();
+  if (result == TxResult::sent) {
+    state.flows.note_sent(frame.first(header_bytes), datagram, now);
+  } else {
+    state.staged = state.gone = 0;
+  }
+  return result;
+}
+
 uint32_t PacketPort::max_run(uint32_t payload_bytes) const {
   return std::min(kSendBatch, MiddleRun::max_segments(payload_bytes));
 }

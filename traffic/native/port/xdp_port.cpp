@@ -129,6 +129,32 @@ TxResult XdpPort::send(const PacketRun& run) {
   return state.last_errno == 0 ? TxResult::sent : TxResult::failed;
 }
 
+TxResult XdpPort::send_built(const BuiltPacket& built) {
+  State& state = *state_;
+  const Nanos now = monotonic_ns();
+  if (const Nanos until = state.flows.paused_until(built, now); until != kNever) {
+    state.paused_until_ns = until;
+    return TxResult::held;
+  }
+  const std::span<const uint8_t> frame = state.flows.built_frame(built, now);
+  if (frame.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
+  XdpSocket& socket = *state.sockets[built.flow % state.sockets.size()];
+  if (!socket.has_room(1, frame.size())) {
+    ++state.flows.counters.would_block;
+    state.no_room = true;
+    socket.kick();
+    return TxResult::would_block;
+  }
+  const size_t header_bytes = state.flows.header_bytes(built.flow);
+  socket.put(frame.first(header_bytes), frame.subspan(header_bytes));
+  state.flows.note_sent(frame.first(header_bytes), frame.subspan(header_bytes), now);
+  ++state.flows.counters.tx_calls;
+  ++state.flows.counters.tx_datagrams;
+  state.flows.counters.tx_bytes += static_cast<int64_t>(built.datagram_bytes());
+  state.last_errno = socket.kick();
+  return state.last_errno == 0 ? TxResult::sent : TxResult::failed;
+}
+
 uint32_t XdpPort::max_run(uint32_t payload_bytes) const { return std::min(kMostRun, MiddleRun::max_segments(payload_bytes)); }
 
 size_t XdpPort::receive(PortSink& sink, size_t budget) {

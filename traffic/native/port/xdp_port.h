@@ -15,6 +15,7 @@ class XdpPort final : public DatagramPort {
 
   Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) override;
   TxResult send(const PacketRun& run) override;
+  TxResult send_built(const BuiltPacket& built) override;
   uint32_t max_run(uint32_t payload_bytes) const override;
   size_t receive(PortSink& sink, size_t budget) override;
   void wait(Nanos timeout_ns, int wake_fd) override;

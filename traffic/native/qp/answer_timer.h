@@ -20,6 +20,7 @@ class AnswerTimer {
   // When the wait is over.
   Nanos deadline() const { return base_ns_ + wait_ns(); }
   void restart(Nanos now) { base_ns_ = now; }
+  Nanos base_ns() const { return base_ns_; }
   // Something moved.
   void note_progress(Nanos now) {
     retries_ = 0;
@@ -52,6 +53,8 @@ class AnswerTimer {
   // Of `count` packets from `psn` on, ahead of others: likewise.
   void measure_arrived(uint32_t psn, uint32_t count, Nanos now, Nanos& rtt_ns);
   void set_round_trip(Nanos round_trip_ns);
+  // A round trip that its owner measured.
+  void set_sample(Nanos rtt_ns) { average(rtt_ns); }
   // RFC 6298's average; -1: none yet.
   Nanos smoothed_rtt_ns() const { return smoothed_rtt_ns_; }
   // Two round trips and four deviations, 0 before any was measured: what was lost in a queue that others fill is not asked for

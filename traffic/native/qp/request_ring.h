@@ -44,6 +44,9 @@ class RequestRing {
     if (!ring_.empty()) prefetch(&entry(sending_));
   }
 
+  // The first that is not over; nullptr: all are.
+  const WorkRequest* oldest() const { return empty() ? nullptr : &entry(head_); }
+
   // Whether any READ or atomic is not over.
   bool any_responses() const { return waiting_ != 0; }
   // The request that a sequence number belongs to; requires one that is not over.

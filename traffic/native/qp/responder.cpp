@@ -24,7 +24,7 @@ Responder::Responder(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
       expected_psn_(params.initial_psn & wire::kPsnMask),
       mtu_shift_(static_cast<uint8_t>(std::countr_zero(params.path_mtu))),
       selective_(params.selective_repeat),
-      trims_{params.trim_answer},
+      trims_{params.trims.answer},
       early_(params),
       resources_(resources),
       remote_qpn_(remote_qpn),

@@ -50,6 +50,8 @@ struct alignas(kLineBytes) WorkRequest {
   uint64_t compare = 0;
   uint64_t original = 0;    // of a completed atomic: what stood there before
   uint32_t op = 0;          // the owner's second mark, for `Qp::run_sent`
+  uint16_t msn = 0;         // of MRC, set by its requester: of the message, and of the receive that it takes
+  uint16_t rqmsn = 0;
 };
 static_assert(sizeof(WorkRequest) == 2 * kLineBytes);
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/crc32.h"
 #include "virtual/egress_queue.h"
 #include "virtual/receiver_link.h"
 
@@ -42,6 +43,7 @@ struct Frame {
   uint32_t icrc = 0;
   uint8_t traffic_class = 0;
   bool inline_payload = false;
+  bool built = false;  // of another transport: `icrc` is of the bytes that are here, and of the length
   bool answer = false;  // an acknowledgement or a grant, no data of the job
   uint64_t queue_pair = 0;  // whose turn it is on a fair link
   bool has_hop = false;
@@ -69,6 +71,7 @@ class SimPort final : public TxPort {
     return static_cast<FlowId>(flows_.size() - 1);
   }
   TxResult send(const PacketRun& run) override;
+  TxResult send_built(const BuiltPacket& built) override;
   std::string last_error() const override { return {}; }
   uint32_t max_run(uint32_t) const override { return 16; }
 
@@ -130,6 +133,7 @@ class Network final : public VirtualPorts {
   bool dead(int32_t port) const override { return port == params_.dying_port && clock_.now_ns >= params_.dies_at_ns; }
   void transmit(int32_t port, const wire::IpFlow& flow, const wire::Packet& packet, uint8_t traffic_class,
                 bool corrupt_icrc);
+  void transmit_built(int32_t port, const wire::IpFlow& flow, const BuiltPacket& built, uint8_t traffic_class);
 
  private:
   struct Place {
@@ -280,6 +284,10 @@ class Network final : public VirtualPorts {
     free_frames_.push_back(frame_index);
     if (dead(port)) return;
     const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
+    if (frame.built) {
+      deliver_built(port, frame);
+      return;
+    }
     wire::Packet packet;
     if (wire::decode(bytes, frame.datagram_bytes, packet) == wire::Malformed::none) {
       if (!frame.inline_payload) packet.payload = nullptr;  // pattern
@@ -296,6 +304,24 @@ class Network final : public VirtualPorts {
                       false, echo_telemetry(frame, packet)};
     cores_.on_datagram(port, datagram);
   }
+
+  static uint32_t check_of(const Frame& frame) {
+    const auto state = crc32::update(crc32::kInitial, std::span(frame.bytes).first(frame.stored));
+    return crc32::shift(state, frame.datagram_bytes);
+  }
+  void deliver_built(int32_t port, const Frame& frame) {
+    if (check_of(frame) != frame.icrc) {
+      ++outcome_.bad_icrc;
+      return;
+    }
+    const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
+    const Place place = place_of_.at(frame.flow.dst_ip);
+    cores_.on_datagram(port, Datagram{bytes, frame.datagram_bytes, frame.flow.src_ip, frame.flow.src_port, place.address,
+                                      frame.traffic_class, false, {}});
+  }
+
+  // Puts a frame on the port's link, and what chance makes of it on its way.
+  void carry(int32_t port, Frame& frame, uint32_t dest_qpn);
 
   void push(const Pending& pending) {
     pending_.push_back(pending);
@@ -370,6 +396,40 @@ void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packe
   }
   frame.answer = frame.inline_payload || packet.opcode == wire::Opcode::acknowledge;
   attach_telemetry(frame, packet);
+  carry(port, frame, packet.dest_qpn);
+}
+
+TxResult SimPort::send_built(const BuiltPacket& built) {
+  if (!network_.takes_more(port_)) return TxResult::would_block;
+  const int16_t traffic_class = built.marks.traffic_class;
+  wire::IpFlow flow = flows_[built.flow];
+  flow.src_port = built.src_port;
+  network_.transmit_built(port_, flow, built,
+                          traffic_class == kFlowClass ? classes_[built.flow] : static_cast<uint8_t>(traffic_class));
+  return TxResult::sent;
+}
+
+void Network::transmit_built(int32_t port, const wire::IpFlow& flow, const BuiltPacket& built, uint8_t traffic_class) {
+  if (dead(port)) return;
+  ++outcome_.packets;
+  Frame frame;
+  frame.flow = flow;
+  frame.built = true;
+  frame.stored = static_cast<uint32_t>(built.headers.size());
+  std::memcpy(frame.bytes.data(), built.headers.data(), built.headers.size());
+  if (built.payload != nullptr) {
+    std::memcpy(frame.bytes.data() + frame.stored, built.payload, built.payload_bytes);
+    frame.stored += built.payload_bytes;
+  }
+  frame.datagram_bytes = static_cast<uint32_t>(built.datagram_bytes());
+  frame.icrc = check_of(frame);
+  frame.traffic_class = traffic_class;
+  frame.answer = built.answers || built.payload != nullptr;
+  carry(port, frame, built.dest_qpn);
+}
+
+void Network::carry(int32_t port, Frame& frame, uint32_t dest_qpn) {
+  const wire::IpFlow& flow = frame.flow;
   const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
   const int64_t bits = frame_bytes(frame) * 8;
   Nanos& free_ns = link_free_ns_[static_cast<size_t>(port)];
@@ -380,7 +440,7 @@ void Network::transmit(int32_t port, const wire::IpFlow& flow, const wire::Packe
     ++outcome_.lost;
     return;
   }
-  frame.queue_pair = uint64_t{place->second.address} << 32 | packet.dest_qpn;
+  frame.queue_pair = uint64_t{place->second.address} << 32 | dest_qpn;
   const bool switched = !queues_.empty();
   Nanos arrival_ns = free_ns + (switched ? params_.latency_ns / 2 : params_.latency_ns);
   if (random_.one_in_million(params_.reorder_per_million)) {

@@ -9,6 +9,7 @@
 
 #include "base/prefetch.h"
 #include "base/time_wheel.h"
+#include "virtual/twin_frames.h"
 
 namespace etloop {
 
@@ -16,46 +17,8 @@ namespace {
 
 constexpr uint8_t kEcnMask = 0x03;
 constexpr uint32_t kMaxRun = 4;  // packets of a queue pair that a card takes at a time
-constexpr uint8_t kUdpProtocol = 17;
 constexpr int64_t kLeastFrameBytes = 64;
 constexpr int64_t kMostWaitingBytes = 6 << 20;  // in a priority of a card, before a stream of UDP keeps the rest
-
-// A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
-struct alignas(64) Frame {
-  uint32_t flow = 0;
-  uint32_t stored = 0;
-  uint32_t datagram_bytes = 0;
-  int32_t stream = 0;    // of a frame of plain UDP, in which nothing else means anything
-  bool corrupted = false;  // by its sender
-  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
-};
-
-// What has to be known of a frame before it is looked at, so that all that it needs can be asked for at once. A frame's own line
-// is seldom in the caches by then.
-struct Heading {
-  uint32_t flow = 0;
-  uint32_t dest_qpn = 0;
-};
-
-struct alignas(kLineBytes) Flow {
-  IpAddress src_ip = {};
-  uint16_t src_port = 0;
-  uint8_t traffic_class = 0;
-  uint16_t dst_address = 0;  // among those of the receiving port
-  int32_t dst_port = -1;     // of the plan
-  uint64_t key = 0;
-  uint32_t destination = 0;  // attachment
-  uint32_t around_bytes = 0;  // of an Ethernet frame, around the datagram
-};
-
-uint64_t key_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port,
-                uint16_t dst_port = wire::kRoceUdpPort) {
-  uint8_t src[16];
-  uint8_t dst[16];
-  std::copy(src_ip.bytes.begin(), src_ip.bytes.end(), src);
-  std::copy(dst_ip.bytes.begin(), dst_ip.bytes.end(), dst);
-  return flow_key(src, dst, src_port, dst_port, kUdpProtocol);
-}
 
 class Network;
 
@@ -63,6 +26,7 @@ class CardPort final : public TxPort {
  public:
   CardPort(Network& network, int32_t port) : network_(network), port_(port) {}
   TxResult send(const PacketRun& run) override;
+  TxResult send_built(const BuiltPacket& built) override;
   bool holds(FlowId flow) override;
   std::string last_error() const override { return {}; }
   uint32_t max_run(uint32_t) const override { return kMaxRun; }
@@ -132,8 +96,9 @@ class Network final : public VirtualPorts, public FabricSink {
     const PlannedPort& planned = plan_.ports[static_cast<size_t>(index)];
     const auto place = place_of_.find(dst_ip);
     if (place == place_of_.end()) return Error{"no port of the plan has the address of a peer"};
-    Flow made;
+    TwinFlow made;
     made.src_ip = planned.addresses[address];
+    made.dst_ip = dst_ip;
     made.src_port = src_port;
     made.traffic_class = traffic_class;
     made.dst_port = place->second.port;
@@ -157,6 +122,7 @@ class Network final : public VirtualPorts, public FabricSink {
   }
 
   TxResult send(int32_t port, const PacketRun& run);
+  TxResult send_built(int32_t port, const BuiltPacket& built);
   // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
   bool full_for(int32_t port, uint8_t traffic_class) {
     Port& own = ports_[static_cast<size_t>(port)];
@@ -388,22 +354,22 @@ class Network final : public VirtualPorts, public FabricSink {
 
   // Whether enough of a frame that was cut is left for a host that looks for such frames.
   bool names_packet(const SwitchFrame& frame) const {
-    if ((plan_.transport.trimmed_dscps >> frame.dscp & 1) == 0 || (frame.handle & kOfStream) != 0) return false;
-    const Flow& flow = flows_[frames_[frame.handle].flow];
+    if ((plan_.transport.trims.dscps >> frame.dscp & 1) == 0 || (frame.handle & kOfStream) != 0) return false;
+    const TwinFlow& flow = flows_[frames_[frame.handle].flow];
     return frame.frame_bytes >= static_cast<int32_t>(flow.around_bytes + wire::kBthBytes);
   }
 
   void take_in(const Pending& arrival) {
-    const Frame& frame = frames_[arrival.handle];
+    const TwinFrame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
     if (frame.corrupted || arrival.damaged) {
       ++outcome_.damaged_packets[arrival.port];
       return;
     }
     if (arrival.trimmed) ++outcome_.trimmed_packets[arrival.port];
-    const Flow& flow = flows_[frame.flow];
+    const TwinFlow& flow = flows_[frame.flow];
     const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
-    const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, flow.src_port, flow.dst_address,
+    const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, frame.src_port, flow.dst_address,
                             static_cast<uint8_t>(arrival.traffic_class), arrival.trimmed, {}};
     cores_.on_datagram(static_cast<int32_t>(arrival.port), datagram);
   }
@@ -430,10 +396,10 @@ class Network final : public VirtualPorts, public FabricSink {
   CoreSet cores_;
   std::map<IpAddress, Place> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
-  std::pmr::vector<Flow> flows_;
+  std::pmr::vector<TwinFlow> flows_;
   std::vector<Port> ports_;
-  std::pmr::vector<Frame> frames_;
-  std::pmr::vector<Heading> heading_;  // of each frame
+  std::pmr::vector<TwinFrame> frames_;
+  std::pmr::vector<TwinHeading> heading_;  // of each frame
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
   TimeWheel<Pending> pending_;  // what arrives at ports, and when their cores are woken
@@ -457,7 +423,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
   if (!answers(run.head.opcode) && full_for(port, traffic_class)) return TxResult::held;
-  const Flow& flow = flows_[run.flow];
+  const TwinFlow& flow = flows_[run.flow];
   on_link.destination = flow.destination;
   on_link.flow_key = flow.key;
   wire::Packet packet = run.head;
@@ -465,9 +431,10 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
     packet.psn = (run.head.psn + i) & wire::kPsnMask;
     if (run.count > 1) packet.ack_req = run.ack_every != 0 && (packet.psn + 1) % run.ack_every == 0;
     const uint32_t handle = take_frame();
-    Frame& frame = frames_[handle];
+    TwinFrame& frame = frames_[handle];
     heading_[handle] = {run.flow, run.head.dest_qpn};
     frame.flow = run.flow;
+    frame.src_port = flow.src_port;
     frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
     frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
     frame.corrupted = run.corrupt_icrc;
@@ -481,6 +448,40 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
     ++job_frames_;
     fabric_.from_host(attachment, on_link, clock_.now_ns);
   }
+  return TxResult::sent;
+}
+
+TxResult CardPort::send_built(const BuiltPacket& built) { return network_.send_built(port_, built); }
+
+TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
+  const uint32_t attachment = ports_[static_cast<size_t>(port)].attachment;
+  const TwinFlow& flow = flows_[built.flow];
+  const auto traffic_class =
+      built.marks.traffic_class == kFlowClass ? flow.traffic_class : static_cast<uint8_t>(built.marks.traffic_class);
+  if (!built.answers && full_for(port, traffic_class)) return TxResult::held;
+  SwitchFrame on_link;
+  on_link.dscp = traffic_class >> 2;
+  on_link.ecn = traffic_class & kEcnMask;
+  on_link.destination = flow.destination;
+  on_link.flow_key = key_of(flow.src_ip, flow.dst_ip, built.src_port, plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port);
+  const uint32_t handle = take_frame();
+  TwinFrame& frame = frames_[handle];
+  heading_[handle] = {built.flow, built.dest_qpn};
+  frame.flow = built.flow;
+  frame.src_port = built.src_port;
+  frame.corrupted = false;
+  frame.stored = static_cast<uint32_t>(built.headers.size());
+  std::memcpy(frame.bytes.data(), built.headers.data(), built.headers.size());
+  frame.datagram_bytes = static_cast<uint32_t>(built.datagram_bytes());
+  if (built.payload != nullptr) {
+    std::memcpy(frame.bytes.data() + frame.stored, built.payload, built.payload_bytes);
+    frame.stored += built.payload_bytes;
+  }
+  on_link.handle = handle;
+  on_link.frame_bytes = static_cast<int32_t>(frame.datagram_bytes + flow.around_bytes);
+  ++outcome_.packets;
+  ++job_frames_;
+  fabric_.from_host(attachment, on_link, clock_.now_ns);
   return TxResult::sent;
 }
 

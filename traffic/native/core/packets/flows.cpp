@@ -83,9 +83,10 @@ void Flows::write_series(Nanos now) {
     FlowControl* control = controls_.of(q);
     *row = CcRecord{};
     row->time_ns = now;
-    row->in_flight_bytes = qp.in_flight_bytes();
+    const EndProgress progress = progress_of(q);
+    row->in_flight_bytes = progress.in_flight_bytes;
     row->tx_packets = qp.counters.tx_packets;
-    row->rtt_ns = qp.smoothed_rtt_ns();
+    row->rtt_ns = progress.smoothed_rtt_ns;
     row->connection = queue_pairs_.place(q).connection;
     row->local_qpn = qp.local_qpn();
     if (control != nullptr) {

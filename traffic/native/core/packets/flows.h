@@ -21,6 +21,17 @@
 
 namespace etloop {
 
+// How far a sending end is, for a series of rates.
+struct EndProgress {
+  int64_t in_flight_bytes = 0;
+  Nanos smoothed_rtt_ns = -1;
+};
+class EndProgressSource {
+ public:
+  virtual ~EndProgressSource() = default;
+  virtual EndProgress progress(uint32_t index) const = 0;
+};
+
 class Flows {
  public:
   // `memory` outlives them.
@@ -31,6 +42,18 @@ class Flows {
   void load();
   // Begins the series of rates, if one was asked for.
   void start(Nanos now);
+
+  // Whose packets are of another transport than the queue pairs' own; outlives this.
+  void set_progress(const EndProgressSource& source) { progress_ = &source; }
+  // nullptr: the queue pair is not controlled. For whoever keeps its packets itself.
+  FlowControl* control(uint32_t index) { return controls_.of(index); }
+  // When a control that let nothing leave is asked again.
+  void arm_timer(uint32_t index, FlowControl& control);
+  // What a packet of the queue pair occupies on its link beside the datagram.
+  uint32_t link_bytes(uint32_t index) const {
+    return (queue_pairs_.place(index).peer_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) +
+           plan_.ports[static_cast<size_t>(port_)].tag_bytes;
+  }
 
   // Cuts a run to what may leave now, and dates it. 0: the queue pair rests, and a timer or a packet takes it up again.
   uint32_t allowed(uint32_t index, PacketRun& run, Nanos horizon_ns, Clock& clock);
@@ -63,18 +86,17 @@ class Flows {
   const RateSeries* series() const { return series_.get(); }
 
  private:
-  // What a packet of the queue pair occupies on its link beside the datagram.
-  uint32_t link_bytes(uint32_t index) const {
-    return (queue_pairs_.place(index).peer_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) +
-           plan_.ports[static_cast<size_t>(port_)].tag_bytes;
+  EndProgress progress_of(uint32_t index) const {
+    if (progress_ != nullptr) return progress_->progress(index);
+    return {queue_pairs_[index].in_flight_bytes(), queue_pairs_[index].smoothed_rtt_ns()};
   }
-  void arm_timer(uint32_t index, FlowControl& control);
 
   const EnginePlan& plan_;
   int32_t port_;
   const QueuePairs& queue_pairs_;
   EventHeap& events_;
   FlowControls controls_;
+  const EndProgressSource* progress_ = nullptr;
   std::unique_ptr<RateSeries> series_;
   std::vector<uint32_t> watched_;  // queue pairs of the series
 };

@@ -95,7 +95,7 @@ void PacketArrivals::on_request(uint32_t index, const wire::Packet& packet, bool
   Delivered delivered;
   for (bool whole = qp.on_request(packet, delivered); whole; whole = qp.next_delivered(delivered)) {
     if (qp.answer_due()) transmission_.queue_acknowledgement(index, now);
-    on_delivered(index, delivered, now);
+    hand_over(index, delivered, now);
     if (!failure_.none()) return;
   }
   if (qp.answer_due()) transmission_.queue_acknowledgement(index, now);
@@ -133,7 +133,7 @@ void PacketArrivals::notify_congestion(uint32_t index, Nanos now) {
   transmission_.queue_notification(index);
 }
 
-void PacketArrivals::on_delivered(uint32_t index, const Delivered& delivered, Nanos now) {
+void PacketArrivals::hand_over(uint32_t index, const Delivered& delivered, Nanos now) {
   const QpPlace& place = queue_pairs_.place(index);
   if (place.sends_data) {
     on_grant(place, delivered, now);

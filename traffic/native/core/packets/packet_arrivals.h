@@ -50,6 +50,8 @@ class PacketArrivals {
   // Takes in what was held back on purpose and whose time has come.
   void release_held(Nanos now);
   void on_timer(uint32_t index, Nanos now);
+  // A message that arrived whole at a queue pair, by whatever transport.
+  void hand_over(uint32_t index, const Delivered& delivered, Nanos now);
 
   // Datagrams that are not of this run.
   int64_t foreign() const { return foreign_; }
@@ -63,7 +65,6 @@ class PacketArrivals {
   void on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now);
   void on_notification(uint32_t index, Nanos now);
   void on_probe(uint32_t index, const wire::Packet& packet, uint8_t traffic_class, Nanos now);
-  void on_delivered(uint32_t index, const Delivered& delivered, Nanos now);
   void on_grant(const QpPlace& place, const Delivered& delivered, Nanos now);
   void on_data(const QpPlace& place, const Delivered& delivered, Nanos now);
   void notify_congestion(uint32_t index, Nanos now);

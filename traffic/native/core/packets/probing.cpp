@@ -80,6 +80,18 @@ void Probing::on_written(uint32_t qp, Nanos now) {
   }
 }
 
+Nanos Probing::round_trip_ns(uint32_t qp) const {
+  // Targets were added in the order of their queue pairs.
+  size_t low = 0;
+  for (size_t high = prober_.size(); low < high;) {
+    const size_t middle = low + (high - low) / 2;
+    if (prober_.qp(middle) < qp) low = middle + 1;
+    else high = middle;
+  }
+  const bool answered = low < prober_.size() && prober_.qp(low) == qp && prober_.result(low).verdict == ProbeVerdict::good;
+  return answered ? prober_.result(low).round_trip_ns : -1;
+}
+
 void Probing::on_unreachable(uint32_t qp) {
   for (size_t target = 0; target < prober_.size(); ++target) {
     if (prober_.qp(target) == qp) prober_.unreachable(target);

@@ -22,6 +22,8 @@ class Probing {
   void load();
   void start() { prober_.start(); }
   const Prober& prober() const { return prober_; }
+  // Of a queue pair that was asked for and answered; -1: it was not.
+  Nanos round_trip_ns(uint32_t qp) const;
   bool under_way() const { return prober_.running() && !prober_.over(); }
 
   // Peers that wait for a reply.

@@ -1,0 +1,90 @@
+"""`kind: mrc` as a scenario writes it: what is read, what is refused by name, and what a plan makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from etloop.contract.base.errors import ConfigError
+from etloop.contract.model.transport import EntropyChoice, MultipathSettings, TransportKind
+from etloop.controller.inputs.scenario.multipath import MRC_UDP_PORT, Multipath
+from etloop.controller.inputs.scenario.scenario import parse_scenario
+
+if TYPE_CHECKING:
+    from etloop.controller.inputs.scenario.transport import Transport
+
+
+def transport(text: str) -> Transport:
+    return parse_scenario(f"workload: {{trace: j}}\ntransport:\n{text}".encode(), "s.yaml", Path()).transport
+
+
+def mistakes(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        transport(text)
+    return str(caught.value).splitlines()
+
+
+def test_silence_means_rocev2() -> None:
+    assert transport("  dscp: 26").multipath == Multipath(
+        TransportKind.ROCE, MultipathSettings(), MRC_UDP_PORT
+    )
+
+
+def test_mrc_alone_means_its_defaults() -> None:
+    read = transport("  kind: mrc")
+    assert read.multipath == Multipath(TransportKind.MRC, MultipathSettings(), 4971)
+    assert read.congestion.algorithm == "nscc"
+    assert read.cnp.interval_ns == -1, "SACKs tell of marks"
+    assert not read.lossless
+
+
+def test_every_key_of_mrc_is_read() -> None:
+    text = (
+        "  kind: mrc\n  tail_probe: 30us\n  reorder_packets: 128\n  window_packets: 512\n  cc: {algorithm: swift}\n"
+        "  mrc: {entropy: recycled, entropy_values: 256, least_active: 16, sack_bytes: 4KiB, udp_port: 4791}"
+    )
+    read = transport(text)
+    settings = MultipathSettings(EntropyChoice.RECYCLED, 256, 16, 4096)
+    assert read.multipath == Multipath(TransportKind.MRC, settings, 4791)
+    assert (read.recovery.tail_probe_ns, read.recovery.reorder_packets) == (30_000, 128)
+    assert (read.congestion.algorithm, read.window_packets) == ("swift", 512)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  kind: uet", 's.yaml:3: transport.kind: "uet" is not one of the choices; write rocev2 or mrc'),
+        (
+            "  mrc: {entropy_values: 4}",
+            "s.yaml:3: transport.mrc: the transport is RoCEv2; write kind: mrc, or leave it out",
+        ),
+        (
+            "  kind: mrc\n  retransmission: go_back_n",
+            "s.yaml:4: transport.retransmission: MRC does without: it always repeats what is missing, and nothing else",
+        ),
+        (
+            "  kind: mrc\n  cnp: {send: true}",
+            "s.yaml:4: transport.cnp: MRC does without: SACKs tell of marks; leave it out, or write kind: rocev2",
+        ),
+        (
+            "  kind: mrc\n  outstanding_reads: 2",
+            "s.yaml:4: transport.outstanding_reads: MRC does without: it has no READs; leave it out, or write kind: rocev2",
+        ),
+        (
+            "  kind: mrc\n  window_packets: 2000",
+            "s.yaml:4: transport.window_packets: an MRC queue pair has at most 1024 packets under way; write at most 1024",
+        ),
+        (
+            "  kind: mrc\n  mrc: {entropy_values: 4, least_active: 5}",
+            "s.yaml:4: transport.mrc.least_active: there are 4 entropy values; write at most as many",
+        ),
+        ("  kind: mrc\n  mrc: {entropy_values: 0}", "s.yaml:4: transport.mrc.entropy_values: "),
+        ("  kind: mrc\n  mrc: {entropy: best}", "s.yaml:4: transport.mrc.entropy: "),
+        ("  kind: mrc\n  mrc: {planes: 8}", "s.yaml:4: transport.mrc.planes: "),
+    ],
+    ids=lambda value: value.strip().replace("\n", " ") if value.startswith("  ") else "",
+)
+def test_what_has_no_meaning_is_refused_by_name(text: str, said: str) -> None:
+    found = mistakes(text)
+    assert any(line.startswith(said) for line in found), found

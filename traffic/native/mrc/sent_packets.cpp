@@ -1,0 +1,65 @@
+#include "mrc/sent_packets.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace etloop::mrc {
+
+using wire::psn_distance;
+
+namespace {
+
+constexpr uint32_t after(uint32_t psn) { return (psn + 1) & wire::kPsnMask; }
+
+}  // namespace
+
+void SentPackets::grow() {
+  std::vector<SentPacket> larger(std::max(kFirstRing, ring_.size() * 2));
+  for (uint32_t psn = oldest_; psn != next_; psn = after(psn)) larger[psn & (larger.size() - 1)] = entry(psn);
+  ring_ = std::move(larger);
+}
+
+void SentPackets::sent(uint32_t psn, uint16_t entropy, Nanos now) {
+  const uint32_t departure = ++departures_;
+  if (psn == next_) {
+    if (span() == ring_.size()) grow();
+    if (span() == 0) arrived_end_ = psn;
+    next_ = after(next_);
+    entry(psn) = {now, departure, entropy, SentState::under_way, 1};
+    ++under_way_;
+    return;
+  }
+  SentPacket& packet = entry(psn);
+  assert(packet.state == SentState::lost);
+  --lost_;
+  ++under_way_;
+  const auto times = static_cast<uint8_t>(std::min<uint32_t>(packet.times + 1U, UINT8_MAX));
+  packet = {now, departure, entropy, SentState::under_way, times};
+}
+
+bool SentPackets::arrived(uint32_t psn) {
+  SentPacket& packet = entry(psn);
+  if (packet.state == SentState::arrived) return false;
+  --(packet.state == SentState::lost ? lost_ : under_way_);
+  packet.state = SentState::arrived;
+  if (static_cast<int32_t>(packet.departure - latest_arrived_) > 0) latest_arrived_ = packet.departure;
+  if (psn_distance(psn, arrived_end_) >= 0) arrived_end_ = after(psn);
+  return true;
+}
+
+bool SentPackets::lose(uint32_t psn) {
+  SentPacket& packet = entry(psn);
+  if (packet.state != SentState::under_way) return false;
+  packet.state = SentState::lost;
+  --under_way_;
+  ++lost_;
+  if (psn_distance(psn, lost_from_) < 0) lost_from_ = psn;
+  return true;
+}
+
+uint32_t SentPackets::first_lost() {
+  while (at(lost_from_).state != SentState::lost) lost_from_ = after(lost_from_);
+  return lost_from_;
+}
+
+}  // namespace etloop::mrc

@@ -1,0 +1,57 @@
+// What the twin knows of packets under way, and of the five-tuples that they belong to.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "base/ip_address.h"
+#include "base/prefetch.h"
+#include "core/core_set.h"
+#include "switch/switch_model.h"
+#include "wire/wire.h"
+
+namespace etloop {
+
+// A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
+struct alignas(64) TwinFrame {
+  uint32_t flow = 0;
+  uint32_t stored = 0;
+  uint32_t datagram_bytes = 0;
+  int32_t stream = 0;    // of a frame of plain UDP, in which nothing else means anything
+  bool corrupted = false;  // by its sender
+  uint16_t src_port = 0;   // of the packet: it may be another than its flow's
+  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
+};
+
+// What has to be known of a frame before it is looked at, so that all that it needs can be asked for at once. A frame's own line
+// is seldom in the caches by then.
+struct TwinHeading {
+  uint32_t flow = 0;
+  uint32_t dest_qpn = 0;
+};
+
+struct alignas(kLineBytes) TwinFlow {
+  IpAddress src_ip = {};
+  IpAddress dst_ip = {};
+  uint16_t src_port = 0;
+  uint8_t traffic_class = 0;
+  uint16_t dst_address = 0;  // among those of the receiving port
+  int32_t dst_port = -1;     // of the plan
+  uint64_t key = 0;
+  uint32_t destination = 0;  // attachment
+  uint32_t around_bytes = 0;  // of an Ethernet frame, around the datagram
+};
+
+// What switches choose a path by.
+inline uint64_t key_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port,
+                       uint16_t dst_port = wire::kRoceUdpPort) {
+  constexpr uint8_t kUdpProtocol = 17;
+  uint8_t src[16];
+  uint8_t dst[16];
+  std::copy(src_ip.bytes.begin(), src_ip.bytes.end(), src);
+  std::copy(dst_ip.bytes.begin(), dst_ip.bytes.end(), dst);
+  return flow_key(src, dst, src_port, dst_port, kUdpProtocol);
+}
+
+}  // namespace etloop
