@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
 from etloop.cli.result import CommandResult
 from etloop.cli.text.capture import capture_lines, frames_of
 from etloop.contract.base.errors import ConfigError, Problem
 
+DISSECTOR: Final = Path(__file__).parents[1] / "dissectors" / "mrc.lua"
+
 
 def capture_command(parsed: argparse.Namespace) -> CommandResult:
-    """Every packet of a capture as a line, and how many the capture lost. Raises `ConfigError` for a file that is none."""
+    """Every packet of a capture as a line, and how many the capture lost; or where the dissector is.
+
+    Raises `ConfigError` for a file that is none.
+    """
+    if parsed.dissector:
+        return CommandResult(f"{DISSECTOR}\n")
     path: Path = parsed.file
     try:
         content = path.read_bytes()

@@ -10,8 +10,16 @@ from etloop.cli.parser import Command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add which capture."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="what `etloop-agent run --capture` wrote")
+    """Add which capture, or what Wireshark needs for it."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="what `etloop-agent run --capture` wrote"
+    )
+    what.add_argument(
+        "--dissector",
+        action="store_true",
+        help="print where the Lua dissector of MRC for Wireshark stands, which has none of its own",
+    )
 
 
 COMMAND: Final = Command(

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from etloop.cli.text.mrc_lines import FULL as MRC_FULL
+from etloop.cli.text.mrc_lines import WRITE_HEADER_BYTES, is_mrc, mrc_text
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.ip_address import NO_ADDRESS, ip_text
 from etloop.traffic import _native
@@ -52,18 +54,6 @@ _NAMES: Final = {
     0x17: "SEND_ONLY_INV",
     0x64: "UD_SEND",
     0x81: "CNP",
-    0xC6: "MRC_WRITE_FIRST",
-    0xC7: "MRC_WRITE_MIDDLE",
-    0xC8: "MRC_WRITE_LAST",
-    0xC9: "MRC_WRITE_LAST_IMM",
-    0xCA: "MRC_WRITE_ONLY",
-    0xCB: "MRC_WRITE_ONLY_IMM",
-    0xD1: "MRC_ACK",
-    0xD8: "MRC_ENDPOINT_REQUEST",
-    0xD9: "MRC_ENDPOINT_RESPONSE",
-    0xDC: "MRC_SACK",
-    0xDD: "MRC_NACK",
-    0xDE: "MRC_PROBE",
     0xF1: "SELECTIVE_NAK",
     0xF2: "TRIMMED_NAK",
 }
@@ -149,13 +139,17 @@ def _described(frame: CapturedFrame) -> str:
     bth = content[udp + 8 : udp + 20]
     if len(bth) < 12:
         return f"{frame.frame_bytes} bytes, cut before the transport header"
-    port = int.from_bytes(content[udp : udp + 2])
-    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}", _transport(content[udp + 8 :], bth)]
+    port, udp_port = int.from_bytes(content[udp : udp + 2]), int.from_bytes(content[udp + 2 : udp + 4])
+    datagram, told_bytes = content[udp + 8 :], max(int.from_bytes(content[udp + 4 : udp + 6]) - 8, 0)
+    text = mrc_text(datagram, told_bytes) if is_mrc(bth[0]) else _transport(datagram, bth)
+    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}", text]
     fields.append(f"{frame.frame_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}")
     whole = len(content) == frame.frame_bytes
     if whole and (was_bytes := _cut_from(content[udp:])):
         return "  ".join((*fields, f"trimmed, {len(content) - udp} of {was_bytes} B of UDP"))
-    fields.append("icrc " + (_native.check_frame(content).replace("_icrc", "") if whole else "not kept"))
+    fields.append(
+        "icrc " + (_native.check_frame(content, udp_port).replace("_icrc", "") if whole else "not kept")
+    )
     return "  ".join(fields)
 
 
@@ -180,8 +174,10 @@ def _cut_from(udp: bytes) -> str:
     if told_bytes > len(udp):
         return str(told_bytes)
     # Lengths may be new, but no path MTU is less than 256 bytes, and only the last packet of a message is shorter.
-    shortest_bytes = 8 + 12 + (16 if opcode in _WRITE_RETH else 0) + 256 + 4
-    return f"{shortest_bytes} or more" if opcode in _FULL and told_bytes < shortest_bytes else ""
+    header_bytes = WRITE_HEADER_BYTES if is_mrc(opcode) else 12 + (16 if opcode in _WRITE_RETH else 0)
+    shortest_bytes = 8 + header_bytes + 256 + 4
+    full = opcode in _FULL or opcode in MRC_FULL
+    return f"{shortest_bytes} or more" if full and told_bytes < shortest_bytes else ""
 
 
 def _transport(datagram: bytes, bth: bytes) -> str:
@@ -191,7 +187,7 @@ def _transport(datagram: bytes, bth: bytes) -> str:
     text += " becn" if bth[4] & 0x40 else ""
     text += " fecn" if bth[4] & 0x80 else ""
     extension = datagram[12:]
-    if opcode in (0x0D, 0x0F, 0x10, 0x11, 0x12, 0xD1, 0xF1, 0xF2) and len(extension) >= 4:
+    if opcode in (0x0D, 0x0F, 0x10, 0x11, 0x12, 0xF1, 0xF2) and len(extension) >= 4:
         text += _answer(extension[0]) + f" msn {int.from_bytes(extension[1:4])}"
     if opcode in (*_WRITE_RETH, 0x0C) and len(extension) >= 16:
         va, rkey, size = struct.unpack(">QII", extension[:16])

@@ -104,7 +104,7 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
         f"{package}/{path.relative_to(ROOT / folder)}"
         for package, folder in rooms.items()
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".pyi", ".yaml", ".json", ".typed", ".html", ".css", ".svg")
+        if path.suffix in (".py", ".pyi", ".yaml", ".json", ".typed", ".html", ".css", ".svg", ".lua")
     }
     assert sources - set(names) == set()
     for module in ("etloop/traffic/_native.", "etloop/workload/_et."):

@@ -1,0 +1,190 @@
+"""Packets of MRC as people read them, and as Wireshark does with the dissector that comes along."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import struct
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from etloop.cli.commands.capture import DISSECTOR
+from etloop.cli.main import main
+from etloop.cli.text.capture import CapturedFrame, capture_lines
+from etloop.cli.text.mrc_lines import mrc_text, psn_ranges
+from etloop.traffic import _native
+
+from tests.support.places import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKETS: Final[list[dict[str, Any]]] = json.loads(
+    (ROOT / "tests/data/mrc_packets.json").read_text(encoding="utf-8")
+)["vectors"]
+PLAIN: Final = [vector for vector in PACKETS if "srv6" not in vector["name"]]
+DATAGRAM_AT: Final = 14 + 40 + 8
+ROCE_ACK: Final = "11 00 ff ff 00 00 00 22 00 00 01 03 1f 00 00 01 00 00 00 00"
+
+
+def frame_of(name: str) -> bytes:
+    return bytes.fromhex(next(vector["frame"] for vector in PACKETS if vector["name"] == name))
+
+
+def line_of(content: bytes) -> str:
+    (line,) = capture_lines((CapturedFrame(0, outbound=False, content=content, frame_bytes=len(content)),))
+    return line
+
+
+@pytest.mark.parametrize("vector", PLAIN, ids=lambda vector: vector["name"])
+def test_every_packet_is_named_and_its_check_is_right(vector: dict[str, Any]) -> None:
+    line = line_of(bytes.fromhex(vector["frame"]))
+    bth = vector["fields"]["bth"]
+    assert f"psn {bth['psn']}" in line
+    assert "malformed" not in line
+    assert line.endswith("icrc good")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("write_only_imm_64_ts_rtx", "retransmitted"),
+        ("sack_three_holes", " and "),
+        ("sack_ecn", " marked "),
+        ("sack_probe_response", " for probe "),
+        ("nack_trimmed", " trimmed "),
+        ("nack_trimmed_lasthop", " trimmed at the last hop "),
+        ("nack_oor_window", " beyond the window "),
+        ("nack_unexp_event", " unexpected event "),
+        ("reliability_probe", "MRC_PROBE "),
+        ("ep_req_ev_probe", "MRC_ENDPOINT_REQUEST qp 0x2 "),
+        ("ep_req_port_status", " port status ports "),
+        ("transport_nak_remote_access", " NAK 0x62"),
+    ],
+)
+def test_what_matters_of_a_packet_is_said(name: str, said: str) -> None:
+    assert said in line_of(frame_of(name))
+
+
+@pytest.mark.parametrize(
+    ("bitmap", "said"),
+    [
+        (0, ""),
+        (0b1, "10"),
+        (0b1110, "11-13"),
+        (0b1011, "10-11,13"),
+        (1 << 63, "73"),
+    ],
+)
+def test_a_bitmap_is_said_as_ranges(bitmap: int, said: str) -> None:
+    assert psn_ranges(10, bitmap) == said
+
+
+def test_ranges_go_round_with_the_sequence_numbers() -> None:
+    assert psn_ranges(0xFFFFFF, 0b11) == "16777215-0"
+
+
+def test_whatever_comes_is_a_line() -> None:
+    rng = random.Random(20261124)
+    for _ in range(20_000):
+        content = bytearray(rng.choice(PLAIN)["frame"], "ascii")
+        frame = bytearray.fromhex(content.decode())
+        for _ in range(rng.randrange(4)):
+            frame[rng.randrange(len(frame))] = rng.randrange(256)
+        cut = bytes(frame[: rng.randrange(14, len(frame) + 1)])
+        assert line_of(cut)
+        assert mrc_text(cut[DATAGRAM_AT:], len(frame) - DATAGRAM_AT)
+
+
+def test_a_malformed_packet_says_why() -> None:
+    datagram = frame_of("nack_trimmed")[DATAGRAM_AT:]
+    strange = datagram[:14] + b"\x55" + datagram[15:]
+    assert mrc_text(strange, len(strange)).endswith("malformed: unknown reason of a NACK")
+    assert mrc_text(datagram[:6], 6) == "MRC_NACK malformed: too short"
+
+
+# ---- Wireshark
+
+
+def pcap(path: Path, frames: list[bytes]) -> Path:
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    path.write_bytes(head + b"".join(struct.pack("<IIII", 0, 0, len(f), len(f)) + f for f in frames))
+    return path
+
+
+def dissected(path: Path, *fields: str) -> list[list[str]]:
+    tshark = shutil.which("tshark")
+    if tshark is None:
+        pytest.skip("tshark is not installed (Debian package tshark)")
+    columns = [option for field in fields for option in ("-e", field)]
+    command = [tshark, "-n", "-X", f"lua_script:{DISSECTOR}", "-r", str(path), "-T", "fields", *columns]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+FIELDS: Final = (
+    *("va", "dma_bytes", "msn", "cack_psn", "sack_bitmap", "sack_offset", "entropy", "reason", "nack_psn"),
+    *("probe_id", "port_mask"),
+)
+
+
+def said_by_us(body: _native.MrcBody) -> dict[str, int]:
+    """Fields of a packet's headers by the dissector's names."""
+    if isinstance(body, _native.MrcWrite):
+        return {"va": body.reth.va, "dma_bytes": body.reth.dma_bytes, "msn": body.meth.msn}
+    if isinstance(body, _native.MrcAeth):
+        return {"msn": body.msn}
+    if isinstance(body, _native.MrcSack):
+        names = ("cack_psn", "sack_bitmap", "sack_offset", "entropy")
+        return {name: getattr(body.seth, name) for name in names}
+    if isinstance(body, _native.MrcNeth):
+        return {"reason": body.reason, "nack_psn": body.nack_psn, "entropy": body.entropy}
+    if isinstance(body, _native.MrcPeth):
+        return {"probe_id": body.probe_id}
+    return {"port_mask": body.port_status_mask} if isinstance(body, _native.MrcErth) else {}
+
+
+def test_wireshark_reads_every_packet_as_we_do(tmp_path: Path) -> None:
+    frames = [bytes.fromhex(vector["frame"]) for vector in PLAIN]
+    columns = (
+        "_ws.malformed",
+        "mrc.opcode",
+        "mrc.dest_qpn",
+        "mrc.psn",
+        *(f"mrc.{field}" for field in FIELDS),
+    )
+    shown = dissected(pcap(tmp_path / "mrc.pcap", frames), *columns)
+    assert len(shown) == len(frames)
+    kinds = set()
+    for frame, one in zip(frames, shown, strict=True):
+        bth, body, _ = _native.mrc_decode(frame[DATAGRAM_AT:])
+        assert one[0] == ""
+        assert [int(text, 0) for text in one[1:4]] == [bth.opcode, bth.dest_qpn, bth.psn]
+        read = dict(zip(FIELDS, one[4:], strict=True))
+        ours = said_by_us(body)
+        assert {name: int(read[name], 0) for name in ours} == ours
+        kinds.add(type(body))
+    assert len(kinds) == 7
+
+
+def test_on_rocev2s_port_the_opcode_decides(tmp_path: Path) -> None:
+    moved = bytearray(frame_of("sack_in_order"))
+    moved[DATAGRAM_AT - 6 : DATAGRAM_AT - 4] = struct.pack(">H", 4791)
+    acknowledgement = moved[:DATAGRAM_AT] + bytes.fromhex(ROCE_ACK)
+    for at, length in ((18, 28), (DATAGRAM_AT - 4, 28)):
+        acknowledgement[at : at + 2] = struct.pack(">H", length)
+    shown = dissected(
+        pcap(tmp_path / "shared.pcap", [bytes(moved), bytes(acknowledgement)]),
+        "mrc.opcode",
+        "infiniband.bth.opcode",
+    )
+    assert [bool(mrc) for mrc, _ in shown] == [True, False]
+    assert [bool(roce) for _, roce in shown] == [False, True]
+
+
+def test_the_command_says_where_the_dissector_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capture", "--dissector"]) == 0
+    assert capsys.readouterr().out == f"{DISSECTOR}\n"
+    assert DISSECTOR.read_text(encoding="utf-8").startswith("-- MRC")
