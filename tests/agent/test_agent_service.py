@@ -23,7 +23,7 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ExitCode, RigError
 from etloop.contract.model.run import RunOutcome
 from etloop.contract.protocol.machine import RunState
-from etloop.contract.protocol.messages import Refused
+from etloop.contract.protocol.messages import PROTOCOL_VERSION, Refused
 from etloop.contract.protocol.wire import decode_from_controller
 from etloop.controller.session.actions import RunProgress
 from etloop.controller.session.service import run
@@ -375,9 +375,12 @@ async def test_another_version_is_refused_with_both_numbers(
     with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.linger = 0
         dealer.connect(settings.bind)
-        await dealer.send(msgpack.packb([7, "Hello", {"new": 1}]))
+        await dealer.send(msgpack.packb([PROTOCOL_VERSION + 1, "Hello", {"new": 1}]))
         answer = decode_from_controller(await dealer.recv())
-    expected = "the peer speaks protocol 7, this side 6; install the same etloop on the controller and on every agent"
+    expected = (
+        f"the peer speaks protocol {PROTOCOL_VERSION + 1}, this side {PROTOCOL_VERSION}; "
+        "install the same etloop on the controller and on every agent"
+    )
     assert answer == Refused(expected)
     assert f"refused a connection: {expected}" in reported
     agents.start("a")
@@ -392,6 +395,7 @@ async def test_an_agent_refuses_a_controller_of_another_version(
         router.linger = 0
         router.bind(settings.bind)
         identity, _ = await router.recv_multipart()
-        await router.send_multipart([identity, msgpack.packb([9, "Welcome", {}])])
+        await router.send_multipart([identity, msgpack.packb([PROTOCOL_VERSION + 3, "Welcome", {}])])
         assert await ended(agent) == ExitCode.PREPARATION_FAILED
-    assert "the peer speaks protocol 9, this side 6; install the same etloop" in agents.log("a", 0)
+    said = f"the peer speaks protocol {PROTOCOL_VERSION + 3}, this side {PROTOCOL_VERSION}; install the same etloop"
+    assert said in agents.log("a", 0)

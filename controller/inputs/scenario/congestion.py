@@ -89,17 +89,26 @@ def refuse_plugins(path: Path) -> Plugin:
     raise QuantityError(f"{path} is code, which is not read here", "run the scenario with etloop plan or run")
 
 
+@dataclass(frozen=True, slots=True)
+class DefaultControl:
+    """What controls rates where a file says nothing of it."""
+
+    algorithm: str = DEFAULT_ALGORITHM
+    preset: str = ""
+    """Of whatever algorithm has one of this name; else its first."""
+
+
 def read_congestion(
     section: Section,
     directory: Path,
     read_plugin: PluginReader,
     pacing: Section,
     ack_every_packets: int | None,
-    default: str = DEFAULT_ALGORITHM,
+    default: DefaultControl = DefaultControl(),
 ) -> Congestion:
     """The settings of `cc:` and `pacing:`, beside an `ack_every` (None: not said); mistakes go to their file.
 
-    `default`: the algorithm of a file that names none.
+    `default`: what holds for a file that names no algorithm, or none of its presets.
     """
     settings, needs = _read_settings(section, directory, read_plugin, pacing, default)
     lives_on_acks = bool(needs & (Need.ECN | Need.RTT | Need.INT))
@@ -112,7 +121,7 @@ def read_congestion(
 
 
 def _read_settings(
-    section: Section, directory: Path, read_plugin: PluginReader, pacing: Section, default: str
+    section: Section, directory: Path, read_plugin: PluginReader, pacing: Section, default: DefaultControl
 ) -> tuple[CongestionSettings, Need]:
     plugin = _read_plugin(section, directory, read_plugin)
     known = {each.name: each for each in built_in()}
@@ -120,12 +129,13 @@ def _read_settings(
     if plugin is not None and section.has("algorithm"):
         section.mistake("algorithm", "an algorithm and a plugin are named", "keep one of them")
     if algorithm is None:
-        algorithm = section.optional("algorithm", one_of(known), known[default])
+        algorithm = section.optional("algorithm", one_of(known), known[default.algorithm])
     _refuse_telemetry(section, algorithm)
     presets = {each.name: each for each in algorithm.presets}
-    preset = algorithm.presets[0].name if algorithm.presets else ""
+    preset = ""
     if presets:
-        preset = section.optional("preset", one_of(presets), algorithm.presets[0]).name
+        usual = presets.get(default.preset, algorithm.presets[0])
+        preset = section.optional("preset", one_of(presets), usual).name
     read = (
         (each.name, section.optional(each.name, _parser(each), None))
         for each in algorithm.parameters

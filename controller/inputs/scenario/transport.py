@@ -23,7 +23,7 @@ from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, 
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import CnpSettings, FaultRule, RecoverySettings
 from etloop.controller.inputs.scenario.capture import Capture, read_capture
-from etloop.controller.inputs.scenario.congestion import DEFAULT_ALGORITHM, PluginReader, read_congestion
+from etloop.controller.inputs.scenario.congestion import DefaultControl, PluginReader, read_congestion
 from etloop.controller.inputs.scenario.faults import read_faults
 from etloop.controller.inputs.scenario.marks import ECN_BITS, AnswerMarks, dscp_value, read_answer_marks
 from etloop.controller.inputs.scenario.multipath import Multipath, read_multipath
@@ -107,7 +107,7 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         read_plugin,
         section.section("pacing"),
         section.optional("ack_every", integer(1, 65536), None),
-        default="nscc" if multipath.sprays else DEFAULT_ALGORITHM,
+        default=DefaultControl("nscc", "mrc") if multipath.sprays else DefaultControl(),
     )
     vlan = section.section("vlan")
     tagged = section.has("vlan")

@@ -13,10 +13,12 @@ constexpr double kReferenceLine = 100e9;
 constexpr double kReferenceRttNs = 12'000;
 constexpr double kFastDelayNs = 1'000;
 
-enum : size_t { kTarget, kBaseRtt, kGamma, kDelayWeight, kAdjustPackets, kMaxWindow, kInitialWindow, kGate, kThreshold, kCount };
+enum : size_t {
+  kTarget, kBaseRtt, kGamma, kDelayWeight, kAdjustPackets, kMaxWindow, kInitialWindow, kGate, kThreshold, kTargetShare, kCount
+};
 
 constexpr Parameter kParameters[] = {
-    {"target_delay", ETLOOP_CC_NANOSECONDS, 0, 0, 0, 1e9, "queueing delay that is aimed at; 0: the base round trip"},
+    {"target_delay", ETLOOP_CC_NANOSECONDS, 0, 0, 0, 1e9, "queueing delay that is aimed at; 0: by target_share"},
     {"base_rtt", ETLOOP_CC_NANOSECONDS, 0, 0, 0, 1e9, "round trip without queues; 0: as measured before the run"},
     {"gamma", ETLOOP_CC_RATIO, 0, 0.8, 0.01, 1, "strength of a decrease"},
     {"delay_weight", ETLOOP_CC_RATIO, 0, 0.0125, 1e-4, 1, "weight of the newest sample in the average delay"},
@@ -25,9 +27,14 @@ constexpr Parameter kParameters[] = {
     {"initial_window", ETLOOP_CC_RATIO, 0, 1, 0.01, 1000, "window at first, in bandwidth-delay products"},
     {"qa_gate", ETLOOP_CC_RATIO, 0, 3, 0, 30, "quick adapt acts where less than 2^-gate of the largest window arrived"},
     {"qa_threshold", ETLOOP_CC_RATIO, 0, 4, 1, 1000, "delay, in targets, that asks for quick adapt"},
+    {"target_share", ETLOOP_CC_RATIO, 0, 1, 0.01, 100, "queueing delay that is aimed at, in base round trips"},
 };
 static_assert(std::size(kParameters) == kCount);
-constexpr etloop_cc_profile kProfiles[] = {initial_profile("htsim", "the defaults of uet-htsim")};
+constexpr Setting kMrc[] = {{"initial_window", 1.5}, {"target_share", 0.75}};
+constexpr etloop_cc_profile kProfiles[] = {
+    initial_profile("htsim", "the defaults of uet-htsim without trimming, begun with one bandwidth-delay product"),
+    profile_of("mrc", "the defaults of uet-htsim with trimming; of kind: mrc", kMrc),
+};
 
 class Nscc {
  public:
@@ -35,7 +42,7 @@ class Nscc {
     const double* p = path.parameters;
     const auto line = static_cast<double>(path.line_rate_bps);
     base_ = p[kBaseRtt] > 0 ? p[kBaseRtt] : static_cast<double>(std::max<int64_t>(path.base_rtt_ns, 1'000));
-    target_ = p[kTarget] > 0 ? p[kTarget] : base_;
+    target_ = p[kTarget] > 0 ? p[kTarget] : base_ * p[kTargetShare];
     const double product = line * base_ / 8e9;
     scale_ = product / (kReferenceLine * kReferenceRttNs / 8e9);
     const double mtu = path.mtu_bytes;

@@ -34,7 +34,7 @@ def test_silence_means_rocev2() -> None:
 def test_mrc_alone_means_its_defaults() -> None:
     read = transport("  kind: mrc")
     assert read.multipath == Multipath(TransportKind.MRC, MultipathSettings(), 4971)
-    assert read.congestion.algorithm == "nscc"
+    assert (read.congestion.algorithm, read.congestion.profile) == ("nscc", "mrc")
     assert read.cnp.interval_ns == -1, "SACKs tell of marks"
     assert not read.lossless
 
@@ -48,7 +48,8 @@ def test_every_key_of_mrc_is_read() -> None:
     settings = MultipathSettings(EntropyChoice.RECYCLED, 256, 16, 4096)
     assert read.multipath == Multipath(TransportKind.MRC, settings, 4791)
     assert (read.recovery.tail_probe_ns, read.recovery.reorder_packets) == (30_000, 128)
-    assert (read.congestion.algorithm, read.window_packets) == ("swift", 512)
+    assert (read.congestion.algorithm, read.congestion.profile) == ("swift", "htsim")
+    assert read.window_packets == 512
 
 
 @pytest.mark.parametrize(
