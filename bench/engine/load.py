@@ -15,7 +15,9 @@ from typing import Final
 import numpy as np
 from etloop.contract.base.units import format_duration, format_rate
 from etloop.contract.model.assignment import Assignment, PortBackend
+from etloop.contract.model.transport import TransportKind
 from etloop.controller.inputs.rig import parse_rig
+from etloop.controller.inputs.scenario.multipath import KINDS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.plan.plan import make_plan
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
@@ -72,6 +74,9 @@ MOST_PER_CONNECTION: Final = 64
 """Queue pairs, as a scenario may ask for."""
 
 
+_KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What the load's scenario and rig say beside the defaults; a ring with one connection for each hop and channel, so that
@@ -87,6 +92,7 @@ class Shape:
     """Between two looks at what was sent; 0: none."""
     shaping: str = ""
     """How a collective's bytes are cut into messages; "": as a scenario's default has it."""
+    kind: TransportKind = TransportKind.ROCE
 
     def scenario_text(self, iterations: int) -> str:
         """The scenario of `iterations` of the load."""
@@ -97,7 +103,7 @@ class Shape:
         return (
             f"workload: {{trace: bench}}\niterations: {iterations}\nmapping: {{placement: round_robin}}\n"
             f"collectives: {{algorithm: ring, protocol: simple, channels: {self.queue_pairs // each}{shaping}}}\n"
-            f"transport: {{path_mtu: {self.path_mtu_bytes}, qps_per_connection: {each}, "
+            f"transport: {{kind: {_KIND_NAMES[self.kind]}, path_mtu: {self.path_mtu_bytes}, qps_per_connection: {each}, "
             f"cc: {{algorithm: dcqcn, {rate}{series}}}}}\n"
         )
 

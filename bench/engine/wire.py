@@ -13,6 +13,7 @@ from etloop.bench.engine.load import BenchLoad, Shape
 from etloop.bench.engine.measure import EngineRun
 from etloop.bench.engine.rounds import Bench, notes_of
 from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.transport import TransportKind
 from etloop.workload.trace.trace import CollectiveKind
 
 WIRE_BARS: Final = {
@@ -20,6 +21,7 @@ WIRE_BARS: Final = {
     PortBackend.PACKET: Bar(Bound.AT_LEAST, 0.9),
     PortBackend.XDP: Bar(Bound.AT_LEAST, 0.9),
 }
+MRC_BAR: Final = Bar(Bound.AT_LEAST, 0.7)
 MANY_QUEUE_PAIRS: Final = 1000
 MANY_BAR: Final = Bar(Bound.AT_LEAST, 0.6)
 """From so many queue pairs on, of every port."""
@@ -31,6 +33,8 @@ class WirePorts:
 
     backends: tuple[PortBackend, ...]
     queue_pairs: tuple[int, ...]
+    kind: TransportKind = TransportKind.ROCE
+    """Of `wire`: what carries the messages."""
 
 
 ALL_PORTS: Final = WirePorts((PortBackend.UDP, PortBackend.PACKET, PortBackend.XDP), (1, 100, 1000))
@@ -38,7 +42,11 @@ ALL_PORTS: Final = WirePorts((PortBackend.UDP, PortBackend.PACKET, PortBackend.X
 
 def wire_sections(bench: Bench, ports: WirePorts) -> tuple[Section, ...]:
     """A section of every backend that can be measured here. Raises as the measurements do."""
-    return tuple(_wire_section(bench, backend, ports.queue_pairs) for backend in backends_here(bench, ports))
+    return tuple(
+        _wire_section(bench, backend, ports)
+        for backend in backends_here(bench, ports)
+        if ports.kind is TransportKind.ROCE or backend is not PortBackend.UDP
+    )
 
 
 def backends_here(bench: Bench, ports: WirePorts) -> tuple[PortBackend, ...]:
@@ -48,13 +56,16 @@ def backends_here(bench: Bench, ports: WirePorts) -> tuple[PortBackend, ...]:
     )
 
 
-def wire_bar(backend: PortBackend, queue_pairs: int) -> Bar:
+def wire_bar(backend: PortBackend, queue_pairs: int, kind: TransportKind = TransportKind.ROCE) -> Bar:
     """What a port is held against."""
+    if kind is TransportKind.MRC:
+        return MRC_BAR
     return MANY_BAR if queue_pairs >= MANY_QUEUE_PAIRS else WIRE_BARS[backend]
 
 
-def _wire_section(bench: Bench, backend: PortBackend, queue_pairs: tuple[int, ...]) -> Section:
-    name = f"wire {backend.name.lower()}"
+def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Section:
+    queue_pairs, kind = ports.queue_pairs, ports.kind
+    name = f"wire {backend.name.lower()}" + (" mrc" if kind is TransportKind.MRC else "")
     bare: list[int] = []
     runs: dict[int, list[EngineRun]] = {count: [] for count in queue_pairs}
     size = bench.lengths.broadcast_bytes
@@ -62,16 +73,17 @@ def _wire_section(bench: Bench, backend: PortBackend, queue_pairs: tuple[int, ..
         bare.append(bench.bare_bytes_per_s(backend))
         load = BenchLoad(CollectiveKind.BROADCAST, 2, size, bench.iterations(size, bare[-1]))
         for count in queue_pairs:
-            runs[count].append(bench.run(load, Shape(queue_pairs=count), backend))
+            runs[count].append(bench.run(load, Shape(queue_pairs=count, kind=kind), backend))
     ours = {count: [run.wire_bytes_per_s for run in runs[count]] for count in queue_pairs}
     beside = (
         "UDP with GSO and GRO"
         if backend is PortBackend.UDP
         else f"frames over the {backend.name.lower()} socket"
     )
+    written = "MRC writes" if kind is TransportKind.MRC else "RC WRITE messages with DCQCN"
     return Section(
         name=name,
-        title=f"payload of RC WRITE messages one way, path MTU 4096, DCQCN, beside bare {beside}",
+        title=f"payload of {written} one way, path MTU 4096, beside bare {beside}",
         series=(
             Series("bare payload", Unit.BYTES_PER_S, tuple(bare)),
             *(
@@ -80,7 +92,7 @@ def _wire_section(bench: Bench, backend: PortBackend, queue_pairs: tuple[int, ..
             ),
         ),
         ratios=tuple(
-            ratio_of(f"ETLoop / bare, {_pairs(count)}", ours[count], bare, wire_bar(backend, count))
+            ratio_of(f"ETLoop / bare, {_pairs(count)}", ours[count], bare, wire_bar(backend, count, kind))
             for count in queue_pairs
         ),
         notes=notes_of([run for count in queue_pairs for run in runs[count]]),

@@ -11,6 +11,7 @@ from etloop.bench.engine.wire import ALL_PORTS, WirePorts
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.model.assignment import PortBackend
+from etloop.controller.inputs.scenario.multipath import KINDS
 
 if TYPE_CHECKING:
     import argparse
@@ -22,9 +23,17 @@ def bench(parsed: argparse.Namespace) -> CommandResult:
         raise ConfigError(
             Problem("--clear-cores", "it clears cores for real-time threads", "say --realtime, too")
         )
+    if parsed.kind == "mrc" and (parsed.benchmark != "wire" or parsed.backend == "udp"):
+        what = (
+            "kernel sockets do not let packets choose their source ports"
+            if parsed.backend == "udp"
+            else "it is of wire alone"
+        )
+        raise ConfigError(Problem("--kind", what, "say wire --kind mrc, with --backend packet or xdp if any"))
     ports = WirePorts(
         (PortBackend[parsed.backend.upper()],) if parsed.backend else ALL_PORTS.backends,
         parsed.queue_pairs or ALL_PORTS.queue_pairs,
+        KINDS[parsed.kind],
     )
     lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
     chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)

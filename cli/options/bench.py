@@ -7,6 +7,7 @@ from typing import Final
 
 from etloop.cli.parser import Command
 from etloop.cli.values import queue_pair_counts, turns
+from etloop.controller.inputs.scenario.multipath import KINDS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=queue_pair_counts,
         metavar="N,...",
         help="of wire, each measured (default 1,100,1000)",
+    )
+    parser.add_argument(
+        "--kind",
+        choices=tuple(KINDS),
+        default="rocev2",
+        help="of wire: what carries the messages; mrc needs packet or xdp ports (default rocev2)",
     )
     seconds, repetitions = 2, 5
     parser.add_argument(

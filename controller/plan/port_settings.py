@@ -86,16 +86,20 @@ def trimming_notes(trimming: TrimSettings, placement: Placement) -> tuple[str, .
 
 
 def multipath_notes(multipath: Multipath, placement: Placement) -> tuple[str, ...]:
-    """What to say of ports whose packets cannot choose their paths."""
+    """What to say of a transport whose packets choose their paths, and of ports that cannot carry it."""
+    if not multipath.sprays:
+        return ()
+    paths = multipath.settings
+    drawn = f"{paths.entropy_values} entropy values, {paths.choice.name.lower()}"
+    notes = [f"transport.kind mrc: MRC in place of RoCEv2; packets of a queue pair take {drawn}"]
     unable = {PortBackend.UDP, PortBackend.VERBS}
     labels = ", ".join(place.label for place in placement.ports if place.port.backend in unable)
-    if not multipath.sprays or not labels:
-        return ()
-    note = (
-        "transport.kind mrc: the twin carries it everywhere; in a run only ports with backend: packet or xdp do, and "
-        f"these are none: {labels}"
-    )
-    return (note,)
+    if labels:
+        notes.append(
+            "transport.kind mrc: the twin carries it everywhere; in a run only ports with backend: packet or xdp do, and "
+            f"these are none: {labels}"
+        )
+    return tuple(notes)
 
 
 def refuse_one_sided(multipath: Multipath, schedules: Sequence[Schedule]) -> None:

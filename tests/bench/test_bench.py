@@ -386,6 +386,34 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
     assert namespaces_left() == []
 
 
+@pytest.mark.e2e
+@pytest.mark.skipif(os.geteuid() != 0, reason="packet sockets and namespaces need root")
+def test_ports_of_frames_carry_mrc_beside_the_bare_socket(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "wire", "--kind", "mrc", "--queue-pairs", "1,10", "--small", "--json"]) == 0
+    sections = json.loads(capsys.readouterr().out)["sections"]
+    assert [section["name"] for section in sections] == ["wire packet mrc", "wire xdp mrc"]
+    for section in sections:
+        assert all(sample > 0 for series in section["series"] for sample in series["samples"])
+        assert [ratio["bar"] for ratio in section["ratios"]] == [{"bound": "at least", "value": 0.7}] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("wire", "--backend", "udp"),
+            "--kind: kernel sockets do not let packets choose their source ports; ",
+        ),
+        (("pacing",), "--kind: it is of wire alone; "),
+    ],
+)
+def test_mrc_is_of_ports_that_can_carry_it(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *words, "--kind", "mrc", "--small"]) == 65
+    assert said in capsys.readouterr().err
+
+
 def test_what_open_mpi_prints() -> None:
     assert durations("64 1000\nnoise\n1024 2000\n", {64: 10, 1024: 5}) == {64: 1000, 1024: 2000}
     with pytest.raises(RunAborted, match=r"Open MPI said nothing of \[1024\] bytes: 64 1000"):

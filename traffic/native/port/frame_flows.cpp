@@ -86,28 +86,31 @@ std::span<const uint8_t> FrameFlows::headers(const PacketRun& run, size_t datagr
   return {header_.data(), ethernet::put_headers(*path, in_use, 0, datagram_bytes, header_)};
 }
 
-std::span<const uint8_t> FrameFlows::built_frame(const BuiltPacket& built, Nanos now) {
+bool FrameFlows::put_built(const BuiltPacket& built, Nanos now, BuiltFrame& frame) {
   const ethernet::Path* known = path_of(built.flow, built.marks, now);
-  if (known == nullptr) return {};
+  if (known == nullptr) return false;
   ethernet::Path path = *known;
   path.flow.src_port = built.src_port;
   const size_t datagram_bytes = built.datagram_bytes();
-  const size_t header_bytes = ethernet::header_bytes(path);
-  built_.resize(header_bytes + datagram_bytes);
+  frame.header_bytes = ethernet::header_bytes(path);
+  const size_t payload_at = frame.header_bytes + built.headers.size();
+  const bool alike = built.payload == nullptr && frame.bytes.size() == frame.header_bytes + datagram_bytes &&
+                     frame.pattern_at == payload_at && frame.pattern_bytes == built.payload_bytes;
+  frame.bytes.resize(frame.header_bytes + datagram_bytes);
   const int16_t marked = built.marks.traffic_class;
   const uint8_t in_use = marked == kFlowClass ? flows_[built.flow].traffic_class : static_cast<uint8_t>(marked);
-  ethernet::put_headers(path, in_use, 0, datagram_bytes, built_);
-  uint8_t* at = std::copy(built.headers.begin(), built.headers.end(), built_.data() + header_bytes);
-  if (built.payload != nullptr) {
-    at = std::copy_n(built.payload, built.payload_bytes, at);
-  } else {
-    at = std::fill_n(at, built.payload_bytes, wire::kPatternByte);
+  ethernet::put_headers(path, in_use, 0, datagram_bytes, frame.bytes);
+  uint8_t* at = std::copy(built.headers.begin(), built.headers.end(), frame.bytes.data() + frame.header_bytes);
+  if (!alike) {
+    frame.pattern_at = built.payload == nullptr ? payload_at : 0;
+    frame.pattern_bytes = built.payload_bytes;
+    if (built.payload == nullptr) at = std::fill_n(at, built.payload_bytes, wire::kPatternByte);
+    else at = std::copy_n(built.payload, built.payload_bytes, at);
+    std::fill(at, frame.bytes.data() + frame.bytes.size() - wire::kIcrcBytes, uint8_t{0});
   }
-  std::fill(at, built_.data() + built_.size() - wire::kIcrcBytes, uint8_t{0});
-  const size_t ip_at = ethernet::kMacsBytes + (path.tag ? ethernet::kTagBytes : 0) + 2;
-  const uint32_t icrc = wire::icrc_of_ip(std::span(built_).subspan(ip_at));
-  std::memcpy(built_.data() + built_.size() - wire::kIcrcBytes, &icrc, wire::kIcrcBytes);
-  return built_;
+  const uint32_t icrc = wire::icrc_of_headers(path.flow, built.headers, built.payload_bytes, built.payload);
+  std::memcpy(frame.bytes.data() + frame.bytes.size() - wire::kIcrcBytes, &icrc, wire::kIcrcBytes);
+  return true;
 }
 
 uint8_t FrameFlows::priority(FlowId flow, const ClassMarks& marks) const {

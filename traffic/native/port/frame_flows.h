@@ -12,6 +12,14 @@
 
 namespace etloop {
 
+// Room for a frame whose headers another transport writes. Where the next one is laid out alike, its pattern stays.
+struct BuiltFrame {
+  std::vector<uint8_t> bytes;
+  size_t header_bytes = 0;  // Ethernet, IP and UDP
+  size_t pattern_at = 0;    // of `pattern_bytes`; 0: there is none
+  size_t pattern_bytes = 0;
+};
+
 class FrameFlows {
  public:
   explicit FrameFlows(const PortConfig& config);
@@ -25,9 +33,8 @@ class FrameFlows {
   // Headers of a run's next packet with a datagram of this length; none while its neighbour is not known, and then the
   // packet is as good as lost on the way.
   std::span<const uint8_t> headers(const PacketRun& run, size_t datagram_bytes, Nanos now);
-  // A whole frame without FCS of a packet that another transport built, ICRC and all; none as above. Valid until the next one.
-  std::span<const uint8_t> built_frame(const BuiltPacket& built, Nanos now);
-  size_t header_bytes(FlowId flow) const { return ethernet::header_bytes(flows_[flow].path); }
+  // A whole frame without FCS of a packet that another transport built, ICRC and all. False: as above, no neighbour.
+  bool put_built(const BuiltPacket& built, Nanos now, BuiltFrame& frame);
   Nanos paused_until(const BuiltPacket& built, Nanos now) const;
   const wire::IpFlow& tuple(FlowId flow) const { return flows_[flow].path.flow; }
   // kNever: the run may leave; else until when its priority is paused.
@@ -78,7 +85,6 @@ class FrameFlows {
   std::mt19937_64 random_;
   std::array<uint8_t, ethernet::kMaxHeaderBytes> header_{};
   std::vector<uint8_t> segment_;
-  std::vector<uint8_t> built_;
 };
 
 }  // namespace etloop

@@ -152,6 +152,9 @@ struct PacketPort::State {
   std::array<uint8_t, ethernet::kMaxHeaderBytes + kSingleBytes> single{};
   std::array<mmsghdr, kSendBatch> batch{};
   std::array<iovec, 2 * kSendBatch> vectors{};
+  std::vector<BuiltFrame> built;  // by place in the batch; empty until one is built
+  bool builds = false;            // what is staged are these
+  bool is_broken = false;         // the kernel refused some of them when it was too late to say of which
   uint32_t staged = 0;  // of the batch, from `gone` on not yet taken by the kernel
   uint32_t gone = 0;
   ReceiveBuffers received;
@@ -223,7 +226,10 @@ TxResult PacketPort::State::push_out() {
     ++flows.counters.tx_calls;
     if (taken < 0) {
       const TxResult result = refuse(errno);
-      if (result == TxResult::failed) staged = gone = 0;
+      if (result == TxResult::failed) {
+        is_broken = builds;
+        staged = gone = 0;
+      }
       return result;
     }
     flows.counters.tx_datagrams += taken;
@@ -233,6 +239,7 @@ TxResult PacketPort::State::push_out() {
     gone += static_cast<uint32_t>(taken);
   }
   staged = gone = 0;
+  builds = false;
   return TxResult::sent;
 }
 
@@ -273,9 +280,12 @@ TxResult PacketPort::send(const PacketRun& run) {
   return TxResult::sent;  // what the kernel did not take yet leaves before anything else
 }
 
+// Built packets leave together, with the next look for arrivals at the latest.
 TxResult PacketPort::send_built(const BuiltPacket& built) {
   State& state = *state_;
-  if (state.staged > 0) {
+  if (state.is_broken) return TxResult::failed;
+  const bool has_room = state.staged < kSendBatch && (state.staged == 0 || state.builds);
+  if (!has_room) {
     if (const TxResult result = state.push_out(); result != TxResult::sent) return result;
   }
   const Nanos now = monotonic_ns();
@@ -283,18 +293,14 @@ TxResult PacketPort::send_built(const BuiltPacket& built) {
     state.paused_until_ns = until;
     return TxResult::held;
   }
-  const std::span<const uint8_t> frame = state.flows.built_frame(built, now);
-  if (frame.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
-  const size_t header_bytes = state.flows.header_bytes(built.flow);
-  const std::span<const uint8_t> datagram = frame.subspan(header_bytes);
-  state.stage(frame.data(), header_bytes, datagram.data(), datagram.size());
-  const TxResult result = state.push_out();
-  if (result == TxResult::sent) {
-    state.flows.note_sent(frame.first(header_bytes), datagram, now);
-  } else {
-    state.staged = state.gone = 0;
-  }
-  return result;
+  if (state.built.empty()) state.built.resize(kSendBatch);
+  BuiltFrame& frame = state.built[state.staged];
+  if (!state.flows.put_built(built, now, frame)) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
+  const std::span<const uint8_t> datagram = std::span<const uint8_t>(frame.bytes).subspan(frame.header_bytes);
+  state.stage(frame.bytes.data(), frame.header_bytes, datagram.data(), datagram.size());
+  state.builds = true;
+  state.flows.note_sent(std::span(frame.bytes).first(frame.header_bytes), datagram, now);
+  return TxResult::sent;
 }
 
 uint32_t PacketPort::max_run(uint32_t payload_bytes) const {

@@ -51,6 +51,7 @@ struct XdpPort::State {
   int last_errno = 0;
   MiddleRun middles;
   std::array<uint8_t, ethernet::kMaxHeaderBytes + kSingleBytes> single{};
+  BuiltFrame built;
 };
 
 Result<void> XdpPort::State::open() {
@@ -136,18 +137,19 @@ TxResult XdpPort::send_built(const BuiltPacket& built) {
     state.paused_until_ns = until;
     return TxResult::held;
   }
-  const std::span<const uint8_t> frame = state.flows.built_frame(built, now);
-  if (frame.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
+  BuiltFrame& frame = state.built;
+  if (!state.flows.put_built(built, now, frame)) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
   XdpSocket& socket = *state.sockets[built.flow % state.sockets.size()];
-  if (!socket.has_room(1, frame.size())) {
+  if (!socket.has_room(1, frame.bytes.size())) {
     ++state.flows.counters.would_block;
     state.no_room = true;
     socket.kick();
     return TxResult::would_block;
   }
-  const size_t header_bytes = state.flows.header_bytes(built.flow);
-  socket.put(frame.first(header_bytes), frame.subspan(header_bytes));
-  state.flows.note_sent(frame.first(header_bytes), frame.subspan(header_bytes), now);
+  const std::span<const uint8_t> header = std::span<const uint8_t>(frame.bytes).first(frame.header_bytes);
+  const std::span<const uint8_t> datagram = std::span<const uint8_t>(frame.bytes).subspan(frame.header_bytes);
+  socket.put(header, datagram);
+  state.flows.note_sent(header, datagram, now);
   ++state.flows.counters.tx_calls;
   ++state.flows.counters.tx_datagrams;
   state.flows.counters.tx_bytes += static_cast<int64_t>(built.datagram_bytes());

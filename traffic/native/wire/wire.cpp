@@ -101,10 +101,10 @@ void decode_extensions(const uint8_t* at, Packet& out) {
   }
 }
 
-uint32_t update_payload(uint32_t state, const Packet& packet) {
-  size_t left = packet.payload_bytes;
-  if (packet.payload != nullptr) {
-    state = crc32::update(state, {packet.payload, left});
+uint32_t update_payload(uint32_t state, uint32_t payload_bytes, const uint8_t* payload) {
+  size_t left = payload_bytes;
+  if (payload != nullptr) {
+    state = crc32::update(state, {payload, left});
   } else {
     while (left > 0) {
       const size_t run = left < crc32::kMaxRun ? left : crc32::kMaxRun;
@@ -112,7 +112,7 @@ uint32_t update_payload(uint32_t state, const Packet& packet) {
       left -= run;
     }
   }
-  return crc32::shift(state, pad_bytes(packet.payload_bytes));
+  return crc32::shift(state, pad_bytes(payload_bytes));
 }
 
 uint32_t get32_le(const uint8_t* at) {
@@ -309,22 +309,45 @@ size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {
   return static_cast<size_t>(at - out.data());
 }
 
+namespace {
+
+// What is hashed before the payload: masked IP and UDP headers, and those from BTH on.
+struct MaskedHeaders {
+  static constexpr size_t kMostAfterUdp = 64;
+  std::array<uint8_t, kIcrcPrefix.size() + kIpv6Bytes + kUdpBytes + kMostAfterUdp> bytes;
+  uint8_t* bth = nullptr;
+
+  void put(const IpFlow& flow, uint16_t ip_id, size_t udp_length) {
+    std::memcpy(bytes.data(), kIcrcPrefix.data(), kIcrcPrefix.size());
+    uint8_t* udp = bytes.data() + kIcrcPrefix.size();
+    udp += flow.src_ip.is_v4() ? put_masked_ipv4(udp, flow, ip_id, udp_length) : put_masked_ipv6(udp, flow, udp_length);
+    put16(udp, flow.src_port);
+    put16(udp + 2, flow.dst_port);
+    put16(udp + 4, static_cast<uint32_t>(udp_length));
+    put16(udp + 6, 0xFFFF);
+    bth = udp + kUdpBytes;
+  }
+  uint32_t hashed(size_t headers) {
+    bth[4] = 0xFF;
+    return crc32::update(crc32::kInitial, {bytes.data(), static_cast<size_t>(bth - bytes.data()) + headers});
+  }
+};
+static_assert(MaskedHeaders::kMostAfterUdp >= kMaxHeaderBytes);
+
+}  // namespace
+
 uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet) {
-  const size_t udp_length = kUdpBytes + datagram_bytes(packet.opcode, packet.payload_bytes);
-  std::array<uint8_t, kIcrcPrefix.size() + kIpv6Bytes + kUdpBytes + kMaxHeaderBytes> masked;
-  std::memcpy(masked.data(), kIcrcPrefix.data(), kIcrcPrefix.size());
-  uint8_t* udp = masked.data() + kIcrcPrefix.size();
-  udp += flow.src_ip.is_v4() ? put_masked_ipv4(udp, flow, ip_id, udp_length) : put_masked_ipv6(udp, flow, udp_length);
-  put16(udp, flow.src_port);
-  put16(udp + 2, flow.dst_port);
-  put16(udp + 4, static_cast<uint32_t>(udp_length));
-  put16(udp + 6, 0xFFFF);
-  uint8_t* bth = udp + kUdpBytes;
-  const size_t headers = encode_headers(packet, {bth, kMaxHeaderBytes});
-  bth[4] = 0xFF;
-  const size_t hashed_bytes = static_cast<size_t>(bth - masked.data()) + headers;
-  const uint32_t state = crc32::update(crc32::kInitial, {masked.data(), hashed_bytes});
-  return ~update_payload(state, packet);
+  MaskedHeaders masked;
+  masked.put(flow, ip_id, kUdpBytes + datagram_bytes(packet.opcode, packet.payload_bytes));
+  const size_t headers = encode_headers(packet, {masked.bth, kMaxHeaderBytes});
+  return ~update_payload(masked.hashed(headers), packet.payload_bytes, packet.payload);
+}
+
+uint32_t icrc_of_headers(const IpFlow& flow, std::span<const uint8_t> headers, uint32_t payload_bytes, const uint8_t* payload) {
+  MaskedHeaders masked;
+  masked.put(flow, 0, kUdpBytes + headers.size() + payload_bytes + pad_bytes(payload_bytes) + kIcrcBytes);
+  std::copy(headers.begin(), headers.end(), masked.bth);
+  return ~update_payload(masked.hashed(headers.size()), payload_bytes, payload);
 }
 
 uint32_t icrc_of_ip(std::span<const uint8_t> packet) {

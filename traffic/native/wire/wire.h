@@ -99,6 +99,9 @@ struct IpFlow {
 // DF set; its IPv6 header has no extensions, and `ip_id` means nothing.
 uint32_t icrc(const IpFlow& flow, uint16_t ip_id, const Packet& packet);
 
+// The same of a packet whose headers, from BTH on, stand as bytes; `payload` as in `Packet`.
+uint32_t icrc_of_headers(const IpFlow& flow, std::span<const uint8_t> headers, uint32_t payload_bytes, const uint8_t* payload);
+
 // Checks a whole Ethernet frame (IPv4 or IPv6, optional VLAN, no FCS): the ICRC as it stands against the one computed. What
 // goes to another UDP port is not RoCE.
 enum class FrameCheck : uint8_t { good, bad_icrc, not_roce, malformed };
