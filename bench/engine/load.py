@@ -15,9 +15,8 @@ from typing import Final
 import numpy as np
 from etloop.contract.base.units import format_duration, format_rate
 from etloop.contract.model.assignment import Assignment, PortBackend
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport import TRANSPORT_KINDS, TransportKind
 from etloop.controller.inputs.rig import parse_rig
-from etloop.controller.inputs.scenario.multipath import KINDS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.plan.plan import make_plan
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram
@@ -74,7 +73,7 @@ MOST_PER_CONNECTION: Final = 64
 """Queue pairs, as a scenario may ask for."""
 
 
-_KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
+_KIND_NAMES: Final = {kind: name for name, kind in TRANSPORT_KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)

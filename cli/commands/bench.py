@@ -11,7 +11,7 @@ from etloop.bench.engine.wire import ALL_PORTS, WirePorts
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.model.assignment import PortBackend
-from etloop.controller.inputs.scenario.multipath import KINDS
+from etloop.contract.model.transport import TRANSPORT_KINDS
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +33,7 @@ def bench(parsed: argparse.Namespace) -> CommandResult:
     ports = WirePorts(
         (PortBackend[parsed.backend.upper()],) if parsed.backend else ALL_PORTS.backends,
         parsed.queue_pairs or ALL_PORTS.queue_pairs,
-        KINDS[parsed.kind],
+        TRANSPORT_KINDS[parsed.kind],
     )
     lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
     chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)

@@ -7,7 +7,7 @@ from typing import Final
 
 from etloop.cli.parser import Command
 from etloop.cli.values import queue_pair_counts, turns
-from etloop.controller.inputs.scenario.multipath import KINDS
+from etloop.contract.model.transport import TRANSPORT_KINDS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--kind",
-        choices=tuple(KINDS),
+        choices=tuple(TRANSPORT_KINDS),
         default="rocev2",
         help="of wire: what carries the messages; mrc needs packet or xdp ports (default rocev2)",
     )

@@ -65,6 +65,10 @@ class TransportKind(IntEnum):
     """OCP Multipath Reliable Connection: writes alone, and a path for every packet."""
 
 
+TRANSPORT_KINDS: Final = {"rocev2": TransportKind.ROCE, "mrc": TransportKind.MRC}
+"""By the names that people write."""
+
+
 class EntropyChoice(IntEnum):
     """How a sender draws the entropy value of its next packet. Numbers as in traffic/native/plan/plan.h."""
 

@@ -12,13 +12,13 @@ from etloop.contract.base.units import format_bytes, parse_bytes
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of
 from etloop.contract.model.transport import (
     MOST_MRC_WINDOW,
+    TRANSPORT_KINDS,
     EntropyChoice,
     MultipathSettings,
     TransportKind,
 )
 
 MRC_UDP_PORT: Final = 4971
-KINDS: Final = {"rocev2": TransportKind.ROCE, "mrc": TransportKind.MRC}
 _CHOICES: Final = {choice.name.lower(): choice for choice in EntropyChoice}
 _ROCE_ONLY: Final = {
     "retransmission": "it always repeats what is missing, and nothing else",
@@ -49,7 +49,7 @@ class Multipath:
 
 def read_multipath(transport: Section, window_packets: int) -> Multipath:
     """The keys `kind` and `mrc` of a `transport:` section; mistakes are also keys that the kind has no use for."""
-    kind = transport.optional("kind", one_of(KINDS), TransportKind.ROCE)
+    kind = transport.optional("kind", one_of(TRANSPORT_KINDS), TransportKind.ROCE)
     section = transport.section("mrc")
     read = Multipath(kind, _settings(section), section.optional("udp_port", integer(1, 65535), MRC_UDP_PORT))
     section.close()
