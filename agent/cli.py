@@ -145,8 +145,9 @@ def _add_nic_peer(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     peer.add_argument(
         "--peer",
         required=True,
-        metavar="ADDRESS",
-        help="who experiments: nobody else may order the device, and it sends to nobody else",
+        metavar="ADDRESS[,ADDRESS]",
+        help="who experiments: nobody else may order the device, and it sends to nobody else; a second address of the same"
+        " interface there tells notifications by address from those by port",
     )
     peer.add_argument(
         "--listen", default="", metavar="ADDRESS:PORT", help="for orders (default: port 7430 of --address)"

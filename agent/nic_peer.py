@@ -1,7 +1,8 @@
 """Drives an RDMA device for experiments of somebody else on it: `etloop-agent nic-peer`. A shell: socket, device.
 
-Decides whom the device may send to and who may order it: one address, which whoever starts it names. Orders come from there
-only, one connection at a time, and queue pairs are joined to there only, so that nobody can turn the device on a third.
+Decides whom the device may send to and who may order it: one host, which whoever starts it names by an address or two. Orders
+come from there only, one connection at a time, and queue pairs are joined to there only, so that nobody can turn the device on
+a third.
 """
 
 from __future__ import annotations
@@ -41,21 +42,27 @@ class PeerSettings:
     device: str
     address: str
     """Of the device's network interface."""
-    peer: IPv4Address
-    """Who experiments with it."""
+    peers: tuple[IPv4Address, ...]
+    """Who experiments with it: an address, or two of one host."""
     listen: tuple[str, int]
 
 
 def peer_settings(device: str, address: str, peer: str, listen: str) -> PeerSettings:
     """Return the settings of a command line. Raises `ConfigError`."""
     problems = []
-    for option, text in (("--address", address), ("--peer", peer)):
+    first, comma, second = peer.partition(",")
+    both = (("--peer", first), *((("--peer", second),) if comma else ()))
+    for option, text in (("--address", address), *both):
         try:
             IPv4Address(text)
         except ValueError:
             problems.append(
                 Problem(option, f'"{text[:64]}" is no IPv4 address', "write one such as 10.0.0.2")
             )
+    if comma and first == second:
+        problems.append(
+            Problem("--peer", f"{first[:64]} stands there twice", "name two addresses of one host")
+        )
     host, colon, port = (listen or f"{address}:{USUAL_PORT}").rpartition(":")
     if not colon or not port.isdecimal() or int(port) >= 1 << 16:
         problems.append(
@@ -63,7 +70,7 @@ def peer_settings(device: str, address: str, peer: str, listen: str) -> PeerSett
         )
     if problems:
         raise ConfigError(*problems)
-    return PeerSettings(device, address, IPv4Address(peer), (host, int(port)))
+    return PeerSettings(device, address, tuple(IPv4Address(text) for _, text in both), (host, int(port)))
 
 
 class NicPeer:
@@ -95,8 +102,8 @@ class NicPeer:
         writer.close()
 
     def _refusal(self, place: str) -> str:
-        if place != str(self._settings.peer):
-            return f"only {self._settings.peer} may order this device (--peer)"
+        if place not in map(str, self._settings.peers):
+            return f"only {_words(self._settings.peers)} may order this device (--peer)"
         return "another connection orders this device" if self._is_taken else ""
 
     async def _obey(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -121,7 +128,11 @@ class NicPeer:
         match line.order:
             case CardOrder.HELLO:
                 return answer_line(
-                    VERSION, self._settings.device, self._settings.address, card.firmware or "-"
+                    VERSION,
+                    self._settings.device,
+                    self._settings.address,
+                    *self._settings.peers,
+                    card.firmware or "-",
                 )
             case CardOrder.OPEN:
                 if len(self._pairs) >= MOST_PAIRS:
@@ -130,7 +141,10 @@ class NicPeer:
                 self._pairs.add(qpn)
                 return answer_line(qpn, card.va, card.rkey)
             case CardOrder.JOIN:
-                card.join(numbers[0], str(self._settings.peer), *numbers[1:])
+                qpn, which, *rest = numbers
+                if which >= len(self._settings.peers):
+                    return refusal_line("one address of yours is known here; name two with --peer")
+                card.join(qpn, str(self._settings.peers[which]), *rest)
             case CardOrder.WRITE:
                 card.write(*numbers)
             case CardOrder.WRITE_ON_ALL:
@@ -150,6 +164,10 @@ class NicPeer:
         self._pairs.discard(qpn)
 
 
+def _words(peers: tuple[IPv4Address, ...]) -> str:
+    return " and ".join(map(str, peers))
+
+
 async def serve_card(settings: PeerSettings) -> None:
     """Serve until a signal ends it. Raises `ConfigError` where device or address cannot be used."""
     try:
@@ -167,7 +185,7 @@ async def serve_card(settings: PeerSettings) -> None:
         what = f"{host}:{port} cannot be listened on: {error.strerror or error}"
         raise ConfigError(Problem("--listen", what, "name another address or port")) from None
     place = server.sockets[0].getsockname()
-    _log.info("%s at %s:%s takes orders of %s", settings.device, place[0], place[1], settings.peer)
+    _log.info("%s at %s:%s takes orders of %s", settings.device, place[0], place[1], _words(settings.peers))
     with event_set_by_stop(stop):
         async with server:
             await stop.wait()

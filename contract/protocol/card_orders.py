@@ -12,7 +12,7 @@ from typing import Final
 
 from etloop.contract.base.errors import ProtocolError
 
-VERSION: Final = "etloop-nic-peer/2"
+VERSION: Final = "etloop-nic-peer/3"
 USUAL_PORT: Final = 7430
 """Of whoever drives a card, where nothing else is said."""
 MOST_LINE_BYTES: Final = 512
@@ -42,8 +42,9 @@ class CardOrder(StrEnum):
 LIMITS: Final[dict[CardOrder, tuple[int, ...]]] = {
     CardOrder.HELLO: (),
     CardOrder.OPEN: (),
-    # Queue pair, ours, path MTU, first PSN of the card, ours, timeout code, retries, RNR retries, RNR timer code.
-    CardOrder.JOIN: (1 << 24, 1 << 24, 4097, 1 << 24, 1 << 24, 32, 8, 8, 32),
+    # Queue pair, which address of ours, our queue pair, path MTU, first PSN of the card, ours, timeout code, retries, RNR
+    # retries, RNR timer code.
+    CardOrder.JOIN: (1 << 24, 2, 1 << 24, 4097, 1 << 24, 1 << 24, 32, 8, 8, 32),
     CardOrder.WRITE: (1 << 24, MOST_POSTED_BYTES + 1),
     CardOrder.WRITE_ON_ALL: (MOST_ON_EACH + 1, MOST_POSTED_BYTES + 1),
     CardOrder.SEND: (1 << 24, MOST_POSTED_BYTES + 1),

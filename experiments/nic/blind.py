@@ -62,6 +62,7 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
         "cnp_cut": model.cnp_cut,
         "cnp_recovery": model.cnp_recovery_ns if model.cnp_cut else None,
         "cnp_climb": model.cnp_climb if model.cnp_cut else None,
+        **_climb_truths(model),
         **({"alpha_half_life": model.alpha_half_ns} if model.cnp_cut > _LEAST_CUT else {}),
         "marked_acknowledgements": "notified" if has_cnps and model.notifies_acks else "ignored",
         "read_response": model.read_ns,
@@ -74,6 +75,19 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
         "pairs_at_full_rate": max(
             count for count in COUNTS if count <= min(USUAL_PAIRS, model.full_rate_pairs or USUAL_PAIRS)
         ),
+    }
+
+
+def _climb_truths(model: NicModel) -> dict[str, float | str | None]:
+    if not model.cnp_cut:
+        return dict.fromkeys(
+            ("fast_recovery_raises", "additive_increase", "additive_raises", "hyper_increase")
+        )
+    return {
+        "fast_recovery_raises": model.fast_raises,
+        "additive_increase": model.additive_bps,
+        "additive_raises": model.additive_raises or None,
+        "hyper_increase": model.hyper_bps if model.additive_raises else None,
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ PORT = 7430
 def found(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, NicProfile]:
     """The profile that a user makes: one command on either host."""
     out = tmp_path_factory.mktemp("nic") / "rxe"
-    options = ("--device", "rxe0", "--address", GUEST_ADDRESSES[0], "--peer", HOST_ADDRESSES[0])
+    options = ("--device", "rxe0", "--address", GUEST_ADDRESSES[0], "--peer", ",".join(HOST_ADDRESSES[:2]))
     with machine.running(AGENT, "nic-peer", *options) as peer:
         line = peer.line()
         assert line is not None
@@ -126,6 +127,15 @@ def test_how_much_it_sends_by_many_queue_pairs(found: tuple[Path, NicProfile]) -
     assert most.low > 0
     assert most.word == "256 queue pairs"
     assert figure(found, "message_rate").samples >= 256
+
+
+def test_it_answers_both_addresses_that_nic_peer_names(found: tuple[Path, NicProfile]) -> None:
+    """Its queue pairs may be joined to either, as the scope of notifications needs."""
+    capture = (found[0] / "notifications.pcapng").read_bytes()
+    card = IPv4Address(GUEST_ADDRESSES[0]).packed
+    for ours in HOST_ADDRESSES[:2]:
+        assert card + IPv4Address(ours).packed in capture, ours
+    assert card + IPv4Address(HOST_ADDRESSES[2]).packed not in capture
 
 
 def test_nothing_is_said_of_a_rate_that_nobody_sees_evenly(found: tuple[Path, NicProfile]) -> None:

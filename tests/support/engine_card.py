@@ -32,7 +32,7 @@ class EngineCard:
         self._order = itertools.count()
         self._arrived: list[Arrival] = []
         self._pairs: dict[int, _native.QueuePair] = {}
-        self.flow = _native.IpFlow("10.0.0.1", "10.0.0.2", 0xC123)
+        self.flows = (_native.IpFlow("10.0.0.1", "10.0.0.2", 0xC123),)
         self._back = _native.IpFlow("10.0.0.2", "10.0.0.1", 0xD000)
         self.resolution_ns = 100
 

@@ -9,20 +9,28 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_US
 from etloop.experiments.nic.battery.experiment import Experiment
 from etloop.experiments.nic.link.figures import Figure, Finding, by_number, count, unseen, word
 from etloop.experiments.nic.link.probe import CNP, Connection, Probe
-from etloop.experiments.nic.link.wire import Arrival
+from etloop.experiments.nic.link.wire import Arrival, PairSettings
 
 PACKETS: Final = 600
 SPACING_NS: Final = 2 * NS_PER_US
 """Between marked packets: finer than any interval that cards have."""
 BOTH_PACKETS: Final = 300
+REST_NS: Final = 20 * NS_PER_MS
 
 
 def run(probe: Probe) -> tuple[Finding, ...]:
-    """Send marked requests at a steady pace, first on one queue pair, then on two in turn."""
+    """Send marked requests at a steady pace: on one queue pair, on two in turn, and on two that are joined to two addresses."""
     one, other = probe.connect(), probe.connect()
+    has_other = len(probe.wire.flows) > 1
+    elsewhere = probe.connect(PairSettings(address=1)) if has_other else None
     alone = _marked(probe, [one], PACKETS)
-    one.rest(20 * NS_PER_MS)
-    together = _marked(probe, [one, other], BOTH_PACKETS)
+    one.rest(REST_NS)
+    same = _marked(probe, [one, other], BOTH_PACKETS)
+    apart: list[Arrival] = []
+    if elsewhere is not None:
+        one.rest(REST_NS)
+        apart = _marked(probe, [one, elsewhere], BOTH_PACKETS)
+        elsewhere.close()
     one.close()
     other.close()
     if not alone:
@@ -45,7 +53,8 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         gaps,
         1e3,
     )
-    return _scope(one, other, together, gaps), _interval(probe, gaps, len(alone)), *marks, *curve
+    scope = _scope(same, apart if has_other else None, gaps)
+    return scope, _interval(probe, gaps, len(alone)), *marks, *curve
 
 
 def _marked(probe: Probe, connections: list[Connection], packets: int) -> list[Arrival]:
@@ -76,23 +85,34 @@ def _interval(probe: Probe, gaps: list[int], seen: int) -> Figure:
     return Figure("cnp_interval", "ns", middle - SPACING_NS / 2, low_ns, middle + resolution_ns, "", seen)
 
 
-def _scope(one: Connection, other: Connection, together: list[Arrival], gaps: list[int]) -> Figure:
-    """By how close notifications of two queue pairs are: within one interval of each other only if each has its own."""
+def _scope(same: list[Arrival], apart: list[Arrival] | None, gaps: list[int]) -> Figure:
+    """What has an interval of its own, by two queue pairs of one address of ours (`same`) and of two (`apart`, if we have two)."""
     middle = sorted(gaps)[len(gaps) // 2] if gaps else 0
     if middle <= 2 * SPACING_NS:
         return unseen("cnp_scope", "", "no interval is seen, so nobody can share it")
+    seen = len(same) + len(apart or ())
+    if _has_two_intervals(same, middle):
+        return word("cnp_scope", "queue_pair", seen)
+    if apart is None:
+        return word("cnp_scope", "port or address", seen)
+    return word("cnp_scope", "address" if _has_two_intervals(apart, middle) else "port", seen)
+
+
+def _has_two_intervals(together: list[Arrival], usual_ns: int) -> bool:
+    """Whether notifications of two queue pairs come within one interval of each other, as they do only if each has its own."""
     near = sum(
-        later.at_ns - earlier.at_ns < middle / 2 and later.packet.dest_qpn != earlier.packet.dest_qpn
+        later.at_ns - earlier.at_ns < usual_ns / 2 and later.packet.dest_qpn != earlier.packet.dest_qpn
         for earlier, later in pairwise(together)
     )
-    both = {one.our_qpn, other.our_qpn} <= {arrival.packet.dest_qpn for arrival in together}
-    return word("cnp_scope", "queue_pair" if both and near >= len(together) / 4 else "port", len(together))
+    return len({arrival.packet.dest_qpn for arrival in together}) == 2 and near >= len(together) / 4
 
 
 EXPERIMENT: Final = Experiment(
     name="notifications",
-    provokes=f"{PACKETS} writes marked Congestion Experienced on one queue pair, {SPACING_NS // 1000} us apart, then {BOTH_PACKETS} on two in turn",
-    reads="times between notifications, their DSCP, and whether two queue pairs have an interval each; the spacing widens the interval",
+    provokes=f"{PACKETS} writes marked Congestion Experienced on one queue pair, {SPACING_NS // 1000} us apart, then"
+    f" {BOTH_PACKETS} on two in turn, of one address of ours and, where we have two, of both",
+    reads="times between notifications, their DSCP, and whether two queue pairs or two addresses have an interval each; the"
+    " spacing widens the interval",
     clause="IBTA 1.4 annex A17.9; NVIDIA DOCA, DCQCN parameters: min_time_between_cnps 4 us",
     figures={
         "cnp_scope": "",

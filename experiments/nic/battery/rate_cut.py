@@ -41,12 +41,17 @@ def run(probe: Probe) -> tuple[Finding, ...]:
     again_ns = connection.notify()
     last = acknowledged(connection, MOST_PACKETS, again_ns + AGAIN_NS)
     connection.close()
-    found = _figures(before, after, probe.wire.resolution_ns + probe.floor_ns())
+    found = first_cut(before, after, probe.wire.resolution_ns + probe.floor_ns())
     alpha = _alpha(found[0], after, last, again_ns - left_ns)
-    return *found, _climb(before, after, found[0], found[1]), alpha, _curve(before, after + last, left_ns)
+    return (
+        *found,
+        climb_share(before, after, found[0], found[1]),
+        alpha,
+        _curve(before, after + last, left_ns),
+    )
 
 
-def _climb(before: list[int], after: list[int], cut: Figure, recovery: Figure) -> Figure:
+def climb_share(before: list[int], after: list[int], cut: Figure, recovery: Figure) -> Figure:
     """How much of the way back the first raise is."""
     if recovery.value is None or not cut.value:
         return unseen("cnp_climb", "ratio", "no raise is seen")
@@ -100,7 +105,7 @@ def _curve(before: list[int], after: list[int], left_ns: int) -> Curve:
     )
 
 
-def _figures(before: list[int], after: list[int], error_ns: int) -> tuple[Figure, Figure]:
+def first_cut(before: list[int], after: list[int], error_ns: int) -> tuple[Figure, Figure]:
     """What arrival times before a notification and after it say of the rate."""
     quiet, spans = _spans(before), _spans(after)
     usual, slowest = median(quiet), max(spans, default=0.0)

@@ -30,6 +30,8 @@ class CnpScope(StrEnum):
     """What has an interval of its own between congestion notifications."""
 
     QUEUE_PAIR = "queue_pair"
+    ADDRESS = "address"
+    """Of who is notified."""
     PORT = "port"
     NONE = "none"
     """It sends none."""
@@ -48,6 +50,14 @@ class Congestion:
     """Until it first raises the rate again, and between its raises."""
     cnp_climb: float = 0.5
     """Share of the way back to its rate of before, of each raise."""
+    fast_raises: int = 5
+    """Raises towards the rate of before, until it goes beyond."""
+    additive_bps: int = 100_000_000
+    """By which the rate it climbs to grows with every further raise; 0: it does not go beyond the rate of before."""
+    additive_raises: int = 0
+    """Raises of that kind before larger ones; 0: any number."""
+    hyper_bps: int = 1_000_000_000
+    """The larger ones."""
     alpha_half_ns: int = 10 * NS_PER_MS
     """Until a further notification would cut half as deep (alpha of DCQCN)."""
     notifies_acks: bool = False
@@ -114,6 +124,10 @@ _LEAST_MOST: Final[dict[str, tuple[float, float]]] = {
     "cnp_cut": (0, 0.9),
     "cnp_recovery_ns": (10 * NS_PER_US, 10 * NS_PER_MS),
     "cnp_climb": (0.05, 1),
+    "fast_raises": (0, 32),
+    "additive_bps": (0, 100e9),
+    "additive_raises": (0, 1024),
+    "hyper_bps": (0, 100e9),
     "alpha_half_ns": (10 * NS_PER_US, MOST_NS),
     "read_ns": (0, MOST_NS),
     "pause_reaction_ns": (0, 100 * NS_PER_US),
@@ -135,8 +149,10 @@ def parameters() -> tuple[str, ...]:
 def drawn_model(random: Random) -> NicModel:
     """Return a card nobody has seen."""
     every = random.choice((0, 0, 16, 64, 256))
+    line_bps = random.choice((10, 25, 100)) * 1_000_000_000
+    additive_bps = _spread(random, line_bps // 4000, line_bps // 250)
     return NicModel(
-        line_bps=random.choice((10, 25, 100)) * 1_000_000_000,
+        line_bps=line_bps,
         jitter=random.uniform(0.005, 0.05),
         turnaround_ns=random.randrange(300, 8_000),
         recovery=random.choice(tuple(Recovery)),
@@ -156,6 +172,10 @@ def drawn_model(random: Random) -> NicModel:
         cnp_cut=random.choice((0.0, 0.125, 0.25, 0.5)),
         cnp_recovery_ns=random.randrange(55, 400) * NS_PER_US,
         cnp_climb=random.choice((0.25, 0.5, 0.75)),
+        fast_raises=random.choice((1, 3, 5)),
+        additive_bps=additive_bps,
+        additive_raises=random.choice((0, 10, 15)),
+        hyper_bps=additive_bps * random.choice((5, 10)),
         alpha_half_ns=_spread(random, 1500 * NS_PER_US, 20 * NS_PER_MS),
         notifies_acks=random.random() < 0.3,
         read_ns=_spread(random, NS_PER_US, 200 * NS_PER_US),
@@ -167,7 +187,7 @@ def drawn_model(random: Random) -> NicModel:
     )
 
 
-def _spread(random: Random, least_ns: int, most_ns: int) -> int:
-    """A time between two, every factor equally likely."""
-    factor: float = (most_ns / least_ns) ** random.random()
-    return round(least_ns * factor)
+def _spread(random: Random, least: int, most: int) -> int:
+    """A number between two, every factor equally likely."""
+    factor: float = (most / least) ** random.random()
+    return round(least * factor)

@@ -7,6 +7,7 @@ meanwhile, which `resolution_ns` measures before the battery begins.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -50,7 +51,9 @@ class PacketWire:
     def __init__(self, packets: socket.socket, addresses: Addresses, resolution_ns: int) -> None:
         self._packets, self._addresses = packets, addresses
         self.resolution_ns = resolution_ns
-        self.flow = _native.IpFlow(str(addresses.our_ip), str(addresses.their_ip), 0xC123)
+        self.flows = tuple(
+            _native.IpFlow(str(ours), str(addresses.their_ip), 0xC123) for ours in addresses.our_ips
+        )
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
         """The kernel stamps by the other clock."""
 
@@ -137,6 +140,7 @@ class RemoteNic:
         self.order(
             CardOrder.JOIN,
             end.qpn,
+            settings.address,
             our_qpn,
             settings.path_mtu,
             settings.send_psn,
@@ -175,7 +179,6 @@ class RemoteNic:
 @dataclass(frozen=True, slots=True)
 class _Link:
     interface: str
-    our_ip: IPv4Address
     their_mac: bytes
 
 
@@ -198,21 +201,29 @@ def open_card(peer: tuple[str, int], interface: str | None) -> Iterator[tuple[Wi
             words = nic.order(CardOrder.HELLO)
         except NicError as error:
             raise ConfigError(Problem("--peer", f"{where}: {error}", "see what its --peer names")) from None
-        if len(words) < 4 or words[0] != VERSION:
-            what = f"{where} speaks {' '.join(words)[:64]!r}, expected {VERSION}"
-            raise ConfigError(Problem("--peer", what, "run the same version on both hosts"))
-        link = _link_to(IPv4Address(words[2]), interface)
+        their_ip, *our_ips = _addresses_of(words, where)
+        link = _link_to(their_ip, interface)
         packets = stack.enter_context(_packet_socket(link.interface))
-        stack.enter_context(_roce_port(link.our_ip))
+        for our_ip in our_ips:
+            stack.enter_context(_roce_port(our_ip))
         our_mac = bytes.fromhex(_read(link.interface, "address").replace(":", ""))
-        addresses = Addresses(our_mac, link.their_mac, link.our_ip, IPv4Address(words[2]))
+        addresses = Addresses(our_mac, link.their_mac, our_ips[0], their_ip, *our_ips[1:])
         wire = PacketWire(packets, addresses, _lateness_ns())
-        card = f"{words[1]} at {words[2]}, firmware {words[3]}"
+        card = f"{words[1]} at {their_ip}, firmware {words[-1]}"
         yield wire, nic, card
 
 
+def _addresses_of(words: tuple[str, ...], where: str) -> list[IPv4Address]:
+    """The card's address in an answer to HELLO, and those of ours that it is for: queue pairs are joined to one by its place."""
+    if words[:1] == (VERSION,) and len(words) in (5, 6):
+        with contextlib.suppress(ValueError):
+            return [IPv4Address(word) for word in words[2:-1]]
+    what = f"{where} speaks {' '.join(words)[:64]!r}, expected {VERSION}"
+    raise ConfigError(Problem("--peer", what, "run the same version on both hosts"))
+
+
 def _link_to(address: IPv4Address, interface: str | None) -> _Link:
-    """How the card's address is reached: by which interface, from which address, at which hardware address."""
+    """How the card's address is reached: by which interface, and at which hardware address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((str(address), ROCE_PORT))
@@ -222,7 +233,6 @@ def _link_to(address: IPv4Address, interface: str | None) -> _Link:
             raise ConfigError(
                 Problem("--peer", what, "give an interface an address on its network")
             ) from None
-        our_ip = IPv4Address(probe.getsockname()[0])
     ip = shutil.which("ip")
     if ip is None:
         raise ConfigError(Problem("etloop nic profile", "no ip command is here", "install iproute2"))
@@ -234,7 +244,7 @@ def _link_to(address: IPv4Address, interface: str | None) -> _Link:
         if "lladdr" in told and "dev" in told:
             found = told[told.index("dev") + 1]
             mac = bytes.fromhex(told[told.index("lladdr") + 1].replace(":", ""))
-            return _Link(interface or found, our_ip, mac)
+            return _Link(interface or found, mac)
         if time.monotonic_ns() > end_ns:
             what = f"nobody on this link answers for {address}"
             raise ConfigError(
@@ -275,6 +285,8 @@ def _roce_port(our_ip: IPv4Address) -> socket.socket:
         taken.close()
         what = f"UDP port {ROCE_PORT} of {our_ip} cannot be had: {error.strerror or error}"
         remedy = "end what uses it: an agent, or Soft-RoCE (rdma link delete)"
+        if error.errno == errno.EADDRNOTAVAIL:
+            remedy = "give it to the interface (ip address add), or name other addresses with nic-peer --peer"
         raise ConfigError(Problem("--peer", what, remedy)) from None
     return taken
 

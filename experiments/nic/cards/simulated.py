@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery
+from etloop.experiments.nic.cards.pair_rate import PairRate
 from etloop.experiments.nic.cards.port import CardPort
 from etloop.experiments.nic.link.frames import BTH, TTL, Addresses, frame_of, quanta_of
 from etloop.experiments.nic.link.probe import (
@@ -46,13 +47,19 @@ LATENCY_NS: Final = 1_000
 FRAMING_BYTES: Final = 24
 """FCS, preamble and gap of a frame."""
 HEADERS_BYTES: Final = 82
+_PACKET_BYTES: Final = 16
+"""BTH and ICRC."""
 _WRITE_BYTES: Final = 32
-"""BTH, RETH and ICRC."""
+"""The same with RETH."""
 _MISSES: Final = 3
 """How many times as long a packet takes whose queue pair is not at hand."""
-_OURS, _THEIRS = "10.0.0.1", "10.0.0.2"
-_THERE: Final = Addresses(b"\2\0\0\0\0\1", b"\2\0\0\0\0\2", IPv4Address(_OURS), IPv4Address(_THEIRS))
-_BACK: Final = Addresses(_THERE.their_mac, _THERE.our_mac, _THERE.their_ip, _THERE.our_ip)
+_OURS, _THEIRS = ("10.0.0.1", "10.0.0.3"), "10.0.0.2"
+_THERE: Final = Addresses(
+    b"\2\0\0\0\0\1", b"\2\0\0\0\0\2", IPv4Address(_OURS[0]), IPv4Address(_THEIRS), IPv4Address(_OURS[1])
+)
+_BACK: Final = tuple(
+    Addresses(_THERE.their_mac, _THERE.our_mac, _THERE.their_ip, ours) for ours in _THERE.our_ips
+)
 _TIMEOUT_CODE: Final = 14
 _GATHER_NS: Final = 20_000
 """How long acknowledgements wait for more requests."""
@@ -71,6 +78,7 @@ class _Pair:
     """One queue pair of the card."""
 
     end: PairEnd
+    rate: PairRate
     peer_qpn: int = 0
     settings: PairSettings = PairSettings()
     state: str = "INIT"
@@ -87,11 +95,6 @@ class _Pair:
     timer: int = 0
     """Of the timeout that counts; others are of earlier ones."""
     last_nak: int = -1
-    rate_bps: float = 0.0
-    target_bps: float = 0.0
-    raises: int = 0
-    alpha: float = 1.0
-    notified_ns: int = 0
     # As responder.
     expected: int = 0
     early: set[int] = field(default_factory=set)
@@ -117,8 +120,8 @@ class SimulatedNic:
         self._last_cnp_ns: dict[int, int] = {}
         self._port = CardPort(self._at, self.now_ns, self._arrived.append, LATENCY_NS)
         self._our_free_ns = 0
-        self.flow = _native.IpFlow(_OURS, _THEIRS, 0xC123)
-        self._back = _native.IpFlow(_THEIRS, _OURS, 0xD000)
+        self.flows = tuple(_native.IpFlow(ours, _THEIRS, 0xC123) for ours in _OURS)
+        self._back = tuple(_native.IpFlow(_THEIRS, ours, 0xD000) for ours in _OURS)
         self.resolution_ns = 100
 
     # ---- the wire
@@ -167,15 +170,15 @@ class SimulatedNic:
     def _varied(self, latency_ns: float) -> int:
         return round(latency_ns * (1 + self._random.uniform(-1, 1) * self._model.jitter))
 
-    def _leave(self, packet: _native.WirePacket, dscp: int = 26, ecn: int = ECT_0) -> None:
-        payload_bytes = packet.payload_bytes
-        datagram = _native.encode(packet, self._back)
+    def _leave(self, pair: _Pair, packet: _native.WirePacket, dscp: int = 26, ecn: int = ECT_0) -> None:
+        payload_bytes, address = packet.payload_bytes, pair.settings.address
+        datagram = _native.encode(packet, self._back[address])
         takes_ns = (len(datagram) + HEADERS_BYTES) * 8 * NS_PER_S // self._model.line_bps
         if packet.opcode < ACK and packet.opcode not in READ_RESPONSES:
             takes_ns = max(takes_ns, self._model.message_ns)
             limit = self._model.full_rate_pairs
             takes_ns *= _MISSES if 0 < limit < len(self._active) else 1
-        frame = frame_of(Departure(datagram, dscp, ecn, 0xD000), _BACK)
+        frame = frame_of(Departure(datagram, dscp, ecn, 0xD000), _BACK[address])
         arrival = Arrival(0, _native.decode(datagram)[0], payload_bytes, dscp, ecn, TTL, 0, 0xD000, frame)
         self._port.leave(takes_ns, arrival)
 
@@ -184,7 +187,7 @@ class SimulatedNic:
     def open(self) -> PairEnd:
         """See `NicControl`."""
         end = PairEnd(0x100 + len(self._pairs), _VA, 0x1234 + len(self._pairs))
-        self._pairs[end.qpn] = _Pair(end)
+        self._pairs[end.qpn] = _Pair(end, PairRate(self._model))
         return end
 
     def join(self, end: PairEnd, our_qpn: int, settings: PairSettings) -> None:
@@ -192,7 +195,6 @@ class SimulatedNic:
         pair = self._pairs[end.qpn]
         pair.peer_qpn, pair.settings, pair.state = our_qpn, settings, "RTS"
         pair.expected = settings.receive_psn
-        pair.rate_bps = pair.target_bps = self._model.line_bps
 
     def write(self, end: PairEnd, size_bytes: int) -> None:
         """See `NicControl`."""
@@ -262,9 +264,10 @@ class SimulatedNic:
         packet.payload_bytes, packet.ack_req = payload_bytes, asks
         if opcode in (WRITE_FIRST, WRITE_ONLY):
             packet.va, packet.rkey, packet.dma_bytes = _VA, 7, payload_bytes
-        self._leave(packet)
-        bits = (payload_bytes + HEADERS_BYTES) * 8
-        pair.is_held_until_ns = self._now_ns + round(bits * 1e9 / pair.rate_bps)
+        self._leave(pair, packet)
+        bits = (payload_bytes + _PACKET_BYTES + HEADERS_BYTES) * 8
+        held_ns = max(round(bits * NS_PER_S / pair.rate.bps), self._model.message_ns)
+        pair.is_held_until_ns = self._now_ns + held_ns
         self._watch(pair)
         self._go_on(pair)
 
@@ -314,21 +317,13 @@ class SimulatedNic:
         self._go_on(pair)
 
     def _hear_notification(self, pair: _Pair) -> None:
-        if self._model.cnp_cut <= 0:
-            return
-        pair.target_bps = pair.rate_bps
-        if pair.raises:
-            pair.alpha *= 0.5 ** ((self._now_ns - pair.notified_ns) / self._model.alpha_half_ns)
-        pair.notified_ns = self._now_ns
-        pair.rate_bps *= 1 - self._model.cnp_cut * pair.alpha
-        pair.raises += 1
-        self._raise_later(pair, pair.raises)
+        if self._model.cnp_cut > 0:
+            self._raise_later(pair.rate, pair.rate.cut(self._now_ns))
 
-    def _raise_later(self, pair: _Pair, number: int) -> None:
+    def _raise_later(self, rate: PairRate, number: int) -> None:
         def climb() -> None:
-            if pair.raises == number and pair.rate_bps < 0.999 * pair.target_bps:
-                pair.rate_bps += self._model.cnp_climb * (pair.target_bps - pair.rate_bps)
-                self._raise_later(pair, number)
+            if rate.climb(number):
+                self._raise_later(rate, number)
 
         self._at(self._now_ns + self._varied(self._model.cnp_recovery_ns), climb)
 
@@ -407,7 +402,7 @@ class SimulatedNic:
                 answer.dest_qpn, answer.psn = pair.peer_qpn, (packet.psn + number) % PSNS
                 answer.syndrome, answer.msn = (CREDITS, pair.msn % PSNS) if place != 1 else (0, 0)
                 answer.payload_bytes = min(mtu, size - number * mtu) if is_read else 0
-                self._leave(answer)
+                self._leave(pair, answer)
 
         self._at(self._now_ns + self._varied(self._model.read_ns), respond)
 
@@ -458,17 +453,19 @@ class SimulatedNic:
         packet = _native.WirePacket(ACK)
         packet.dest_qpn, packet.psn = pair.peer_qpn, psn
         packet.syndrome, packet.msn = syndrome, pair.msn % PSNS
-        self._leave(packet)
+        self._leave(pair, packet)
 
     def _notify(self, pair: _Pair) -> None:
         scope = self._model.cnp_scope
         if scope is CnpScope.NONE:
             return
-        key = pair.end.qpn if scope is CnpScope.QUEUE_PAIR else 0
+        key = 0
+        if scope is not CnpScope.PORT:
+            key = pair.end.qpn if scope is CnpScope.QUEUE_PAIR else pair.settings.address
         last_ns = self._last_cnp_ns.get(key, -NS_PER_MS * 1000)
         if self._now_ns - last_ns < self._model.cnp_interval_ns:
             return
         self._last_cnp_ns[key] = self._now_ns
         packet = _native.WirePacket(CNP)
         packet.dest_qpn, packet.becn = pair.peer_qpn, True
-        self._leave(packet, self._model.cnp_dscp, NOT_ECT)
+        self._leave(pair, packet, self._model.cnp_dscp, NOT_ECT)

@@ -8,13 +8,11 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from ipaddress import IPv4Address
+from typing import Final
 
 from etloop.experiments.nic.link.wire import Arrival, Departure
 from etloop.traffic import _native
-
-if TYPE_CHECKING:
-    from ipaddress import IPv4Address
 
 ROCE_PORT: Final = 4791
 _IPV4: Final = 0x0800
@@ -40,6 +38,13 @@ class Addresses:
     their_mac: bytes
     our_ip: IPv4Address
     their_ip: IPv4Address
+    our_other_ip: IPv4Address | None = None
+    """Of the same interface of ours."""
+
+    @property
+    def our_ips(self) -> tuple[IPv4Address, ...]:
+        """All addresses of ours, the usual first."""
+        return (self.our_ip,) if self.our_other_ip is None else (self.our_ip, self.our_other_ip)
 
 
 def frame_of(departure: Departure, addresses: Addresses) -> bytes:
@@ -49,7 +54,7 @@ def frame_of(departure: Departure, addresses: Addresses) -> bytes:
     head = struct.pack(
         "!BBHHHBBH4s4s",
         0x45, traffic_class, udp_bytes + 20, 0, _DO_NOT_FRAGMENT, TTL, _UDP, 0,
-        addresses.our_ip.packed, addresses.their_ip.packed,
+        addresses.our_ips[departure.address].packed, addresses.their_ip.packed,
     )  # fmt: skip
     head = head[:10] + struct.pack("!H", _checksum(head)) + head[12:]
     udp = struct.pack("!HHHH", departure.source_port, ROCE_PORT, udp_bytes, 0)
@@ -61,7 +66,7 @@ def arrival_of(frame: bytes, at_ns: int, addresses: Addresses) -> Arrival | None
     """Return what a frame of the card's carries; None for anybody else's, and for what is no RoCEv2 packet of ours."""
     if len(frame) < 58 or frame[12:14] != b"\x08\x00" or frame[14] != 0x45 or frame[23] != _UDP:
         return None
-    if frame[26:30] != addresses.their_ip.packed or frame[30:34] != addresses.our_ip.packed:
+    if frame[26:30] != addresses.their_ip.packed or IPv4Address(frame[30:34]) not in addresses.our_ips:
         return None
     source_port, to_port, udp_bytes = struct.unpack_from("!HHH", frame, 34)
     if to_port != ROCE_PORT or not 24 <= udp_bytes <= len(frame) - 34:

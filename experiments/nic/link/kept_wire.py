@@ -19,9 +19,9 @@ class KeptWire:
         self._sent = self._received = 0
 
     @property
-    def flow(self) -> IpFlow:
+    def flows(self) -> tuple[IpFlow, ...]:
         """See `Wire`."""
-        return self._wire.flow
+        return self._wire.flows
 
     @property
     def resolution_ns(self) -> int:

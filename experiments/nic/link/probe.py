@@ -61,14 +61,19 @@ class Connection:
     sent: int = 0
     arrivals: list[Arrival] = field(default_factory=list)
 
+    @property
+    def flow(self) -> _native.IpFlow:
+        """Addresses of its datagrams."""
+        return self.wire.flows[self.settings.address]
+
     def _put(
         self, packet: _native.WirePacket, payload: bytes = b"", *, dscp: int = 26, ecn: int = ECT_0
     ) -> int:
-        return self._leave(_native.encode(packet, self.wire.flow, 0, payload), dscp, ecn)
+        return self._leave(_native.encode(packet, self.flow, 0, payload), dscp, ecn)
 
     def _leave(self, datagram: bytes, dscp: int = 26, ecn: int = ECT_0) -> int:
         self.sent += 1
-        return self.wire.send(Departure(datagram, dscp, ecn))
+        return self.wire.send(Departure(datagram, dscp, ecn, address=self.settings.address))
 
     def write(self, psn: int, size_bytes: int = 64, *, ack: bool = True, ce: bool = False) -> int:
         """Send a WRITE of one packet; return when it left."""
@@ -76,7 +81,7 @@ class Connection:
 
     def damaged_write(self, psn: int) -> int:
         """Send a WRITE whose ICRC is wrong."""
-        datagram = bytearray(_native.encode(self._write(psn, 64, ack=True), self.wire.flow))
+        datagram = bytearray(_native.encode(self._write(psn, 64, ack=True), self.flow))
         datagram[-1] ^= 0x55
         return self._leave(bytes(datagram))
 
@@ -119,7 +124,8 @@ class Connection:
         return self._put(packet)
 
     def _frame(self, packet: _native.WirePacket) -> bytes:
-        return self.wire.frame_of(Departure(_native.encode(packet, self.wire.flow)))
+        departure = Departure(_native.encode(packet, self.flow), address=self.settings.address)
+        return self.wire.frame_of(departure)
 
     def _write(self, psn: int, size_bytes: int, *, ack: bool) -> _native.WirePacket:
         packet = _native.WirePacket(WRITE_ONLY)

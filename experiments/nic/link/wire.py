@@ -24,6 +24,8 @@ class Departure:
     dscp: int = 26
     ecn: int = ECT_0
     source_port: int = 0xC123
+    address: int = 0
+    """Which of our addresses it leaves from: a place in `Wire.flows`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class PairSettings:
     """The card's first."""
     receive_psn: int = 0
     """Ours."""
+    address: int = 0
+    """Which of our addresses it is joined to: a place in `Wire.flows`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,8 @@ class Wire(Protocol):
     """The link to the card, and its clock."""
 
     @property
-    def flow(self) -> IpFlow:
-        """Addresses of our datagrams, which an ICRC covers."""
+    def flows(self) -> tuple[IpFlow, ...]:
+        """Addresses of our datagrams, which an ICRC covers: the usual, and another of ours where we have one."""
 
     @property
     def resolution_ns(self) -> int:

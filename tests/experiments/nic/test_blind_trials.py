@@ -84,6 +84,7 @@ def test_every_parameter_that_varies_is_one_that_is_looked_for() -> None:
         ("early packets that are kept", NicModel(keeps_early=True), "gap", "early_packets", "kept"),
         ("notifications by queue pair", NicModel(), "notifications", "cnp_scope", "queue_pair"),
         ("by port", NicModel(cnp_scope=CnpScope.PORT), "notifications", "cnp_scope", "port"),
+        ("by address", NicModel(cnp_scope=CnpScope.ADDRESS), "notifications", "cnp_scope", "address"),
         ("a card that sends none", NicModel(cnp_scope=CnpScope.NONE), "notifications", "cnp_scope", "none"),
         (
             "a message that is smaller than the window",
@@ -112,6 +113,20 @@ def test_every_parameter_that_varies_is_one_that_is_looked_for() -> None:
             "notifications",
             "cnp_interval",
             "one for every marked packet, as far as can be told",
+        ),
+        (
+            "one that stays at the rate of before",
+            NicModel(additive_bps=0),
+            "increase",
+            "additive_increase",
+            "it does not climb beyond the rate of before, or not for long enough to be seen",
+        ),
+        (
+            "one that notifications hardly slow",
+            NicModel(cnp_cut=0.1, alpha_half_ns=20 * US),
+            "increase",
+            "hyper_increase",
+            "64 notifications leave more than 1/4 of its rate",
         ),
         ("what is damaged", NicModel(), "refusals", "damaged_packet", "dropped in silence"),
         ("numbers that wrap", NicModel(), "refusals", "psn_wrap", "passes"),

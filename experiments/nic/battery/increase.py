@@ -1,0 +1,287 @@
+"""How a requester's rate climbs beyond where congestion notifications left it: DCQCN's additive and hyper increase.
+
+Decides by a fit. A run of notifications cuts the rate so deep that the line is far away; then it climbs undisturbed: towards the
+rate of before in a few raises, by small steps, and perhaps by large ones. Interval and share of a raise are those that a single
+notification shows; when which step begins and how large steps are is what fits the packets' times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.clock import NS_PER_S, NS_PER_US
+from etloop.experiments.nic.battery import rate_cut
+from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.endless import acknowledged
+from etloop.experiments.nic.link.figures import Curve, Figure, Finding, unseen
+from etloop.experiments.nic.link.wire import PairSettings
+
+if TYPE_CHECKING:
+    from etloop.experiments.nic.link.probe import Connection, Probe
+    from numpy.typing import NDArray
+
+PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
+AT_EACH_RAISE: Final = 8
+"""Packets that should leave between one raise and the next where it is slowest, so that steps are seen."""
+AROUND_BYTES: Final = 98
+"""Ethernet with preamble, gap and FCS, IPv4, UDP, BTH and ICRC of a packet: rates count what crosses the wire."""
+SPACING_NS: Final = 20 * NS_PER_US
+"""Between notifications: longer than cards ignore further ones, shorter than they wait until they raise the rate."""
+MOST_NOTIFICATIONS: Final = 64
+DEPTH: Final = 32
+"""Down to this part of its rate of before."""
+LEAST_DEPTH: Final = 4
+RAISES: Final = 45
+"""Watched."""
+MOST_PACKETS: Final = 30_000
+NEAR_LINE: Final = 0.5
+"""Share of its rate of before, from which on it is not watched any further."""
+FULL: Final = 0.98
+"""Share of a rate that counts as all of it."""
+MOST_FAST: Final = 6
+"""Raises towards the rate of before: DCQCN has 5, cards fewer."""
+LEAST_SEEN: Final = 4
+"""Raises of a kind that are needed to see its steps."""
+INTERVALS: Final = 25
+"""Tried, within what is known of the interval."""
+AS_GOOD: Final = 4.0
+"""How much larger than the least a fit's mean square error may be that is not excluded."""
+LARGER: Final = 1.5
+"""Steps that are not so much larger are no second kind."""
+LEAST_GROWTH: Final = 0.05
+"""Share of the rate: what grows less in all that is watched is not seen to grow."""
+ERROR: Final = 0.08
+"""Share by which steps are wrong in the best fit: raises vary."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Climb:
+    """What was seen of it."""
+
+    left_ns: int
+    """When the last notification left."""
+    times_ns: NDArray[np.float64]
+    """Of the packets since."""
+    packet_bits: int
+    most_bps: float
+    """Up to which rate it is looked at."""
+
+    def rates_bps(self, interval_ns: float) -> NDArray[np.float64]:
+        """Return the rate between one raise and the next, the first is that before any."""
+        last_ns = self.times_ns[-1] - self.left_ns if len(self.times_ns) else 0.0
+        edges = self.left_ns + interval_ns * np.arange(int(last_ns / interval_ns) + 1)
+        crossed = np.interp(edges, self.times_ns, np.arange(len(self.times_ns), dtype=np.float64))
+        # A raise without any packet counts as one: fits weigh by the rate.
+        packets = np.maximum(np.diff(crossed), 1)
+        rates: NDArray[np.float64] = packets * self.packet_bits * NS_PER_S / interval_ns
+        near = np.flatnonzero(rates > self.most_bps)
+        return rates[: near[0]] if len(near) else rates
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """One way in which the rate may have climbed."""
+
+    interval_ns: float
+    fast: int
+    additive: int
+    """Raises by small steps; 0: all of them."""
+    small_bps: float
+    large_bps: float
+    grows: float
+    """Share of the last rate that all steps make together."""
+    error: float
+    """Mean square of what it leaves unexplained, in shares of the rate."""
+
+
+def run(probe: Probe) -> tuple[Finding, ...]:
+    """Notify a card once to learn its interval, and then until it is slow; watch it climb."""
+    line_bps, interval, share = _single(probe)
+    if interval.value is None or share.value is None:
+        return _nothing(interval.word if interval.value is None else share.word)
+    seen = _climb(probe, line_bps, interval.value)
+    if isinstance(seen, str):
+        return _nothing(seen)
+    return *_figures(_fits(seen, interval, share.value)), *_curve(seen, interval.value)
+
+
+def _nothing(why: str) -> tuple[Finding, ...]:
+    return tuple(unseen(name, unit, why) for name, unit in EXPERIMENT.figures.items())
+
+
+def _single(probe: Probe) -> tuple[float, Figure, Figure]:
+    """Its rate, and the interval and share of a raise, by the smallest packets that it sends at full rate."""
+    line_bps, smallest = 0.0, PATH_MTUS[-1]
+    for size in reversed(PATH_MTUS):
+        connection = _writing(probe, size, rate_cut.BASE_PACKETS)
+        rate_bps = _rate_bps(connection, acknowledged(connection, rate_cut.BASE_PACKETS, None))
+        connection.close()
+        line_bps = max(line_bps, rate_bps)
+        if rate_bps < FULL * line_bps:
+            break
+        smallest = size
+    connection = _writing(probe, smallest, MOST_PACKETS)
+    before = acknowledged(connection, rate_cut.BASE_PACKETS, None)
+    left_ns = connection.notify()
+    after = acknowledged(connection, MOST_PACKETS - len(before), left_ns + rate_cut.WATCHED_NS)
+    connection.close()
+    cut, interval = rate_cut.first_cut(before, after, probe.wire.resolution_ns)
+    return line_bps, interval, rate_cut.climb_share(before, after, cut, interval)
+
+
+def _climb(probe: Probe, line_bps: float, interval_ns: float) -> _Climb | str:
+    """Make it slow, and watch it climb; or why it cannot be seen."""
+    fitting = line_bps / DEPTH * interval_ns / NS_PER_S / 8 / AT_EACH_RAISE - AROUND_BYTES
+    connection = _writing(
+        probe, max((size for size in PATH_MTUS if size <= fitting), default=PATH_MTUS[0]), MOST_PACKETS
+    )
+    usual_bps = _rate_bps(connection, acknowledged(connection, rate_cut.BASE_PACKETS, None))
+    left_ns = _slowed(connection, min(line_bps, usual_bps))
+    times_ns: list[int] = []
+    if left_ns is not None:
+        end_ns = left_ns + round(RAISES * interval_ns)
+        while len(times_ns) < MOST_PACKETS // 2:
+            found = acknowledged(connection, 64, end_ns)
+            times_ns += found
+            if len(found) < 64 or _rate_bps(connection, found) > NEAR_LINE * usual_bps:
+                break
+    connection.close()
+    if left_ns is None:
+        return f"{MOST_NOTIFICATIONS} notifications leave more than 1/{LEAST_DEPTH} of its rate"
+    bits = _packet_bits(connection)
+    return _Climb(left_ns, np.asarray(times_ns, dtype=np.float64), bits, NEAR_LINE * usual_bps)
+
+
+def _writing(probe: Probe, path_mtu: int, packets: int) -> Connection:
+    connection = probe.connect(PairSettings(path_mtu=path_mtu))
+    connection.nic.write(connection.end, packets * path_mtu)
+    return connection
+
+
+def _packet_bits(connection: Connection) -> int:
+    return 8 * (connection.settings.path_mtu + AROUND_BYTES)
+
+
+def _rate_bps(connection: Connection, times_ns: list[int]) -> float:
+    """Over all of these packets."""
+    lasted_ns = times_ns[-1] - times_ns[0] if times_ns else 0
+    return (len(times_ns) - 1) * _packet_bits(connection) * NS_PER_S / lasted_ns if lasted_ns else 0.0
+
+
+def _slowed(connection: Connection, usual_bps: float) -> int | None:
+    """Notify until packets are slow; return when the last notification left. None: they are not."""
+    bits = _packet_bits(connection)
+    now_bps = usual_bps
+    left_ns = 0
+    for _ in range(MOST_NOTIFICATIONS):
+        left_ns = connection.notify()
+        now_bps = (
+            len(acknowledged(connection, MOST_PACKETS, left_ns + SPACING_NS)) * bits * NS_PER_S / SPACING_NS
+        )
+        if now_bps < usual_bps / DEPTH:
+            break
+    return left_ns if now_bps < usual_bps / LEAST_DEPTH else None
+
+
+def _fits(seen: _Climb, interval: Figure, share: float) -> list[_Fit]:
+    """All ways to climb that explain the packets about as well as the best, that first."""
+    assert interval.low is not None
+    assert interval.high is not None
+    found: list[_Fit] = []
+    for interval_ns in np.linspace(max(interval.low, interval.high / 10), interval.high, INTERVALS):
+        rates_bps = seen.rates_bps(float(interval_ns))
+        for fast, additive in _beginnings(len(rates_bps)):
+            fit = _fit(rates_bps, float(interval_ns), share, fast, additive)
+            if fit.small_bps > 0 and (not additive or fit.large_bps > LARGER * fit.small_bps):
+                found.append(fit)
+    least = min((fit.error for fit in found), default=0.0)
+    near = [fit for fit in found if fit.error <= AS_GOOD * least]
+    # Where steps of one kind explain it about as well, a second is not believed.
+    plain = [fit for fit in near if not fit.additive]
+    return sorted(plain or near, key=lambda fit: fit.error)
+
+
+def _beginnings(raises: int) -> list[tuple[int, int]]:
+    """How many raises of the first two kinds there may be, of so many."""
+    return [
+        (fast, additive)
+        for fast in range(min(MOST_FAST, raises - LEAST_SEEN) + 1)
+        for additive in (0, *range(LEAST_SEEN, raises - fast - LEAST_SEEN))
+    ]
+
+
+def _fit(rates_bps: NDArray[np.float64], interval_ns: float, share: float, fast: int, additive: int) -> _Fit:
+    """The best steps for given beginnings: rates depend on them linearly."""
+    count = len(rates_bps)
+    # What the rate of each raise has of: the first, the one climbed to, a small step, a large step.
+    columns = np.zeros((count, 4))
+    columns[0, 0] = 1
+    aim = np.array([0.0, 1, 0, 0])
+    for raised in range(1, count):
+        if raised > fast:
+            aim[3 if 0 < additive < raised - fast else 2] += 1
+        columns[raised] = columns[raised - 1] + share * (aim - columns[raised - 1])
+    used = (columns if additive else columns[:, :3]) / rates_bps[:, None]
+    solved, *_ = np.linalg.lstsq(used, np.ones(count), rcond=None)
+    error = float(np.mean((used @ solved - 1) ** 2))
+    small_bps, large_bps = float(solved[2]), float(solved[3]) if additive else 0.0
+    grows = float(aim[2] * small_bps + aim[3] * large_bps) / float(rates_bps[-1])
+    return _Fit(interval_ns, fast, additive, small_bps, large_bps, grows, error)
+
+
+def _figures(fits: list[_Fit]) -> tuple[Finding, ...]:
+    """What all fits that are not excluded say; the best is the value."""
+    if not fits or fits[0].grows < LEAST_GROWTH:
+        return _nothing("it does not climb beyond the rate of before, or not for long enough to be seen")
+    raises = [float(fit.fast) for fit in fits]
+    found = (
+        _counted("fast_recovery_raises", raises),
+        _spread("additive_increase", "bit/s", [fit.small_bps for fit in fits], ERROR),
+    )
+    if not fits[0].additive:
+        why = f"all steps of {RAISES} raises are of one size, as far as can be told"
+        return *found, unseen("additive_raises", "count", why), unseen("hyper_increase", "bit/s", why)
+    return (
+        *found,
+        _counted("additive_raises", [float(fit.additive) for fit in fits]),
+        _spread("hyper_increase", "bit/s", [fit.large_bps for fit in fits], ERROR),
+    )
+
+
+def _spread(name: str, unit: str, values: list[float], error: float) -> Figure:
+    low, high = min(values) * (1 - error), max(values) * (1 + error)
+    return Figure(name, unit, values[0], low, high, "", 1)
+
+
+def _counted(name: str, values: list[float]) -> Figure:
+    """Raises, give or take one: where a kind begins is seen by what the next raises do."""
+    return Figure(name, "count", values[0], max(min(values) - 1, 0.0), max(values) + 1, "", 1)
+
+
+def _curve(seen: _Climb, interval_ns: float) -> tuple[Curve, ...]:
+    rates_bps = seen.rates_bps(interval_ns)
+    if len(rates_bps) < LEAST_SEEN:
+        return ()
+    times_us = tuple((number + 0.5) * interval_ns / 1e3 for number in range(len(rates_bps)))
+    along, of = "time since the last notification (us)", "on the wire (Gbit/s)"
+    return (Curve("increase", "Rate after many notifications", along, of, times_us, tuple(rates_bps / 1e9)),)
+
+
+EXPERIMENT: Final = Experiment(
+    name="increase",
+    provokes=f"one congestion notification in an endless write, then up to {MOST_NOTIFICATIONS}, {SPACING_NS // NS_PER_US} us"
+    " apart, until the rate is low; then none",
+    reads=f"the rate from raise to raise, {RAISES} of them; what explains it: raises until it goes beyond the rate of before, the"
+    " step of each further one, and after how many it becomes larger",
+    clause="Zhu et al., SIGCOMM 2015 (DCQCN), 5.1; NVIDIA DOCA, DCQCN parameters: rpg_threshold 1, rpg_ai_rate 5 Mb/s,"
+    " rpg_hai_rate 50 Mb/s",
+    figures={
+        "fast_recovery_raises": "count",
+        "additive_increase": "bit/s",
+        "additive_raises": "count",
+        "hyper_increase": "bit/s",
+    },
+    run=run,
+)
