@@ -628,6 +628,19 @@ class QueuePair:
 
 # bind/card_end.cpp
 
+NOTED_BYTES: int
+"""Of every frame that `answer_requests` returns."""
+
+def answer_requests(
+    fd: int, acknowledgement: bytes, our_qpn: int, most: int, until_ns: int, patience_ns: int
+) -> tuple[list[int], list[int], bytes, int]:
+    """Answer a card's requests to a queue pair from a socket of frames with SO_TIMESTAMPNS, until `most` came or time is over.
+
+    `acknowledgement` is a whole frame without FCS; its PSN and ICRC are written anew for the newest request of each batch.
+    `until_ns` is of the monotonic clock; negative: until nothing came for `patience_ns`. Returns arrival times (real time),
+    lengths of the frames, `NOTED_BYTES` of each, and how many acknowledgements left. OSError: what the socket says.
+    """
+
 class CardEnd:
     """An RDMA device driven queue pair by queue pair. RuntimeError says what the device refuses."""
 

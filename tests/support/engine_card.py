@@ -54,6 +54,11 @@ class EngineCard:
             self._at(self._now_ns + LATENCY_NS, lambda: self._take(departure))
         return self._now_ns
 
+    def answer_requests(
+        self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
+    ) -> None:
+        return None
+
     def missed(self) -> int:
         return 0
 

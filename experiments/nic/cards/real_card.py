@@ -30,8 +30,16 @@ from etloop.contract.protocol.card_orders import (
     parse_answer,
 )
 from etloop.experiments.nic.link.frames import ROCE_PORT, Addresses, arrival_of, frame_of
-from etloop.experiments.nic.link.probe import NicError
-from etloop.experiments.nic.link.wire import Arrival, Departure, NicControl, PairEnd, PairSettings, Wire
+from etloop.experiments.nic.link.probe import PATIENCE_NS, NicError
+from etloop.experiments.nic.link.wire import (
+    Answered,
+    Arrival,
+    Departure,
+    NicControl,
+    PairEnd,
+    PairSettings,
+    Wire,
+)
 from etloop.traffic import _native
 
 _PATIENCE_S: Final = 10.0
@@ -88,6 +96,22 @@ class PacketWire:
             arrival = arrival_of(frame, self._stamp_ns(ancillary), self._addresses)
             if arrival is not None:
                 return arrival
+
+    def answer_requests(
+        self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
+    ) -> Answered | None:
+        """See `Wire`. Raises `NicError` where the interface takes or gives nothing."""
+        ends_ns = -1 if until_ns is None else until_ns
+        frame = self.frame_of(acknowledgement)
+        try:
+            times_ns, sizes, heads, left = _native.answer_requests(
+                self._packets.fileno(), frame, our_qpn, most, ends_ns, PATIENCE_NS
+            )
+        except OSError as error:
+            raise NicError(f"the interface: {error.strerror or error}") from None
+        step = _native.NOTED_BYTES
+        kept = tuple(heads[at : at + step] for at in range(0, len(heads), step))
+        return Answered([at_ns - self._ahead_ns for at_ns in times_ns], kept, sizes, left)
 
     def missed(self) -> int:
         """See `Wire`."""

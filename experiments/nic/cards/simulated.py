@@ -36,7 +36,16 @@ from etloop.experiments.nic.link.probe import (
     distance,
 )
 from etloop.experiments.nic.link.rnr_timer import rnr_timer_ns
-from etloop.experiments.nic.link.wire import CE, ECT_0, NOT_ECT, Arrival, Departure, PairEnd, PairSettings
+from etloop.experiments.nic.link.wire import (
+    CE,
+    ECT_0,
+    NOT_ECT,
+    Answered,
+    Arrival,
+    Departure,
+    PairEnd,
+    PairSettings,
+)
 from etloop.traffic import _native
 
 if TYPE_CHECKING:
@@ -144,6 +153,12 @@ class SimulatedNic:
         self._our_free_ns = left_ns + (len(frame) + FRAMING_BYTES) * 8 * NS_PER_S // self._model.line_bps
         self._at(self._our_free_ns + LATENCY_NS, lambda: self._take_frame(frame))
         return left_ns
+
+    def answer_requests(
+        self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
+    ) -> Answered | None:
+        """See `Wire`: in virtual time nobody is slow."""
+        return None
 
     def missed(self) -> int:
         """See `Wire`: nothing is ever missed here."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from etloop.experiments.nic.link.pcapng import PcapngFile
-    from etloop.experiments.nic.link.wire import Arrival, Departure, Wire
+    from etloop.experiments.nic.link.wire import Answered, Arrival, Departure, Wire
     from etloop.traffic._native import IpFlow
 
 
@@ -65,6 +65,21 @@ class KeptWire:
             if self._capture is not None:
                 self._capture.add(arrival.at_ns, arrival.frame)
         return arrival
+
+    def answer_requests(
+        self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
+    ) -> Answered | None:
+        """See `Wire`. What was answered is kept by its headers; acknowledgements are counted, not kept."""
+        answered = self._wire.answer_requests(acknowledgement, our_qpn, most, until_ns)
+        if answered is not None:
+            self._received += len(answered.times_ns)
+            self._sent += answered.acknowledgements
+            if self._capture is not None:
+                for at_ns, head, size in zip(
+                    answered.times_ns, answered.heads, answered.frame_bytes, strict=True
+                ):
+                    self._capture.add(at_ns, head[:size], size)
+        return answered
 
     def missed(self) -> int:
         """See `Wire`."""

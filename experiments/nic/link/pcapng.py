@@ -36,13 +36,15 @@ class PcapngFile:
     ) -> None:
         self._file.close()
 
-    def add(self, at_ns: int, frame: bytes) -> None:
-        """Add a frame without FCS."""
+    def add(self, at_ns: int, frame: bytes, frame_bytes: int | None = None) -> None:
+        """Add a frame without FCS, or the beginning of one of `frame_bytes`."""
         if self._bytes > MOST_BYTES:
             self.left_out += 1
             return
         self.frames += 1
-        head = struct.pack("<IIIII", 0, at_ns >> 32, at_ns & 0xFFFFFFFF, len(frame), len(frame))
+        head = struct.pack(
+            "<IIIII", 0, at_ns >> 32, at_ns & 0xFFFFFFFF, len(frame), frame_bytes or len(frame)
+        )
         self._block(6, head + frame + bytes(-len(frame) % 4))
 
     def _block(self, kind: int, body: bytes) -> None:

@@ -141,6 +141,17 @@ class Connection:
         packet.payload_bytes = size_bytes
         return self._put(packet)
 
+    def acknowledge_all(self, most: int, until_ns: int | None) -> list[int] | None:
+        """Acknowledge requests as `Wire.answer_requests` does, and return when they came; None: it does not."""
+        packet = _native.WirePacket(ACK)
+        packet.dest_qpn, packet.syndrome = self.end.qpn, CREDITS
+        departure = Departure(_native.encode(packet, self.flow), address=self.settings.address)
+        answered = self.wire.answer_requests(departure, self.our_qpn, most, until_ns)
+        if answered is None:
+            return None
+        self.sent += answered.acknowledgements
+        return answered.times_ns
+
     def answer(self, psn: int, syndrome: int = CREDITS, msn: int = 0, *, ce: bool = False) -> int:
         """Send an acknowledgement, or a NAK by its syndrome."""
         packet = _native.WirePacket(ACK)

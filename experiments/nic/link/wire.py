@@ -72,6 +72,17 @@ class PairEnd:
     rkey: int
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Requests of the card that were acknowledged below Python."""
+
+    times_ns: list[int]
+    heads: tuple[bytes, ...]
+    """The beginning of each frame: all its headers."""
+    frame_bytes: list[int]
+    acknowledgements: int
+
+
 class Wire(Protocol):
     """The link to the card, and its clock."""
 
@@ -94,6 +105,14 @@ class Wire(Protocol):
 
     def receive(self, until_ns: int) -> Arrival | None:
         """Return the next arrival; None if there is none until then."""
+
+    def answer_requests(
+        self, acknowledgement: Departure, our_qpn: int, most: int, until_ns: int | None
+    ) -> Answered | None:
+        """Acknowledge requests to a queue pair of ours, up to `most`; `until_ns` None: until none comes any more.
+
+        None: this wire does nothing faster than its caller does packet by packet.
+        """
 
     def missed(self) -> int:
         """Return how many frames of the card our own side had no room for since this was asked last."""

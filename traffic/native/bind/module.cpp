@@ -4,6 +4,7 @@
 namespace etloop {
 void bind_card_end(nanobind::module_& module);
 void bind_congestion(nanobind::module_& module);
+void bind_endless_answer(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
 void bind_flow(nanobind::module_& module);
 void bind_mrc(nanobind::module_& module);
@@ -26,4 +27,5 @@ NB_MODULE(_native, module) {
   etloop::bind_flow(module);
   etloop::bind_soft_switch(module);
   etloop::bind_card_end(module);
+  etloop::bind_endless_answer(module);
 }
