@@ -20,6 +20,7 @@ import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.assignment import ScheduleTables
+from etloop.controller.plan.communicator_pins import settings_by_communicator
 from etloop.controller.plan.schedule_set import ChosenOp, ScheduleSet
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.core.columns import to_columns
@@ -147,10 +148,11 @@ def asked_of(jobs: JobSet) -> Asked:
     """
     job, host, part_of_rank = jobs.job, jobs.hosts(), jobs.part_of_rank().tolist()
     settings = [part.settings for part in jobs.parts]
+    shaped_as = settings_by_communicator(jobs, settings)
     schedule_set = ScheduleSet(settings, job.source, job.splits, job.busiest_split_bytes())
     layout = [
-        (len(group.members), _ranks_per_host(group, host), part)
-        for group, part in zip(job.communicators, jobs.settings_of_communicator(), strict=True)
+        (len(group.members), _ranks_per_host(group, host), shape)
+        for group, shape in zip(job.communicators, shaped_as, strict=True)
     ]
     variant_index: dict[tuple[int, int, tuple[_Slot, ...], bytes, bytes], int] = {}
     variants: list[ProgramVariant] = []

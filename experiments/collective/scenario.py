@@ -17,8 +17,9 @@ from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.run.prepare import InputFile
 from etloop.results.schema.kinds import CONVENTIONS
-from etloop.traffic.collectives.choice import Pin, Shaping, why_not
+from etloop.traffic.collectives.choice import Shaping, why_not
 from etloop.traffic.collectives.core.table import Protocol
+from etloop.traffic.collectives.pins import Pin
 from etloop.workload.trace.trace import CollectiveKind
 
 _OWN: Final = ("workload", "scale", "iterations", "jobs", "rounds", "background")

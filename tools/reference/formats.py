@@ -61,7 +61,9 @@ def questions_of(one: Format, text: str) -> list[Question]:
 
 
 _PIN: Final = "{algorithm: ring, schedule: a.et, recorded: 1MiB}"
-_COLLECTIVES: Final = f"collectives: {{{', '.join(f'{key}: {_PIN}' for key in COLLECTIVE_KEYS)}}}"
+_GROUP: Final = ", ".join(f"{key}: {{channels: 2}}" for key in COLLECTIVE_KEYS if key != "send_recv")
+_GROUPS: Final = f"communicators: [{{size: 2, channels: 2, {_GROUP}}}]"
+_COLLECTIVES: Final = f"collectives: {{{', '.join(f'{key}: {_PIN}' for key in COLLECTIVE_KEYS)}, {_GROUPS}}}"
 _RULES: Final = ", ".join(f"{{do: {action.name.lower()}, which: 1}}" for action in FaultAction)
 _ALGORITHMS: Final = tuple(
     f"transport: {{cc: {{algorithm: {each.name}}}}}" for each in built_in() if Need.INT not in each.needs
@@ -110,7 +112,12 @@ SCENARIO: Final = Format(
         "jobs[].collectives": "collectives",
         "background[].mapping": "mapping",
     }
-    | {f"collectives.{key}": "collectives.all_reduce" for key in COLLECTIVE_KEYS if key != "all_reduce"},
+    | {f"collectives.{key}": "collectives.all_reduce" for key in COLLECTIVE_KEYS if key != "all_reduce"}
+    | {
+        f"collectives.communicators[].{key}": "collectives.communicators[].all_reduce"
+        for key in COLLECTIVE_KEYS
+        if key not in ("all_reduce", "send_recv")
+    },
 )
 _PORT: Final = "{name: p0, addresses: 10.0.0.1, link: 100Gbps}"
 _AGENTS: Final = f"agents: [{{name: a, ports: [{_PORT}]}}]"

@@ -38,6 +38,7 @@ from etloop.traffic.collectives.other_shapings import (
     plain_pick,
     whole_buffers,
 )
+from etloop.traffic.collectives.pins import GroupPins, Pin
 
 GROUPED: Final = frozenset({"all-to-all", "uneven all-to-all", "gather", "scatter", "point-to-point"})
 """Collectives that NCCL carries out as grouped sends and receives, and does not tune."""
@@ -56,15 +57,6 @@ class Shaping(StrEnum):
     GLOO = "gloo"
     MPI = "mpi"
     PLAIN = "plain"
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """What the user fixes; what is empty, None or 0 is left to the choice."""
-
-    algorithm: str = ""
-    protocol: Protocol | None = None
-    channels: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +102,10 @@ class Settings:
     """(collective, schedule of the user's own); of several the first that serves an op."""
     token: TokenShape = TOKEN
     """What DeepEP writes, where a trace knows bytes only."""
+    groups: tuple[GroupPins, ...] = ()
+    """Pins of some communicators alone, see `group_pins`; a choice is asked for with settings that have none."""
+    said_by: str = ""
+    """Whose pins these are, where they are of some communicators alone."""
 
     def pin_of(self, collective: str) -> Pin:
         """The binding pin of a collective; an uneven all-to-all has that of the even one."""
@@ -178,7 +174,8 @@ def choose(collective: str, layout: Layout, op_bytes: int, settings: Settings) -
     )
     if refused:
         _refuse(collective, layout, f"{choice.algorithm} cannot do it: {refused}")
-    return replace(choice, reason="; ".join((choice.reason, *passed_over)))
+    said = (f"as {settings.said_by} says",) if settings.said_by else ()
+    return replace(choice, reason="; ".join((choice.reason, *said, *passed_over)))
 
 
 def with_splits(choice: Choice, splits: tuple[tuple[int, ...], ...]) -> Choice:

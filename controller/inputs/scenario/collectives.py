@@ -20,10 +20,12 @@ from etloop.contract.base.units import (
 )
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.traffic.collectives.algorithms.deepep import TOKEN, VALUES_PER_SCALE, TokenShape
-from etloop.traffic.collectives.choice import Pin, Settings, Shaping, why_not
+from etloop.traffic.collectives.choice import Settings, Shaping, why_not
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS
 from etloop.traffic.collectives.core.table import Protocol
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Hardware, ScaleUp
+from etloop.traffic.collectives.pins import GroupPins, Pin
+from etloop.traffic.collectives.selection import MAX_SIZE
 
 COLLECTIVE_KEYS: Final = {
     "all_reduce": "all-reduce",
@@ -43,6 +45,9 @@ MOST_CHANNELS_WRITTEN: Final = 1 << 16
 """Beyond is not even read as a number of channels."""
 MOST_HIDDEN: Final = 1 << 16
 """Values of a token; no model comes near."""
+MOST_GROUPS: Final = 64
+ROLES: Final = ("tp", "dp", "fsdp", "ep", "all")
+"""Of communicators, as `etloop inspect` guesses them."""
 _PROTOCOLS: Final = {protocol.name.lower(): protocol for protocol in Protocol}
 _NO_CUSTOM: Final = frozenset({"point-to-point", "barrier"})
 
@@ -93,10 +98,52 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
         elif pin != Pin():
             pins.append((collective, pin))
         own.close()
+    remedy = "list what is pinned for which communicators"
+    entries = section.up_to(MOST_GROUPS, "communicators", "entries", remedy)
+    groups = tuple(_read_group(entry, number, shaping) for number, entry in enumerate(entries))
     hardware = _read_hardware(section.section("hardware"), nics_per_host)
     token = _read_token(section.section("token"))
     section.close()
-    return Collectives(Settings(shaping, general, tuple(pins), hardware, token=token), tuple(files))
+    return Collectives(
+        Settings(shaping, general, tuple(pins), hardware, token=token, groups=groups), tuple(files)
+    )
+
+
+def _read_group(entry: Section, number: int, shaping: Shaping) -> GroupPins:
+    """An entry of `communicators`: which they are, and what is pinned for them."""
+    name = entry.optional("name", words, "")
+    role = entry.optional("role", one_of({name: name for name in ROLES}), "")
+    size = entry.optional("size", integer(2, MAX_SIZE), 0)
+    stride = entry.optional("stride", integer(1, MAX_SIZE), 0)
+    given = [
+        key for key, value in (("name", name), ("role", role), ("size", size), ("stride", stride)) if value
+    ]
+    where = entry.where(given[0] if given else "name")
+    if not given:
+        remedy = "write name, role, size or stride of those that are meant"
+        entry.mistake("name", "no communicator is described", remedy)
+    general = _read_pin(entry)
+    _refuse_useless(entry, shaping, general)
+    pins: list[tuple[str, Pin]] = []
+    for key, collective in COLLECTIVE_KEYS.items():
+        if collective == "point-to-point" or not entry.has(key):
+            continue
+        own = entry.section(key)
+        pin = _read_pin(own)
+        wrong = why_not(shaping, collective, pin)
+        if wrong is not None:
+            own.mistake(_blamed(pin, wrong[0]), *wrong)
+        elif pin != Pin():
+            pins.append((collective, pin))
+        own.close()
+    if general == Pin() and not pins:
+        entry.mistake(
+            "algorithm",
+            "nothing is pinned",
+            "write algorithm, protocol or channels, or a collective with them",
+        )
+    entry.close()
+    return GroupPins(where, f"communicators[{number}]", name, role, size, stride, general, tuple(pins))
 
 
 def _read_pin(section: Section) -> Pin:

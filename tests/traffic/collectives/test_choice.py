@@ -5,10 +5,11 @@ import re
 import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
-from etloop.traffic.collectives.choice import Custom, Pin, Settings, Shaping, choose, why_not
+from etloop.traffic.collectives.choice import Custom, Settings, Shaping, choose, why_not
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule
 from etloop.traffic.collectives.nccl.hardware import Gpu, Hardware, Layout
+from etloop.traffic.collectives.pins import Pin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

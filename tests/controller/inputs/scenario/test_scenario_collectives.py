@@ -6,9 +6,10 @@ import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.traffic.collectives.choice import Pin, Settings, Shaping, choose, with_splits
+from etloop.traffic.collectives.choice import Settings, Shaping, choose, with_splits
 from etloop.traffic.collectives.core.table import Protocol
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, Hardware, Layout, ScaleUp
+from etloop.traffic.collectives.pins import Pin
 
 
 def section(text: str) -> Collectives:
