@@ -19,10 +19,11 @@ from etloop.cli.text.plan import rank_ranges, table_lines
 from etloop.cli.trace_options import settings_of, world_of
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_bytes, approximate_duration, format_rate
-from etloop.workload.inspect.critical_path import CriticalPath, IdealNetwork
+from etloop.workload.inspect.critical_path import CriticalPath
 from etloop.workload.inspect.inspection import Inspection, inspect
 from etloop.workload.inspect.parallelism import Role
 from etloop.workload.readers.files import read_trace
+from etloop.workload.trace.ideal_network import IdealNetwork
 
 MOST_PAIRS_IN_JSON: Final = 65_536
 """Pairs that the JSON lists; of a job with more, the blocks of the picture."""

@@ -19,6 +19,7 @@ from etloop.controller.plan.job_set import ANY_CLASS, JobPart, JobSet, only
 from etloop.controller.plan.load_jobs import job_of
 from etloop.controller.plan.places.rank_order import with_hosts
 from etloop.workload.job import build_job
+from etloop.workload.program.excerpts import excerpt_of
 from etloop.workload.program.merge import Part, side_by_side
 from etloop.workload.readers.files import Progress, read_trace
 from etloop.workload.trace.program import Job
@@ -76,9 +77,9 @@ def _job(source: Source, progress: Progress | None) -> Job:
         return job_of(source.load, source.where)
     assert source.trace is not None
     world = len(recorded_ranks(source.settings.stand_ins)) or None
-    return build_job(
-        read_trace(source.trace, source.groups, progress, source.kernels, world), source.settings
-    )
+    trace = read_trace(source.trace, source.groups, progress, source.kernels, world)
+    job = build_job(trace, source.settings)
+    return excerpt_of(job, source.excerpt) if source.excerpt is not None else job
 
 
 def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:

@@ -20,13 +20,13 @@ import pytest
 from etloop.contract.base.errors import Problem, TraceError
 from etloop.workload.chakra.encoder import encode_trace
 from etloop.workload.chakra.nodes import et_nodes
-from etloop.workload.inspect.critical_path import IdealNetwork
 from etloop.workload.inspect.inspection import inspect
 from etloop.workload.lint.fix import fix
 from etloop.workload.lint.report import lint
 from etloop.workload.readers.files import read_trace
 from etloop.workload.synthetic.spec import SyntheticSpec
 from etloop.workload.synthetic.training_step import synthesize
+from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import DependencyPolicy, WorkloadSettings
 
 from tests.support.traces.json_traces_by_hand import (

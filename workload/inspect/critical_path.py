@@ -1,13 +1,7 @@
 """How long a job would take on a network without contention, and what it would wait for: a lower bound to compare with.
 
-Decides how long one operation takes there (`op_durations_ns`) and the longest path over the joined graph of all ranks.
-Every operation has the whole link of each of its ranks for itself and begins when all of them reached it; compute takes
-the trace's delays. A real run shares links and is slower.
-
-With n members, size S, latency a for one message and time b for a byte, ring and chain forms (Thakur, Rabenseifner and
-Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005):
-all-reduce 2 (n-1) (a + S b / n), reduce-scatter (n-1) (a + S b / n), all-gather (n-1) (a + S b), broadcast and reduce
-(n-1) a + S b, all-to-all a + S b (n-1) / n, barrier 2 (n-1) a, message a + S b.
+Decides the longest path over the joined graph of all ranks. Every operation has the whole link of each of its ranks for itself
+and begins when all of them reached it; compute takes the trace's delays. A real run shares links and is slower.
 """
 
 from __future__ import annotations
@@ -18,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.workload.graph.global_order import eager_order, job_graph
 from etloop.workload.trace.findings import node_example
+from etloop.workload.trace.ideal_network import IdealNetwork, op_durations_ns
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
 
@@ -28,20 +23,6 @@ if TYPE_CHECKING:
 _LONGEST_KEPT: Final = 8
 _DELAY: Final = "compute"
 _MESSAGE: Final = "send_recv"
-_BITS_NS: Final = 8 * 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class IdealNetwork:
-    """The network that the bound assumes."""
-
-    link_bps: int = 400_000_000_000
-    latency_ns: int = 2_000
-    """From the first bit sent to the first received, host to host."""
-
-    @property
-    def ns_a_byte(self) -> float:
-        return _BITS_NS / self.link_bps
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +62,6 @@ class Items:
     """Index of the node on that rank."""
     delays_from: int
     """Items from here on are delays."""
-
-
-def op_durations_ns(
-    collective: NDArray[np.int8],
-    size_bytes: NDArray[np.int64],
-    members: NDArray[np.int64],
-    network: IdealNetwork,
-) -> NDArray[np.int64]:
-    """Duration of operations that split their size evenly; `collective` -1 is a message. One member: nothing to do."""
-    n = np.maximum(members, 1).astype(np.float64)
-    steps = n - 1
-    whole_ns = size_bytes * network.ns_a_byte
-    latency_ns = float(network.latency_ns)
-    kinds = {
-        CollectiveKind.ALL_REDUCE: 2 * steps * (latency_ns + whole_ns / n),
-        CollectiveKind.REDUCE_SCATTER: steps * (latency_ns + whole_ns / n),
-        CollectiveKind.ALL_GATHER: steps * (latency_ns + whole_ns),
-        CollectiveKind.BROADCAST: steps * latency_ns + whole_ns,
-        CollectiveKind.REDUCE: steps * latency_ns + whole_ns,
-        CollectiveKind.ALL_TO_ALL: latency_ns + whole_ns * steps / n,
-        CollectiveKind.GATHER: latency_ns + whole_ns * steps,
-        CollectiveKind.SCATTER: latency_ns + whole_ns * steps / n,
-        CollectiveKind.BARRIER: 2 * steps * latency_ns,
-    }
-    duration = latency_ns + whole_ns
-    for kind, taken in kinds.items():
-        duration = np.where(collective == kind, np.where(members > 1, taken, 0.0), duration)
-    return np.asarray(np.rint(duration), dtype=np.int64)
 
 
 def rank_durations_ns(analysis: Analysis, rank: int, network: IdealNetwork) -> NDArray[np.int64]:

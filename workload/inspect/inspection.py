@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from etloop.workload.graph.analysis import Analysis, analyse
 from etloop.workload.graph.compute import delays_ns
-from etloop.workload.inspect.critical_path import CriticalPath, IdealNetwork, critical_path, rank_durations_ns
+from etloop.workload.inspect.critical_path import CriticalPath, critical_path, rank_durations_ns
 from etloop.workload.inspect.parallelism import Role, Shape, guess_roles, guess_stages
 from etloop.workload.inspect.traffic import KindBytes, Traffic, traffic_of
+from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.shared_columns import columns_digest
 from etloop.workload.trace.trace import NodeKind, Trace

@@ -10,11 +10,20 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.units import format_rate, parse_flops, parse_rate_bps
+from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.units import (
+    format_duration,
+    format_rate,
+    parse_duration_ns,
+    parse_flops,
+    parse_rate_bps,
+)
 from etloop.contract.base.value_form import RATE, FormedParser, formed, limited, pattern_form
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
 from etloop.traffic.collectives.choice import Settings, Shaping
+from etloop.workload.trace.excerpt import Excerpt, RankRange
+from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import (
     MAX_REPLICAS,
     MOST_DIMENSIONS,
@@ -46,6 +55,8 @@ class Source:
     """File, line and key, for mistakes that are found later."""
     kernels: Path | None = None
     """What communicates beside NCCL."""
+    excerpt: Excerpt | None = None
+    """The ranks that are real, where the others are modelled."""
 
 
 _positive_flops: Final = bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS")
@@ -59,6 +70,7 @@ _uneven: Final = FormedParser(
 _stand_in: Final = FormedParser(
     StandIn.parse, pattern_form("ranks=recorded ranks", r"[0-9]+(-[0-9]+)?=[0-9]+(-[0-9]+)?")
 )
+_rank_range: Final = FormedParser(RankRange.parse, pattern_form("ranks", r"[0-9]+(-[0-9]+)?"))
 _NOBODY: Final = StandIn(0, 0, 0, 0)
 _TRACE_KEYS = (
     "trace",
@@ -69,6 +81,7 @@ _TRACE_KEYS = (
     "dependencies",
     "replicate_ranks",
     "stand_ins",
+    "excerpt",
     "uneven",
     "logical_topology",
     "compute",
@@ -91,6 +104,7 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
     groups = section.optional("groups", words, "")
     kernels = section.optional("kernels", words, "")
     settings = _read_settings(section, scales)
+    real = _read_excerpt(section)
     where = section.where("trace")
     section.close()
     return Source(
@@ -100,7 +114,26 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
         None,
         where,
         directory / kernels if kernels else None,
+        real,
     )
+
+
+def _read_excerpt(section: Section) -> Excerpt | None:
+    """Which ranks are real, and the network that stands for the others; None: all are."""
+    where = section.where("excerpt")
+    own = section.section("excerpt")
+    ranges = own.texts("ranks", _rank_range, RankRange(0, 0))
+    usual = IdealNetwork()
+    network = IdealNetwork(
+        own.optional(
+            "link", bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate), usual.link_bps
+        ),
+        own.optional("latency", bounded(parse_duration_ns, 0, NS_PER_S, format_duration), usual.latency_ns),
+    )
+    if section.has("excerpt") and not ranges:
+        own.mistake("ranks", "no rank is real", "list those that are, such as [0-15]")
+    own.close()
+    return Excerpt(ranges, network, where) if ranges else None
 
 
 def in_nccl_order(source: Source, shaping: Settings) -> tuple[Source, tuple[str, ...]]:

@@ -12,9 +12,9 @@ from etloop.cli.commands.inspect import covers_ranks, render_inspection
 from etloop.cli.main import main
 from etloop.workload.chakra.encoder import EtAttribute, EtNode, ValueCase
 from etloop.workload.chakra.nodes import et_nodes
-from etloop.workload.inspect.critical_path import IdealNetwork
 from etloop.workload.inspect.inspection import inspect
 from etloop.workload.readers.et_writer import write_trace
+from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import NodeKind
 

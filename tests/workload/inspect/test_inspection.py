@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from etloop.workload.inspect.critical_path import IdealNetwork, op_durations_ns
 from etloop.workload.inspect.inspection import Inspection, inspect
 from etloop.workload.inspect.parallelism import Role, Shape, guess_roles, guess_stages
+from etloop.workload.trace.ideal_network import IdealNetwork, op_durations_ns
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
 from hypothesis import given

@@ -10,7 +10,6 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE
-from etloop.workload.inspect.critical_path import IdealNetwork
 from etloop.workload.inspect.inspection import inspect
 from etloop.workload.inspect.parallelism import Role
 from etloop.workload.lint.report import LintReport, lint
@@ -20,6 +19,7 @@ from etloop.workload.synthetic.spec import SWEPT, SweepSpec, SyntheticSpec
 from etloop.workload.synthetic.sweep import sweep
 from etloop.workload.synthetic.training_step import SyntheticJob, synthesize
 from etloop.workload.trace.findings import Check
+from etloop.workload.trace.ideal_network import IdealNetwork
 from etloop.workload.trace.settings import WorkloadSettings
 from etloop.workload.trace.trace import CollectiveKind, Trace
 
