@@ -50,6 +50,7 @@ _BALANCING: Final = {
     BalancingMode.ECMP: LoadBalancing.ECMP,
     BalancingMode.SPRAY: LoadBalancing.SPRAY,
     BalancingMode.FLOWLET: LoadBalancing.FLOWLET,
+    BalancingMode.ADAPTIVE: LoadBalancing.ADAPTIVE,
 }
 _INGRESS: Final = "ingress"
 """How names of pools begin that arriving packets are accounted to (SONiC's `ingress_lossless_pool`)."""
@@ -169,10 +170,6 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
     maps = profile.maps
     identity = tuple(range(PRIORITIES))
     mode = taking.given("balancing.mode", profile.balancing.mode, BalancingMode.ECMP)
-    if mode not in _BALANCING:
-        taking.refuse(
-            "balancing.mode", profile.balancing.mode, f"{mode} cannot be modelled", "model spray instead"
-        )
     gap_ns = FLOWLET_GAP_NS
     if mode is BalancingMode.FLOWLET:
         gap_ns = taking.given("balancing.flowlet_gap_ns", profile.balancing.flowlet_gap_ns, FLOWLET_GAP_NS)
@@ -191,7 +188,7 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
         pause_quanta=PAUSE_QUANTA,
         watchdog=_watchdog(profile, taking),
         latency_ns=taking.given("latency.port_to_port_ns", profile.latency.port_to_port_ns, LATENCY_NS),
-        balancing=_BALANCING.get(mode, LoadBalancing.ECMP),
+        balancing=_BALANCING[mode],
         flowlet_gap_ns=gap_ns,
         trimming=_trimming(profile, taking),
         seed=SEED,

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 from etloop.contract.model.assignment import Assignment
+from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.traffic import _native
 from etloop.traffic.flow_level import Between, FlowNetwork, network_with
@@ -140,6 +141,9 @@ class _Walk:
             number = pair // len(self._topology.switches)
             switch = self._topology.switches[number]
             ports = np.array(self._table[number][int(dst[flow[at[0]]])], np.int64) + self._first_link[number]
+            if switch.balancing is LoadBalancing.STRUCTURED:
+                what = "balancing: structured goes by source ports, which the flow level does not know"
+                raise PlanError(Problem(f"switch {switch.name}", what, "say --level packet"))
             if switch.balancing is LoadBalancing.ECMP:
                 chosen = _native.ecmp_choices(np.ascontiguousarray(keys[flow[at]]), switch.seed, len(ports))
                 link[at] = ports[np.frombuffer(chosen, np.int32)]

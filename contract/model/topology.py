@@ -32,6 +32,22 @@ class LoadBalancing(IntEnum):
     """At random, packet by packet."""
     FLOWLET = 2
     """At random, but packets of a flow that follow within `flowlet_gap_ns` keep their way."""
+    ADAPTIVE = 3
+    """To the way with least to send in a packet's queue, packet by packet."""
+    ADAPTIVE_FLOWLET = 4
+    """The same for the first packet of a flowlet, which the others follow."""
+    STRUCTURED = 5
+    """By the low eight bits of the UDP source port: consecutive entropy values take consecutive ways, as planes do."""
+
+    @property
+    def reorders(self) -> bool:
+        """Whether packets of one flow may take several ways."""
+        return self not in (LoadBalancing.ECMP, LoadBalancing.STRUCTURED)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether `flowlet_gap_ns` means something."""
+        return self in (LoadBalancing.FLOWLET, LoadBalancing.ADAPTIVE_FLOWLET)
 
 
 class WatchdogAction(IntEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from etloop.contract.base.errors import PlanError, Problem
-from etloop.contract.model.topology import LoadBalancing, Topology
+from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.timeline import ends_of
 from etloop.controller.inputs.scenario.transport import Transport
 from etloop.controller.plan.plan import Plan
@@ -40,7 +40,7 @@ def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) 
     choosing = [
         switch
         for switch, ways in zip(topology.switches, table, strict=True)
-        if switch.balancing in (LoadBalancing.SPRAY, LoadBalancing.FLOWLET)
+        if switch.balancing.reorders
         and any(len(way) > 1 for way in ways)
     ]
     if choosing:

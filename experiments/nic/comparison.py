@@ -5,11 +5,13 @@ Decides what is a difference: words that are not the same, and numbers whose int
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from etloop.experiments.nic.dut_profile import value_words
+from etloop.contract.base.units import QuantityError, parse_duration_ns, parse_rate_bps
+from etloop.experiments.nic.dut_profile import DCQCN, value_words
 from etloop.experiments.nic.link.figures import Figure
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[Figur
         "cnp_interval": cnp.interval_ns.value,
         "cnp_scope": _text(cnp.scope.value),
         "cnp_dscp": cnp.dscp.value,
+        **_dcqcn_of(stated),
     }
     pairs = []
     for name, value in known.items():
@@ -76,6 +79,20 @@ def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[Figur
             agreement = Agreement.SAME if figure.holds(value) else Agreement.DIFFERENT
         pairs.append(FigurePair(name, value_words(figure), said, agreement))
     return tuple(pairs)
+
+
+def _dcqcn_of(stated: DutProfile) -> dict[str, float | str | None]:
+    """DCQCN's parameters by the figures that they are; those that are written in another way are left out."""
+    found: dict[str, float | str | None] = {}
+    for parameter in stated.congestion.parameters:
+        name, text = DCQCN.get(parameter.name), parameter.setting.value
+        if name is None or text is None:
+            continue
+        for parse in (parse_duration_ns, parse_rate_bps, int):
+            with suppress(ValueError, QuantityError):
+                found[name] = parse(text)
+                break
+    return found
 
 
 def _agreement(a: Figure | None, b: Figure | None) -> Agreement:

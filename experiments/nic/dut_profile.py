@@ -14,6 +14,13 @@ from etloop.experiments.nic.link.figures import Figure
 
 DUT_FILE: Final = "profile.yaml"
 _SCOPES: Final = frozenset(("queue_pair", "address", "port"))
+DCQCN: Final = {
+    "rpg_time_reset": "cnp_recovery",
+    "rpg_threshold": "fast_recovery_raises",
+    "rpg_ai_rate": "additive_increase",
+    "rpg_hai_rate": "hyper_increase",
+}
+"""NVIDIA's names of parameters that the battery finds."""
 _MANY: Final = {"bit/s": ("Gbit/s", 1e9), "1/s": ("million/s", 1e6)}
 _MODES: Final = frozenset(("go_back_n", "selective_repeat"))
 
@@ -42,6 +49,9 @@ def dut_profile_text(profile: NicProfile) -> str:
     cnp = _cnp(figures)
     if cnp:
         content["cnp"] = cnp
+    parameters = _dcqcn(figures)
+    if parameters:
+        content["congestion_control"] = {"parameters": parameters}
     content["notes"] = [f"{figure.name}: {value_words(figure)}" for figure in figures.values()]
     return yaml.safe_dump(content, sort_keys=False, width=120)
 
@@ -72,6 +82,21 @@ def _cnp(figures: dict[str, Figure]) -> dict[str, object]:
         found["scope"] = scope.word
     if dscp is not None and dscp.value is not None:
         found["dscp"] = int(dscp.value)
+    return found
+
+
+def _dcqcn(figures: dict[str, Figure]) -> dict[str, str]:
+    """DCQCN's parameters under the names that NVIDIA gives them, as far as they were found."""
+    found: dict[str, str] = {}
+    for name, figure_name in DCQCN.items():
+        figure = figures.get(figure_name)
+        if figure is None or not figure.value:
+            continue
+        number = round(figure.value)
+        if figure.unit == "bit/s":
+            found[name] = f"{number / 1e6:.4g}Mbps"
+        else:
+            found[name] = f"{number / 1e3:.4g}us" if figure.unit == "ns" else str(number)
     return found
 
 

@@ -122,7 +122,6 @@ def test_ports_count_as_far_as_they_may_be_split() -> None:
         ("alpha: 1/8", "alpha: 1/3", "alpha 1/3 is no power of two; the model takes 1/8, 1/4, ... 128"),
         ("alpha: 8", "alpha: 3/2", "alpha 3/2 is no power of two"),
         ("alpha: 1/8", "xoff: 1MB", "a fixed xoff cannot be modelled"),
-        ("mode: spray", "mode: adaptive", "adaptive cannot be modelled; model spray instead"),
         ("26: 3}", "26: 9}", "it goes beyond the model's 8 classes, groups and queues"),
         ("class_to_queue: identity", "class_to_queue: {0-8: 1}", "it goes beyond the model's 8 classes"),
         ("headroom: 100kB", "headroom: 16MB", "leave nothing of the buffer to share; describe fewer ports"),

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from etloop.traffic.collectives.core.table import Protocol
+from etloop.traffic.collectives.core.table import Protocol
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ def _figures(fits: list[_Fit]) -> tuple[Finding, ...]:
         _spread("additive_increase", "bit/s", [fit.small_bps for fit in fits], ERROR),
     )
     if not fits[0].additive:
-        why = f"all steps of {RAISES} raises are of one size, as far as can be told"
+        why = "all steps that were watched are of one size, as far as can be told"
         return *found, unseen("additive_raises", "count", why), unseen("hyper_increase", "bit/s", why)
     return (
         *found,
@@ -275,8 +275,7 @@ EXPERIMENT: Final = Experiment(
     " apart, until the rate is low; then none",
     reads=f"the rate from raise to raise, {RAISES} of them; what explains it: raises until it goes beyond the rate of before, the"
     " step of each further one, and after how many it becomes larger",
-    clause="Zhu et al., SIGCOMM 2015 (DCQCN), 5.1; NVIDIA DOCA, DCQCN parameters: rpg_threshold 1, rpg_ai_rate 5 Mb/s,"
-    " rpg_hai_rate 50 Mb/s",
+    clause="Zhu et al., SIGCOMM 2015 (DCQCN), 5.1; NVIDIA DOCA, DCQCN parameters: rpg_threshold, rpg_ai_rate, rpg_hai_rate",
     figures={
         "fast_recovery_raises": "count",
         "additive_increase": "bit/s",

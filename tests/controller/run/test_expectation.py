@@ -179,6 +179,17 @@ def test_a_job_beyond_all_means_is_not_compared_and_says_so() -> None:
     )
 
 
+def test_ways_that_go_by_source_ports_are_no_matter_of_flows() -> None:
+    plan = planned(A2A, 8, MIB)
+    described = leaf_spine(plan, 4, "structured").topology
+    with pytest.raises(PlanError) as caught:
+        network_of(plan.whole(), tuple(port_names(plan)), described)
+    assert (
+        "balancing: structured goes by source ports, which the flow level does not know; say --level packet"
+        in str(caught.value)
+    )
+
+
 def test_flows_take_the_ways_that_the_switches_choose() -> None:
     """Every queue pair on one spine link each way, by the hash; sprayed, on all of them in equal parts."""
     plan = planned(A2A, 8, MIB)

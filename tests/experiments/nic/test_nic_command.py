@@ -75,6 +75,10 @@ def test_the_profile_is_one_that_rigs_may_name(card: Path) -> None:
     assert str(found.transport.retransmission.value) == "selective_repeat"
     assert found.transport.retransmission.measured is not None
     assert found.cnp.interval_ns.value == pytest.approx(50_000, rel=0.05)
+    parameters = {one.name: one.setting.value for one in found.congestion.parameters}
+    assert parameters.keys() == {"rpg_time_reset", "rpg_threshold", "rpg_ai_rate"}, "it has no larger steps"
+    assert 280 < float(str(parameters["rpg_time_reset"]).removesuffix("us")) < 320
+    assert 90 < float(str(parameters["rpg_ai_rate"]).removesuffix("Mbps")) < 110
 
 
 def test_what_a_maker_states_stands_next_to_what_was_measured(card: Path) -> None:
@@ -82,6 +86,20 @@ def test_what_a_maker_states_stands_next_to_what_was_measured(card: Path) -> Non
     by_name = {pair.name: pair for pair in pairs}
     assert by_name["cnp_interval"].agreement is Agreement.DIFFERENT, "4 us are stated, 50 were drawn"
     assert by_name["cnp_dscp"].agreement is Agreement.SAME
+
+
+def test_dcqcn_parameters_stand_next_to_what_was_measured(card: Path, tmp_path: Path) -> None:
+    """A profile with another step, and with one that nobody can read as a rate."""
+    written = (card / "profile.yaml").read_text()
+    assert "rpg_ai_rate: " in written
+    lines = ["rpg_ai_rate: 5Mbps" if "rpg_ai_rate" in one else one for one in written.splitlines()]
+    stated = tmp_path / "stated.yaml"
+    stated.write_text("\n".join(lines).replace("\nrpg_ai_rate", "\n    rpg_ai_rate"))
+    by_name = {pair.name: pair for pair in compare_with_stated(read_profile(card), find_profile(str(stated)))}
+    assert by_name["additive_increase"].agreement is Agreement.DIFFERENT
+    assert by_name["cnp_recovery"].agreement is Agreement.SAME
+    assert by_name["fast_recovery_raises"].agreement is Agreement.SAME
+    assert "hyper_increase" not in by_name, "nothing of it is stated"
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,64 @@ void flowlets_move_after_a_gap_and_only_then() {
   }
 }
 
+// Packets at once go to all ways in equal parts, and one that is busy with another's packets gets fewer.
+void what_adapts_takes_the_way_with_least_to_send() {
+  SwitchConfig config = config_of(6);
+  config.routes = {{1, 2, 3, 4}, {1}};
+  config.balancing = LoadBalancing::adaptive;
+  Bench bench(config);
+  for (int i = 0; i < 40; ++i) bench.model.on_frame(0, frame_to(0), 0);
+  bench.advance(1'000'000'000);
+  for (const size_t port : {size_t{1}, size_t{2}, size_t{3}, size_t{4}}) CHECK_EQ(bench.delivered[port], 10);
+
+  Bench loaded(config);
+  for (int i = 0; i < 20; ++i) loaded.model.on_frame(5, frame_to(1), 0);
+  for (int i = 0; i < 40; ++i) loaded.model.on_frame(0, frame_to(0), 0);
+  loaded.advance(1'000'000'000);
+  // 60 frames over four ways are 15 each, and the first has 20 already; all went at once, so nothing was sent between.
+  CHECK_EQ(loaded.delivered[1], 20);
+  for (const size_t port : {size_t{2}, size_t{3}, size_t{4}}) CHECK(std::abs(loaded.delivered[port] - 13) <= 1);
+}
+
+// Consecutive source ports take consecutive ways, and one of them always the same.
+void structured_entropy_names_its_way() {
+  SwitchConfig config = config_of(6);
+  config.routes = {{1, 2, 3, 4}};
+  config.balancing = LoadBalancing::structured;
+  Bench bench(config);
+  for (int i = 0; i < 42; ++i) {
+    SwitchFrame frame = frame_to(0);
+    frame.entropy = static_cast<uint8_t>(2 + i);
+    bench.model.on_frame(0, frame, 0);
+  }
+  bench.advance(1'000'000'000);
+  CHECK_EQ(bench.delivered[1], 10);
+  CHECK_EQ(bench.delivered[2], 10);
+  CHECK_EQ(bench.delivered[3], 11);
+  CHECK_EQ(bench.delivered[4], 11);
+}
+
+// A flowlet stays where it began, and the next begins where least is to be sent.
+void flowlets_that_adapt_leave_a_busy_way() {
+  SwitchConfig config = config_of(5);
+  config.routes = {{1, 2}, {1}, {2}};
+  config.balancing = LoadBalancing::adaptive_flowlet;
+  config.flowlet_gap_ns = 10'000;
+  Bench bench(config);
+  bench.model.on_frame(0, frame_to(0, 26, 100), 0);
+  bench.advance(5'000);
+  const size_t first = bench.delivered[1] == 1 ? 1 : 2;
+  const uint32_t same = static_cast<uint32_t>(first);
+  for (int i = 0; i < 200; ++i) bench.model.on_frame(4, frame_to(same), 6'000);
+  bench.model.on_frame(0, frame_to(0, 26, 100), 6'001);
+  bench.advance(1'000'000);
+  CHECK_EQ(bench.delivered[first], 202);
+  for (int i = 0; i < 200; ++i) bench.model.on_frame(4, frame_to(same), 1'000'001);
+  bench.model.on_frame(0, frame_to(0, 26, 100), 1'000'002);
+  bench.advance(2'000'000);
+  CHECK_EQ(bench.delivered[3 - first], 1);
+}
+
 // ---- faults
 
 SwitchFault every_packet() {
@@ -324,6 +382,9 @@ int main() {
   seeds_choose_for_themselves();
   packets_are_sprayed_and_flows_are_not();
   flowlets_move_after_a_gap_and_only_then();
+  what_adapts_takes_the_way_with_least_to_send();
+  structured_entropy_names_its_way();
+  flowlets_that_adapt_leave_a_busy_way();
   faults_hit_their_ports_and_their_time_only();
   a_chance_is_kept();
   trimmed_packets_have_a_class_of_their_own();

@@ -225,9 +225,8 @@ uint32_t SoftSwitch::State::copy_of(uint32_t handle) {
 }
 
 void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Nanos stamp_ns) {
-  SwitchFrame frame;
-  frame.handle = handle;
-  frame.flow_key = headers.flow_key;
+  SwitchFrame frame{.handle = handle, .flow_key = headers.flow_key};
+  frame.entropy = static_cast<uint8_t>(headers.src_port);
   frame.frame_bytes = soft::frame_bytes(pool.stored(handle).bytes);
   frame.dscp = headers.dscp;
   frame.ecn = headers.ecn;

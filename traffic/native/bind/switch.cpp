@@ -111,7 +111,7 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
   for (const nb::handle queue : eight(settings, "queues")) config.queues[number++] = queue_from(queue);
   read_pausing(settings, config);
   config.latency_ns = read_value<int64_t>(settings, "latency_ns");
-  config.balancing = read_enum(settings, "balancing", LoadBalancing::flowlet);
+  config.balancing = read_enum(settings, "balancing", LoadBalancing::structured);
   config.flowlet_gap_ns = read_value<int64_t>(settings, "flowlet_gap_ns");
   if (const nb::object trimming = nb::getattr(settings, "trimming"); !trimming.is_none()) {
     config.trim_bytes = read_value<int64_t>(trimming, "frame_bytes");

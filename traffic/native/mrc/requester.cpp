@@ -117,6 +117,7 @@ const WorkRequest* Requester::sent(const Outgoing& outgoing, Nanos now) {
   tail_.note_asked(now);
   const bool again = psn != sent_.next();
   sent_.sent(psn, outgoing.entropy, now);
+  most_under_way_ = std::max(most_under_way_, sent_.under_way());
   if (again) {
     ++counters_.retransmitted_packets;
     return nullptr;
@@ -132,9 +133,10 @@ const WorkRequest* Requester::sent(const Outgoing& outgoing, Nanos now) {
   return &request;
 }
 
-// With spraying, packets overtake each other by what their paths' queues differ: about a window, and about a round trip.
+// With spraying, packets overtake each other by what their paths' queues differ: by as many as were ever under way, though it
+// may be fewer now, and by about a round trip.
 uint32_t Requester::overtaken_by() const {
-  return std::clamp(sent_.under_way(), 3U, std::max(3U, reorder_packets_));
+  return std::clamp(most_under_way_, 3U, std::max(3U, reorder_packets_));
 }
 
 void Requester::lose(uint32_t psn) {

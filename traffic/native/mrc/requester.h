@@ -80,6 +80,7 @@ class Requester {
   uint32_t mtu_shift_;
   uint32_t window_ = 1;
   uint32_t reorder_packets_;
+  uint32_t most_under_way_ = 0;     // at any time
   uint32_t first_unacknowledged_;   // of messages: everything before it was acknowledged as a whole
   uint16_t next_msn_ = 0;
   uint16_t next_rqmsn_ = 0;

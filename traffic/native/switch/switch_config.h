@@ -39,7 +39,14 @@ struct QueueConfig {
   uint32_t pmax_per_million = 0;
 };
 
-enum class LoadBalancing : uint8_t { ecmp, spray, flowlet };
+enum class LoadBalancing : uint8_t {
+  ecmp,
+  spray,
+  flowlet,
+  adaptive,          // packet by packet to the way with least to send
+  adaptive_flowlet,  // the same for the first of a flowlet, which the others follow
+  structured,        // by the low bits of the UDP source port: consecutive ones take consecutive ways
+};
 enum class WatchdogAction : uint8_t { drop, forward };
 
 // A disturbance of the switch's own: packets that come in by `in_port` and go out by `out_port` (-1: any) are dropped or

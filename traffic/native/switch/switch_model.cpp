@@ -65,7 +65,9 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
   }
   ways_.first.push_back(static_cast<uint32_t>(ways_.ports.size()));
   fault_seen_.assign(config.faults.size(), 0);
-  if (config.balancing == LoadBalancing::flowlet) flowlets_.resize(kFlowlets);
+  if (config.balancing == LoadBalancing::flowlet || config.balancing == LoadBalancing::adaptive_flowlet) {
+    flowlets_.resize(kFlowlets);
+  }
   for (size_t queue = 0; queue < kPriorities; ++queue) {
     if (config.queues[queue].strict) strict_ |= static_cast<uint8_t>(1U << queue);
   }
@@ -216,16 +218,38 @@ int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
   }
   if (ways.empty()) return -1;
   if (ways.size() == 1) return ways[0];
+  const auto least_to_send = [&] {
+    const size_t queue = config_.class_to_queue[config_.dscp_to_class[frame.dscp & 63]];
+    // Of equal ones any: all switches that began with the first would send to it together.
+    const size_t first_looked = remainder(random_(), ways.size());
+    uint16_t best = ways[first_looked];
+    int64_t least = INT64_MAX;
+    for (size_t looked = 0; looked < ways.size(); ++looked) {
+      const uint16_t port = ways[(first_looked + looked) % ways.size()];
+      const int64_t to_send = buffer_.lane(port, queue).queue_bytes + (ports_[port].free_ns > now ? 1 : 0);
+      if (to_send < least) {
+        least = to_send;
+        best = port;
+      }
+    }
+    return best;
+  };
   switch (config_.balancing) {
     case LoadBalancing::ecmp: return ways[remainder(mixed(frame.flow_key + mixed_seed_), ways.size())];
     case LoadBalancing::spray: return ways[remainder(random_(), ways.size())];
-    case LoadBalancing::flowlet: {
+    case LoadBalancing::structured: return ways[frame.entropy % ways.size()];
+    case LoadBalancing::adaptive: return least_to_send();
+    case LoadBalancing::flowlet:
+    case LoadBalancing::adaptive_flowlet: {
       Flowlet& flowlet = flowlets_[mixed(frame.flow_key + config_.seed) % kFlowlets];
       const bool goes_on = flowlet.used && flowlet.flow_key == frame.flow_key &&
                            flowlet.destination == frame.destination &&
                            now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
       if (!goes_on) {
-        flowlet = {frame.flow_key, now, frame.destination, ways[remainder(random_(), ways.size())], true};
+        const uint16_t port = config_.balancing == LoadBalancing::adaptive_flowlet
+                                  ? least_to_send()
+                                  : ways[remainder(random_(), ways.size())];
+        flowlet = {frame.flow_key, now, frame.destination, port, true};
       }
       flowlet.last_ns = now;
       return flowlet.port;

@@ -28,9 +28,11 @@ struct SwitchFrame {
   int32_t frame_bytes = 0;   // Ethernet frame with its check sequence
   uint8_t dscp = 0;
   uint8_t ecn = 0;           // two bits of the IP header
-  bool corrupted = false;    // a bit was flipped on the way
-  bool trimmed = false;      // only its first `frame_bytes` are left
+  uint8_t entropy = 0;       // the low bits of its UDP source port
+  bool corrupted : 1 = false;  // a bit was flipped on the way
+  bool trimmed : 1 = false;    // only its first `frame_bytes` are left
 };
+static_assert(sizeof(SwitchFrame) == 24);
 
 enum class SwitchDrop : uint8_t { group_full, queue_full, no_route, link_down, fault, watchdog };
 

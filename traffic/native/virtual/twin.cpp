@@ -310,6 +310,7 @@ class Network final : public VirtualPorts, public FabricSink {
     if (waiting * on_link.frame_bytes > kMostWaitingBytes) return false;
     on_link.destination = own.to;
     on_link.flow_key = key_of(own.src_ip, own.dst_ip, own.udp_port, own.udp_port);
+    on_link.entropy = static_cast<uint8_t>(own.udp_port);
     const uint32_t handle = take_frame();
     frames_[handle].stream = static_cast<int32_t>(stream);
     on_link.handle = handle | kOfStream;
@@ -426,6 +427,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   const TwinFlow& flow = flows_[run.flow];
   on_link.destination = flow.destination;
   on_link.flow_key = flow.key;
+  on_link.entropy = static_cast<uint8_t>(flow.src_port);
   wire::Packet packet = run.head;
   for (uint32_t i = 0; i < run.count; ++i) {
     packet.psn = (run.head.psn + i) & wire::kPsnMask;
@@ -463,6 +465,7 @@ TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
   on_link.destination = flow.destination;
+  on_link.entropy = static_cast<uint8_t>(built.src_port);
   on_link.flow_key = key_of(flow.src_ip, flow.dst_ip, built.src_port, plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port);
   const uint32_t handle = take_frame();
   TwinFrame& frame = frames_[handle];

@@ -15,7 +15,7 @@ from etloop.traffic.twin import TwinOutcome
 
 from tests.support.traffic.fat_tree import TRIMMED_DSCP, fat_tree
 from tests.support.traffic.twin_by_hand import dropped, pairs, through
-from tests.traffic.test_mrc import PROBED, mrc
+from tests.traffic.mrc.test_mrc import PROBED, mrc
 
 MESSAGE_BYTES = 2_000_000
 TRANSPORT = mrc(trimming=TrimSettings((TRIMMED_DSCP,), TrimAnswer.NAK))
