@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from etloop.contract.model.assignment import Assignment
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.traffic import _native
 from etloop.traffic.flow_level import Between, FlowNetwork, network_with

@@ -40,8 +40,7 @@ def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) 
     choosing = [
         switch
         for switch, ways in zip(topology.switches, table, strict=True)
-        if switch.balancing.reorders
-        and any(len(way) > 1 for way in ways)
+        if switch.balancing.reorders and any(len(way) > 1 for way in ways)
     ]
     if choosing:
         first, more = choosing[0], f" and {len(choosing) - 1} more" if len(choosing) > 1 else ""

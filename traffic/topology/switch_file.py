@@ -140,7 +140,11 @@ def read_switch(
         faults=_faults(section, known_as),
     )
     if section.has("flowlet_gap") and not settings.balancing.has_gap:
-        section.mistake("flowlet_gap", "only flowlets have a gap", "remove it, or write balancing: flowlet or adaptive_flowlet")
+        section.mistake(
+            "flowlet_gap",
+            "only flowlets have a gap",
+            "remove it, or write balancing: flowlet or adaptive_flowlet",
+        )
     if pfc.has("enabled") and settings.pfc and not any(group.lossless for group in settings.groups):
         remedy = "write preset: lossless, or lossless: true for a group under groups"
         pfc.mistake("enabled", "no group is lossless, so nobody would ever be paused", remedy)
