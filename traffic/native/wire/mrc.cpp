@@ -1,72 +1,9 @@
 #include "wire/mrc.h"
 
-#include <algorithm>
-#include <concepts>
-#include <type_traits>
+#include "wire/bits.h"
 
 namespace etloop::wire::mrc {
 namespace {
-
-// A header's layout is written once, as fields of so many bits from the first byte's highest bit on; these three follow it.
-class BitCounter {
- public:
-  template <typename Value>
-  constexpr void field(unsigned width, Value&) { bits_ += width; }
-  constexpr void reserved(unsigned width) { bits_ += width; }
-  constexpr size_t bits() const { return bits_; }
-
- private:
-  size_t bits_ = 0;
-};
-
-class BitWriter {
- public:
-  explicit BitWriter(std::span<uint8_t> out) : out_(out) { std::fill(out.begin(), out.end(), uint8_t{0}); }
-
-  template <typename Value>
-  void field(unsigned width, const Value& value) {
-    const uint64_t bits = static_cast<uint64_t>(value);
-    for (unsigned left = width; left > 0;) {
-      const unsigned room = 8 - at_ % 8;
-      const unsigned taken = std::min(room, left);
-      const uint64_t part = (bits >> (left - taken)) & ((1U << taken) - 1);
-      out_[at_ / 8] = static_cast<uint8_t>(out_[at_ / 8] | (part << (room - taken)));
-      at_ += taken;
-      left -= taken;
-    }
-  }
-  void reserved(unsigned width) { at_ += width; }
-
- private:
-  std::span<uint8_t> out_;
-  unsigned at_ = 0;
-};
-
-class BitReader {
- public:
-  explicit BitReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-
-  template <typename Value>
-  void field(unsigned width, Value& value) {
-    uint64_t bits = 0;
-    for (unsigned left = width; left > 0;) {
-      const unsigned room = 8 - at_ % 8;
-      const unsigned taken = std::min(room, left);
-      bits = (bits << taken) | ((bytes_[at_ / 8] >> (room - taken)) & ((1U << taken) - 1));
-      at_ += taken;
-      left -= taken;
-    }
-    value = static_cast<Value>(bits);
-  }
-  void reserved(unsigned width) { at_ += width; }
-
- private:
-  std::span<const uint8_t> bytes_;
-  unsigned at_ = 0;
-};
-
-template <typename Header, typename Value>
-concept Of = std::same_as<std::remove_const_t<Header>, Value>;
 
 constexpr void lay_out(auto& bits, Of<Bth> auto& bth) {
   bits.field(8, bth.opcode);
@@ -184,51 +121,13 @@ constexpr void lay_out(auto& bits, Of<Eeth> auto& eeth) {
   bits.reserved(48);
 }
 
-template <typename Header>
-consteval bool fills_its_bytes() {
-  BitCounter counter;
-  Header header{};
-  lay_out(counter, header);
-  return counter.bits() == 8 * Header::kBytes;
-}
-static_assert(fills_its_bytes<Bth>() && fills_its_bytes<Meth>() && fills_its_bytes<Tseth>() && fills_its_bytes<Reth>());
-static_assert(fills_its_bytes<Immediate>() && fills_its_bytes<Aeth>() && fills_its_bytes<Seth>());
-static_assert(fills_its_bytes<CcState>() && fills_its_bytes<Neth>() && fills_its_bytes<Peth>());
-static_assert(fills_its_bytes<Erth>() && fills_its_bytes<Eeth>());
+constexpr auto kLayOut = [](auto& bits, auto& header) { lay_out(bits, header); };
+using Front = HeaderReader<kLayOut>;
+using Back = HeaderWriter<kLayOut>;
+
+static_assert(fill_their_bytes<Bth, Meth, Tseth, Reth, Immediate, Aeth, Seth, CcState, Neth, Peth, Erth, Eeth>(kLayOut));
 static_assert(kMaxHeaderBytes >= Bth::kBytes + Seth::kBytes + CcState::kBytes);
 static_assert(kMaxHeaderBytes >= Bth::kBytes + Meth::kBytes + Tseth::kBytes + Reth::kBytes + Immediate::kBytes);
-
-// Takes headers from the front of bytes, which are known to hold them.
-class Front {
- public:
-  explicit Front(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-  template <typename Header>
-  Header take() {
-    const Header header = decode_header<Header>(bytes_.template first<Header::kBytes>());
-    bytes_ = bytes_.subspan(Header::kBytes);
-    return header;
-  }
-  const uint8_t* rest() const { return bytes_.data(); }
-  size_t left() const { return bytes_.size(); }
-
- private:
-  std::span<const uint8_t> bytes_;
-};
-
-class Back {
- public:
-  explicit Back(std::span<uint8_t> out) : out_(out) {}
-  template <typename Header>
-  void put(const Header& header) {
-    encode_header(header, out_.subspan(used_).template first<Header::kBytes>());
-    used_ += Header::kBytes;
-  }
-  size_t used() const { return used_; }
-
- private:
-  std::span<uint8_t> out_;
-  size_t used_ = 0;
-};
 
 size_t header_bytes(const Bth& bth) {
   switch (bth.opcode) {

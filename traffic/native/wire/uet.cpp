@@ -1,0 +1,498 @@
+#include "wire/uet.h"
+
+#include "wire/bits.h"
+
+namespace etloop::wire::uet {
+namespace {
+
+template <typename Header, typename Value>
+concept Of = std::same_as<std::remove_const_t<Header>, Value>;
+
+constexpr void lay_out(auto& bits, Of<Request> auto& request) {
+  bits.field(5, request.type);
+  bits.field(4, request.next);
+  bits.reserved(2);
+  bits.field(1, request.retransmitted);
+  bits.field(1, request.asks);
+  bits.field(1, request.syn);
+  bits.reserved(2);
+  bits.field(16, request.clear_psn_offset);
+  bits.field(32, request.psn);
+  bits.field(16, request.spdcid);
+  bits.field(16, request.dpdcid);
+}
+
+constexpr void lay_out(auto& bits, Of<CreditTarget> auto& credit) {
+  bits.field(8, credit.context);
+  bits.field(24, credit.target_256bytes);
+}
+
+constexpr void lay_out(auto& bits, Of<Idempotent> auto& header) {
+  bits.field(5, header.type);
+  bits.field(4, header.next);
+  bits.reserved(1);
+  bits.field(1, header.marked);
+  bits.field(1, header.retransmitted);
+  bits.reserved(4 + 16);
+  bits.field(32, header.packet_id);
+}
+
+constexpr void lay_out(auto& bits, Of<Unreliable> auto& header) {
+  bits.field(5, header.type);
+  bits.field(4, header.next);
+  bits.reserved(7 + 16);
+}
+
+constexpr void lay_out(auto& bits, Of<Ack> auto& ack) {
+  bits.field(5, ack.type);
+  bits.field(4, ack.next);
+  bits.reserved(1);
+  bits.field(1, ack.marked);
+  bits.field(1, ack.retransmitted);
+  bits.field(1, ack.answers_probe);
+  bits.field(2, ack.request);
+  bits.reserved(1);
+  bits.field(16, ack.ack_psn_offset);
+  bits.field(32, ack.cack_psn);
+  bits.field(16, ack.spdcid);
+  bits.field(16, ack.dpdcid);
+}
+
+constexpr void lay_out(auto& bits, Of<AckState> auto& state) {
+  bits.field(4, state.cc_type);
+  bits.field(4, state.cc_flags);
+  bits.field(8, state.window_128psns);
+  bits.field(16, state.sack_psn_offset);
+  bits.field(64, state.sack_bitmap);
+  bits.field(64, state.state);
+}
+
+constexpr void lay_out(auto& bits, Of<NsccState> auto& state) {
+  bits.field(16, state.service_128ns);
+  bits.field(1, state.restore_window);
+  bits.field(7, state.window_penalty);
+  bits.field(24, state.received_256bytes);
+  bits.field(16, state.out_of_order);
+}
+
+constexpr void lay_out(auto& bits, Of<CreditState> auto& state) {
+  bits.field(24, state.credit_256bytes);
+  bits.reserved(24);
+  bits.field(16, state.out_of_order);
+}
+
+constexpr void lay_out(auto& bits, Of<Nack> auto& nack) {
+  bits.field(5, nack.type);
+  bits.field(4, nack.next);
+  bits.reserved(1);
+  bits.field(1, nack.marked);
+  bits.field(1, nack.retransmitted);
+  bits.field(1, nack.of_idempotent);
+  bits.reserved(3);
+  bits.field(8, nack.code);
+  bits.field(8, nack.vendor);
+  bits.field(32, nack.psn);
+  bits.field(16, nack.spdcid);
+  bits.field(16, nack.dpdcid);
+  bits.field(32, nack.payload);
+}
+
+constexpr void lay_out(auto& bits, Of<Control> auto& control) {
+  bits.field(5, control.type);
+  bits.field(4, control.control);
+  bits.reserved(1);
+  bits.field(1, control.of_rod);
+  bits.field(1, control.retransmitted);
+  bits.field(1, control.asks);
+  bits.field(1, control.syn);
+  bits.reserved(2);
+  bits.field(16, control.probe_id);
+  bits.field(32, control.psn);
+  bits.field(16, control.spdcid);
+  bits.field(16, control.dpdcid);
+  bits.field(32, control.payload);
+}
+
+constexpr void lay_out(auto& bits, Of<RequestStart> auto& start) {
+  bits.reserved(2);
+  bits.field(6, start.operation);
+  bits.field(2, start.version);
+  bits.field(1, start.delivery_complete);
+  bits.field(1, start.initiator_error);
+  bits.field(1, start.relative);
+  bits.field(1, start.has_header_data);
+  bits.field(1, start.end_of_message);
+  bits.field(1, start.start_of_message);
+  bits.field(16, start.message_id_or_bytes);
+  bits.field(8, start.generation);
+  bits.field(24, start.job_id);
+  bits.reserved(4);
+  bits.field(12, start.process);
+  bits.reserved(4);
+  bits.field(12, start.resource);
+}
+
+constexpr void lay_out(auto& bits, Of<StandardRequest> auto& request) {
+  lay_out(bits, request.start);
+  bits.field(64, request.buffer_offset);
+  bits.field(32, request.initiator);
+  bits.field(64, request.memory_key);
+  if (request.start.start_of_message) {
+    bits.field(64, request.header_data);
+  } else {
+    bits.reserved(18);
+    bits.field(14, request.payload_bytes);
+    bits.field(32, request.message_offset);
+  }
+  bits.field(32, request.message_bytes);
+}
+
+constexpr void lay_out(auto& bits, Of<MediumRequest> auto& request) {
+  lay_out(bits, request.start);
+  bits.field(64, request.header_data_or_offset);
+  bits.field(32, request.initiator);
+  bits.field(64, request.memory_key);
+}
+
+constexpr void lay_out(auto& bits, Of<SmallRequest> auto& request) {
+  lay_out(bits, request.start);
+  bits.field(64, request.buffer_offset);
+}
+
+constexpr void lay_out(auto& bits, Of<AtomicExtension> auto& atomic) {
+  bits.field(8, atomic.operation);
+  bits.field(8, atomic.datatype);
+  bits.field(1, atomic.cacheable);
+  bits.field(1, atomic.coherent);
+  bits.field(6, atomic.vendor);
+  bits.reserved(8);
+}
+
+constexpr void lay_out(auto& bits, Of<CompareSwapExtension> auto& swap) {
+  lay_out(bits, swap.atomic);
+  bits.field(64, swap.compare_high);
+  bits.field(64, swap.compare_low);
+  bits.field(64, swap.swap_high);
+  bits.field(64, swap.swap_low);
+}
+
+// How every response begins.
+constexpr void lay_out_code(auto& bits, auto& response) {
+  bits.field(2, response.list);
+  bits.field(6, response.kind);
+  bits.field(2, response.version);
+  bits.field(6, response.code);
+}
+
+constexpr void lay_out(auto& bits, Of<Response> auto& response) {
+  lay_out_code(bits, response);
+  bits.field(16, response.message_id);
+  bits.field(8, response.generation);
+  bits.field(24, response.job_id);
+  bits.field(32, response.modified_bytes);
+}
+
+constexpr void lay_out(auto& bits, Of<DataResponse> auto& response) {
+  lay_out_code(bits, response);
+  bits.field(16, response.message_id);
+  bits.reserved(8);
+  bits.field(24, response.job_id);
+  bits.field(16, response.read_message_id);
+  bits.reserved(2);
+  bits.field(14, response.payload_bytes);
+  bits.field(32, response.modified_bytes);
+  bits.field(32, response.message_offset);
+}
+
+constexpr void lay_out(auto& bits, Of<SmallDataResponse> auto& response) {
+  lay_out_code(bits, response);
+  bits.reserved(2);
+  bits.field(14, response.payload_bytes);
+  bits.reserved(8);
+  bits.field(24, response.job_id);
+  bits.field(32, response.request_psn);
+}
+
+// Of nack_ccx.
+struct CcxState {
+  static constexpr size_t kBytes = 8;
+  uint64_t value = 0;
+};
+
+constexpr void lay_out(auto& bits, Of<CcxState> auto& state) { bits.field(64, state.value); }
+
+constexpr auto kLayOut = [](auto& bits, auto& header) { lay_out(bits, header); };
+using Front = HeaderReader<kLayOut>;
+using Back = HeaderWriter<kLayOut>;
+
+static_assert(fill_their_bytes<Request, CreditTarget, Idempotent, Unreliable, Ack, AckState, NsccState, CreditState, Nack, Control,
+                               RequestStart, StandardRequest, MediumRequest, SmallRequest, AtomicExtension,
+                               CompareSwapExtension, Response, DataResponse, SmallDataResponse, CcxState>(kLayOut));
+static_assert(kMaxHeaderBytes >= Request::kBytes + CreditTarget::kBytes + StandardRequest::kBytes);
+static_assert(kMaxHeaderBytes >= Ack::kBytes + AckState::kBytes + DataResponse::kBytes);
+
+constexpr uint8_t kReservedRequestFlags = 0x63;  // of the first two bytes, in the second
+constexpr uint8_t kReservedSesBits = 0xC0;
+
+PdsType type_of(std::span<const uint8_t> bytes) { return static_cast<PdsType>(bytes[0] >> 3); }
+
+bool carries_credit(PdsType type) { return type == PdsType::rud_cc_request || type == PdsType::rod_cc_request; }
+
+// Of the header of packet delivery; 0: no type that is known.
+size_t pds_bytes(PdsType type) {
+  switch (type) {
+    case PdsType::tss: return 0;
+    case PdsType::rud_request:
+    case PdsType::rod_request: return Request::kBytes;
+    case PdsType::rud_cc_request:
+    case PdsType::rod_cc_request: return Request::kBytes + CreditTarget::kBytes;
+    case PdsType::rudi_request:
+    case PdsType::rudi_response: return Idempotent::kBytes;
+    case PdsType::uud_request: return Unreliable::kBytes;
+    case PdsType::ack: return Ack::kBytes;
+    case PdsType::ack_cc:
+    case PdsType::ack_ccx: return Ack::kBytes + AckState::kBytes;
+    case PdsType::nack: return Nack::kBytes;
+    case PdsType::nack_ccx: return Nack::kBytes + CcxState::kBytes;
+    case PdsType::control: return Control::kBytes;
+  }
+  return 0;
+}
+
+// Requires so many bytes as the type has.
+Pds take_pds(Front& front, PdsType type) {
+  switch (type) {
+    case PdsType::rudi_request:
+    case PdsType::rudi_response: return front.take<Idempotent>();
+    case PdsType::uud_request: return front.take<Unreliable>();
+    case PdsType::control: return front.take<Control>();
+    case PdsType::ack:
+    case PdsType::ack_cc:
+    case PdsType::ack_ccx: {
+      Ack ack = front.take<Ack>();
+      if (type != PdsType::ack) ack.state = front.take<AckState>();
+      return ack;
+    }
+    case PdsType::nack:
+    case PdsType::nack_ccx: {
+      Nack nack = front.take<Nack>();
+      if (type == PdsType::nack_ccx) {
+        nack.ccx_state = front.take<CcxState>().value;
+      }
+      return nack;
+    }
+    default: break;
+  }
+  Request request = front.take<Request>();
+  if (carries_credit(type)) request.credit = front.take<CreditTarget>();
+  return request;
+}
+
+NextHeader next_of(const Pds& pds) {
+  return std::visit(
+      [](const auto& header) {
+        if constexpr (requires { header.next; }) return header.next;
+        else return NextHeader::none;
+      },
+      pds);
+}
+
+bool is_request(PdsType type) {
+  switch (type) {
+    case PdsType::rud_request:
+    case PdsType::rod_request:
+    case PdsType::rud_cc_request:
+    case PdsType::rod_cc_request:
+    case PdsType::rudi_request:
+    case PdsType::uud_request: return true;
+    default: return false;
+  }
+}
+
+bool may_follow(PdsType type, NextHeader next) {
+  switch (next) {
+    case NextHeader::none: return true;
+    case NextHeader::small:
+    case NextHeader::medium:
+    case NextHeader::standard: return is_request(type);
+    case NextHeader::response: return type != PdsType::control;
+    case NextHeader::response_with_data:
+    case NextHeader::response_with_small_data: return type != PdsType::control && type != PdsType::uud_request;
+  }
+  return false;
+}
+
+size_t ses_bytes(NextHeader next) {
+  switch (next) {
+    case NextHeader::none: return 0;
+    case NextHeader::small: return SmallRequest::kBytes;
+    case NextHeader::medium: return MediumRequest::kBytes;
+    case NextHeader::standard: return StandardRequest::kBytes;
+    case NextHeader::response: return Response::kBytes;
+    case NextHeader::response_with_data: return DataResponse::kBytes;
+    case NextHeader::response_with_small_data: return SmallDataResponse::kBytes;
+  }
+  return 0;
+}
+
+Ses take_ses(Front& front, NextHeader next) {
+  switch (next) {
+    case NextHeader::none: break;
+    case NextHeader::small: return front.take<SmallRequest>();
+    case NextHeader::medium: return front.take<MediumRequest>();
+    case NextHeader::standard: return front.take<StandardRequest>();
+    case NextHeader::response: return front.take<Response>();
+    case NextHeader::response_with_data: return front.take<DataResponse>();
+    case NextHeader::response_with_small_data: return front.take<SmallDataResponse>();
+  }
+  return std::monostate{};
+}
+
+struct SesCheck {
+  Malformed operator()(std::monostate) const { return Malformed::none; }
+  Malformed operator()(const StandardRequest& request) const { return version(request.start.version); }
+  Malformed operator()(const MediumRequest& request) const { return single(request.start); }
+  Malformed operator()(const SmallRequest& request) const { return single(request.start); }
+  Malformed operator()(const auto& response) const { return version(response.version); }
+
+  static Malformed version(uint8_t version) { return version == 0 ? Malformed::none : Malformed::version; }
+  // Only a message of one packet has a short header.
+  static Malformed single(const RequestStart& start) {
+    return start.start_of_message && start.end_of_message ? version(start.version) : Malformed::message_ends;
+  }
+};
+
+struct Put {
+  Back& back;
+  void operator()(std::monostate) const {}
+  void operator()(const Request& request) const {
+    back.put(request);
+    if (request.credit) back.put(*request.credit);
+  }
+  void operator()(const Ack& ack) const {
+    back.put(ack);
+    if (ack.state) back.put(*ack.state);
+  }
+  void operator()(const Nack& nack) const {
+    back.put(nack);
+    if (nack.ccx_state) back.put(CcxState{*nack.ccx_state});
+  }
+  void operator()(const auto& header) const { back.put(header); }
+};
+
+Malformed check_pds(std::span<const uint8_t> bytes) {
+  if (bytes.size() < Unreliable::kBytes) return Malformed::too_short;
+  const PdsType type = type_of(bytes);
+  if (type == PdsType::tss) return Malformed::encrypted;
+  const size_t needed = pds_bytes(type);
+  if (needed == 0) return Malformed::unknown_type;
+  if (is_request(type) && type != PdsType::rudi_request && (bytes[1] & kReservedRequestFlags) != 0) return Malformed::reserved_bits;
+  return bytes.size() < needed ? Malformed::too_short : Malformed::none;
+}
+
+}  // namespace
+
+template <typename Header>
+void encode_header(const Header& header, std::span<uint8_t, Header::kBytes> out) {
+  Back{out}.put(header);
+}
+
+template <typename Header>
+Header decode_header(std::span<const uint8_t, Header::kBytes> bytes) {
+  return Front{bytes}.template take<Header>();
+}
+
+#define ETLOOP_UET_HEADER(Header)                                                        \
+  template void encode_header<Header>(const Header&, std::span<uint8_t, Header::kBytes>); \
+  template Header decode_header<Header>(std::span<const uint8_t, Header::kBytes>);
+ETLOOP_UET_HEADER(Request)
+ETLOOP_UET_HEADER(CreditTarget)
+ETLOOP_UET_HEADER(Idempotent)
+ETLOOP_UET_HEADER(Unreliable)
+ETLOOP_UET_HEADER(Ack)
+ETLOOP_UET_HEADER(AckState)
+ETLOOP_UET_HEADER(NsccState)
+ETLOOP_UET_HEADER(CreditState)
+ETLOOP_UET_HEADER(Nack)
+ETLOOP_UET_HEADER(Control)
+ETLOOP_UET_HEADER(StandardRequest)
+ETLOOP_UET_HEADER(MediumRequest)
+ETLOOP_UET_HEADER(SmallRequest)
+ETLOOP_UET_HEADER(AtomicExtension)
+ETLOOP_UET_HEADER(CompareSwapExtension)
+ETLOOP_UET_HEADER(Response)
+ETLOOP_UET_HEADER(DataResponse)
+ETLOOP_UET_HEADER(SmallDataResponse)
+#undef ETLOOP_UET_HEADER
+
+NackAction action_of(NackCode code) {
+  switch (code) {
+    case NackCode::trimmed:
+    case NackCode::trimmed_last_hop:
+    case NackCode::trimmed_ack:
+    case NackCode::no_pdc:
+    case NackCode::no_congestion_context:
+    case NackCode::no_bitmap:
+    case NackCode::no_packet_buffer:
+    case NackCode::no_guaranteed_delivery:
+    case NackCode::no_message:
+    case NackCode::no_resource:
+    case NackCode::psn_out_of_window:
+    case NackCode::rod_out_of_order:
+    case NackCode::packet_not_received:
+    case NackCode::ack_with_data:
+    case NackCode::new_start_psn:
+    case NackCode::loss_inferred: return NackAction::repeat;
+    case NackCode::received_in_process: return NackAction::ignore;
+    case NackCode::invalid_dpdcid:
+    case NackCode::header_mismatch:
+    case NackCode::closing:
+    case NackCode::closing_in_error:
+    case NackCode::response_unavailable:
+    case NackCode::invalid_syn:
+    case NackCode::mode_mismatch:
+    case NackCode::unexpected_event: return NackAction::close;
+  }
+  return NackAction::close;
+}
+
+Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out) {
+  if (const Malformed found = check_pds(bytes); found != Malformed::none) return found;
+  const PdsType type = type_of(bytes);
+  Front front{bytes};
+  out.pds = take_pds(front, type);
+  const NextHeader next = next_of(out.pds);
+  if (!may_follow(type, next)) return Malformed::next_header;
+  const size_t headers = pds_bytes(type) + ses_bytes(next);
+  if (bytes.size() < headers || datagram_bytes < headers) return Malformed::too_short;
+  if (datagram_bytes > UINT16_MAX) return Malformed::bad_length;
+  if (next != NextHeader::none && (*front.rest() & kReservedSesBits) != 0 && is_request(type)) return Malformed::reserved_bits;
+  out.ses = take_ses(front, next);
+  out.payload_bytes = static_cast<uint32_t>(datagram_bytes - headers);
+  out.payload = out.payload_bytes > 0 && front.left() >= out.payload_bytes ? front.rest() : nullptr;
+  return std::visit(SesCheck{}, out.ses);
+}
+
+bool lengths_agree(const StandardRequest& request, uint32_t payload_bytes) {
+  const RequestStart& start = request.start;
+  const uint64_t offset = start.start_of_message ? 0 : request.message_offset;
+  if (!start.start_of_message && request.payload_bytes != payload_bytes) return false;
+  const uint64_t end = offset + payload_bytes;
+  return start.end_of_message ? end == request.message_bytes : payload_bytes > 0 && end < request.message_bytes;
+}
+
+size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {
+  Back back{out};
+  std::visit(Put{back}, packet.pds);
+  std::visit(Put{back}, packet.ses);
+  return back.used();
+}
+
+Malformed decode_cut(std::span<const uint8_t> bytes, Pds& out) {
+  if (const Malformed found = check_pds(bytes); found != Malformed::none) return found;
+  Front front{bytes};
+  out = take_pds(front, type_of(bytes));
+  return Malformed::none;
+}
+
+}  // namespace etloop::wire::uet
