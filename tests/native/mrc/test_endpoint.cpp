@@ -124,13 +124,13 @@ void a_duplicate_changes_nothing_and_is_answered() {
 
 void the_window_ends_where_it_ends() {
   End end;
-  take(end, kMostMrcWindow - 1);
+  take(end, kMostSprayedWindow - 1);
   CHECK_EQ(end.counters.naks_tx, int64_t{0});
   answers(end);
-  take(end, kMostMrcWindow);
+  take(end, kMostSprayedWindow);
   const std::vector<Packet> told = answers(end);
   CHECK(std::get<Neth>(told.at(0).body).reason == NackReason::psn_out_of_window);
-  CHECK_EQ(std::get<Neth>(told.at(0).body).nack_psn, psn(kMostMrcWindow));
+  CHECK_EQ(std::get<Neth>(told.at(0).body).nack_psn, psn(kMostSprayedWindow));
 }
 
 void a_trimmed_packet_is_asked_for_once_until_it_is_here() {
@@ -263,7 +263,7 @@ void silence_is_probed_and_then_given_up() {
     send_all(end, due);
     if (!end.end.requester.probe_due(due)) continue;
     CHECK(end.end.requester.probe().packet.bth.opcode == Opcode::probe);
-    end.end.requester.probe_sent(due);
+    end.end.requester.probe_sent(end.end.requester.probe(), due);
     ++probes;
   }
   CHECK(probes > 3);
@@ -304,8 +304,9 @@ void whatever_the_network_does_messages_come_once(uint64_t seed) {
       fly(there, outgoing, now);
     }
     if (from.end.requester.probe_due(now)) {
-      fly(there, from.end.requester.probe(), now);
-      from.end.requester.probe_sent(now);
+      const Outgoing probe = from.end.requester.probe();
+      fly(there, probe, now);
+      from.end.requester.probe_sent(probe, now);
     }
     for (size_t i = there.size(); i-- > 0;) {
       if (there[i].at_ns > now) continue;

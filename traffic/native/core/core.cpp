@@ -1,5 +1,7 @@
 #include "core/core.h"
 
+#include "core/multipath/mrc_exchange.h"
+
 namespace etloop {
 
 namespace {
@@ -44,7 +46,7 @@ Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, i
   core->transmission_.load();
   core->flows_.load();
   core->load_faults();
-  if (plan.transport.multipath.kind == TransportKind::mrc) core->load_mrc(memory);
+  core->load_exchange(memory);
   return core;
 }
 
@@ -91,12 +93,14 @@ void Core::load_faults() {
   packets_.set_faults(faults_.get());
 }
 
-void Core::load_mrc(std::pmr::memory_resource& memory) {
-  const MrcExchange::Parts parts{plan_,    connections_, queue_pairs_, flows_,  probing_,
-                                 packets_, lanes_,       records_,     events_, failure_};
-  mrc_ = std::make_unique<MrcExchange>(parts, memory);
-  paths_.set_requests(*mrc_);
-  flows_.set_progress(*mrc_);
+void Core::load_exchange(std::pmr::memory_resource& memory) {
+  const ExchangeParts parts{plan_, connections_, queue_pairs_, flows_, probing_, packets_, lanes_, records_, events_, failure_};
+  switch (plan_.transport.multipath.kind) {
+    case TransportKind::roce: return;
+    case TransportKind::mrc: exchange_ = std::make_unique<MrcExchange>(parts, memory); break;
+  }
+  paths_.set_requests(*exchange_);
+  flows_.set_progress(*exchange_);
 }
 
 // By now every peer has told what it offers, and no agent of the run probes any more.
@@ -139,12 +143,12 @@ void Core::on_event(const Event& event, Nanos now) {
       break;
     case EventKind::local_sent: lanes_.on_acknowledged(event.a, event.b, now); break;
     case EventKind::qp_timer:
-      if (mrc_ != nullptr) mrc_->on_timer(event.a, now);
+      if (exchange_ != nullptr) exchange_->on_timer(event.a, now);
       else packets_.on_timer(event.a, now);
       break;
     case EventKind::flow_timer:
       flows_.on_timer(event.a, event.at_ns);
-      if (mrc_ != nullptr) mrc_->on_flow_timer(event.a);
+      if (exchange_ != nullptr) exchange_->on_flow_timer(event.a);
       else if (queue_pairs_[event.a].has_run()) transmission_.queue(event.a);
       break;
     case EventKind::series_due:

@@ -6,7 +6,7 @@
 //   carriers  CardEnds
 //   lanes     MessagePaths, Lanes
 //   ops       Ops
-//   arrivals  PacketArrivals, CarrierArrivals; MrcExchange, which sends too
+//   arrivals  PacketArrivals, CarrierArrivals; PacketExchange, which sends too
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@
 #include "core/local_ranks.h"
 #include "core/message_carrier.h"
 #include "core/message_paths.h"
-#include "core/mrc/exchange.h"
+#include "core/multipath/packet_exchange.h"
 #include "core/op_records.h"
 #include "core/ops.h"
 #include "core/packets/flows.h"
@@ -77,7 +77,7 @@ class Core final : public PortSink {
   void join(ScaleUpLinks& links) { paths_.set_links(links); }
 
   void on_datagram(const Datagram& datagram, Nanos now) override {
-    if (mrc_ != nullptr) return mrc_->on_datagram(datagram, now);
+    if (exchange_ != nullptr) return exchange_->on_datagram(datagram, now);
     packets_.on_datagram(datagram, now);
   }
   // A datagram for the queue pair of this number comes next.
@@ -95,7 +95,7 @@ class Core final : public PortSink {
   void issue(Nanos now) { ops_.issue(now); }
   // Sends at most `budget` runs. True: there is more that could be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget) {
-    return mrc_ != nullptr ? mrc_->transmit(port, clock, budget) : transmission_.transmit(port, clock, budget);
+    return exchange_ != nullptr ? exchange_->transmit(port, clock, budget) : transmission_.transmit(port, clock, budget);
   }
   // Over a card: probes; everything else went to it when it came up.
   void send_probes(Nanos now);
@@ -112,8 +112,8 @@ class Core final : public PortSink {
   int64_t total_ops() const { return ranks_.total_ops(); }
   std::vector<FlowRecord> flows() const;
   std::vector<WaitRecord> waits() const;
-  int64_t foreign_datagrams() const { return mrc_ != nullptr ? mrc_->foreign() : packets_.foreign(); }
-  int64_t trimmed_datagrams() const { return mrc_ != nullptr ? mrc_->trimmed() : packets_.trimmed(); }
+  int64_t foreign_datagrams() const { return exchange_ != nullptr ? exchange_->foreign() : packets_.foreign(); }
+  int64_t trimmed_datagrams() const { return exchange_ != nullptr ? exchange_->trimmed() : packets_.trimmed(); }
   FaultCounts fault_counts() const { return faults_ == nullptr ? FaultCounts{} : faults_->counts(); }
   const std::vector<uint64_t>& turnarounds() const { return records_.turnarounds(); }
   // Rates and windows over time; nullptr: they were not asked for.
@@ -123,7 +123,7 @@ class Core final : public PortSink {
   Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   Result<void> load_ranks();
   void load_faults();
-  void load_mrc(std::pmr::memory_resource& memory);
+  void load_exchange(std::pmr::memory_resource& memory);
   void on_due(Nanos now);
   void on_event(const Event& event, Nanos now);
 
@@ -133,8 +133,8 @@ class Core final : public PortSink {
   PacketArrivals packets_;
   Nanos start_ns_ = kNever;
   EventHeap events_;
-  std::unique_ptr<MrcExchange> mrc_;       // nullptr: RoCEv2
-  std::unique_ptr<FaultInjector> faults_;  // nullptr: no rule concerns this port
+  std::unique_ptr<PacketExchange> exchange_;  // nullptr: RoCEv2
+  std::unique_ptr<FaultInjector> faults_;     // nullptr: no rule concerns this port
   Failure failure_;
   Transmission transmission_;
   QueuePairs queue_pairs_;

@@ -34,18 +34,22 @@ struct Datagram {
   std::span<const etloop_cc_hop> hops;  // telemetry that an acknowledgement brings back; where the network gives any
 };
 
-// One packet of another transport than RoCEv2: its headers as bytes, from BTH on; the port adds payload, pad and ICRC.
+// One packet of another transport than RoCEv2: its headers as bytes; the port adds payload and trailer.
 struct BuiltPacket {
   FlowId flow = 0;
   uint16_t src_port = 0;  // instead of the flow's
   uint32_t dest_qpn = 0;
+  PacketTrailer trailer = PacketTrailer::icrc;
   bool answers = false;   // leaves even where data waits for the card
   ClassMarks marks;
   std::span<const uint8_t> headers;
   uint32_t payload_bytes = 0;
   const uint8_t* payload = nullptr;  // nullptr: the pattern
 
-  size_t datagram_bytes() const { return headers.size() + (payload_bytes + 3) / 4 * 4 + wire::kIcrcBytes; }
+  size_t datagram_bytes() const {
+    if (trailer == PacketTrailer::none) return headers.size() + payload_bytes;
+    return headers.size() + (payload_bytes + 3) / 4 * 4 + wire::kIcrcBytes;
+  }
 };
 
 class PortSink {

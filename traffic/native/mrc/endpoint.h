@@ -6,13 +6,46 @@
 
 #include "mrc/requester.h"
 #include "mrc/responder.h"
+#include "wire/packet_run.h"
 
 namespace etloop::mrc {
 
 struct Endpoint {
+  using Outgoing = mrc::Outgoing;
+  static constexpr const char* kName = "MRC";
+  static constexpr size_t kMaxHeaderBytes = wire::mrc::kMaxHeaderBytes;
+  static constexpr PacketTrailer kTrailer = PacketTrailer::icrc;
+  // Of a write beside its payload, without immediate data.
+  static constexpr uint64_t kWriteBytes =
+      wire::mrc::Bth::kBytes + wire::mrc::Meth::kBytes + wire::mrc::Reth::kBytes + wire::mrc::kIcrcBytes;
+
   Endpoint(uint32_t remote_qpn, uint16_t first_port, uint32_t pattern_rkey, const TransportParams& params, FlowRecord& counters,
            std::pmr::memory_resource& memory)
       : requester(remote_qpn, first_port, params, counters, memory), responder(remote_qpn, params, pattern_rkey, counters) {}
+
+  void post(const WorkRequest& request) { requester.post(request); }
+  bool has_run() const { return requester.has_run(); }
+  Outgoing next() { return requester.next(); }
+  const WorkRequest* sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
+  bool answer_due() const { return responder.answer_due(); }
+  Outgoing answer() {
+    Outgoing answer = responder.answer();
+    answer.entropy = requester.value_for_answer();
+    return answer;
+  }
+  void answer_sent() { responder.answer_sent(); }
+  bool probe_due(Nanos now) { return requester.probe_due(now); }
+  Outgoing probe() { return requester.probe(); }
+  void probe_sent(const Outgoing& probe, Nanos now) { requester.probe_sent(probe, now); }
+  bool next_delivered(Delivered& delivered) { return responder.next_delivered(delivered); }
+  bool pop_completed(WorkRequest& done) { return requester.pop_completed(done); }
+  Nanos deadline() const { return requester.deadline(); }
+  void on_timer(Nanos now) { requester.on_timer(now); }
+  void set_round_trip(Nanos round_trip_ns) { requester.set_round_trip(round_trip_ns); }
+  QpFault fault() const { return requester.fault() != QpFault::none ? requester.fault() : responder.fault(); }
+  uint32_t oldest_unacknowledged() const { return requester.oldest_unacknowledged(); }
+  uint32_t in_flight_packets() const { return requester.in_flight_packets(); }
+  const AnswerTimer& timer() const { return requester.timer(); }
 
   Requester requester;
   Responder responder;

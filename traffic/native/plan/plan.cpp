@@ -208,8 +208,8 @@ std::string validate(const EnginePlan& plan) {
     return "transport: entropy values or the bytes between SACKs are out of range";
   }
   const bool is_mrc = paths.kind == TransportKind::mrc;
-  if (is_mrc && (!transport.faults.empty() || transport.window_packets > kMostMrcWindow)) {
-    return "transport: MRC has no faults, and a window of at most " + std::to_string(kMostMrcWindow) + " packets";
+  if (is_mrc && (!transport.faults.empty() || transport.window_packets > kMostSprayedWindow)) {
+    return "transport: MRC has no faults, and a window of at most " + std::to_string(kMostSprayedWindow) + " packets";
   }
   if (transport.cnp_interval_ns < -1 || transport.cnp_scope > CnpScope::port) {
     return "transport: the interval or scope of congestion notifications is out of range";

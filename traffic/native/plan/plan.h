@@ -113,7 +113,7 @@ enum class CnpScope : uint8_t { queue_pair = 0, port = 1 };
 // What carries messages between queue pairs.
 enum class TransportKind : uint8_t { roce = 0, mrc = 1 };
 
-// How a sender draws the entropy value of its next packet (traffic/native/mrc/entropy.h).
+// How a sender draws the entropy value of its next packet (traffic/native/multipath/entropy.h).
 enum class EntropyChoice : uint8_t { rotation = 0, oblivious = 1, recycled = 2, penalties = 3 };
 
 // What carries messages, and how the packets of its queue pairs find their paths where it has many.
@@ -125,7 +125,7 @@ struct MultipathParams {
   uint32_t sack_bytes = 16 << 10;  // so much arrives between two SACKs that nothing else causes
 };
 inline constexpr uint32_t kMostEntropyValues = 1024;
-inline constexpr uint32_t kMostMrcWindow = 1024;
+inline constexpr uint32_t kMostSprayedWindow = 1024;
 
 // What is said of a packet that arrives without its payload.
 enum class TrimAnswer : uint8_t { none = 0, nak = 1, selective = 2 };

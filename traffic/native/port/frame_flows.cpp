@@ -106,8 +106,9 @@ bool FrameFlows::put_built(const BuiltPacket& built, Nanos now, BuiltFrame& fram
     frame.pattern_bytes = built.payload_bytes;
     if (built.payload == nullptr) at = std::fill_n(at, built.payload_bytes, wire::kPatternByte);
     else at = std::copy_n(built.payload, built.payload_bytes, at);
-    std::fill(at, frame.bytes.data() + frame.bytes.size() - wire::kIcrcBytes, uint8_t{0});
+    std::fill(at, frame.bytes.data() + frame.bytes.size(), uint8_t{0});
   }
+  if (built.trailer == PacketTrailer::none) return true;
   const uint32_t icrc = wire::icrc_of_headers(path.flow, built.headers, built.payload_bytes, built.payload);
   std::memcpy(frame.bytes.data() + frame.bytes.size() - wire::kIcrcBytes, &icrc, wire::kIcrcBytes);
   return true;

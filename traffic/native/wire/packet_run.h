@@ -20,6 +20,9 @@ struct ClassMarks {
   int8_t priority = kFlowPriority;     // of the VLAN tag
 };
 
+// What closes a packet behind its payload: RoCEv2's and MRC's invariant CRC, before which the payload is padded to words, or nothing.
+enum class PacketTrailer : uint8_t { icrc, none };
+
 // Packets of one queue pair that leave together. Only write_middle comes in counts above 1: then packet i has
 // psn + i, asks for an acknowledgement where (psn + i + 1) % ack_every == 0 (ack_every 0: never), and all have
 // head.payload_bytes bytes of pattern.

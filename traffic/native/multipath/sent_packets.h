@@ -8,7 +8,7 @@
 #include "base/time.h"
 #include "wire/wire.h"
 
-namespace etloop::mrc {
+namespace etloop::multipath {
 
 enum class SentState : uint8_t { under_way, arrived, lost };
 
@@ -83,4 +83,4 @@ class SentPackets {
   std::vector<SentPacket> ring_;  // power of two, empty until something is sent
 };
 
-}  // namespace etloop::mrc
+}  // namespace etloop::multipath

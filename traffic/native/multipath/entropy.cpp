@@ -1,8 +1,8 @@
-#include "mrc/entropy.h"
+#include "multipath/entropy.h"
 
 #include <algorithm>
 
-namespace etloop::mrc {
+namespace etloop::multipath {
 
 EntropyState after(EntropyState state, EntropyEvent event) {
   switch (event) {
@@ -162,4 +162,4 @@ bool EntropyValues::next_to_probe(uint16_t& value) {
   return false;
 }
 
-}  // namespace etloop::mrc
+}  // namespace etloop::multipath

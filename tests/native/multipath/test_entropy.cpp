@@ -1,5 +1,5 @@
 // Entropy values: the table of their states, and which of them packets take.
-#include "mrc/entropy.h"
+#include "multipath/entropy.h"
 
 #include <map>
 #include <set>
@@ -9,9 +9,9 @@
 namespace {
 
 using namespace etloop;
-using mrc::EntropyEvent;
-using mrc::EntropyState;
-using mrc::EntropyValues;
+using multipath::EntropyEvent;
+using multipath::EntropyState;
+using multipath::EntropyValues;
 
 constexpr uint16_t kFirst = 50'000;
 constexpr EntropyChoice kChoices[] = {EntropyChoice::rotation, EntropyChoice::oblivious, EntropyChoice::recycled,
@@ -46,7 +46,7 @@ void states_change_as_the_table_says() {
       {EntropyState::denied, EntropyEvent::allow, EntropyState::good},
       {EntropyState::denied, EntropyEvent::probe_answered, EntropyState::denied},
   };
-  for (const Row& row : kRows) CHECK(mrc::after(row.from, row.event) == row.to);
+  for (const Row& row : kRows) CHECK(multipath::after(row.from, row.event) == row.to);
 }
 
 void rotation_takes_each_in_turn() {

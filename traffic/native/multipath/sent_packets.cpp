@@ -1,9 +1,9 @@
-#include "mrc/sent_packets.h"
+#include "multipath/sent_packets.h"
 
 #include <algorithm>
 #include <cassert>
 
-namespace etloop::mrc {
+namespace etloop::multipath {
 
 using wire::psn_distance;
 
@@ -62,4 +62,4 @@ uint32_t SentPackets::first_lost() {
   return lost_from_;
 }
 
-}  // namespace etloop::mrc
+}  // namespace etloop::multipath

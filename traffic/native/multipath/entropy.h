@@ -10,7 +10,7 @@
 
 #include "plan/plan.h"
 
-namespace etloop::mrc {
+namespace etloop::multipath {
 
 enum class EntropyState : uint8_t { good, skip, assumed_bad, denied };
 
@@ -86,4 +86,4 @@ class EntropyValues {
   uint32_t recycled_count_ = 0;
 };
 
-}  // namespace etloop::mrc
+}  // namespace etloop::multipath

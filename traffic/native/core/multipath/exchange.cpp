@@ -1,0 +1,284 @@
+#include "core/multipath/exchange.h"
+
+#include <string>
+
+#include "mrc/endpoint.h"
+
+namespace etloop {
+
+namespace {
+
+// Congestion control sees packets as RoCEv2's: only their count, and whether one asks to be acknowledged.
+template <typename Outgoing>
+PacketRun run_of(const Outgoing& outgoing, FlowId flow) {
+  PacketRun run;
+  run.flow = flow;
+  run.head.psn = outgoing.psn();
+  run.head.ack_req = outgoing.asks();
+  return run;
+}
+
+}  // namespace
+
+template <typename End>
+MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory)
+    : plan_(parts.plan),
+      queue_pairs_(parts.queue_pairs),
+      ends_(memory),
+      connections_(parts.connections),
+      flows_(parts.flows),
+      probing_(parts.probing),
+      deliveries_(parts.deliveries),
+      lanes_(parts.lanes),
+      records_(parts.records),
+      events_(parts.events),
+      failure_(parts.failure) {
+  ends_.reserve(queue_pairs_.size());
+  for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
+    Qp& qp = queue_pairs_[i];
+    const QpPlace& place = queue_pairs_.place(i);
+    const PlannedQp& planned = plan_.qps[static_cast<size_t>(connections_.planned(place.connection).first_qp) + place.ordinal];
+    const uint16_t first_port = place.sends_data ? planned.src_udp_port : planned.dst_udp_port;
+    ends_.emplace_back(qp.remote_qpn(), first_port, accepts(i), plan_.transport, qp.counters, memory);
+  }
+  data_ring_.resize(queue_pairs_.size());
+  grant_ring_.resize(queue_pairs_.size());
+  answers_.reserve(queue_pairs_.size());
+}
+
+template <typename End>
+uint32_t MultipathExchange<End>::accepts(uint32_t index) const {
+  const QpPlace& place = queue_pairs_.place(index);
+  return place.sends_data ? (queue_pairs_[index].local_qpn() << 8) | 0xF1 : connections_[place.connection].data_rkey;
+}
+
+template <typename End>
+void MultipathExchange<End>::post(uint32_t index, const WorkRequest& request) {
+  ends_[index].post(request);
+  queue(index);
+}
+
+template <typename End>
+void MultipathExchange<End>::queue(uint32_t index) {
+  End& end = ends_[index];
+  if (end.queued) return;
+  end.queued = true;
+  (queue_pairs_.place(index).sends_data ? data_ring_ : grant_ring_).push(index);
+}
+
+template <typename End>
+void MultipathExchange<End>::queue_answers(uint32_t index) {
+  End& end = ends_[index];
+  if (end.answers_queued) return;
+  end.answers_queued = true;
+  answers_.push_back(index);
+}
+
+template <typename End>
+EndProgress MultipathExchange<End>::progress(uint32_t index) const {
+  return {in_flight_bytes(index), ends_[index].timer().smoothed_rtt_ns()};
+}
+
+// ---- sending
+
+template <typename End>
+TxResult MultipathExchange<End>::send(TxPort& port, uint32_t index, const Outgoing& outgoing, const ClassMarks& marks,
+                                      bool answers) {
+  std::array<uint8_t, End::kMaxHeaderBytes> headers;
+  const size_t used = outgoing.encode(headers);
+  BuiltPacket built;
+  built.flow = queue_pairs_[index].flow();
+  built.src_port = outgoing.entropy;
+  built.dest_qpn = queue_pairs_[index].remote_qpn();
+  built.trailer = End::kTrailer;
+  built.answers = answers;
+  built.marks = marks;
+  built.headers = std::span(headers).first(used);
+  built.payload_bytes = outgoing.payload_bytes();
+  built.payload = outgoing.payload();
+  return port.send_built(built);
+}
+
+template <typename End>
+void MultipathExchange<End>::fail_at(uint32_t index, TxPort& port) {
+  const int32_t connection = queue_pairs_.place(index).connection;
+  failure_.set(connection, connections_.text(connection) + ": " + port.last_error());
+}
+
+// One packet of the queue pair in front. held and would_block leave it there.
+template <typename End>
+TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, Clock& clock) {
+  const uint32_t index = ring.front();
+  End& end = ends_[index];
+  // Congestion control begins with the job, by what the probes before it measured.
+  FlowControl* control = probing_.under_way() ? nullptr : flows_.control(index);
+  bool rests = !end.has_run();
+  if (!rests && control != nullptr && control->allowed(1, in_flight_bytes(index), clock.now()) == 0) {
+    flows_.arm_timer(index, *control);
+    rests = true;
+  }
+  if (!rests) {
+    Outgoing outgoing = end.next();
+    PacketRun run = run_of(outgoing, queue_pairs_[index].flow());
+    if (control != nullptr) {
+      control->ask(run);
+      outgoing.set_asks(run.head.ack_req);
+    }
+    const bool grants = &ring == &grant_ring_;
+    const TxResult result = send(port, index, outgoing, grants ? plan_.transport.grant : ClassMarks{}, false);
+    if (result == TxResult::failed) fail_at(index, port);
+    if (result != TxResult::sent) return result;
+    const Nanos now = clock.now();
+    if (const WorkRequest* begun = end.sent(outgoing, now); begun != nullptr && carries_data(begun->kind)) {
+      records_.note_departure(begun->op, now);
+      records_.note_turnaround(begun->trigger_ns, now);
+    }
+    if (control != nullptr) {
+      const uint64_t wire_bytes = End::kWriteBytes + outgoing.payload_bytes() + flows_.link_bytes(index);
+      control->sent(run, wire_bytes, outgoing.again() ? 0 : 1, in_flight_bytes(index), end.has_run(), now);
+    }
+    arm_timer(index);
+    if (end.probe_due(now)) queue_answers(index);
+  }
+  ring.pop();
+  end.queued = false;
+  if (!rests && end.has_run()) queue(index);
+  return TxResult::sent;
+}
+
+// False: nothing more leaves now.
+template <typename End>
+bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
+  while (!answers_.empty()) {
+    const uint32_t index = answers_.back();
+    End& end = ends_[index];
+    while (end.answer_due()) {
+      const Outgoing answer = end.answer();
+      if (const TxResult result = send(port, index, answer, plan_.transport.ack, true); result != TxResult::sent) {
+        return result == TxResult::held;
+      }
+      end.answer_sent();
+    }
+    if (end.probe_due(clock.now())) {
+      const Outgoing probe = end.probe();
+      if (const TxResult result = send(port, index, probe, {}, true); result != TxResult::sent) {
+        return result == TxResult::held;
+      }
+      end.probe_sent(probe, clock.now());
+      arm_timer(index);
+    }
+    end.answers_queued = false;
+    answers_.pop_back();
+  }
+  return true;
+}
+
+template <typename End>
+bool MultipathExchange<End>::transmit(TxPort& port, Clock& clock, size_t budget) {
+  if (!transmit_answers(port, clock) || !transmit_strays(port)) return false;
+  if (probing_.under_way()) {
+    probing_.send_writes(clock.now(), [this](uint32_t qp, const WorkRequest& request) { post(qp, request); });
+  }
+  while (grant_ring_.size() > 0 && failure_.none()) {
+    const TxResult result = transmit_one(grant_ring_, port, clock);
+    if (result == TxResult::held) break;
+    if (result != TxResult::sent) return false;
+  }
+  while (budget > 0 && data_ring_.size() > 0 && failure_.none()) {
+    if (transmit_one(data_ring_, port, clock) != TxResult::sent) return false;
+    --budget;
+  }
+  return data_ring_.size() > 0 && failure_.none();
+}
+
+// ---- arrivals
+
+template <typename End>
+void MultipathExchange<End>::deliver(uint32_t index, Nanos now) {
+  End& end = ends_[index];
+  Delivered delivered;
+  while (end.next_delivered(delivered)) {
+    deliveries_.hand_over(index, delivered, now);
+    if (!failure_.none()) return;
+  }
+  if (end.answer_due()) queue_answers(index);
+  if (end.fault() != QpFault::none) report_fault(index);
+}
+
+template <typename End>
+void MultipathExchange<End>::on_answer(uint32_t index, const AckOutcome& outcome, Nanos now) {
+  if (FlowControl* control = flows_.control(index); control != nullptr) {
+    control->acknowledged(outcome, in_flight_bytes(index), {}, now);
+  }
+  retire(index, now);
+  if (ends_[index].fault() == QpFault::none) arm_timer(index);
+}
+
+// A write of a whole packet came through: the round trip is that of data. What class it arrived with nobody says.
+template <typename End>
+void MultipathExchange<End>::on_probed(uint32_t index, Nanos now) {
+  probing_.on_written(index, now);
+  const Nanos round_trip_ns = probing_.round_trip_ns(index);
+  if (round_trip_ns < 0) return;
+  const uint32_t window = plan_.transport.window_packets == 0 ? kMostSprayedWindow : plan_.transport.window_packets;
+  flows_.probed(index, round_trip_ns, window);
+  ends_[index].set_round_trip(round_trip_ns);
+}
+
+template <typename End>
+void MultipathExchange<End>::retire(uint32_t index, Nanos now) {
+  End& end = ends_[index];
+  WorkRequest done;
+  while (end.pop_completed(done)) {
+    if (done.flushed || done.kind == WorkKind::clear_to_send) continue;
+    if (done.kind == WorkKind::probe) {
+      on_probed(index, now);
+      continue;
+    }
+    lanes_.on_acknowledged(done.lane, static_cast<uint32_t>(done.index), now);
+  }
+  if (end.fault() != QpFault::none) {
+    report_fault(index);
+  } else if (end.has_run()) {
+    queue(index);
+  }
+}
+
+template <typename End>
+void MultipathExchange<End>::report_fault(uint32_t index) {
+  const End& end = ends_[index];
+  const int32_t connection = queue_pairs_.place(index).connection;
+  failure_.set(connection, connections_.text(connection) + ": " + describe(end.fault()) + " (" + End::kName + " queue pair " +
+                               std::to_string(queue_pairs_[index].local_qpn()) + ", packet " +
+                               std::to_string(end.oldest_unacknowledged()) + ")");
+}
+
+template <typename End>
+void MultipathExchange<End>::arm_timer(uint32_t index) {
+  End& end = ends_[index];
+  const Nanos deadline = end.deadline();
+  if (deadline >= end.timer_due_ns) return;  // a timer that comes too early arms the next
+  end.timer_due_ns = deadline;
+  events_.push(deadline, EventKind::qp_timer, index);
+}
+
+template <typename End>
+void MultipathExchange<End>::on_timer(uint32_t index, Nanos now) {
+  End& end = ends_[index];
+  if (end.timer_due_ns <= now) end.timer_due_ns = kNever;
+  if (end.deadline() <= now) {
+    FlowRecord& counters = queue_pairs_[index].counters;
+    const int64_t timeouts = counters.local_ack_timeout_err;
+    end.on_timer(now);
+    FlowControl* control = flows_.control(index);
+    if (control != nullptr && counters.local_ack_timeout_err != timeouts) control->timed_out(in_flight_bytes(index), now);
+    retire(index, now);
+    if (end.fault() != QpFault::none) return;
+    if (end.probe_due(now)) queue_answers(index);
+  }
+  arm_timer(index);
+}
+
+template class MultipathExchange<mrc::Endpoint>;
+
+}  // namespace etloop

@@ -1,0 +1,109 @@
+// What leaves at a port whose queue pairs choose a path for every packet: those with something to send take turns, answers and
+// probes go before them; what answers make of it goes to whom it concerns. `End` is an end of a queue pair of one transport; how
+// its packets find their way in is of a class derived from this.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include "base/fixed_row.h"
+#include "base/time.h"
+#include "core/connections.h"
+#include "core/events.h"
+#include "core/failure.h"
+#include "core/multipath/packet_exchange.h"
+#include "core/op_records.h"
+#include "core/packets/flows.h"
+#include "core/packets/packet_arrivals.h"
+#include "core/packets/probing.h"
+#include "core/packets/queue_pairs.h"
+#include "core/packets/transmit_ring.h"
+#include "plan/plan.h"
+
+namespace etloop {
+
+// What an exchange works with; all of it outlives it.
+struct ExchangeParts {
+  const EnginePlan& plan;
+  const Connections& connections;
+  QueuePairs& queue_pairs;  // their places and counters; what carries their messages is the exchange's
+  Flows& flows;
+  Probing& probing;
+  PacketArrivals& deliveries;
+  Lanes& lanes;
+  OpRecords& records;
+  EventHeap& events;
+  Failure& failure;
+};
+
+template <typename End>
+class MultipathExchange : public PacketExchange {
+ public:
+  void post(uint32_t index, const WorkRequest& request) override;
+  bool transmit(TxPort& port, Clock& clock, size_t budget) override;
+  void on_timer(uint32_t index, Nanos now) override;
+  void on_flow_timer(uint32_t index) override {
+    if (ends_[index].has_run()) queue(index);
+  }
+  EndProgress progress(uint32_t index) const override;
+  int64_t foreign() const override { return foreign_; }
+  int64_t trimmed() const override { return trimmed_; }
+
+ protected:
+  using Outgoing = typename End::Outgoing;
+
+  // Once the queue pairs are open. `memory` outlives it.
+  MultipathExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory);
+
+  // What leaves for no queue pair; before everything else. False: nothing more leaves now.
+  virtual bool transmit_strays(TxPort& port) = 0;
+
+  // The key under which the end takes writes.
+  uint32_t accepts(uint32_t index) const;
+  void queue(uint32_t index);
+  void queue_answers(uint32_t index);
+  TxResult send(TxPort& port, uint32_t index, const Outgoing& outgoing, const ClassMarks& marks, bool answers);
+  // What has come is handed over, and what is to be said of it waits for its turn.
+  void deliver(uint32_t index, Nanos now);
+  void on_answer(uint32_t index, const AckOutcome& outcome, Nanos now);
+  void arm_timer(uint32_t index);
+  // Of this run's peers: whose end it is.
+  bool is_peer(uint32_t index, const Datagram& datagram) const { return queue_pairs_.place(index).peer_ip == datagram.src_ip; }
+
+  const EnginePlan& plan_;
+  QueuePairs& queue_pairs_;
+  FixedRow<End> ends_;
+  int64_t foreign_ = 0;
+  int64_t trimmed_ = 0;
+
+ private:
+  TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  bool transmit_answers(TxPort& port, Clock& clock);
+  void fail_at(uint32_t index, TxPort& port);
+  void on_probed(uint32_t index, Nanos now);
+  void retire(uint32_t index, Nanos now);
+  void report_fault(uint32_t index);
+  int64_t in_flight_bytes(uint32_t index) const {
+    return int64_t{ends_[index].in_flight_packets()} * plan_.transport.path_mtu;
+  }
+
+  const Connections& connections_;
+  Flows& flows_;
+  Probing& probing_;
+  PacketArrivals& deliveries_;
+  Lanes& lanes_;
+  OpRecords& records_;
+  EventHeap& events_;
+  Failure& failure_;
+  TransmitRing data_ring_;         // of sending ends
+  TransmitRing grant_ring_;        // of receiving ends: clear-to-send writes
+  std::vector<uint32_t> answers_;  // queue pairs with answers or probes to send
+};
+
+// Congestion Experienced, of a datagram's traffic class.
+constexpr bool is_marked(const Datagram& datagram) { return (datagram.traffic_class & 0x03) == 0x03; }
+
+}  // namespace etloop

@@ -1,0 +1,106 @@
+#include "multipath/receiver.h"
+
+#include <algorithm>
+
+namespace etloop::multipath {
+
+using wire::psn_distance;
+
+namespace {
+
+constexpr uint32_t kBitmapPackets = 64;
+constexpr uint32_t kLeastCountedBytes = 1024;  // of a packet, towards the next answer
+constexpr uint64_t kReceivedUnit = 256;
+
+constexpr uint32_t after(uint32_t psn) { return (psn + 1) & wire::kPsnMask; }
+constexpr uint32_t before(uint32_t psn) { return (psn - 1) & wire::kPsnMask; }
+
+}  // namespace
+
+Receiver::Receiver(const TransportParams& params, FlowRecord& counters)
+    : counters_(counters),
+      expected_psn_(params.initial_psn & wire::kPsnMask),
+      sack_bytes_(params.multipath.sack_bytes),
+      window_(params.window_packets == 0 ? kMostSprayedWindow : std::min(params.window_packets, kMostSprayedWindow)) {}
+
+void Receiver::cause_answer(const Cause& cause) {
+  unanswered_bytes_ = 0;
+  if (causes_.size() == kMostWaiting) causes_.erase(causes_.begin());
+  causes_.push_back(cause);
+}
+
+bool Receiver::was_placed(uint32_t psn) const {
+  const int32_t ahead = psn_distance(psn, expected_psn_);
+  return ahead < 0 || (ahead < static_cast<int32_t>(window_) && has(psn));
+}
+
+Placement Receiver::place(uint32_t psn, uint32_t payload_bytes) {
+  const int32_t ahead = psn_distance(psn, expected_psn_);
+  if (lies_beyond(psn)) {
+    ++counters_.out_of_sequence;
+    return Placement::beyond_window;
+  }
+  if (was_placed(psn)) {
+    ++counters_.duplicate_request;
+    return Placement::duplicate;
+  }
+  set(psn);
+  received_bytes_ += payload_bytes;
+  if (ahead > 0) ++counters_.out_of_sequence;
+  ++ahead_;
+  unanswered_bytes_ += std::max(payload_bytes, kLeastCountedBytes);
+  return Placement::placed;
+}
+
+void Receiver::keep_message(uint32_t last_psn, const Delivered& message, std::span<const uint8_t> content) {
+  Known known{.psn = last_psn, .has_content = content.size() == kClearToSendBytes && !message.has_imm, .content = {},
+              .delivered = message};
+  if (known.has_content) std::copy(content.begin(), content.end(), known.content.begin());
+  const auto at = std::partition_point(known_.begin(), known_.end(),
+                                       [&](const Known& other) { return psn_distance(other.psn, last_psn) < 0; });
+  known_.insert(at, known);
+}
+
+void Receiver::advance() {
+  while (has(expected_psn_)) {
+    clear(expected_psn_);
+    expected_psn_ = after(expected_psn_);
+    --ahead_;
+  }
+}
+
+bool Receiver::next_delivered(Delivered& delivered) {
+  if (known_.empty() || psn_distance(known_.front().psn, expected_psn_) >= 0) return false;
+  delivered = known_.front().delivered;
+  content_ = known_.front().content;
+  if (known_.front().has_content) delivered.payload = content_.data();
+  known_.erase(known_.begin());
+  ++messages_;
+  ++counters_.rx_write_requests;
+  if (delivered.has_imm) {
+    ++counters_.rx_messages;
+    counters_.rx_payload_bytes += delivered.bytes;
+  }
+  return true;
+}
+
+// The bitmap ends with the packet that caused the answer, where the window is longer than the bitmap: of what is behind that,
+// later answers tell.
+Arrivals Receiver::arrivals(const Cause& cause) const {
+  Arrivals arrivals;
+  const uint32_t cumulative = before(expected_psn_);
+  arrivals.cumulative_psn = cumulative;
+  arrivals.cause_offset = cause.of_probe ? 1 : psn_distance(cause.psn, cumulative);
+  arrivals.bitmap_offset = std::max(1, arrivals.cause_offset - static_cast<int32_t>(kBitmapPackets) + 1);
+  for (uint32_t i = 0; ahead_ > 0 && i < kBitmapPackets; ++i) {
+    const uint32_t psn = (cumulative + static_cast<uint32_t>(arrivals.bitmap_offset) + i) & wire::kPsnMask;
+    const bool inside = psn_distance(psn, expected_psn_) < static_cast<int32_t>(window_);
+    if (inside && has(psn)) arrivals.bitmap |= uint64_t{1} << i;
+  }
+  arrivals.ahead = ahead_;
+  arrivals.received_256bytes =
+      static_cast<uint32_t>((received_bytes_ + kReceivedUnit - 1) / kReceivedUnit) & wire::kPsnMask;
+  return arrivals;
+}
+
+}  // namespace etloop::multipath

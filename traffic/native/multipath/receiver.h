@@ -1,0 +1,101 @@
+// The half of a multipath queue pair that is asked, whatever its headers: packets are placed as they come, in any order; messages
+// are handed over in the order in which they were posted, each when it and all before it are whole. So immediate data are
+// delivered, and so does who polls memory for grants look at them, slot by slot. Keeps what answers are to say.
+// Rules: OCP MRC 1.0, chapter 7, and UET 1.0, 3.5, as read by docs/mrc.md and docs/uet.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/records.h"
+#include "qp/work.h"
+#include "wire/wire.h"
+
+namespace etloop::multipath {
+
+// Why an answer is due: a packet, which came by the entropy value `value`, or a probe.
+struct Cause {
+  uint32_t psn = 0;
+  uint16_t value = 0;
+  bool marked = false;
+  bool resent = false;
+  bool of_probe = false;  // then `psn` is the probe's number
+};
+
+// What has arrived, for an answer: everything up to `cumulative_psn`, and beyond it what the bitmap has.
+struct Arrivals {
+  uint32_t cumulative_psn = 0;
+  int32_t cause_offset = 0;   // of the packet that caused it, from `cumulative_psn`; 1 of a probe
+  int32_t bitmap_offset = 1;  // of the lowest bit, from `cumulative_psn`
+  uint64_t bitmap = 0;
+  uint32_t ahead = 0;         // packets that arrived before one that is missing
+  uint32_t received_256bytes = 0;
+};
+
+enum class Placement : uint8_t { placed, duplicate, beyond_window };
+
+class Receiver {
+ public:
+  Receiver(const TransportParams& params, FlowRecord& counters);
+
+  // A packet of the queue pair came. The caller refuses what lies beyond the window, and answers duplicates.
+  Placement place(uint32_t psn, uint32_t payload_bytes);
+  // Whether it was placed, or is of those that all were.
+  bool was_placed(uint32_t psn) const;
+  bool lies_beyond(uint32_t psn) const { return wire::psn_distance(psn, expected_psn_) >= static_cast<int32_t>(window_); }
+  // The message whose last packet is `last_psn`. `content`: of a grant; no other is kept.
+  void keep_message(uint32_t last_psn, const Delivered& message, std::span<const uint8_t> content);
+  // Once what came is placed and kept.
+  void advance();
+  // What is whole now, in order; false: nothing more. A payload is valid until the next call.
+  bool next_delivered(Delivered& delivered);
+
+  // So many bytes since the last answer that one is due.
+  bool answer_due_by_bytes() const { return unanswered_bytes_ >= sack_bytes_; }
+  void cause_answer(const Cause& cause);
+  bool has_cause() const { return !causes_.empty(); }
+  const Cause& cause() const { return causes_.front(); }
+  void cause_answered() { causes_.erase(causes_.begin()); }
+  // Requires that nothing lies ahead of what is missing.
+  void begin_at(uint32_t psn) { expected_psn_ = psn; }
+
+  Arrivals arrivals(const Cause& cause) const;
+  uint32_t expected_psn() const { return expected_psn_; }
+  uint32_t ahead() const { return ahead_; }
+  uint32_t messages() const { return messages_; }  // taken, in order
+
+ private:
+  static constexpr uint32_t kWindowWords = kMostSprayedWindow / 64;
+  // Answers that wait for the port: more are not worth keeping, as each tells all that the ones before it did.
+  static constexpr size_t kMostWaiting = 64;
+
+  // A message that is known to end with packet `psn`.
+  struct Known {
+    uint32_t psn = 0;
+    bool has_content = false;
+    std::array<uint8_t, kClearToSendBytes> content{};
+    Delivered delivered;
+  };
+
+  bool has(uint32_t psn) const { return (bits_[psn / 64 % kWindowWords] >> (psn % 64) & 1) != 0; }
+  void set(uint32_t psn) { bits_[psn / 64 % kWindowWords] |= uint64_t{1} << (psn % 64); }
+  void clear(uint32_t psn) { bits_[psn / 64 % kWindowWords] &= ~(uint64_t{1} << (psn % 64)); }
+
+  FlowRecord& counters_;
+  uint32_t expected_psn_;
+  uint32_t sack_bytes_;
+  uint32_t window_;
+  uint32_t unanswered_bytes_ = 0;
+  uint32_t ahead_ = 0;
+  uint32_t messages_ = 0;
+  uint64_t received_bytes_ = 0;
+  uint64_t bits_[kWindowWords] = {};
+  std::vector<Known> known_;  // by sequence number; those before `expected_psn_` are whole
+  std::array<uint8_t, kClearToSendBytes> content_{};  // of the message handed over last
+  std::vector<Cause> causes_;
+};
+
+}  // namespace etloop::multipath

@@ -1,0 +1,274 @@
+#include "multipath/sender.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "wire/clear_to_send.h"
+
+namespace etloop::multipath {
+
+using wire::psn_distance;
+
+namespace {
+
+constexpr uint32_t kBitmapPackets = 64;
+// A value that is out of use is probed no more often than this, and not more often than round trips are.
+constexpr Nanos kValueProbeNs = 50'000;
+
+constexpr uint32_t advance(uint32_t psn, int32_t by) { return (psn + static_cast<uint32_t>(by)) & wire::kPsnMask; }
+
+}  // namespace
+
+Sender::Sender(uint32_t number, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
+               std::pmr::memory_resource& memory)
+    : counters_(counters),
+      sent_(params.initial_psn & wire::kPsnMask),
+      entropy_(params.multipath, first_port, number * 0x9E3779B9U ^ first_port),
+      requests_(params.initial_psn & wire::kPsnMask, static_cast<uint32_t>(std::countr_zero(params.path_mtu)), memory),
+      timer_(params, number),
+      tail_(params),
+      path_mtu_(params.path_mtu),
+      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
+      reorder_packets_(params.reorder_packets),
+      first_untaken_(params.initial_psn & wire::kPsnMask) {
+  set_window(params.window_packets == 0 ? kMostSprayedWindow : params.window_packets);
+}
+
+void Sender::set_window(uint32_t packets) { window_ = std::clamp(packets, 1U, kMostSprayedWindow); }
+
+void Sender::post(const WorkRequest& request) {
+  requests_.post(request);
+  if (fault_ != QpFault::none) fail(fault_);  // it goes the way of the others
+}
+
+bool Sender::has_run() const {
+  if (fault_ != QpFault::none) return false;
+  if (sent_.lost() > 0) return true;
+  return requests_.any_to_send() && sent_.span() < window_;
+}
+
+Departure Sender::next() {
+  Departure departure;
+  departure.again = sent_.lost() > 0;
+  departure.psn = departure.again ? sent_.first_lost() : sent_.next();
+  const WorkRequest& request = departure.again ? requests_.at_psn(departure.psn) : requests_.next();
+  const auto offset = static_cast<uint32_t>(psn_distance(departure.psn, request.first_psn));
+  departure.request = &request;
+  departure.first = offset == 0;
+  departure.last = offset + 1 == request.packets;
+  departure.offset_bytes = offset << mtu_shift_;
+  departure.payload_bytes = departure.last ? request.bytes - departure.offset_bytes : path_mtu_;
+  if (request.kind == WorkKind::clear_to_send) {
+    put_grant({request.grant_va, request.grant_bytes, request.grant_rkey, request.grant_tag, request.index}, inline_);
+    departure.payload = inline_;
+  }
+  departure.entropy = departure.again ? entropy_.next_but(sent_.at(departure.psn).entropy) : entropy_.next();
+  return departure;
+}
+
+const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, Nanos now) {
+  ++counters_.tx_packets;
+  if (!waits()) timer_.note_start(now);
+  if (sent_.under_way() == 0) {
+    timer_.restart(now);
+    tail_.restart(now);
+  }
+  tail_.note_asked(now);
+  const bool again = psn != sent_.next();
+  sent_.sent(psn, entropy, now);
+  most_under_way_ = std::max(most_under_way_, sent_.under_way());
+  if (again) {
+    ++counters_.retransmitted_packets;
+    return nullptr;
+  }
+  WorkRequest& request = requests_.next();
+  const bool begins = psn == request.first_psn;
+  if (psn_distance(sent_.next(), request.first_psn) == static_cast<int32_t>(request.packets)) requests_.advance();
+  if (!begins) return nullptr;
+  if (request.kind != WorkKind::clear_to_send) {
+    ++counters_.tx_messages;
+    counters_.tx_payload_bytes += request.bytes;
+  }
+  return &request;
+}
+
+// With spraying, packets overtake each other by what their paths' queues differ: by as many as were ever under way, though it
+// may be fewer now, and by about a round trip.
+uint32_t Sender::overtaken_by() const {
+  return std::clamp(most_under_way_, 3U, std::max(3U, reorder_packets_));
+}
+
+void Sender::lose_for_good(uint32_t psn) {
+  if (sent_.lose(psn)) timer_.forget_sent();
+}
+
+void Sender::note_arrived(const SentPacket& packet, AckOutcome& outcome) {
+  ++outcome.packets;
+  entropy_.arrived(packet.entropy);
+}
+
+void Sender::arrived_before(uint32_t end, Nanos now, AckOutcome& outcome) {
+  if (psn_distance(end, sent_.oldest()) <= 0 || psn_distance(end, sent_.next()) > 0) return;
+  sent_.arrived_before(end, [&](const SentPacket& packet) { note_arrived(packet, outcome); });
+  timer_.note_progress(now);
+}
+
+void Sender::learn_value(const ArrivalReport& report) {
+  uint16_t value = report.value;
+  if (!report.names_value) {
+    if (report.answers_probe) {
+      if (report.probe_id != probe_id_) return;
+      value = probed_value_;
+    } else if (sent_.has(report.cause_psn)) {
+      value = sent_.at(report.cause_psn).entropy;
+    } else {
+      return;
+    }
+  }
+  switch (report.mark) {
+    case PathMark::none:
+      if (report.answers_probe) entropy_.tell(value, EntropyEvent::probe_answered);
+      else entropy_.arrived_clean(value);
+      break;
+    case PathMark::skip_once:
+      entropy_.tell(value, report.answers_probe ? EntropyEvent::marked_by_probe : EntropyEvent::marked);
+      break;
+    case PathMark::skip_always: entropy_.tell(value, EntropyEvent::withdrawn); break;
+  }
+}
+
+// The packet that it answers says how long the way took, if it is clear which transmission of it came.
+void Sender::learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome) const {
+  if (report.answers_probe || !sent_.has(report.cause_psn)) return;
+  const SentPacket& packet = sent_.at(report.cause_psn);
+  if (packet.state == SentState::arrived || (report.names_value && packet.entropy != report.value)) return;
+  const uint8_t times = report.names_resend && report.resent ? 2 : 1;
+  if (packet.times == times) outcome.rtt_ns = now - packet.sent_ns;
+}
+
+// What left well before the probe and is not there is lost; beyond the bitmap nothing is said.
+void Sender::learn_of_probe(const ArrivalReport& report, AckOutcome& outcome) {
+  if (!report.answers_probe || probe_sent_ns_ < 0 || report.probe_id != probe_id_) return;
+  const Nanos before_ns = probe_sent_ns_ - std::max<Nanos>(timer_.smoothed_rtt_ns(), 0) / 2;
+  probe_sent_ns_ = -1;
+  for (uint32_t i = 0; i < kBitmapPackets; ++i) {
+    const uint32_t psn = advance(report.bitmap_psn, static_cast<int32_t>(i));
+    if (!sent_.has(psn) || sent_.at(psn).state != SentState::under_way || sent_.at(psn).sent_ns > before_ns) continue;
+    entropy_.tell(sent_.at(psn).entropy, EntropyEvent::withdrawn);
+    lose_for_good(psn);
+    ++outcome.lost_packets;
+  }
+}
+
+AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
+  AckOutcome outcome;
+  outcome.ecn_echo = report.mark == PathMark::skip_once;
+  learn_value(report);
+  const uint32_t end = advance(report.cumulative_psn, 1);
+  if (psn_distance(end, sent_.next()) <= 0) {  // else of what was never sent
+    learn_round_trip(report, now, outcome);
+    arrived_before(end, now, outcome);
+    for (uint64_t bits = report.bitmap; bits != 0; bits &= bits - 1) {
+      const uint32_t psn = advance(report.bitmap_psn, std::countr_zero(bits));
+      if (sent_.has(psn) && sent_.arrived(psn)) note_arrived(sent_.at(psn), outcome);
+    }
+    if (outcome.packets > 0) timer_.note_progress(now);
+    outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
+    sent_.lose_overtaken(overtaken_by(), now - timer_.patience_ns() / 2, [&](const SentPacket& packet) {
+      ++outcome.lost_packets;
+      entropy_.lost(packet.entropy);
+    });
+    learn_of_probe(report, outcome);
+    outcome.nak = outcome.lost_packets > 0;
+  }
+  tail_.note_answer(now);
+  if (outcome.rtt_ns >= 0) timer_.set_sample(outcome.rtt_ns);
+  return outcome;
+}
+
+bool Sender::lose(uint32_t psn, Nanos now) {
+  if (!sent_.has(psn) || !sent_.lose(psn)) return false;
+  timer_.restart(now);
+  return true;
+}
+
+void Sender::complete_before(uint32_t end) {
+  if (psn_distance(end, first_untaken_) <= 0) return;
+  first_untaken_ = end;
+  AckOutcome counted_elsewhere;
+  requests_.complete_before(end, counted_elsewhere);
+}
+
+void Sender::learn_of_completed(Nanos now, AckOutcome& outcome) {
+  if (psn_distance(first_untaken_, sent_.oldest()) > 0) {
+    const SentPacket& oldest = sent_.at(sent_.oldest());
+    const bool alone = psn_distance(first_untaken_, sent_.oldest()) == 1 && oldest.times == 1;
+    const Nanos took_ns = now - oldest.sent_ns;
+    arrived_before(first_untaken_, now, outcome);
+    if (alone) timer_.set_sample(took_ns);
+  }
+  outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
+  timer_.note_progress(now);
+}
+
+Nanos Sender::deadline() const {
+  if (fault_ != QpFault::none || !waits()) return kNever;
+  if (sent_.lost() > 0 && sent_.under_way() == 0) return kNever;  // all of it waits for its turn
+  return std::min(timer_.deadline(), tail_.due_ns(timer_.patience_ns()));
+}
+
+void Sender::lose_older_than(Nanos sent_before_ns) {
+  for (uint32_t psn = sent_.oldest(); psn != sent_.next(); psn = advance(psn, 1)) {
+    const SentPacket& packet = sent_.at(psn);
+    if (packet.state != SentState::under_way || packet.sent_ns > sent_before_ns) continue;
+    entropy_.tell(packet.entropy, EntropyEvent::withdrawn);
+    lose_for_good(psn);
+  }
+}
+
+void Sender::on_timer(Nanos now) {
+  if (deadline() > now) return;
+  if (timer_.deadline() > now) {
+    ++counters_.tail_probes;
+    tail_.restart(now);
+    tail_.note_probe();
+    probe_wanted_ = true;
+    return;
+  }
+  const Nanos waited_since_ns = now - (timer_.deadline() - timer_.base_ns());
+  timer_.restart(now);
+  tail_.restart(now);
+  ++counters_.local_ack_timeout_err;
+  if (timer_.adaptive()) ++(timer_.is_short() ? counters_.roce_adp_retrans : counters_.roce_adp_retrans_to);
+  timer_.expire();
+  if (!timer_.may_retry(now)) {
+    fail(QpFault::retries_exceeded);
+    return;
+  }
+  lose_older_than(waited_since_ns);
+  probe_wanted_ = true;
+}
+
+bool Sender::probe_due(Nanos now) {
+  if (fault_ != QpFault::none) return false;
+  if (probe_wanted_) return true;
+  if (sent_.under_way() == 0 || now - value_probed_ns_ < std::max(kValueProbeNs, timer_.smoothed_rtt_ns())) return false;
+  probes_value_ = entropy_.next_to_probe(value_to_probe_);
+  value_probed_ns_ = now;
+  return probes_value_;
+}
+
+void Sender::probe_sent(uint16_t value, Nanos now) {
+  ++probe_id_;
+  probed_value_ = value;
+  probe_sent_ns_ = now;
+  probe_wanted_ = false;
+  probes_value_ = false;
+}
+
+void Sender::fail(QpFault fault) {
+  fault_ = fault;
+  requests_.flush();
+}
+
+}  // namespace etloop::multipath

@@ -1,0 +1,131 @@
+// The half of a multipath queue pair that asks, whatever its headers: posted messages become packets, each on a path of its own;
+// what answers report becomes arrivals, losses and completions; what is missing is sent again by another path. Writes only.
+// Rules: OCP MRC 1.0, chapters 7 and 11, and UET 1.0, 3.5, as read by docs/mrc.md and docs/uet.md. Timeouts are those of ETLoop's
+// RoCEv2 (docs/transport.md).
+#pragma once
+
+#include <cstdint>
+#include <memory_resource>
+
+#include "base/time.h"
+#include "cc/ack_outcome.h"
+#include "multipath/entropy.h"
+#include "multipath/sent_packets.h"
+#include "plan/plan.h"
+#include "plan/records.h"
+#include "qp/answer_timer.h"
+#include "qp/request_ring.h"
+#include "qp/tail_probe.h"
+#include "qp/work.h"
+
+namespace etloop::multipath {
+
+// A packet of a message that may leave now.
+struct Departure {
+  const WorkRequest* request = nullptr;
+  uint32_t psn = 0;
+  uint32_t offset_bytes = 0;  // of its payload in the message
+  uint32_t payload_bytes = 0;
+  const uint8_t* payload = nullptr;  // nullptr: the pattern
+  uint16_t entropy = 0;
+  bool first = false;
+  bool last = false;
+  bool again = false;
+};
+
+// What an answer asks to do with the entropy value of the packet that caused it.
+enum class PathMark : uint8_t { none, skip_once, skip_always };
+
+// What an answer says of the packets that were sent.
+struct ArrivalReport {
+  uint32_t cumulative_psn = 0;  // everything up to here has arrived
+  uint32_t bitmap_psn = 0;      // of the lowest bit
+  uint64_t bitmap = 0;          // 1: has arrived
+  uint32_t cause_psn = 0;       // of the packet that caused it, unless it answers a probe
+  bool answers_probe = false;
+  uint16_t probe_id = 0;
+  PathMark mark = PathMark::none;
+  bool names_value = false;     // then `value` is that of the packet that caused it, else it is looked up
+  uint16_t value = 0;
+  bool names_resend = false;    // then `resent` says which transmission of it came
+  bool resent = false;
+};
+
+class Sender {
+ public:
+  // `number`: of the peer's end, which draws and long waits are spread by. What is posted is kept in `memory`, which outlives this.
+  Sender(uint32_t number, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
+         std::pmr::memory_resource& memory);
+
+  void post(const WorkRequest& request);
+  // Whether a packet of a message may leave, whatever congestion control says.
+  bool has_run() const;
+  // The next packet of a message; requires has_run(). Nothing changes until `sent` but whose turn of the entropy values it is.
+  Departure next();
+  // The port took it. Returns the request that it begins, if it begins one, else nullptr.
+  const WorkRequest* sent(uint32_t psn, uint16_t entropy, Nanos now);
+
+  AckOutcome on_report(const ArrivalReport& report, Nanos now);
+  // The peer has the packet not, or has no room for it: it is sent again. False: that was known, or it has arrived.
+  bool lose(uint32_t psn, Nanos now);
+  // Every message before `end` is over, of which all was sent.
+  void complete_before(uint32_t end);
+  // All packets of what is over have arrived: for transports that tell of messages by themselves.
+  void learn_of_completed(Nanos now, AckOutcome& outcome);
+  bool pop_completed(WorkRequest& done) { return requests_.pop_completed(done); }
+
+  // A probe of a silent end, or of an entropy value that is out of use.
+  bool probe_due(Nanos now);
+  uint16_t probe_id() const { return static_cast<uint16_t>(probe_id_ + 1); }
+  uint16_t probe_value() { return probes_value_ ? value_to_probe_ : entropy_.next(); }
+  void probe_sent(uint16_t value, Nanos now);
+
+  Nanos deadline() const;
+  void on_timer(Nanos now);
+  void fail(QpFault fault);
+
+  QpFault fault() const { return fault_; }
+  bool idle() const { return requests_.empty(); }
+  const WorkRequest* oldest_request() const { return requests_.oldest(); }
+  const SentPackets& packets() const { return sent_; }
+  EntropyValues& entropy() { return entropy_; }
+  const AnswerTimer& timer() const { return timer_; }
+  void note_answer(Nanos now) { tail_.note_answer(now); }
+  void set_window(uint32_t packets);
+  void set_round_trip(Nanos round_trip_ns) { timer_.set_round_trip(round_trip_ns); }
+
+ private:
+  void learn_value(const ArrivalReport& report);
+  void learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome) const;
+  void learn_of_probe(const ArrivalReport& report, AckOutcome& outcome);
+  void note_arrived(const SentPacket& packet, AckOutcome& outcome);
+  void arrived_before(uint32_t end, Nanos now, AckOutcome& outcome);
+  void lose_for_good(uint32_t psn);
+  void lose_older_than(Nanos sent_before_ns);
+  uint32_t overtaken_by() const;
+  bool waits() const { return !requests_.empty() && sent_.next() != first_untaken_; }
+
+  FlowRecord& counters_;
+  SentPackets sent_;
+  EntropyValues entropy_;
+  RequestRing requests_;
+  AnswerTimer timer_;
+  TailProbe tail_;
+  uint32_t path_mtu_;
+  uint32_t mtu_shift_;
+  uint32_t window_ = 1;
+  uint32_t reorder_packets_;
+  uint32_t most_under_way_ = 0;  // at any time
+  uint32_t first_untaken_;       // every message before it is over
+  QpFault fault_ = QpFault::none;
+  bool probe_wanted_ = false;
+  bool probes_value_ = false;    // of the probe that is due: it is for `value_to_probe_`
+  uint16_t value_to_probe_ = 0;
+  uint16_t probed_value_ = 0;    // of the last probe that was sent
+  uint16_t probe_id_ = 0;
+  Nanos probe_sent_ns_ = -1;     // of the last one; -1: it is answered
+  Nanos value_probed_ns_ = 0;
+  uint8_t inline_[kClearToSendBytes] = {};
+};
+
+}  // namespace etloop::multipath
