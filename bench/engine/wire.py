@@ -21,7 +21,7 @@ WIRE_BARS: Final = {
     PortBackend.PACKET: Bar(Bound.AT_LEAST, 0.9),
     PortBackend.XDP: Bar(Bound.AT_LEAST, 0.9),
 }
-MRC_BAR: Final = Bar(Bound.AT_LEAST, 0.7)
+SPRAYED_BAR: Final = Bar(Bound.AT_LEAST, 0.7)
 MANY_QUEUE_PAIRS: Final = 1000
 MANY_BAR: Final = Bar(Bound.AT_LEAST, 0.6)
 """From so many queue pairs on, of every port."""
@@ -58,14 +58,14 @@ def backends_here(bench: Bench, ports: WirePorts) -> tuple[PortBackend, ...]:
 
 def wire_bar(backend: PortBackend, queue_pairs: int, kind: TransportKind = TransportKind.ROCE) -> Bar:
     """What a port is held against."""
-    if kind is TransportKind.MRC:
-        return MRC_BAR
+    if kind is not TransportKind.ROCE:
+        return SPRAYED_BAR
     return MANY_BAR if queue_pairs >= MANY_QUEUE_PAIRS else WIRE_BARS[backend]
 
 
 def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Section:
     queue_pairs, kind = ports.queue_pairs, ports.kind
-    name = f"wire {backend.name.lower()}" + (" mrc" if kind is TransportKind.MRC else "")
+    name = f"wire {backend.name.lower()}" + ("" if kind is TransportKind.ROCE else f" {kind.name.lower()}")
     bare: list[int] = []
     runs: dict[int, list[EngineRun]] = {count: [] for count in queue_pairs}
     size = bench.lengths.broadcast_bytes
@@ -80,7 +80,7 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
         if backend is PortBackend.UDP
         else f"frames over the {backend.name.lower()} socket"
     )
-    written = "MRC writes" if kind is TransportKind.MRC else "RC WRITE messages with DCQCN"
+    written = "RC WRITE messages with DCQCN" if kind is TransportKind.ROCE else f"{kind.name} writes"
     return Section(
         name=name,
         title=f"payload of {written} one way, path MTU 4096, beside bare {beside}",

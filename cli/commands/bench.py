@@ -23,13 +23,15 @@ def bench(parsed: argparse.Namespace) -> CommandResult:
         raise ConfigError(
             Problem("--clear-cores", "it clears cores for real-time threads", "say --realtime, too")
         )
-    if parsed.kind == "mrc" and (parsed.benchmark != "wire" or parsed.backend == "udp"):
+    if parsed.kind != "rocev2" and (parsed.benchmark != "wire" or parsed.backend == "udp"):
         what = (
             "kernel sockets do not let packets choose their source ports"
             if parsed.backend == "udp"
             else "it is of wire alone"
         )
-        raise ConfigError(Problem("--kind", what, "say wire --kind mrc, with --backend packet or xdp if any"))
+        raise ConfigError(
+            Problem("--kind", what, f"say wire --kind {parsed.kind}, with --backend packet or xdp if any")
+        )
     ports = WirePorts(
         (PortBackend[parsed.backend.upper()],) if parsed.backend else ALL_PORTS.backends,
         parsed.queue_pairs or ALL_PORTS.queue_pairs,

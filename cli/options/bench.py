@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind",
         choices=tuple(TRANSPORT_KINDS),
         default="rocev2",
-        help="of wire: what carries the messages; mrc needs packet or xdp ports (default rocev2)",
+        help="of wire: what carries the messages; mrc and uet need packet or xdp ports (default rocev2)",
     )
     seconds, repetitions = 2, 5
     parser.add_argument(

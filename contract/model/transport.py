@@ -63,9 +63,11 @@ class TransportKind(IntEnum):
     """RoCEv2's reliable connection: one path for a queue pair."""
     MRC = 1
     """OCP Multipath Reliable Connection: writes alone, and a path for every packet."""
+    UET = 2
+    """Ultra Ethernet's transport, reliable unordered delivery: writes alone, and a path for every packet."""
 
 
-TRANSPORT_KINDS: Final = {"rocev2": TransportKind.ROCE, "mrc": TransportKind.MRC}
+TRANSPORT_KINDS: Final = {"rocev2": TransportKind.ROCE, "mrc": TransportKind.MRC, "uet": TransportKind.UET}
 """By the names that people write."""
 
 
@@ -93,10 +95,12 @@ class MultipathSettings:
     """No fewer than these are left in use by what was not answered."""
     sack_bytes: int = 16_384
     """So much arrives between two SACKs that nothing else causes."""
+    close_after_ns: int = 0
+    """Of UET: so long a packet delivery context rests before it is closed; 0: for ever."""
 
 
-MOST_MRC_WINDOW: Final = 1024
-"""Packets that a queue pair of MRC may have under way: MAX_MPR of 8, in units of 128."""
+MOST_SPRAYED_WINDOW: Final = 1024
+"""Packets that a queue pair of MRC or UET may have under way: MAX_MPR of 8, in units of 128."""
 
 AS_DATA: Final = -1
 """Of a mark: as packets of data have it."""

@@ -91,25 +91,26 @@ def multipath_notes(multipath: Multipath, placement: Placement) -> tuple[str, ..
         return ()
     paths = multipath.settings
     drawn = f"{paths.entropy_values} entropy values, {paths.choice.name.lower()}"
-    notes = [f"transport.kind mrc: MRC in place of RoCEv2; packets of a queue pair take {drawn}"]
+    kind = f"transport.kind {multipath.name}"
+    notes = [f"{kind}: {multipath.name.upper()} in place of RoCEv2; packets of a queue pair take {drawn}"]
     unable = {PortBackend.UDP, PortBackend.VERBS}
     labels = ", ".join(place.label for place in placement.ports if place.port.backend in unable)
     if labels:
         notes.append(
-            "transport.kind mrc: the twin carries it everywhere; in a run only ports with backend: packet or xdp do, and "
+            f"{kind}: the twin carries it everywhere; in a run only ports with backend: packet or xdp do, and "
             f"these are none: {labels}"
         )
     return tuple(notes)
 
 
 def refuse_one_sided(multipath: Multipath, schedules: Sequence[Schedule]) -> None:
-    """Raise `PlanError` where MRC would need what it has not: an algorithm that ends with atomics."""
+    """Raise `PlanError` where a transport of writes alone would need more: an algorithm that ends with atomics."""
     names = dict.fromkeys(
         schedule.algorithm for schedule in schedules if schedule.handshake is Handshake.ONE_SIDED
     )
     if not multipath.sprays or not names:
         return
-    what = f"MRC has writes alone, and {', '.join(names)} closes its messages by atomics"
+    what = f"{multipath.name.upper()} has writes alone, and {', '.join(names)} closes its messages by atomics"
     raise PlanError(Problem("transport.kind", what, "choose another algorithm, or kind: rocev2"))
 
 

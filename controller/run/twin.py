@@ -100,7 +100,7 @@ class TwinExecution:
 
 def _sent_by(hosts: TwinHosts, assignment: Assignment) -> Assignment:
     transport = assignment.transport
-    if hosts is TwinHosts.SOFTWARE or transport.window_packets or transport.kind is TransportKind.MRC:
+    if hosts is TwinHosts.SOFTWARE or transport.window_packets or transport.kind is not TransportKind.ROCE:
         return assignment
     # A card has no window between queue pairs; what bounds a queue pair is its congestion control, and what a NAK can speak of.
     most = WINDOW_OF_SELECTIVE_REPEAT if transport.recovery.selective_repeat else CARD_WINDOW_PACKETS

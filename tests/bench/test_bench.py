@@ -388,10 +388,13 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
 
 @pytest.mark.e2e
 @pytest.mark.skipif(os.geteuid() != 0, reason="packet sockets and namespaces need root")
-def test_ports_of_frames_carry_mrc_beside_the_bare_socket(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "wire", "--kind", "mrc", "--queue-pairs", "1,10", "--small", "--json"]) == 0
+@pytest.mark.parametrize("kind", ["mrc", "uet"])
+def test_ports_of_frames_carry_what_sprays_beside_the_bare_socket(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "wire", "--kind", kind, "--queue-pairs", "1,10", "--small", "--json"]) == 0
     sections = json.loads(capsys.readouterr().out)["sections"]
-    assert [section["name"] for section in sections] == ["wire packet mrc", "wire xdp mrc"]
+    assert [section["name"] for section in sections] == [f"wire packet {kind}", f"wire xdp {kind}"]
     for section in sections:
         assert all(sample > 0 for series in section["series"] for sample in series["samples"])
         assert [ratio["bar"] for ratio in section["ratios"]] == [{"bound": "at least", "value": 0.7}] * 2

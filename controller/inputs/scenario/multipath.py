@@ -1,6 +1,6 @@
-"""`kind:` and `mrc:` of a scenario's transport: what carries messages, and how their packets find their paths.
+"""`kind:`, `mrc:` and `uet:` of a scenario's transport: what carries messages, and how their packets find their paths.
 
-Decides the keys, limits and defaults; docs/mrc.md says what they do.
+Decides the keys, limits and defaults; docs/mrc.md and docs/uet.md say what they do.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from etloop.contract.base.units import format_bytes, parse_bytes
+from etloop.contract.base.units import NS_PER_S, format_bytes, format_duration, parse_bytes, parse_duration_ns
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of
 from etloop.contract.model.transport import (
-    MOST_MRC_WINDOW,
+    MOST_SPRAYED_WINDOW,
     TRANSPORT_KINDS,
     EntropyChoice,
     MultipathSettings,
@@ -19,6 +19,7 @@ from etloop.contract.model.transport import (
 )
 
 MRC_UDP_PORT: Final = 4971
+UET_UDP_PORT: Final = 4793
 _CHOICES: Final = {choice.name.lower(): choice for choice in EntropyChoice}
 _ROCE_ONLY: Final = {
     "retransmission": "it always repeats what is missing, and nothing else",
@@ -26,10 +27,25 @@ _ROCE_ONLY: Final = {
     "rnr_retry": "it has no receiver-not-ready",
     "min_rnr_timer": "it has no receiver-not-ready",
     "outstanding_reads": "it has no READs",
-    "cnp": "SACKs tell of marks",
+    "cnp": "its acknowledgements tell of marks",
     "faults": "packets of this kind are not yet made to misbehave",
 }
-"""Keys of a transport that mean nothing to MRC, each with why."""
+"""Keys of a transport that mean nothing to those that spray, each with why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sprayed:
+    """A transport whose packets choose their paths, as scenarios write it."""
+
+    key: str
+    udp_port: int
+    an_end: str
+
+
+_SPRAYED: Final = {
+    TransportKind.MRC: _Sprayed("mrc", MRC_UDP_PORT, "an MRC queue pair"),
+    TransportKind.UET: _Sprayed("uet", UET_UDP_PORT, "a UET queue pair"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,45 +54,61 @@ class Multipath:
 
     kind: TransportKind = TransportKind.ROCE
     settings: MultipathSettings = MultipathSettings()
-    udp_port: int = MRC_UDP_PORT
-    """Destination port of MRC's packets; RoCEv2's is the rig's business."""
+    udp_port: int = 0
+    """Destination port of packets that spray; RoCEv2's is the rig's business."""
 
     @property
     def sprays(self) -> bool:
         """Whether the packets of a queue pair take many paths."""
-        return self.kind is TransportKind.MRC
+        return self.kind in _SPRAYED
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        return _SPRAYED[self.kind].key if self.sprays else "rocev2"
 
 
 def read_multipath(transport: Section, window_packets: int) -> Multipath:
-    """The keys `kind` and `mrc` of a `transport:` section; mistakes are also keys that the kind has no use for."""
+    """The keys `kind`, `mrc` and `uet` of a `transport:` section; mistakes are also keys that the kind has no use for."""
     kind = transport.optional("kind", one_of(TRANSPORT_KINDS), TransportKind.ROCE)
-    section = transport.section("mrc")
-    read = Multipath(kind, _settings(section), section.optional("udp_port", integer(1, 65535), MRC_UDP_PORT))
-    section.close()
-    if kind is TransportKind.ROCE:
-        if transport.has("mrc"):
-            transport.mistake("mrc", "the transport is RoCEv2", "write kind: mrc, or leave it out")
+    read = Multipath()
+    for sprayed, written in _SPRAYED.items():
+        section = transport.section(written.key)
+        settings = _settings(section, sprayed)
+        udp_port = section.optional("udp_port", integer(1, 65535), written.udp_port)
+        section.close()
+        if kind is sprayed:
+            read = Multipath(kind, settings, udp_port)
+        elif transport.has(written.key):
+            other = next(name for name, named in TRANSPORT_KINDS.items() if named is kind)
+            transport.mistake(
+                written.key, f"the transport is {other}", f"write kind: {written.key}, or leave it out"
+            )
+    if not read.sprays:
         return read
     for key, why in _ROCE_ONLY.items():
         if transport.has(key):
-            transport.mistake(key, f"MRC does without: {why}", "leave it out, or write kind: rocev2")
-    if window_packets > MOST_MRC_WINDOW:
-        what = f"an MRC queue pair has at most {MOST_MRC_WINDOW} packets under way"
-        transport.mistake("window_packets", what, f"write at most {MOST_MRC_WINDOW}")
+            transport.mistake(
+                key, f"{read.name.upper()} does without: {why}", "leave it out, or write kind: rocev2"
+            )
+    if window_packets > MOST_SPRAYED_WINDOW:
+        what = f"{_SPRAYED[kind].an_end} has at most {MOST_SPRAYED_WINDOW} packets under way"
+        transport.mistake("window_packets", what, f"write at most {MOST_SPRAYED_WINDOW}")
     return read
 
 
-def _settings(section: Section) -> MultipathSettings:
+def _settings(section: Section, kind: TransportKind) -> MultipathSettings:
     values = section.optional("entropy_values", integer(1, 1024), 128)
     least = section.optional("least_active", integer(1, 1024), min(8, values))
     if least > values:
         what = f"there are {values} entropy values"
         section.mistake("least_active", what, "write at most as many")
-    return MultipathSettings(
-        choice=section.optional("entropy", one_of(_CHOICES), EntropyChoice.ROTATION),
-        # The gain of more flattens at one or two windows' worth of packets.
-        entropy_values=values,
-        least_active=least,
-        # Of Ultra Ethernet's reference; MRC's own default is not public.
-        sack_bytes=section.optional("sack_bytes", bounded(parse_bytes, 1, 1 << 24, format_bytes), 16 << 10),
-    )
+    choice = section.optional("entropy", one_of(_CHOICES), EntropyChoice.ROTATION)
+    # Of Ultra Ethernet's reference (ACK_Gen_Trigger); MRC's own default is not public.
+    sack_bytes = section.optional("sack_bytes", bounded(parse_bytes, 1, 1 << 24, format_bytes), 16 << 10)
+    close_after_ns = 0
+    if kind is TransportKind.UET:
+        rest = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
+        close_after_ns = section.optional("close_after", rest, 10_000_000)
+    # The gain of more values flattens at one or two windows' worth of packets.
+    return MultipathSettings(choice, values, least, sack_bytes, close_after_ns)

@@ -107,7 +107,7 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         read_plugin,
         section.section("pacing"),
         section.optional("ack_every", integer(1, 65536), None),
-        default=DefaultControl("nscc", "mrc") if multipath.sprays else DefaultControl(),
+        default=DefaultControl("nscc", multipath.name) if multipath.sprays else DefaultControl(),
     )
     vlan = section.section("vlan")
     tagged = section.has("vlan")

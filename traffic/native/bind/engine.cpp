@@ -42,6 +42,7 @@ PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t ind
   config.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
   config.addresses = plan.ports[index].addresses;
   config.udp_port = plan.ports[index].udp_port;
+  config.trailer = trailer_of(plan.transport.multipath.kind);
   config.path_mtu = plan.transport.path_mtu;
   config.trimmed_dscps = plan.transport.trims.dscps;
   config.segmentation_offload = read_value<bool>(transport, "segmentation_offload");

@@ -106,6 +106,7 @@ TransportParams read_transport(nb::handle settings) {
   params.multipath.entropy_values = read_value<uint32_t>(paths, "entropy_values");
   params.multipath.least_active = read_value<uint32_t>(paths, "least_active");
   params.multipath.sack_bytes = read_value<uint32_t>(paths, "sack_bytes");
+  params.multipath.close_after_ns = read_value<int64_t>(paths, "close_after_ns");
   for (nb::handle rule : nb::getattr(settings, "faults")) params.faults.push_back(read_fault(rule));
   return params;
 }

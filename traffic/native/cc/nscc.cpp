@@ -30,10 +30,11 @@ constexpr Parameter kParameters[] = {
     {"target_share", ETLOOP_CC_RATIO, 0, 1, 0.01, 100, "queueing delay that is aimed at, in base round trips"},
 };
 static_assert(std::size(kParameters) == kCount);
-constexpr Setting kMrc[] = {{"initial_window", 1.5}, {"target_share", 0.75}};
+constexpr Setting kTrimming[] = {{"initial_window", 1.5}, {"target_share", 0.75}};
 constexpr etloop_cc_profile kProfiles[] = {
     initial_profile("htsim", "the defaults of uet-htsim without trimming, begun with one bandwidth-delay product"),
-    profile_of("mrc", "the defaults of uet-htsim with trimming; of kind: mrc", kMrc),
+    profile_of("mrc", "the defaults of uet-htsim with trimming; of kind: mrc", kTrimming),
+    profile_of("uet", "the defaults of uet-htsim with trimming; of kind: uet", kTrimming),
 };
 
 class Nscc {

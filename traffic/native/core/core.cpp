@@ -1,6 +1,7 @@
 #include "core/core.h"
 
 #include "core/multipath/mrc_exchange.h"
+#include "core/multipath/uet_exchange.h"
 
 namespace etloop {
 
@@ -46,7 +47,7 @@ Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, i
   core->transmission_.load();
   core->flows_.load();
   core->load_faults();
-  core->load_exchange(memory);
+  if (auto exchanged = core->load_exchange(memory); !exchanged) return exchanged.error();
   return core;
 }
 
@@ -93,14 +94,23 @@ void Core::load_faults() {
   packets_.set_faults(faults_.get());
 }
 
-void Core::load_exchange(std::pmr::memory_resource& memory) {
+Result<void> Core::load_exchange(std::pmr::memory_resource& memory) {
   const ExchangeParts parts{plan_, connections_, queue_pairs_, flows_, probing_, packets_, lanes_, records_, events_, failure_};
   switch (plan_.transport.multipath.kind) {
-    case TransportKind::roce: return;
+    case TransportKind::roce: return {};
     case TransportKind::mrc: exchange_ = std::make_unique<MrcExchange>(parts, memory); break;
+    case TransportKind::uet:
+      if (queue_pairs_.size() > UetExchange::kMostQueuePairs) {
+        return Error{"a port carries at most " + std::to_string(UetExchange::kMostQueuePairs) +
+                     " queue pairs over UET, whose contexts have numbers of 16 bits; this one has " +
+                     std::to_string(queue_pairs_.size())};
+      }
+      exchange_ = std::make_unique<UetExchange>(parts, memory);
+      break;
   }
   paths_.set_requests(*exchange_);
   flows_.set_progress(*exchange_);
+  return {};
 }
 
 // By now every peer has told what it offers, and no agent of the run probes any more.

@@ -123,7 +123,7 @@ class Core final : public PortSink {
   Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory = *std::pmr::new_delete_resource());
   Result<void> load_ranks();
   void load_faults();
-  void load_exchange(std::pmr::memory_resource& memory);
+  Result<void> load_exchange(std::pmr::memory_resource& memory);
   void on_due(Nanos now);
   void on_event(const Event& event, Nanos now);
 

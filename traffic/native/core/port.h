@@ -52,6 +52,9 @@ struct BuiltPacket {
   }
 };
 
+// The most bytes of a packet that differ from the pattern: a grant's headers and content, over the transport with the longest.
+inline constexpr size_t kMostStoredBytes = 120;
+
 class PortSink {
  public:
   virtual ~PortSink() = default;

@@ -96,10 +96,10 @@ Result<void> PortLoop::open_port() {
   config_.port.departure_times = plan_->transport.faults.empty();
   const auto index = static_cast<int32_t>(index_);
   const bool frames = config_.port.backend == Backend::packet || config_.port.backend == Backend::xdp;
-  if (plan_->transport.multipath.kind == TransportKind::mrc && !frames) {
+  if (plan_->transport.multipath.kind != TransportKind::roce && !frames) {
     return Error{"port " + plan_->ports[index_].name +
-                 ": every packet of MRC has a source port of its own, which kernel sockets and network cards do not let us "
-                 "choose; write backend: packet or xdp in the rig"};
+                 ": every packet of a multipath transport has a source port of its own, which kernel sockets and network "
+                 "cards do not let us choose; write backend: packet or xdp in the rig"};
   }
   auto port = etloop::open_port(config_.port, *plan_, index);
   if (!port) return port.error();

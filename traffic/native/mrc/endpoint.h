@@ -28,9 +28,11 @@ struct Endpoint {
   Outgoing next() { return requester.next(); }
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
   bool answer_due() const { return responder.answer_due(); }
+  // By a path of this end's own, in turn: by that of the packet that caused it, what is broken one way only would keep all that
+  // is said of it from its sender.
   Outgoing answer() {
     Outgoing answer = responder.answer();
-    answer.entropy = requester.value_for_answer();
+    answer.entropy = requester.sender().entropy().next();
     return answer;
   }
   void answer_sent() { responder.answer_sent(); }

@@ -1,5 +1,5 @@
-// The half of an MRC queue pair that asks: its packets as MRC has them, and what SACKs, NACKs and probes say as the multipath layer
-// takes it.
+// The half of an MRC queue pair that asks: its packets as MRC has them, and what SACKs, NACKs and probes say as the multipath
+// layer takes it.
 // Rules: OCP MRC 1.0, chapters 7 and 11, as read by docs/mrc.md.
 #pragma once
 
@@ -44,9 +44,8 @@ class Requester {
   bool repeats() const { return sender_.packets().lost() > 0; }
   uint32_t oldest_unacknowledged() const { return sender_.packets().oldest(); }
   uint32_t in_flight_packets() const { return sender_.packets().under_way(); }
+  multipath::Sender& sender() { return sender_; }
   const AnswerTimer& timer() const { return sender_.timer(); }
-  // The path of an answer: those of this end's own packets, in turn.
-  uint16_t value_for_answer() { return sender_.entropy().next(); }
   void set_window(uint32_t packets) { sender_.set_window(packets); }
   void set_round_trip(Nanos round_trip_ns) { sender_.set_round_trip(round_trip_ns); }
 

@@ -49,11 +49,12 @@ void Responder::keep_end(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
   delivered.has_imm = write.imm.has_value();
   delivered.imm = write.imm ? write.imm->value : 0;
   const size_t kept = write.payload == nullptr ? 0 : write.payload_bytes;
-  receiver_.keep_message(bth.psn, delivered, {write.payload, kept});
+  receiver_.keep_message({.psn = bth.psn}, delivered, {write.payload, kept});
 }
 
 bool Responder::next_delivered(Delivered& delivered) {
-  if (!receiver_.next_delivered(delivered)) return false;
+  multipath::Ending ending;
+  if (!receiver_.next_delivered(delivered, ending)) return false;
   acknowledge_due_ = true;
   return true;
 }

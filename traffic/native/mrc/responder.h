@@ -31,7 +31,7 @@ class Responder {
   bool answer_due() const {
     return receiver_.has_cause() || !nacks_.empty() || acknowledge_due_ || syndrome_ != kNoSyndrome;
   }
-  // The next answer; requires answer_due(). Changes nothing until `answer_sent`.
+  // The next answer; requires answer_due(). Changes nothing until `answer_sent`. Its entropy value is the owner's to choose.
   Outgoing answer() const;
   void answer_sent();
 

@@ -52,12 +52,12 @@ Placement Receiver::place(uint32_t psn, uint32_t payload_bytes) {
   return Placement::placed;
 }
 
-void Receiver::keep_message(uint32_t last_psn, const Delivered& message, std::span<const uint8_t> content) {
-  Known known{.psn = last_psn, .has_content = content.size() == kClearToSendBytes && !message.has_imm, .content = {},
+void Receiver::keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content) {
+  Known known{.ending = ending, .has_content = content.size() == kClearToSendBytes && !message.has_imm, .content = {},
               .delivered = message};
   if (known.has_content) std::copy(content.begin(), content.end(), known.content.begin());
   const auto at = std::partition_point(known_.begin(), known_.end(),
-                                       [&](const Known& other) { return psn_distance(other.psn, last_psn) < 0; });
+                                       [&](const Known& other) { return psn_distance(other.ending.psn, ending.psn) < 0; });
   known_.insert(at, known);
 }
 
@@ -69,8 +69,9 @@ void Receiver::advance() {
   }
 }
 
-bool Receiver::next_delivered(Delivered& delivered) {
-  if (known_.empty() || psn_distance(known_.front().psn, expected_psn_) >= 0) return false;
+bool Receiver::next_delivered(Delivered& delivered, Ending& ending) {
+  if (known_.empty() || psn_distance(known_.front().ending.psn, expected_psn_) >= 0) return false;
+  ending = known_.front().ending;
   delivered = known_.front().delivered;
   content_ = known_.front().content;
   if (known_.front().has_content) delivered.payload = content_.data();

@@ -35,6 +35,12 @@ struct Arrivals {
   uint32_t received_256bytes = 0;
 };
 
+// How a message ends.
+struct Ending {
+  uint32_t psn = 0;         // of its last packet
+  uint16_t message_id = 0;  // where a transport numbers them
+};
+
 enum class Placement : uint8_t { placed, duplicate, beyond_window };
 
 class Receiver {
@@ -46,12 +52,12 @@ class Receiver {
   // Whether it was placed, or is of those that all were.
   bool was_placed(uint32_t psn) const;
   bool lies_beyond(uint32_t psn) const { return wire::psn_distance(psn, expected_psn_) >= static_cast<int32_t>(window_); }
-  // The message whose last packet is `last_psn`. `content`: of a grant; no other is kept.
-  void keep_message(uint32_t last_psn, const Delivered& message, std::span<const uint8_t> content);
+  // A message that is known to end so. `content`: of a grant; no other is kept.
+  void keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content);
   // Once what came is placed and kept.
   void advance();
   // What is whole now, in order; false: nothing more. A payload is valid until the next call.
-  bool next_delivered(Delivered& delivered);
+  bool next_delivered(Delivered& delivered, Ending& ending);
 
   // So many bytes since the last answer that one is due.
   bool answer_due_by_bytes() const { return unanswered_bytes_ >= sack_bytes_; }
@@ -72,9 +78,8 @@ class Receiver {
   // Answers that wait for the port: more are not worth keeping, as each tells all that the ones before it did.
   static constexpr size_t kMostWaiting = 64;
 
-  // A message that is known to end with packet `psn`.
   struct Known {
-    uint32_t psn = 0;
+    Ending ending;
     bool has_content = false;
     std::array<uint8_t, kClearToSendBytes> content{};
     Delivered delivered;

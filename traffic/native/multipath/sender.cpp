@@ -14,6 +14,7 @@ namespace {
 constexpr uint32_t kBitmapPackets = 64;
 // A value that is out of use is probed no more often than this, and not more often than round trips are.
 constexpr Nanos kValueProbeNs = 50'000;
+constexpr Nanos kForgetRoundTrips = 64;
 
 constexpr uint32_t advance(uint32_t psn, int32_t by) { return (psn + static_cast<uint32_t>(by)) & wire::kPsnMask; }
 
@@ -98,6 +99,15 @@ uint32_t Sender::overtaken_by() const {
   return std::clamp(most_under_way_, 3U, std::max(3U, reorder_packets_));
 }
 
+// A packet may be late by half the time that answers usually take; by more once one that counted as lost had only been late, and
+// by less again when that has not happened for long (as RACK widens its window, RFC 8985, 6.2).
+Nanos Sender::overtaken_by_ns() const { return timer_.patience_ns() * reorder_quarters_ / 4; }
+
+void Sender::note_lost_in_vain(Nanos now) {
+  reorder_quarters_ = std::min(reorder_quarters_ + 1, kMostReorderQuarters);
+  lost_in_vain_ns_ = now;
+}
+
 void Sender::lose_for_good(uint32_t psn) {
   if (sent_.lose(psn)) timer_.forget_sent();
 }
@@ -138,10 +148,13 @@ void Sender::learn_value(const ArrivalReport& report) {
 }
 
 // The packet that it answers says how long the way took, if it is clear which transmission of it came.
-void Sender::learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome) const {
+void Sender::learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome) {
   if (report.answers_probe || !sent_.has(report.cause_psn)) return;
   const SentPacket& packet = sent_.at(report.cause_psn);
-  if (packet.state == SentState::arrived || (report.names_value && packet.entropy != report.value)) return;
+  if (packet.state == SentState::arrived) return;
+  const bool earlier = (report.names_value && packet.entropy != report.value) || (report.names_resend && !report.resent);
+  if (packet.times > 1 && earlier) note_lost_in_vain(now);
+  if (report.names_value && packet.entropy != report.value) return;
   const uint8_t times = report.names_resend && report.resent ? 2 : 1;
   if (packet.times == times) outcome.rtt_ns = now - packet.sent_ns;
 }
@@ -170,11 +183,17 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
     arrived_before(end, now, outcome);
     for (uint64_t bits = report.bitmap; bits != 0; bits &= bits - 1) {
       const uint32_t psn = advance(report.bitmap_psn, std::countr_zero(bits));
-      if (sent_.has(psn) && sent_.arrived(psn)) note_arrived(sent_.at(psn), outcome);
+      if (!sent_.has(psn)) continue;
+      if (sent_.at(psn).state == SentState::lost) note_lost_in_vain(now);
+      if (sent_.arrived(psn)) note_arrived(sent_.at(psn), outcome);
     }
     if (outcome.packets > 0) timer_.note_progress(now);
+    if (reorder_quarters_ > kLeastReorderQuarters && now - lost_in_vain_ns_ > kForgetRoundTrips * timer_.smoothed_rtt_ns()) {
+      --reorder_quarters_;
+      lost_in_vain_ns_ = now;
+    }
     outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
-    sent_.lose_overtaken(overtaken_by(), now - timer_.patience_ns() / 2, [&](const SentPacket& packet) {
+    sent_.lose_overtaken(overtaken_by(), now - overtaken_by_ns(), [&](const SentPacket& packet) {
       ++outcome.lost_packets;
       entropy_.lost(packet.entropy);
     });
@@ -256,6 +275,13 @@ bool Sender::probe_due(Nanos now) {
   probes_value_ = entropy_.next_to_probe(value_to_probe_);
   value_probed_ns_ = now;
   return probes_value_;
+}
+
+bool Sender::resend_for_probe() {
+  if (!probe_wanted_) return false;
+  probe_wanted_ = false;
+  if (sent_.span() > 0 && sent_.at(sent_.oldest()).state == SentState::under_way) lose_for_good(sent_.oldest());
+  return true;
 }
 
 void Sender::probe_sent(uint16_t value, Nanos now) {

@@ -53,7 +53,8 @@ struct ArrivalReport {
 
 class Sender {
  public:
-  // `number`: of the peer's end, which draws and long waits are spread by. What is posted is kept in `memory`, which outlives this.
+  // `number`: of the peer's end, which draws and long waits are spread by. What is posted is kept in `memory`, which outlives
+  // this.
   Sender(uint32_t number, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
          std::pmr::memory_resource& memory);
 
@@ -76,6 +77,9 @@ class Sender {
 
   // A probe of a silent end, or of an entropy value that is out of use.
   bool probe_due(Nanos now);
+  // Where a probe would find nobody who answers: the oldest packet is sent again in its place. False: no probe was wanted.
+  bool resend_for_probe();
+  void want_probe() { probe_wanted_ = true; }
   uint16_t probe_id() const { return static_cast<uint16_t>(probe_id_ + 1); }
   uint16_t probe_value() { return probes_value_ ? value_to_probe_ : entropy_.next(); }
   void probe_sent(uint16_t value, Nanos now);
@@ -95,14 +99,19 @@ class Sender {
   void set_round_trip(Nanos round_trip_ns) { timer_.set_round_trip(round_trip_ns); }
 
  private:
+  static constexpr uint32_t kLeastReorderQuarters = 2;
+  static constexpr uint32_t kMostReorderQuarters = 8;
+
   void learn_value(const ArrivalReport& report);
-  void learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome) const;
+  void learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
   void learn_of_probe(const ArrivalReport& report, AckOutcome& outcome);
   void note_arrived(const SentPacket& packet, AckOutcome& outcome);
   void arrived_before(uint32_t end, Nanos now, AckOutcome& outcome);
   void lose_for_good(uint32_t psn);
   void lose_older_than(Nanos sent_before_ns);
   uint32_t overtaken_by() const;
+  Nanos overtaken_by_ns() const;
+  void note_lost_in_vain(Nanos now);
   bool waits() const { return !requests_.empty() && sent_.next() != first_untaken_; }
 
   FlowRecord& counters_;
@@ -116,6 +125,8 @@ class Sender {
   uint32_t window_ = 1;
   uint32_t reorder_packets_;
   uint32_t most_under_way_ = 0;  // at any time
+  uint32_t reorder_quarters_ = kLeastReorderQuarters;  // of the timer's patience: so late a packet may be
+  Nanos lost_in_vain_ns_ = 0;    // when a packet that counted as lost turned out to have arrived
   uint32_t first_untaken_;       // every message before it is over
   QpFault fault_ = QpFault::none;
   bool probe_wanted_ = false;

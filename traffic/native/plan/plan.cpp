@@ -204,12 +204,13 @@ std::string validate(const EnginePlan& plan) {
   const MultipathParams& paths = transport.multipath;
   if (paths.choice > EntropyChoice::penalties || paths.entropy_values == 0 || paths.entropy_values > kMostEntropyValues ||
       paths.least_active == 0 || paths.sack_bytes == 0 || paths.sack_bytes > (1U << 24) ||
-      paths.kind > TransportKind::mrc) {
+      paths.kind > TransportKind::uet || paths.close_after_ns < 0) {
     return "transport: entropy values or the bytes between SACKs are out of range";
   }
-  const bool is_mrc = paths.kind == TransportKind::mrc;
-  if (is_mrc && (!transport.faults.empty() || transport.window_packets > kMostSprayedWindow)) {
-    return "transport: MRC has no faults, and a window of at most " + std::to_string(kMostSprayedWindow) + " packets";
+  const bool sprays = paths.kind != TransportKind::roce;
+  if (sprays && (!transport.faults.empty() || transport.window_packets > kMostSprayedWindow)) {
+    return "transport: a multipath transport has no faults, and a window of at most " +
+           std::to_string(kMostSprayedWindow) + " packets";
   }
   if (transport.cnp_interval_ns < -1 || transport.cnp_scope > CnpScope::port) {
     return "transport: the interval or scope of congestion notifications is out of range";

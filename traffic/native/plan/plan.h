@@ -111,7 +111,11 @@ struct PlannedPort {
 enum class CnpScope : uint8_t { queue_pair = 0, port = 1 };
 
 // What carries messages between queue pairs.
-enum class TransportKind : uint8_t { roce = 0, mrc = 1 };
+enum class TransportKind : uint8_t { roce = 0, mrc = 1, uet = 2 };
+
+constexpr PacketTrailer trailer_of(TransportKind kind) {
+  return kind == TransportKind::uet ? PacketTrailer::none : PacketTrailer::icrc;
+}
 
 // How a sender draws the entropy value of its next packet (traffic/native/multipath/entropy.h).
 enum class EntropyChoice : uint8_t { rotation = 0, oblivious = 1, recycled = 2, penalties = 3 };
@@ -123,6 +127,7 @@ struct MultipathParams {
   uint32_t entropy_values = 128;  // of a queue pair
   uint32_t least_active = 8;      // fewer than these are never left by withdrawing some
   uint32_t sack_bytes = 16 << 10;  // so much arrives between two SACKs that nothing else causes
+  Nanos close_after_ns = 0;        // of UET: so long a context rests before it is closed; 0: for ever
 };
 inline constexpr uint32_t kMostEntropyValues = 1024;
 inline constexpr uint32_t kMostSprayedWindow = 1024;

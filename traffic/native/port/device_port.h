@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "plan/records.h"
+#include "wire/packet_run.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -37,6 +38,7 @@ struct PortConfig {
   int32_t vlan_id = -1;        // -1: untagged; 0: a tag that carries the priority alone
   uint8_t vlan_priority = 0;
   uint8_t hop_limit = 0;       // TTL of what is sent; 0: the usual
+  PacketTrailer trailer = PacketTrailer::icrc;  // of every packet
   uint64_t trimmed_dscps = 0;  // bit i: a packet with DSCP i that is not whole was cut down by a switch
   bool segmentation_offload = true;
   int64_t receive_buffer_bytes = 64 << 20;  // asked for; what the kernel gave is in counters()

@@ -152,7 +152,10 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
     return false;
   }
   // A small packet that a switch only marked as cut is whole.
-  const bool whole = parsed.kind == ethernet::FrameKind::roce && ethernet::icrc_is_right(frame, parsed);
+  // Without a check whoever reads it decides.
+  const bool checked = config_.trailer == PacketTrailer::icrc;
+  const bool whole = parsed.kind == ethernet::FrameKind::roce &&
+                     (checked ? ethernet::icrc_is_right(frame, parsed) : !is_marked_cut(parsed));
   if (!whole && !is_marked_cut(parsed)) {
     ++(parsed.kind == ethernet::FrameKind::roce ? counters.rx_icrc_encapsulated : counters.foreign_datagrams);
     return false;

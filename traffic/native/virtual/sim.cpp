@@ -37,7 +37,7 @@ Nanos serialised_ns(int64_t bits, int64_t link_bps) { return (bits * 1'000'000'0
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
 struct Frame {
   wire::IpFlow flow;
-  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
+  std::array<uint8_t, kMostStoredBytes> bytes{};  // no port of a plan sends other content
   uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
   uint32_t icrc = 0;

@@ -143,20 +143,28 @@ class Network final : public VirtualPorts, public FabricSink {
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
     const bool damaged = frame.corrupted || (frame.trimmed && !names_packet(frame));
     if ((frame.handle & kOfStream) != 0) {
-      if (damaged || frame.trimmed) streams_.lost(static_cast<size_t>(frames_[frame.handle & ~kOfStream].stream));
+      if (damaged || frame.trimmed) streams_.lost(heading_[frame.handle & ~kOfStream].flow);
       free_frames_.push_back(frame.handle & ~kOfStream);
       return;
     }
     --job_frames_;
+    if (frame.trimmed && !damaged) cut(frame);
     const auto port = static_cast<uint32_t>(port_of_[attachment]);
     const auto traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
     pending_.push({at_ns, 0, frame.handle, port, damaged, frame.trimmed, traffic_class});
+  }
+  // What a switch left of it is all that there is.
+  void cut(const SwitchFrame& on_link) {
+    TwinFrame& frame = frames_[on_link.handle];
+    const auto left = static_cast<uint32_t>(on_link.frame_bytes) - flows_[heading_[on_link.handle].flow].around_bytes;
+    frame.datagram_bytes = std::min(frame.datagram_bytes, left);
+    frame.stored = static_cast<uint8_t>(std::min<uint32_t>(frame.stored, left));
   }
   void pause(size_t, uint8_t, uint16_t, Nanos) override {}
   void release(const SwitchFrame& frame) override {
     const uint32_t handle = frame.handle & ~kOfStream;
     if (handle == frame.handle) --job_frames_;
-    else streams_.lost(static_cast<size_t>(frames_[handle].stream));
+    else streams_.lost(heading_[handle].flow);
     free_frames_.push_back(handle);
   }
   void link_news(const FabricEnd& end, LinkNews news, Nanos at_ns) override {
@@ -312,7 +320,7 @@ class Network final : public VirtualPorts, public FabricSink {
     on_link.flow_key = key_of(own.src_ip, own.dst_ip, own.udp_port, own.udp_port);
     on_link.entropy = static_cast<uint8_t>(own.udp_port);
     const uint32_t handle = take_frame();
-    frames_[handle].stream = static_cast<int32_t>(stream);
+    heading_[handle].flow = static_cast<uint32_t>(stream);
     on_link.handle = handle | kOfStream;
     if (!fabric_.from_host(own.from, on_link, clock_.now_ns)) {
       free_frames_.push_back(handle);
@@ -356,7 +364,7 @@ class Network final : public VirtualPorts, public FabricSink {
   // Whether enough of a frame that was cut is left for a host that looks for such frames.
   bool names_packet(const SwitchFrame& frame) const {
     if ((plan_.transport.trims.dscps >> frame.dscp & 1) == 0 || (frame.handle & kOfStream) != 0) return false;
-    const TwinFlow& flow = flows_[frames_[frame.handle].flow];
+    const TwinFlow& flow = flows_[heading_[frame.handle].flow];
     return frame.frame_bytes >= static_cast<int32_t>(flow.around_bytes + wire::kBthBytes);
   }
 
@@ -368,7 +376,7 @@ class Network final : public VirtualPorts, public FabricSink {
       return;
     }
     if (arrival.trimmed) ++outcome_.trimmed_packets[arrival.port];
-    const TwinFlow& flow = flows_[frame.flow];
+    const TwinFlow& flow = flows_[heading_[arrival.handle].flow];
     const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
     const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, frame.src_port, flow.dst_address,
                             static_cast<uint8_t>(arrival.traffic_class), arrival.trimmed, {}};
@@ -435,15 +443,11 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
     const uint32_t handle = take_frame();
     TwinFrame& frame = frames_[handle];
     heading_[handle] = {run.flow, run.head.dest_qpn};
-    frame.flow = run.flow;
     frame.src_port = flow.src_port;
-    frame.stored = static_cast<uint32_t>(wire::encode_headers(packet, frame.bytes));
+    frame.stored = static_cast<uint8_t>(wire::encode_headers(packet, frame.bytes));
     frame.datagram_bytes = static_cast<uint32_t>(wire::datagram_bytes(packet.opcode, packet.payload_bytes));
     frame.corrupted = run.corrupt_icrc;
-    if (packet.payload != nullptr) {
-      std::memcpy(frame.bytes.data() + frame.stored, packet.payload, packet.payload_bytes);
-      frame.stored += packet.payload_bytes;
-    }
+    if (packet.payload != nullptr) frame.append({packet.payload, packet.payload_bytes});
     on_link.handle = handle;
     on_link.frame_bytes = static_cast<int32_t>(frame.datagram_bytes + flow.around_bytes);
     ++outcome_.packets;
@@ -470,16 +474,12 @@ TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   const uint32_t handle = take_frame();
   TwinFrame& frame = frames_[handle];
   heading_[handle] = {built.flow, built.dest_qpn};
-  frame.flow = built.flow;
   frame.src_port = built.src_port;
   frame.corrupted = false;
-  frame.stored = static_cast<uint32_t>(built.headers.size());
-  std::memcpy(frame.bytes.data(), built.headers.data(), built.headers.size());
+  frame.stored = 0;
+  frame.append(built.headers);
   frame.datagram_bytes = static_cast<uint32_t>(built.datagram_bytes());
-  if (built.payload != nullptr) {
-    std::memcpy(frame.bytes.data() + frame.stored, built.payload, built.payload_bytes);
-    frame.stored += built.payload_bytes;
-  }
+  if (built.payload != nullptr) frame.append({built.payload, built.payload_bytes});
   on_link.handle = handle;
   on_link.frame_bytes = static_cast<int32_t>(frame.datagram_bytes + flow.around_bytes);
   ++outcome_.packets;

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "base/ip_address.h"
 #include "base/prefetch.h"
 #include "core/core_set.h"
+#include "core/port.h"
 #include "switch/switch_model.h"
 #include "wire/wire.h"
 
@@ -15,19 +17,23 @@ namespace etloop {
 
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
 struct alignas(64) TwinFrame {
-  uint32_t flow = 0;
-  uint32_t stored = 0;
   uint32_t datagram_bytes = 0;
-  int32_t stream = 0;    // of a frame of plain UDP, in which nothing else means anything
-  bool corrupted = false;  // by its sender
   uint16_t src_port = 0;   // of the packet: it may be another than its flow's
-  std::array<uint8_t, wire::kMaxHeaderBytes + kClearToSendBytes> bytes{};  // no port of a plan sends other content
+  uint8_t stored = 0;      // of `bytes`
+  bool corrupted = false;  // by its sender
+  std::array<uint8_t, kMostStoredBytes> bytes{};
+
+  void append(std::span<const uint8_t> more) {
+    std::copy(more.begin(), more.end(), bytes.begin() + stored);
+    stored = static_cast<uint8_t>(stored + more.size());
+  }
 };
+static_assert(sizeof(TwinFrame) == 128);
 
 // What has to be known of a frame before it is looked at, so that all that it needs can be asked for at once. A frame's own line
 // is seldom in the caches by then.
 struct TwinHeading {
-  uint32_t flow = 0;
+  uint32_t flow = 0;  // the stream, of a frame of plain UDP
   uint32_t dest_qpn = 0;
 };
 

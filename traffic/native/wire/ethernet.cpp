@@ -143,7 +143,7 @@ Frame parse(std::span<const uint8_t> frame, uint16_t udp_port) {
   out.dst_port = get16(udp + 2);
   if (out.dst_port != udp_port) return out;
   out.datagram_at = udp_at + kUdpBytes;
-  const bool whole = end <= frame.size() && end >= out.datagram_at + wire::kBthBytes + wire::kIcrcBytes &&
+  const bool whole = end <= frame.size() && end >= out.datagram_at + wire::kBthBytes &&
                      get16(udp + 4) == end - udp_at;
   out.kind = whole ? FrameKind::roce : FrameKind::malformed;
   if (whole) out.datagram_bytes = end - out.datagram_at;

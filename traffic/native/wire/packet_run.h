@@ -20,7 +20,8 @@ struct ClassMarks {
   int8_t priority = kFlowPriority;     // of the VLAN tag
 };
 
-// What closes a packet behind its payload: RoCEv2's and MRC's invariant CRC, before which the payload is padded to words, or nothing.
+// What closes a packet behind its payload: RoCEv2's and MRC's invariant CRC, before which the payload is padded to words, or
+// nothing.
 enum class PacketTrailer : uint8_t { icrc, none };
 
 // Packets of one queue pair that leave together. Only write_middle comes in counts above 1: then packet i has

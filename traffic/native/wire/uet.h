@@ -114,6 +114,10 @@ struct CreditState {
   bool operator==(const CreditState&) const = default;
 };
 
+// As the state of an ACK that says so by its type.
+uint64_t packed(const NsccState& state);
+NsccState nscc_state(uint64_t packed);
+
 struct Ack {
   static constexpr size_t kBytes = 12;
   PdsType type = PdsType::ack;

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.transport import EntropyChoice, MultipathSettings, TransportKind
-from etloop.controller.inputs.scenario.multipath import MRC_UDP_PORT, Multipath
+from etloop.controller.inputs.scenario.multipath import Multipath
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ def mistakes(text: str) -> list[str]:
 
 
 def test_silence_means_rocev2() -> None:
-    assert transport("  dscp: 26").multipath == Multipath(
-        TransportKind.ROCE, MultipathSettings(), MRC_UDP_PORT
-    )
+    assert transport("  dscp: 26").multipath == Multipath()
 
 
 def test_mrc_alone_means_its_defaults() -> None:
@@ -52,13 +50,47 @@ def test_every_key_of_mrc_is_read() -> None:
     assert read.window_packets == 512
 
 
+def test_uet_alone_means_its_defaults() -> None:
+    read = transport("  kind: uet")
+    assert read.multipath == Multipath(TransportKind.UET, MultipathSettings(close_after_ns=10_000_000), 4793)
+    assert (read.congestion.algorithm, read.congestion.profile) == ("nscc", "uet")
+    assert read.cnp.interval_ns == -1, "ACKs tell of marks"
+    assert not read.lossless
+
+
+def test_every_key_of_uet_is_read() -> None:
+    text = (
+        "  kind: uet\n  uet: {entropy: penalties, entropy_values: 64, least_active: 4, sack_bytes: 32KiB, udp_port: 49150, "
+        "close_after: 0ns}"
+    )
+    settings = MultipathSettings(EntropyChoice.PENALTIES, 64, 4, 32_768, 0)
+    assert transport(text).multipath == Multipath(TransportKind.UET, settings, 49_150)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("  kind: uet", 's.yaml:3: transport.kind: "uet" is not one of the choices; write rocev2 or mrc'),
+        (
+            "  kind: ib",
+            's.yaml:3: transport.kind: "ib" is not one of the choices; write rocev2 or mrc or uet',
+        ),
+        (
+            "  kind: uet\n  mrc: {entropy_values: 4}",
+            "s.yaml:4: transport.mrc: the transport is uet; write kind: mrc, or leave it out",
+        ),
+        (
+            "  kind: uet\n  cnp: {send: true}",
+            "s.yaml:4: transport.cnp: UET does without: its acknowledgements tell of marks; leave it out, or write kind: rocev2",
+        ),
+        (
+            "  kind: uet\n  window_packets: 2000",
+            "s.yaml:4: transport.window_packets: a UET queue pair has at most 1024 packets under way; write at most 1024",
+        ),
+        ("  kind: uet\n  uet: {close_after: soon}", "s.yaml:4: transport.uet.close_after: "),
+        ("  kind: uet\n  uet: {mode: rod}", "s.yaml:4: transport.uet.mode: "),
         (
             "  mrc: {entropy_values: 4}",
-            "s.yaml:3: transport.mrc: the transport is RoCEv2; write kind: mrc, or leave it out",
+            "s.yaml:3: transport.mrc: the transport is rocev2; write kind: mrc, or leave it out",
         ),
         (
             "  kind: mrc\n  retransmission: go_back_n",
@@ -66,7 +98,7 @@ def test_every_key_of_mrc_is_read() -> None:
         ),
         (
             "  kind: mrc\n  cnp: {send: true}",
-            "s.yaml:4: transport.cnp: MRC does without: SACKs tell of marks; leave it out, or write kind: rocev2",
+            "s.yaml:4: transport.cnp: MRC does without: its acknowledgements tell of marks; leave it out, or write kind: rocev2",
         ),
         (
             "  kind: mrc\n  outstanding_reads: 2",

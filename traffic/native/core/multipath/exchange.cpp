@@ -3,10 +3,14 @@
 #include <string>
 
 #include "mrc/endpoint.h"
+#include "uet/endpoint.h"
 
 namespace etloop {
 
 namespace {
+
+static_assert(mrc::Endpoint::kWriteBytes + kClearToSendBytes <= kMostStoredBytes);
+static_assert(uet::Endpoint::kWriteBytes + kClearToSendBytes <= kMostStoredBytes);
 
 // Congestion control sees packets as RoCEv2's: only their count, and whether one asks to be acknowledged.
 template <typename Outgoing>
@@ -44,6 +48,7 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
   data_ring_.resize(queue_pairs_.size());
   grant_ring_.resize(queue_pairs_.size());
   answers_.reserve(queue_pairs_.size());
+  probes_.resize(queue_pairs_.size());
 }
 
 template <typename End>
@@ -216,10 +221,17 @@ void MultipathExchange<End>::on_answer(uint32_t index, const AckOutcome& outcome
 
 // A write of a whole packet came through: the round trip is that of data. What class it arrived with nobody says.
 template <typename End>
-void MultipathExchange<End>::on_probed(uint32_t index, Nanos now) {
+void MultipathExchange<End>::on_probed(uint32_t index, const WorkRequest& probe, Nanos now) {
+  // Of one that was sent again it is not known how long it took: another is sent.
+  const Nanos measured_ns = ends_[index].timer().smoothed_rtt_ns();
+  if (measured_ns < 0 && ++probes_[index] < kMostProbes) {
+    post(index, probe);
+    return;
+  }
   probing_.on_written(index, now);
-  const Nanos round_trip_ns = probing_.round_trip_ns(index);
-  if (round_trip_ns < 0) return;
+  const Nanos probed_ns = probing_.round_trip_ns(index);
+  if (probed_ns < 0) return;
+  const Nanos round_trip_ns = measured_ns < 0 ? probed_ns : measured_ns;
   const uint32_t window = plan_.transport.window_packets == 0 ? kMostSprayedWindow : plan_.transport.window_packets;
   flows_.probed(index, round_trip_ns, window);
   ends_[index].set_round_trip(round_trip_ns);
@@ -232,7 +244,7 @@ void MultipathExchange<End>::retire(uint32_t index, Nanos now) {
   while (end.pop_completed(done)) {
     if (done.flushed || done.kind == WorkKind::clear_to_send) continue;
     if (done.kind == WorkKind::probe) {
-      on_probed(index, now);
+      on_probed(index, done, now);
       continue;
     }
     lanes_.on_acknowledged(done.lane, static_cast<uint32_t>(done.index), now);
@@ -280,5 +292,6 @@ void MultipathExchange<End>::on_timer(uint32_t index, Nanos now) {
 }
 
 template class MultipathExchange<mrc::Endpoint>;
+template class MultipathExchange<uet::Endpoint>;
 
 }  // namespace etloop

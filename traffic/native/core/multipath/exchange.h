@@ -80,10 +80,13 @@ class MultipathExchange : public PacketExchange {
   int64_t trimmed_ = 0;
 
  private:
+  // Of a queue pair, before the run.
+  static constexpr uint8_t kMostProbes = 8;
+
   TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
   bool transmit_answers(TxPort& port, Clock& clock);
   void fail_at(uint32_t index, TxPort& port);
-  void on_probed(uint32_t index, Nanos now);
+  void on_probed(uint32_t index, const WorkRequest& probe, Nanos now);
   void retire(uint32_t index, Nanos now);
   void report_fault(uint32_t index);
   int64_t in_flight_bytes(uint32_t index) const {
@@ -101,6 +104,7 @@ class MultipathExchange : public PacketExchange {
   TransmitRing data_ring_;         // of sending ends
   TransmitRing grant_ring_;        // of receiving ends: clear-to-send writes
   std::vector<uint32_t> answers_;  // queue pairs with answers or probes to send
+  std::vector<uint8_t> probes_;    // by queue pair: so many came through
 };
 
 // Congestion Experienced, of a datagram's traffic class.

@@ -1,4 +1,4 @@
-"""MRC through real ports: a collective over packet sockets and a fabric of software, whose two spines share it."""
+"""MRC and UET through real ports: a collective over packet sockets and a fabric of software, whose two spines share it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ leaf_spine:
 """
 SCENARIO: Final = """\
 workload: {trace: none}
-transport: {kind: mrc, timeout_floor: 500ms}
+transport: {kind: KIND, timeout_floor: 500ms}
 limits: {gather_timeout: 60s}
 """
 
@@ -35,13 +35,13 @@ pytestmark = [
 ]
 
 
-def brought_up(desk: Desk, backend: str) -> None:
+def brought_up(desk: Desk, backend: str, kind: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     path = desk.directory / "topology.yaml"
     path.write_text(TOPOLOGY)
-    (desk.directory / "scenario.yaml").write_text(SCENARIO)
+    (desk.directory / "scenario.yaml").write_text(SCENARIO.replace("KIND", kind))
     words = ("lab", "up", str(path), "--unmeasured", "--agents", "--backend", backend, "--bind", bind)
     assert main([*words, "--rig-out", str(desk.directory / "rig.yaml")]) == 0
 
@@ -52,8 +52,9 @@ ALL_REDUCE: Final = (
 )
 
 
-def test_a_collective_of_mrc_takes_both_spines_and_every_byte_arrives(desk: Desk) -> None:
-    brought_up(desk, "packet")
+@pytest.mark.parametrize("kind", ["mrc", "uet"])
+def test_a_collective_takes_both_spines_and_every_byte_arrives(desk: Desk, kind: str) -> None:
+    brought_up(desk, "packet", kind)
     (test,) = json.loads(desk.etloop(*ALL_REDUCE).stdout)["tests"]
     assert test["errors"] == []
     (row,) = test["results"]
@@ -65,8 +66,8 @@ def test_a_collective_of_mrc_takes_both_spines_and_every_byte_arrives(desk: Desk
 
 
 def test_a_port_that_cannot_choose_source_ports_refuses_by_name(desk: Desk) -> None:
-    brought_up(desk, "udp")
+    brought_up(desk, "udp", "mrc")
     done = desk.etloop(*ALL_REDUCE, expected=65)
     said = done.stdout + done.stderr
-    assert "port p0: every packet of MRC has a source port of its own" in said
+    assert "port p0: every packet of a multipath transport has a source port of its own" in said
     assert "write backend: packet or xdp in the rig" in said

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 from etloop.contract.model.topology import LoadBalancing, SwitchEnd
+from etloop.contract.model.transport import TransportKind
 from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.twin import LinkChange, TwinOutcome
 
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
+from tests.support.traffic.sprayed_by_hand import PERMUTATION, PROBED, lossy, of_each_kind, sprayed
 from tests.support.traffic.twin_by_hand import (
     LINE_BYTES,
     RATE_BPS,
@@ -19,10 +21,11 @@ from tests.support.traffic.twin_by_hand import (
     through,
     two_tiers,
 )
-from tests.traffic.mrc.test_mrc import PERMUTATION, PROBED, lossy, mrc
 
 PLANES = 8
 MIB = 1 << 20
+MOST_WITHOUT = {TransportKind.MRC: 1.1, TransportKind.UET: 1.25}
+"""Beside what a lost plane takes: until its values are known, each grant that took one is asked for again."""
 
 
 def took_ns(outcome: TwinOutcome) -> int:
@@ -34,21 +37,23 @@ def ideal_ns(payload_bytes: int) -> float:
     return payload_bytes / 4096 * LINE_BYTES * 8 * 1_000_000_000 / RATE_BPS
 
 
-def test_one_plane_of_eight_costs_an_eighth() -> None:
+@of_each_kind
+def test_one_plane_of_eight_costs_an_eighth(kind: TransportKind) -> None:
     """A leaf for each host whose uplinks are its planes: a ring of four, and one host loses a plane at the beginning."""
     fabric = changed(
         lossy(two_tiers(4, 1, PLANES, uplink_bps=RATE_BPS // PLANES)), balancing=LoadBalancing.STRUCTURED
     )
     ring = tuple((host, (host + 1) % 4) for host in range(4))
-    job = pairs(ring, 64 * MIB, mrc())
+    job = pairs(ring, 64 * MIB, sprayed(kind))
     whole_ns = took_ns(through(job, fabric, PROBED))
     cut = LinkChange(SwitchEnd(0, 1), up=False, at_ns=100_000)
     without_ns = took_ns(through(job, fabric, replace(PROBED, link_changes=(cut,))))
     assert whole_ns < 1.3 * ideal_ns(64 * MIB)
-    assert 1.0 < without_ns / whole_ns < 1.1 * PLANES / (PLANES - 1)
+    assert 1.0 < without_ns / whole_ns < MOST_WITHOUT[kind] * PLANES / (PLANES - 1)
 
 
-def test_one_queue_pair_over_all_paths_is_ahead_of_sixteen_over_one_each() -> None:
+@of_each_kind
+def test_one_queue_pair_over_all_paths_is_ahead_of_sixteen_over_one_each(kind: TransportKind) -> None:
     """Sixteen messages of every host of a leaf-spine to another, one at a time or a queue pair each."""
     fabric = two_tiers(4, 4, 4)
     programs = tuple(
@@ -60,19 +65,20 @@ def test_one_queue_pair_over_all_paths_is_ahead_of_sixteen_over_one_each() -> No
     )
     one, sixteen, single = (
         took_ns(through(assignment(programs, transport=transport, qps_each=qps), fabric, PROBED))
-        for transport, qps in ((mrc(), 1), (UNCONTROLLED, 16), (UNCONTROLLED, 1))
+        for transport, qps in ((sprayed(kind), 1), (UNCONTROLLED, 16), (UNCONTROLLED, 1))
     )
     assert one < 0.9 * sixteen
     assert sixteen < single
     assert len(PERMUTATION) == 16
 
 
+@of_each_kind
 @pytest.mark.parametrize("loss_per_million", [1_000, 10_000])
-def test_loss_hardly_costs_it_where_going_back_is_dear(loss_per_million: int) -> None:
+def test_loss_hardly_costs_it_where_going_back_is_dear(kind: TransportKind, loss_per_million: int) -> None:
     """A link of 40 us, on which a window is 256 packets: each loss repeats what was under way."""
     patient = replace(UNCONTROLLED, recovery=replace(UNCONTROLLED.recovery, timeout_floor_ns=400_000))
     took: dict[str, list[int]] = {}
-    for name, transport in (("mrc", mrc()), ("back", patient)):
+    for name, transport in (("sprayed", sprayed(kind)), ("back", patient)):
         sends = tuple(HandOp("send", MIB, peer=1, sequence=k) for k in range(32))
         receives = tuple(HandOp("recv", MIB, peer=0, sequence=k) for k in range(32))
         job = assignment((sends, receives), transport=transport)
@@ -89,26 +95,30 @@ def test_loss_hardly_costs_it_where_going_back_is_dear(loss_per_million: int) ->
             assert outcome.failure == ""
             span_ns = int(outcome.ops["completed_ns"].max() - outcome.ops["issued_ns"].min())
             took.setdefault(name, []).append(span_ns)
-    whole, lossy_ns = took["mrc"]
+    whole, lossy_ns = took["sprayed"]
     assert lossy_ns < 1.1 * whole
     whole, lossy_ns = took["back"]
     assert lossy_ns > 1.1 * whole
-    assert lossy_ns > took["mrc"][1]
+    assert lossy_ns > took["sprayed"][1]
 
 
-def test_a_victim_beside_an_incast_keeps_its_rate() -> None:
+@of_each_kind
+def test_a_victim_beside_an_incast_keeps_its_rate(kind: TransportKind) -> None:
     """Seven hosts of three racks send to one; another host of theirs sends to its neighbour, by the same spines."""
     fabric = two_tiers(4, 4, 4)
     target, victim = 12, (11, 13)
     incast = tuple((host, target) for host in (0, 1, 4, 5, 8, 9, 10))
     ends: dict[str, list[int]] = {}
-    for name, topology, transport in (("mrc", lossy(fabric), mrc()), ("paused", fabric, UNCONTROLLED)):
+    for name, topology, transport in (
+        ("sprayed", lossy(fabric), sprayed(kind)),
+        ("paused", fabric, UNCONTROLLED),
+    ):
         for flows in ((victim,), (*incast, victim)):
             outcome = through(pairs(flows, 8 * MIB, transport), topology, PROBED)
             assert outcome.failure == ""
             rows = outcome.ops[(outcome.ops["rank"] == victim[0])]
             ends.setdefault(name, []).append(int(rows["completed_ns"].max()) - outcome.start_ns)
-    alone, beside = ends["mrc"]
+    alone, beside = ends["sprayed"]
     assert beside < 1.1 * alone
     alone, beside = ends["paused"]
     assert beside > 1.1 * alone, "behind a queue that is paused it waits with the others"

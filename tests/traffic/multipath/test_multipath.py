@@ -1,4 +1,4 @@
-"""MRC in virtual time: whatever the network does, every byte arrives once; and the shapes that spraying is bought for.
+"""MRC and UET in virtual time: whatever the network does, every byte arrives once; and the shapes that spraying is bought for.
 
 ETLOOP_FULL=1 draws 10,000 networks; a failing one names its seed.
 """
@@ -10,11 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.topology import SwitchEnd, Trimming
 from etloop.contract.model.transport import (
-    MOST_MRC_WINDOW,
-    CnpSettings,
     EntropyChoice,
     MultipathSettings,
     TransportKind,
@@ -22,11 +19,11 @@ from etloop.contract.model.transport import (
     TrimSettings,
 )
 from etloop.traffic.simulation import SimulationSettings, simulate
-from etloop.traffic.twin import LinkChange, TwinOutcome, TwinSettings
+from etloop.traffic.twin import LinkChange, TwinOutcome
 
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
+from tests.support.traffic.sprayed_by_hand import PERMUTATION, PROBED, lossy, of_each_kind, sprayed
 from tests.support.traffic.twin_by_hand import (
-    GBPS,
     LINE_BYTES,
     RATE_BPS,
     UNCONTROLLED,
@@ -42,38 +39,20 @@ from tests.traffic.test_simulation import CLOSED_FORMS, everywhere
 
 if TYPE_CHECKING:
     from etloop.contract.model.assignment import TransportSettings
-    from etloop.contract.model.topology import Topology
 
 SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 200
 BATCHES = 10
 TRIMMED_DSCP = 50
-PROBED = TwinSettings(limit_ns=10 * GBPS, probe_first=True)
 
 
-SILENT = TrimSettings()
-SPRAYED = MultipathSettings()
-
-
-def mrc(
-    algorithm: str = "nscc",
-    multipath: MultipathSettings = SPRAYED,
-    floor_ns: int = 100_000,
-    trimming: TrimSettings = SILENT,
-) -> TransportSettings:
-    return replace(
-        UNCONTROLLED,
-        kind=TransportKind.MRC,
-        multipath=multipath,
-        window_packets=MOST_MRC_WINDOW,
-        recovery=replace(UNCONTROLLED.recovery, timeout_floor_ns=floor_ns, trimming=trimming),
-        congestion=CongestionSettings(algorithm=algorithm, profile="mrc" if algorithm == "nscc" else ""),
-        cnp=CnpSettings(interval_ns=-1),
+def some_transport(kind: TransportKind, seed: int) -> TransportSettings:
+    paths = MultipathSettings(
+        EntropyChoice(seed % 4),
+        entropy_values=1 + seed % 64,
+        least_active=1,
+        close_after_ns=(0, 20_000, 1_000_000)[seed // 4 % 3],
     )
-
-
-def some_transport(seed: int) -> TransportSettings:
-    paths = MultipathSettings(EntropyChoice(seed % 4), entropy_values=1 + seed % 64, least_active=1)
-    return mrc("nscc" if seed % 3 else "none", paths)
+    return sprayed(kind, "nscc" if seed % 3 else "none", paths)
 
 
 def times_ideal(outcome: TwinOutcome, payload_bytes: int) -> float:
@@ -85,14 +64,15 @@ def total(outcome: TwinOutcome, counter: str) -> int:
     return int(outcome.flows[counter].sum())
 
 
+@of_each_kind
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_nothing_is_lost_twice_or_late_whatever_the_network_does(batch: int) -> None:
+def test_nothing_is_lost_twice_or_late_whatever_the_network_does(kind: TransportKind, batch: int) -> None:
     for seed in range(batch, SEEDS, BATCHES):
         name, size = list(CLOSED_FORMS)[seed % len(CLOSED_FORMS)], 2 + seed % 4
         amounts = (size * 100_000, size * 1024)
         job = assignment(
             everywhere(size, HandOp(name, amounts[0]), HandOp(name, amounts[1], (0,))),
-            transport=some_transport(seed),
+            transport=some_transport(kind, seed),
         )
         network = SimulationSettings(
             seed=seed,
@@ -114,20 +94,26 @@ def test_nothing_is_lost_twice_or_late_whatever_the_network_does(batch: int) -> 
             assert again.flows.tobytes() == outcome.flows.tobytes(), seed
 
 
+@of_each_kind
 @pytest.mark.parametrize("buffer_bytes", [200_000, 800_000])
 @pytest.mark.parametrize("senders", [4, 15])
-def test_an_incast_on_a_switch_that_drops_ends_near_the_ideal(senders: int, buffer_bytes: int) -> None:
+def test_an_incast_on_a_switch_that_drops_ends_near_the_ideal(
+    kind: TransportKind, senders: int, buffer_bytes: int
+) -> None:
     floor_ns = 2 * buffer_bytes * 8 * 1_000_000_000 * 5 // (4 * RATE_BPS)
     switch = changed(star(senders + 1, lossless=False), buffer_bytes=buffer_bytes)
-    outcome = through(incast(senders, 2_000_000, mrc(floor_ns=floor_ns)), switch, PROBED)
+    outcome = through(incast(senders, 2_000_000, sprayed(kind, floor_ns=floor_ns)), switch, PROBED)
     assert outcome.failure == ""
     # The consortium's simulator takes 1.117 of the ideal without trimming, 15 to 1; 1.23 is within a tenth of that.
     assert times_ideal(outcome, senders * 2_000_000) < 1.23
     assert total(outcome, "retransmitted_packets") <= dropped(outcome) + 50, "next to nothing is sent in vain"
 
 
+@of_each_kind
 @pytest.mark.parametrize(("senders", "buffer_bytes"), [(4, 200_000), (15, 200_000), (15, 800_000)])
-def test_trimmed_packets_are_asked_for_and_nothing_waits(senders: int, buffer_bytes: int) -> None:
+def test_trimmed_packets_are_asked_for_and_nothing_waits(
+    kind: TransportKind, senders: int, buffer_bytes: int
+) -> None:
     topology = star(senders + 1, lossless=False)
     classes = list(topology.switches[0].dscp_to_class)
     classes[TRIMMED_DSCP] = classes[48]
@@ -138,7 +124,7 @@ def test_trimmed_packets_are_asked_for_and_nothing_waits(senders: int, buffer_by
         dscp_to_class=tuple(classes),
     )
     answered = TrimSettings((TRIMMED_DSCP,), TrimAnswer.NAK)
-    outcome = through(incast(senders, 2_000_000, mrc(trimming=answered)), switch, PROBED)
+    outcome = through(incast(senders, 2_000_000, sprayed(kind, trimming=answered)), switch, PROBED)
     assert outcome.failure == ""
     assert dropped(outcome) == 0
     assert total(outcome, "trimmed_received") > 100
@@ -146,40 +132,41 @@ def test_trimmed_packets_are_asked_for_and_nothing_waits(senders: int, buffer_by
     assert times_ideal(outcome, senders * 2_000_000) < 1.25
 
 
-def lossy(topology: Topology) -> Topology:
-    groups = tuple(replace(group, lossless=False) for group in topology.switches[0].groups)
-    return changed(topology, pfc=False, groups=groups)
-
-
-PERMUTATION = tuple((host, (host + 4) % 16) for host in range(16))
-
-
+@of_each_kind
 @pytest.mark.parametrize("choice", EntropyChoice, ids=lambda choice: choice.name.lower())
-def test_a_sprayed_permutation_is_ahead_of_one_path_a_queue_pair(choice: EntropyChoice) -> None:
+def test_a_sprayed_permutation_is_ahead_of_one_path_a_queue_pair(
+    kind: TransportKind, choice: EntropyChoice
+) -> None:
     fabric = two_tiers(4, 4, 4)
-    sprayed = through(pairs(PERMUTATION, 4 << 20, mrc(multipath=MultipathSettings(choice))), fabric, PROBED)
+    job = pairs(PERMUTATION, 4 << 20, sprayed(kind, multipath=MultipathSettings(choice)))
+    over_all = through(job, fabric, PROBED)
     single = through(pairs(PERMUTATION, 4 << 20), fabric, PROBED)
-    assert sprayed.failure == single.failure == ""
-    assert sprayed.end_ns - sprayed.start_ns < 0.8 * (single.end_ns - single.start_ns)
-    assert total(sprayed, "retransmitted_packets") < total(sprayed, "tx_packets") // 20
+    assert over_all.failure == single.failure == ""
+    assert over_all.end_ns - over_all.start_ns < 0.8 * (single.end_ns - single.start_ns)
+    assert total(over_all, "retransmitted_packets") < total(over_all, "tx_packets") // 20
 
 
-def test_one_value_alone_is_one_path() -> None:
+@of_each_kind
+def test_one_value_alone_is_one_path(kind: TransportKind) -> None:
     fabric = lossy(two_tiers(2, 1, 4))
     one = through(
-        pairs(((0, 1),), 4 << 20, mrc(multipath=MultipathSettings(entropy_values=1, least_active=1))), fabric
+        pairs(
+            ((0, 1),), 4 << 20, sprayed(kind, multipath=MultipathSettings(entropy_values=1, least_active=1))
+        ),
+        fabric,
     )
     assert one.failure == ""
     assert total(one, "out_of_sequence") == 0
 
 
-def test_a_path_that_dies_costs_no_byte_and_little_time() -> None:
+@of_each_kind
+def test_a_path_that_dies_costs_no_byte_and_little_time(kind: TransportKind) -> None:
     """The switch notices after a millisecond; until then every fourth packet of most values is lost."""
     fabric = lossy(two_tiers(2, 2, 4))
     flows = ((0, 2), (1, 3), (2, 0), (3, 1))
-    whole = through(pairs(flows, 16 << 20, mrc()), fabric, PROBED)
+    whole = through(pairs(flows, 16 << 20, sprayed(kind)), fabric, PROBED)
     cut = LinkChange(SwitchEnd(0, 2), up=False, at_ns=200_000)
-    outcome = through(pairs(flows, 16 << 20, mrc()), fabric, replace(PROBED, link_changes=(cut,)))
+    outcome = through(pairs(flows, 16 << 20, sprayed(kind)), fabric, replace(PROBED, link_changes=(cut,)))
     assert outcome.failure == ""
     assert total(outcome, "retransmitted_packets") > 0
     data = outcome.flows[outcome.flows["sends_data"] == 0]
@@ -197,8 +184,9 @@ def test_a_path_that_dies_costs_no_byte_and_little_time() -> None:
     )
 
 
-def test_probes_before_the_run_are_of_whole_packets_and_leave_no_count() -> None:
-    outcome = through(incast(1, 1 << 20, mrc()), star(2), PROBED)
+@of_each_kind
+def test_probes_before_the_run_are_of_whole_packets_and_leave_no_count(kind: TransportKind) -> None:
+    outcome = through(incast(1, 1 << 20, sprayed(kind)), star(2), PROBED)
     senders = outcome.flows[outcome.flows["sends_data"] == 1]
     assert senders["tx_packets"].tolist() == [256]
     assert times_ideal(outcome, 1 << 20) < 1.1

@@ -1,0 +1,175 @@
+#include "core/multipath/uet_exchange.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace etloop {
+
+using uet::PdcRole;
+using wire::uet::NackCode;
+
+namespace {
+
+constexpr uint32_t kLeastPdcs = 64;
+
+uint32_t pdcs_for(uint32_t ends) {
+  return std::min(uet::PdcIds::kMost, std::max(kLeastPdcs, ends * UetExchange::kPdcsOfAnEnd));
+}
+
+}  // namespace
+
+UetExchange::UetExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory)
+    : MultipathExchange<uet::Endpoint>(parts, memory), ids_(pdcs_for(static_cast<uint32_t>(parts.queue_pairs.size()))) {
+  for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
+    ends_[i].attach(ids_, i);
+    queue_pair_to_.emplace(queue_pairs_.place(i).peer_ip, i);
+  }
+}
+
+bool UetExchange::transmit_strays(TxPort& port) {
+  while (!strays_.empty()) {
+    const Stray& stray = strays_.back();
+    uet::Outgoing outgoing;
+    outgoing.packet.pds = stray.nack;
+    outgoing.entropy = stray.value;
+    if (const TxResult result = send(port, stray.qp, outgoing, plan_.transport.ack, true); result != TxResult::sent) {
+      return result == TxResult::held;
+    }
+    strays_.pop_back();
+  }
+  return true;
+}
+
+void UetExchange::refuse_stray(const wire::uet::Request& request, NackCode code, const Datagram& datagram) {
+  ++foreign_;
+  const auto peer = queue_pair_to_.find(datagram.src_ip);
+  if (peer == queue_pair_to_.end() || strays_.size() == kMostStrays) return;
+  wire::uet::Nack nack;
+  nack.code = code;
+  nack.retransmitted = request.retransmitted;
+  nack.psn = request.psn;
+  nack.dpdcid = request.spdcid;
+  strays_.push_back({peer->second, datagram.src_port, nack});
+}
+
+uint32_t UetExchange::owner(uint16_t pdc, PdcRole role, const Datagram& datagram) const {
+  const uet::PdcIds::Owner* owner = ids_.find(pdc);
+  if (owner == nullptr || owner->role != role || !is_peer(owner->end, datagram)) return kNone;
+  return owner->end;
+}
+
+// The key names the queue pair: until the target has told the number of its context, nothing else does.
+uint32_t UetExchange::opened_by(const wire::uet::StandardRequest& write, const Datagram& datagram) const {
+  const uint32_t index = queue_pairs_.find(static_cast<uint32_t>(write.memory_key >> 32));
+  return index != kNone && is_peer(index, datagram) ? index : kNone;
+}
+
+void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
+  wire::uet::Packet packet;
+  const bool readable =
+      wire::uet::decode(datagram.bytes, datagram.datagram_bytes, packet) == wire::uet::Malformed::none;
+  const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses);
+  // A small packet that a switch only marked as cut is whole.
+  const bool whole = readable && (write == nullptr || wire::uet::lengths_agree(*write, packet.payload_bytes));
+  if (datagram.trimmed && !whole) {
+    on_trimmed(datagram);
+    return;
+  }
+  if (!readable) {
+    ++foreign_;
+    return;
+  }
+  if (const auto* request = std::get_if<wire::uet::Request>(&packet.pds)) {
+    on_request(*request, packet, datagram, now);
+  } else if (const auto* ack = std::get_if<wire::uet::Ack>(&packet.pds)) {
+    const uint32_t index = owner(ack->dpdcid, PdcRole::initiator, datagram);
+    if (index == kNone || !ends_[index].requester.is_own(ack->dpdcid)) {
+      ++foreign_;
+      return;
+    }
+    on_answer(index, ends_[index].requester.on_ack(*ack, std::get_if<wire::uet::Response>(&packet.ses), now), now);
+    if (ends_[index].probe_due(now)) queue_answers(index);
+  } else if (const auto* nack = std::get_if<wire::uet::Nack>(&packet.pds)) {
+    const uint32_t index = owner(nack->dpdcid, PdcRole::initiator, datagram);
+    if (index == kNone || !ends_[index].requester.is_own(nack->dpdcid)) {
+      ++foreign_;
+      return;
+    }
+    on_answer(index, ends_[index].requester.on_nack(*nack, now), now);
+  } else if (const auto* control = std::get_if<wire::uet::Control>(&packet.pds)) {
+    on_control(*control, datagram);
+  } else {
+    ++foreign_;  // idempotent and unreliable delivery
+  }
+}
+
+void UetExchange::on_request(const wire::uet::Request& request, const wire::uet::Packet& packet, const Datagram& datagram,
+                             Nanos now) {
+  const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses);
+  uint32_t index = kNone;
+  if (!request.syn) {
+    index = owner(request.dpdcid, PdcRole::target, datagram);
+  } else if (write != nullptr) {
+    index = opened_by(*write, datagram);
+  }
+  if (index == kNone || write == nullptr) {
+    refuse_stray(request, request.syn ? NackCode::invalid_syn : NackCode::invalid_dpdcid, datagram);
+    return;
+  }
+  const bool marked = is_marked(datagram);
+  if (marked) ++queue_pairs_[index].counters.np_ecn_marked_roce_packets;
+  uet::Responder& responder = ends_[index].responder;
+  responder.on_request(request, *write, packet.payload_bytes, packet.payload, {datagram.src_port, marked});
+  if (request.syn && responder.is_open()) opened_[{datagram.src_ip, request.spdcid}] = index;
+  deliver(index, now);
+}
+
+void UetExchange::on_trimmed(const Datagram& datagram) {
+  wire::uet::Pds pds;
+  const bool readable = wire::uet::decode_cut(datagram.bytes, pds) == wire::uet::Malformed::none;
+  const auto* request = std::get_if<wire::uet::Request>(&pds);
+  if (!readable || request == nullptr) {
+    ++foreign_;  // of an answer that was cut nobody is told: another follows
+    return;
+  }
+  ++trimmed_;
+  uint32_t index = kNone;
+  if (request->syn) {
+    const auto opened = opened_.find({datagram.src_ip, request->spdcid});
+    if (opened != opened_.end()) index = opened->second;
+  } else {
+    index = owner(request->dpdcid, PdcRole::target, datagram);
+  }
+  if (index == kNone) {
+    // The first packet of a context: which queue pair it is for was cut off, and is not needed to ask for it again.
+    if (request->syn && plan_.transport.trims.answer != TrimAnswer::none) {
+      refuse_stray(*request, NackCode::trimmed, datagram);
+      --foreign_;
+    } else {
+      ++foreign_;
+    }
+    return;
+  }
+  ends_[index].responder.on_trimmed(*request, false);
+  if (ends_[index].answer_due()) queue_answers(index);
+}
+
+void UetExchange::on_control(const wire::uet::Control& control, const Datagram& datagram) {
+  uint32_t index = kNone;
+  if (control.syn) {
+    const auto opened = opened_.find({datagram.src_ip, control.spdcid});
+    if (opened != opened_.end()) index = opened->second;
+  } else {
+    index = owner(control.dpdcid, PdcRole::target, datagram);
+  }
+  if (index == kNone) {
+    // A probe may come before the packet that opens its context: the next one finds it.
+    if (!control.syn) ++foreign_;
+    return;
+  }
+  ends_[index].responder.on_control(control, {datagram.src_port, is_marked(datagram)});
+  if (ends_[index].answer_due()) queue_answers(index);
+}
+
+}  // namespace etloop

@@ -1,0 +1,53 @@
+// How packets of UET find their queue pair: by the number of a packet delivery context, and before it has one by the memory key;
+// and what is said of packets that belong to none.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory_resource>
+#include <utility>
+#include <vector>
+
+#include "base/ip_address.h"
+#include "core/multipath/exchange.h"
+#include "uet/endpoint.h"
+#include "uet/pdc_ids.h"
+
+namespace etloop {
+
+class UetExchange final : public MultipathExchange<uet::Endpoint> {
+ public:
+  // Two in each role: one that is open, and the one before it, for what comes late.
+  static constexpr uint32_t kPdcsOfAnEnd = 4;
+  static constexpr uint32_t kMostQueuePairs = uet::PdcIds::kMost / kPdcsOfAnEnd;
+
+  // Once the queue pairs are open, at most kMostQueuePairs. `memory` outlives it.
+  UetExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory);
+
+  void on_datagram(const Datagram& datagram, Nanos now) override;
+
+ private:
+  static constexpr size_t kMostStrays = 4096;
+  static constexpr uint32_t kNone = QueuePairs::kNone;
+  struct Stray {
+    uint32_t qp = 0;  // one to the same peer
+    uint16_t value = 0;
+    wire::uet::Nack nack;
+  };
+
+  bool transmit_strays(TxPort& port) override;
+  // kNone: of no end here.
+  uint32_t owner(uint16_t pdc, uet::PdcRole role, const Datagram& datagram) const;
+  uint32_t opened_by(const wire::uet::StandardRequest& write, const Datagram& datagram) const;
+  void on_trimmed(const Datagram& datagram);
+  void on_request(const wire::uet::Request& request, const wire::uet::Packet& packet, const Datagram& datagram, Nanos now);
+  void on_control(const wire::uet::Control& control, const Datagram& datagram);
+  void refuse_stray(const wire::uet::Request& request, wire::uet::NackCode code, const Datagram& datagram);
+
+  uet::PdcIds ids_;
+  std::map<IpAddress, uint32_t> queue_pair_to_;  // one of those to each peer
+  std::map<std::pair<IpAddress, uint16_t>, uint32_t> opened_;  // by peer and its number: targets of SYNs
+  std::vector<Stray> strays_;
+};
+
+}  // namespace etloop

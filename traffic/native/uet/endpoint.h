@@ -1,0 +1,66 @@
+// One end of a queue pair over UET, without I/O: the packet delivery context that it opens, and that which its peer opens, side
+// by side. Its owner posts messages, asks for packets while there are any, hands in what arrives, and pops what is over.
+#pragma once
+
+#include <memory_resource>
+
+#include "uet/requester.h"
+#include "uet/responder.h"
+#include "wire/packet_run.h"
+
+namespace etloop::uet {
+
+struct Endpoint {
+  using Outgoing = uet::Outgoing;
+  static constexpr const char* kName = "UET";
+  static constexpr size_t kMaxHeaderBytes = wire::uet::kMaxHeaderBytes;
+  static constexpr PacketTrailer kTrailer = PacketTrailer::none;
+  // Of a write beside its payload.
+  static constexpr uint64_t kWriteBytes = wire::uet::Request::kBytes + wire::uet::StandardRequest::kBytes;
+
+  Endpoint(uint32_t remote_qpn, uint16_t first_port, uint32_t pattern_rkey, const TransportParams& params, FlowRecord& counters,
+           std::pmr::memory_resource& memory)
+      : requester(remote_qpn, first_port, params, counters, memory),
+        responder(counters.local_qpn, params, pattern_rkey, counters) {}
+  void attach(PdcIds& ids, uint32_t end) {
+    requester.attach(ids, end);
+    responder.attach(ids, end);
+  }
+
+  void post(const WorkRequest& request) { requester.post(request); }
+  bool has_run() const { return requester.has_run(); }
+  Outgoing next() { return requester.next(); }
+  const WorkRequest* sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
+  bool answer_due() const { return responder.answer_due(); }
+  // By a path of this end's own, in turn: by that of the packet that caused it, what is broken one way only would keep all that
+  // is said of it from its sender.
+  Outgoing answer() {
+    Outgoing answer = responder.answer();
+    answer.entropy = requester.sender().entropy().next();
+    return answer;
+  }
+  void answer_sent() { responder.answer_sent(); }
+  bool probe_due(Nanos now) { return requester.control_due(now); }
+  Outgoing probe() { return requester.control(); }
+  void probe_sent(const Outgoing& control, Nanos now) { requester.control_sent(control, now); }
+  bool next_delivered(Delivered& delivered) { return responder.next_delivered(delivered); }
+  bool pop_completed(WorkRequest& done) { return requester.pop_completed(done); }
+  Nanos deadline() const { return requester.deadline(); }
+  void on_timer(Nanos now) { requester.on_timer(now); }
+  void set_round_trip(Nanos round_trip_ns) { requester.sender().set_round_trip(round_trip_ns); }
+  QpFault fault() const {
+    const QpFault own = requester.sender().fault();
+    return own != QpFault::none ? own : responder.fault();
+  }
+  uint32_t oldest_unacknowledged() const { return requester.sender().packets().oldest(); }
+  uint32_t in_flight_packets() const { return requester.sender().packets().under_way(); }
+  const AnswerTimer& timer() const { return requester.sender().timer(); }
+
+  Requester requester;
+  Responder responder;
+  bool queued = false;          // in its owner's transmit queue
+  bool answers_queued = false;  // likewise of answers and control packets
+  Nanos timer_due_ns = kNever;  // of its owner's earliest timer event
+};
+
+}  // namespace etloop::uet

@@ -1,0 +1,279 @@
+#include "uet/requester.h"
+
+#include <algorithm>
+
+namespace etloop::uet {
+
+using multipath::Departure;
+using multipath::PathMark;
+using wire::uet::Control;
+using wire::uet::ControlType;
+using wire::uet::NackCode;
+using wire::uet::Request;
+using wire::uet::ReturnCode;
+
+namespace {
+
+constexpr uint32_t kMostDoublings = 8;
+constexpr Nanos kSpreadStepNs = 50;
+constexpr Nanos kLeastCloseRepeatNs = 100'000;
+
+bool has_immediate(const WorkRequest& request) {
+  return request.kind == WorkKind::data || request.kind == WorkKind::write_imm;
+}
+
+// A number of 32 bits whose lower 24 are those that the plan chose.
+uint32_t first_wide_psn(uint32_t initial_psn, uint32_t number) {
+  return (initial_psn & wire::kPsnMask) | ((number * 0x9E3779B9U) >> 25 << 24);
+}
+
+}  // namespace
+
+PdcState after(PdcState state, PdcEvent event) {
+  switch (event) {
+    case PdcEvent::sends: return state == PdcState::closed ? PdcState::opening : state;
+    case PdcEvent::answered: return state == PdcState::opening ? PdcState::open : state;
+    case PdcEvent::rests: return state == PdcState::open ? PdcState::closing : state;
+    case PdcEvent::ended: return state == PdcState::closing ? PdcState::closed : state;
+  }
+  return state;
+}
+
+Requester::Requester(uint32_t remote_qpn, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
+                     std::pmr::memory_resource& memory)
+    : counters_(counters),
+      sender_(remote_qpn, first_port, params, counters, memory),
+      remote_qpn_(remote_qpn),
+      job_id_(params.initial_psn & wire::kPsnMask),
+      psns_(first_wide_psn(params.initial_psn, remote_qpn)),
+      close_after_ns_(params.multipath.close_after_ns) {}
+
+void Requester::attach(PdcIds& ids, uint32_t end) {
+  ids_ = &ids;
+  end_ = end;
+}
+
+void Requester::post(const WorkRequest& asked) {
+  WorkRequest request = asked;
+  request.msn = next_message_++;
+  sender_.post(request);
+}
+
+void Requester::open_pdc() {
+  ids_->give_back(id_);  // of the one before: until now late answers found it
+  id_ = ids_->take(end_, PdcRole::initiator);
+  target_id_ = 0;
+  start_psn_ = sender_.packets().next();
+  openings_ = 0;
+  opening_spread_ns_ = 0;
+  change(PdcEvent::sends);
+}
+
+wire::uet::StandardRequest Requester::write_of(const Departure& departure) const {
+  const WorkRequest& request = *departure.request;
+  wire::uet::StandardRequest write;
+  write.start.operation = wire::uet::Operation::write;
+  write.start.has_header_data = departure.first && has_immediate(request);
+  write.start.start_of_message = departure.first;
+  write.start.end_of_message = departure.last;
+  write.start.message_id_or_bytes = request.msn;
+  write.start.job_id = job_id_;
+  write.buffer_offset = request.va;
+  write.initiator = counters_.local_qpn;
+  write.memory_key = uint64_t{remote_qpn_} << 32 | request.rkey;
+  if (write.start.has_header_data) write.header_data = request.kind == WorkKind::data ? request.bytes : request.imm;
+  write.payload_bytes = static_cast<uint16_t>(departure.first ? 0 : departure.payload_bytes);
+  write.message_offset = departure.first ? 0 : departure.offset_bytes;
+  write.message_bytes = request.bytes;
+  return write;
+}
+
+Outgoing Requester::next() {
+  if (state_ == PdcState::closed) open_pdc();
+  const Departure departure = sender_.next();
+  Outgoing outgoing;
+  Request request;
+  request.retransmitted = departure.again;
+  // The end of what there is to send is asked after: nothing behind it would reveal its loss.
+  request.asks = departure.last;
+  request.syn = state_ == PdcState::opening;
+  request.psn = psns_.widen(departure.psn);
+  // Responses to all that is acknowledged may be forgotten.
+  request.clear_psn_offset = static_cast<int16_t>(wire::psn_distance(sender_.packets().oldest(), departure.psn) - 1);
+  request.spdcid = id_;
+  request.dpdcid = target_id_;
+  if (request.syn) {
+    request.dpdcid = wire::uet::syn_place(static_cast<uint16_t>(wire::psn_distance(departure.psn, start_psn_)));
+  }
+  outgoing.packet.pds = request;
+  outgoing.packet.ses = write_of(departure);
+  outgoing.packet.payload_bytes = departure.payload_bytes;
+  outgoing.packet.payload = departure.payload;
+  outgoing.entropy = departure.entropy;
+  outgoing.narrow_psn = departure.psn;
+  return outgoing;
+}
+
+const WorkRequest* Requester::sent(const Outgoing& outgoing, Nanos now) {
+  return sender_.sent(outgoing.narrow_psn, outgoing.entropy, now);
+}
+
+// The close command took the number behind all others.
+bool Requester::told_close(const wire::uet::Ack& ack) const {
+  return state_ == PdcState::closing && !ack.answers_probe && ack.cack_psn == psns_.widen(sender_.packets().next());
+}
+
+void Requester::fail_by(ReturnCode code) {
+  switch (code) {
+    case ReturnCode::null:
+    case ReturnCode::ok: return;
+    case ReturnCode::bad_key:
+    case ReturnCode::bad_job:
+    case ReturnCode::bad_process:
+    case ReturnCode::bad_index:
+    case ReturnCode::bad_address:
+    case ReturnCode::bad_generation:
+    case ReturnCode::permission_violation: sender_.fail(QpFault::remote_access); return;
+    case ReturnCode::unsupported_operation:
+    case ReturnCode::unsupported_size:
+    case ReturnCode::too_long: sender_.fail(QpFault::remote_invalid_request); return;
+    default: sender_.fail(QpFault::remote_operational); return;
+  }
+}
+
+void Requester::answered(uint16_t target_id) {
+  if (state_ != PdcState::opening || target_id == 0) return;
+  target_id_ = target_id;
+  change(PdcEvent::answered);
+  if (probe_owed_) sender_.want_probe();
+  probe_owed_ = false;
+}
+
+AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Response* response, Nanos now) {
+  ++counters_.acks_rx;
+  if (sender_.fault() != QpFault::none) return {};
+  answered(ack.spdcid);
+  if (told_close(ack)) {
+    change(PdcEvent::ended);
+    return {};
+  }
+  if (!psns_.is_near(ack.cack_psn)) return {};
+  multipath::ArrivalReport report;
+  report.cumulative_psn = WidePsn::narrow(ack.cack_psn);
+  report.cause_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.ack_psn_offset}));
+  if (ack.state) {
+    report.bitmap_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.state->sack_psn_offset}));
+    report.bitmap = ack.state->sack_bitmap;
+  }
+  report.answers_probe = ack.answers_probe;
+  report.probe_id = static_cast<uint16_t>(ack.ack_psn_offset);
+  report.mark = ack.marked ? PathMark::skip_once : PathMark::none;
+  report.names_resend = true;
+  report.resent = ack.retransmitted;
+  const AckOutcome outcome = sender_.on_report(report, now);
+  const multipath::SentPackets& packets = sender_.packets();
+  psns_.move_to(packets.oldest());
+  sender_.complete_before(packets.oldest());
+  if (response != nullptr) fail_by(response->code);
+  if (sender_.idle()) rested_ns_ = now;
+  return outcome;
+}
+
+AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
+  AckOutcome outcome;
+  ++counters_.naks_rx;
+  if (sender_.fault() != QpFault::none) return outcome;
+  answered(nack.spdcid);
+  if (wire::uet::action_of(nack.code) == wire::uet::NackAction::close) {
+    sender_.fail(QpFault::remote_operational);
+    return outcome;
+  }
+  sender_.note_answer(now);
+  const bool trimmed = nack.code == NackCode::trimmed || nack.code == NackCode::trimmed_last_hop ||
+                       nack.code == NackCode::trimmed_ack;
+  // What the peer has no room for is left to the timer: sent again at once, it would be refused again.
+  if (!trimmed && nack.code != NackCode::loss_inferred && nack.code != NackCode::packet_not_received) return outcome;
+  const uint32_t psn = WidePsn::narrow(nack.psn);
+  const multipath::SentPackets& packets = sender_.packets();
+  if (!psns_.is_near(nack.psn) || !packets.has(psn)) return outcome;
+  if (nack.code == NackCode::trimmed) sender_.entropy().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
+  // Of an earlier transmission.
+  if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
+  if (!sender_.lose(psn, now)) return outcome;
+  outcome.nak = true;
+  ++counters_.packet_seq_err;
+  if (trimmed) ++counters_.trimmed_resent;
+  return outcome;
+}
+
+bool Requester::control_due(Nanos now) {
+  if (sender_.fault() != QpFault::none) return false;
+  return close_due_ || (state_ == PdcState::open && sender_.probe_due(now));
+}
+
+Outgoing Requester::control() {
+  Outgoing outgoing;
+  Control control;
+  control.spdcid = id_;
+  control.dpdcid = target_id_;
+  if (close_due_) {
+    control.control = ControlType::close_command;
+    control.asks = true;
+    control.retransmitted = closes_sent_ > 0;
+    control.psn = psns_.widen(sender_.packets().next());
+    outgoing.entropy = sender_.entropy().next();
+  } else {
+    control.control = ControlType::probe;
+    control.probe_id = sender_.probe_id();
+    control.psn = psns_.widen(sender_.packets().next()) - 1;
+    control.payload = psns_.wide();
+    outgoing.entropy = sender_.probe_value();
+  }
+  outgoing.packet.pds = control;
+  return outgoing;
+}
+
+void Requester::control_sent(const Outgoing& control, Nanos now) {
+  if (!close_due_) {
+    sender_.probe_sent(control.entropy, now);
+    return;
+  }
+  close_due_ = false;
+  const Nanos wait_ns = std::max(kLeastCloseRepeatNs, 4 * sender_.timer().smoothed_rtt_ns());
+  close_repeats_ns_ = now + (wait_ns << std::min(closes_sent_, kMostDoublings));
+  ++closes_sent_;
+}
+
+Nanos Requester::deadline() const {
+  if (sender_.fault() != QpFault::none) return kNever;
+  if (state_ == PdcState::closing) return close_due_ ? kNever : close_repeats_ns_;
+  if (rests()) return close_after_ns_ == 0 ? kNever : rested_ns_ + close_after_ns_;
+  const Nanos deadline = sender_.deadline();
+  return state_ == PdcState::opening && deadline != kNever ? deadline + opening_spread_ns_ : deadline;
+}
+
+// Whoever opens at the same moment as others, and loses the same burst, would else come again with all of them.
+Nanos Requester::spread(uint32_t tries) const {
+  const uint32_t mixed = (counters_.local_qpn + tries * 0x9E3779B9U) * 0x85EBCA6BU;
+  return static_cast<Nanos>(mixed >> 24) * kSpreadStepNs << std::min(tries, kMostDoublings);
+}
+
+void Requester::on_timer(Nanos now) {
+  if (deadline() > now) return;
+  if (rests()) {
+    change(PdcEvent::rests);
+    closes_sent_ = 0;
+    close_due_ = true;
+  } else if (state_ == PdcState::closing) {
+    close_due_ = true;
+  } else {
+    sender_.on_timer(now);
+    // Only a request opens a context at its target.
+    if (state_ == PdcState::opening && sender_.resend_for_probe()) {
+      probe_owed_ = true;
+      opening_spread_ns_ = spread(++openings_);
+    }
+  }
+}
+
+}  // namespace etloop::uet

@@ -1,0 +1,99 @@
+// The half of a queue pair that asks, over UET's reliable unordered delivery (RUD): its writes and the life of the packet
+// delivery context (PDC) that carries them, and what ACKs and NACKs say as the multipath layer takes it.
+// Rules: UET 1.0, 3.5, as read by docs/uet.md.
+#pragma once
+
+#include <cstdint>
+#include <memory_resource>
+
+#include "multipath/sender.h"
+#include "uet/outgoing.h"
+#include "uet/pdc_ids.h"
+#include "uet/wide_psn.h"
+
+namespace etloop::uet {
+
+// A PDC at its initiator.
+enum class PdcState : uint8_t {
+  closed,   // there is none
+  opening,  // packets carry SYN, until an answer tells the target's number
+  open,
+  closing,  // a close command is under way
+};
+enum class PdcEvent : uint8_t {
+  sends,     // the first packet leaves
+  answered,  // the target told its number
+  rests,     // nothing is under way, for as long as was waited
+  ended,     // the target acknowledged the close command
+};
+// The one table of how a PDC's state changes.
+PdcState after(PdcState state, PdcEvent event);
+
+class Requester {
+ public:
+  // What is posted is kept in `memory`, which outlives this.
+  Requester(uint32_t remote_qpn, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
+            std::pmr::memory_resource& memory);
+  // Before the first packet: where the numbers of its PDCs come from. Outlives this.
+  void attach(PdcIds& ids, uint32_t end);
+
+  void post(const WorkRequest& request);
+  bool has_run() const { return state_ != PdcState::closing && sender_.has_run(); }
+  // The next packet of a message; requires has_run(). Nothing changes until `sent` but whose turn of the entropy values it is,
+  // and that a PDC which there was none of has a number.
+  Outgoing next();
+  // The port took it. Returns the request that it begins, if it begins one, else nullptr.
+  const WorkRequest* sent(const Outgoing& outgoing, Nanos now);
+
+  // For the PDC of this end; others are not its business.
+  bool is_own(uint16_t id) const { return state_ != PdcState::closed && id == id_; }
+  AckOutcome on_ack(const wire::uet::Ack& ack, const wire::uet::Response* response, Nanos now);
+  AckOutcome on_nack(const wire::uet::Nack& nack, Nanos now);
+  bool pop_completed(WorkRequest& done) { return sender_.pop_completed(done); }
+
+  // A probe, or a close command.
+  bool control_due(Nanos now);
+  Outgoing control();
+  void control_sent(const Outgoing& control, Nanos now);
+
+  Nanos deadline() const;
+  void on_timer(Nanos now);
+
+  PdcState state() const { return state_; }
+  uint16_t pdc() const { return id_; }
+  multipath::Sender& sender() { return sender_; }
+  const multipath::Sender& sender() const { return sender_; }
+
+ private:
+  void open_pdc();
+  void change(PdcEvent event) { state_ = after(state_, event); }
+  wire::uet::StandardRequest write_of(const multipath::Departure& departure) const;
+  Nanos spread(uint32_t tries) const;
+  void answered(uint16_t target_id);
+  bool told_close(const wire::uet::Ack& ack) const;
+  void fail_by(wire::uet::ReturnCode code);
+  bool rests() const { return state_ == PdcState::open && sender_.idle(); }
+
+  FlowRecord& counters_;
+  multipath::Sender sender_;
+  PdcIds* ids_ = nullptr;
+  uint32_t end_ = 0;
+  uint32_t remote_qpn_;
+  uint32_t job_id_;
+  WidePsn psns_;             // about the oldest packet that is not acknowledged
+  uint32_t start_psn_ = 0;   // of the PDC, narrow
+  PdcState state_ = PdcState::closed;
+  uint16_t id_ = 0;
+  uint16_t target_id_ = 0;
+  uint16_t next_message_ = 0;
+  Nanos close_after_ns_;
+  Nanos rested_ns_ = 0;      // since when nothing is under way
+  Nanos close_repeats_ns_ = 0;
+  uint32_t closes_sent_ = 0;
+  uint32_t openings_ = 0;    // so often was a first packet repeated
+  bool close_due_ = false;
+  Nanos opening_spread_ns_ = 0;
+  bool probe_owed_ = false;  // it could not be sent before the context is open
+};
+
+}  // namespace etloop::uet

@@ -1,0 +1,252 @@
+#include "uet/responder.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace etloop::uet {
+
+using multipath::Cause;
+using multipath::Placement;
+using wire::psn_distance;
+using wire::uet::Ack;
+using wire::uet::Control;
+using wire::uet::ControlType;
+using wire::uet::Nack;
+using wire::uet::NackCode;
+using wire::uet::Operation;
+using wire::uet::PdsType;
+using wire::uet::Request;
+using wire::uet::ReturnCode;
+using wire::uet::StandardRequest;
+
+Responder::Responder(uint32_t local_qpn, const TransportParams& params, uint32_t pattern_rkey, FlowRecord& counters)
+    : counters_(counters),
+      receiver_(params, counters),
+      memory_key_(uint64_t{local_qpn} << 32 | pattern_rkey),
+      job_id_(params.initial_psn & wire::kPsnMask),
+      mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
+      psns_(params.initial_psn & wire::kPsnMask),
+      trim_answer_(params.trims.answer) {}
+
+void Responder::attach(PdcIds& ids, uint32_t end) {
+  ids_ = &ids;
+  end_ = end;
+}
+
+void Responder::refuse(const Request& request, NackCode code) {
+  if (nacks_.size() < kMostWaiting) nacks_.push_back({code, request.psn, request.retransmitted, request.spdcid});
+}
+
+// A PDC begins where the one before it ended, and the first where the plan says: so a SYN that comes late opens none.
+bool Responder::opens(const Request& request) {
+  const uint32_t start = request.psn - wire::uet::psn_offset_of(request.dpdcid);
+  const bool expected = opened_before_ ? start == psns_.wide() : WidePsn::narrow(start) == expected_psn();
+  if (open_ || !expected || receiver_.ahead() > 0) {
+    refuse(request, NackCode::invalid_syn);
+    return false;
+  }
+  ids_->give_back(id_);  // of the one before: until now late packets found it
+  id_ = ids_->take(end_, PdcRole::target);
+  peer_id_ = request.spdcid;
+  psns_ = WidePsn(start);
+  open_ = opened_before_ = true;
+  close_answer_due_ = false;
+  return true;
+}
+
+// Whether a request is of the PDC that is open, and near what is expected.
+bool Responder::belongs(const Request& request) {
+  if (request.type != PdsType::rud_request && request.type != PdsType::rud_cc_request) {
+    refuse(request, NackCode::mode_mismatch);
+    return false;
+  }
+  if (request.syn && (!open_ || request.spdcid != peer_id_) && !opens(request)) return false;
+  if (!open_ || request.spdcid != peer_id_ || (!request.syn && request.dpdcid != id_)) {
+    refuse(request, NackCode::invalid_dpdcid);
+    return false;
+  }
+  if (!psns_.is_near(request.psn)) {
+    refuse(request, NackCode::psn_out_of_window);
+    return false;
+  }
+  return true;
+}
+
+std::optional<ReturnCode> Responder::wrong(const StandardRequest& write, uint32_t payload_bytes) const {
+  if (write.start.operation != Operation::write || write.start.relative) return ReturnCode::unsupported_operation;
+  if (write.start.job_id != job_id_) return ReturnCode::bad_job;
+  if (write.memory_key != memory_key_ && write.message_bytes > 0) return ReturnCode::bad_key;
+  if (!wire::uet::lengths_agree(write, payload_bytes)) return ReturnCode::unsupported_size;
+  return std::nullopt;
+}
+
+void Responder::refuse_write(const StandardRequest& write, const Cause& cause, ReturnCode code) {
+  responses_.push_back({code, write.start.message_id_or_bytes, 0, cause});
+  fault_ = code == ReturnCode::bad_key || code == ReturnCode::bad_job ? QpFault::refused_access : QpFault::refused_request;
+}
+
+void Responder::on_request(const Request& request, const StandardRequest& write, uint32_t payload_bytes, const uint8_t* payload,
+                           const Arrival& arrival) {
+  if (fault_ != QpFault::none) return;
+  const bool first_of_pdc = !open_;
+  if (!belongs(request)) return;
+  ++counters_.rx_packets;
+  const uint32_t psn = WidePsn::narrow(request.psn);
+  const Cause cause{psn, arrival.value, arrival.marked, request.retransmitted};
+  const bool known = receiver_.was_placed(psn) || receiver_.lies_beyond(psn);
+  if (const auto code = wrong(write, payload_bytes); !known && code) {
+    refuse_write(write, cause, *code);
+    return;
+  }
+  switch (receiver_.place(psn, payload_bytes)) {
+    case Placement::beyond_window: refuse(request, NackCode::psn_out_of_window); return;
+    case Placement::duplicate: receiver_.cause_answer(cause); return;
+    case Placement::placed: break;
+  }
+  latest_ = cause;
+  if (write.start.start_of_message) keep_message(psn, write, payload);
+  receiver_.advance();
+  psns_.move_to(expected_psn());
+  // A message that is whole is answered when it is handed over, together with all before it.
+  const bool whole = write.start.end_of_message && psn_distance(psn, expected_psn()) < 0;
+  if (whole) return;
+  if (request.asks || arrival.marked || request.retransmitted || first_of_pdc || receiver_.answer_due_by_bytes()) {
+    receiver_.cause_answer(cause);
+  }
+}
+
+// The first packet of a message says how long it is and where all of it goes.
+void Responder::keep_message(uint32_t psn, const StandardRequest& write, const uint8_t* payload) {
+  Delivered delivered;
+  delivered.va = write.buffer_offset;
+  delivered.bytes = write.message_bytes;
+  delivered.has_imm = write.start.has_header_data;
+  delivered.imm = static_cast<uint32_t>(write.header_data);
+  const uint32_t mtu = 1U << mtu_shift_;
+  const uint32_t packets = std::max(1U, write.message_bytes / mtu + (write.message_bytes % mtu != 0 ? 1U : 0U));
+  const bool single = write.start.end_of_message && payload != nullptr;
+  receiver_.keep_message({(psn + packets - 1) & wire::kPsnMask, write.start.message_id_or_bytes}, delivered,
+                         {payload, single ? write.message_bytes : 0U});
+}
+
+bool Responder::next_delivered(Delivered& delivered) {
+  multipath::Ending ending;
+  if (!receiver_.next_delivered(delivered, ending)) return false;
+  if (responses_.size() == kMostWaiting) responses_.erase(responses_.begin());
+  responses_.push_back({ReturnCode::ok, ending.message_id, delivered.bytes, latest_});
+  return true;
+}
+
+void Responder::on_trimmed(const Request& request, bool last_hop) {
+  ++counters_.trimmed_received;
+  if (fault_ != QpFault::none || trim_answer_ == TrimAnswer::none) return;
+  const bool ours = open_ && request.spdcid == peer_id_ && psns_.is_near(request.psn);
+  const uint32_t psn = WidePsn::narrow(request.psn);
+  if (ours && receiver_.was_placed(psn)) {
+    receiver_.cause_answer({.psn = psn, .resent = request.retransmitted});
+    return;
+  }
+  refuse(request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed);
+}
+
+void Responder::on_control(const Control& control, const Arrival& arrival) {
+  if (fault_ != QpFault::none || control.spdcid != peer_id_ || id_ == 0) return;
+  switch (control.control) {
+    case ControlType::probe:
+      if (!open_) return;
+      receiver_.cause_answer({.psn = control.probe_id, .value = arrival.value, .marked = arrival.marked, .of_probe = true});
+      return;
+    case ControlType::ack_request:
+      if (open_) receiver_.cause_answer({.psn = (expected_psn() - 1) & wire::kPsnMask});
+      return;
+    case ControlType::close_command:
+      // Of a PDC of which something is missing it is not a command: its initiator closes what is acknowledged.
+      if (open_ && control.psn != psns_.wide()) return;
+      open_ = false;
+      close_answer_due_ = true;
+      return;
+    case ControlType::noop:
+    case ControlType::clear_command:  // no response is kept
+    case ControlType::clear_request:
+    case ControlType::close_request:
+    case ControlType::credit:
+    case ControlType::credit_request:
+    case ControlType::negotiation: return;
+  }
+}
+
+Ack Responder::ack(const Cause& cause) const {
+  const multipath::Arrivals arrivals = receiver_.arrivals(cause);
+  Ack ack;
+  ack.type = PdsType::ack_cc;
+  ack.marked = cause.marked;
+  ack.retransmitted = cause.resent;
+  ack.answers_probe = cause.of_probe;
+  ack.ack_psn_offset = static_cast<int16_t>(cause.of_probe ? static_cast<int32_t>(cause.psn) : arrivals.cause_offset);
+  ack.cack_psn = psns_.widen(arrivals.cumulative_psn);
+  ack.spdcid = id_;
+  ack.dpdcid = peer_id_;
+  wire::uet::AckState state;
+  state.sack_psn_offset = static_cast<int16_t>(arrivals.bitmap_offset);
+  state.sack_bitmap = arrivals.bitmap;
+  const wire::uet::NsccState nscc{.received_256bytes = arrivals.received_256bytes,
+                                  .out_of_order = static_cast<uint16_t>(std::min<uint32_t>(arrivals.ahead, UINT16_MAX))};
+  state.state = wire::uet::packed(nscc);
+  ack.state = state;
+  return ack;
+}
+
+Outgoing Responder::answer() const {
+  Outgoing outgoing;
+  if (!nacks_.empty()) {
+    const Refused& refused = nacks_.front();
+    Nack nack;
+    nack.code = refused.code;
+    nack.retransmitted = refused.resent;
+    nack.psn = refused.psn;
+    nack.spdcid = open_ && refused.peer_id == peer_id_ ? id_ : 0;
+    nack.dpdcid = refused.peer_id;
+    outgoing.packet.pds = nack;
+  } else if (!responses_.empty()) {
+    const Respond& respond = responses_.front();
+    Ack told = ack(respond.cause);
+    told.next = wire::uet::NextHeader::response;
+    outgoing.packet.pds = told;
+    wire::uet::Response response;
+    response.kind = respond.code == ReturnCode::ok ? wire::uet::ResponseKind::normal : wire::uet::ResponseKind::response;
+    response.code = respond.code;
+    response.message_id = respond.message_id;
+    response.job_id = job_id_;
+    response.modified_bytes = respond.bytes;
+    outgoing.packet.ses = response;
+  } else if (receiver_.has_cause()) {
+    outgoing.packet.pds = ack(receiver_.cause());
+  } else {
+    Ack closed;
+    closed.cack_psn = psns_.wide();  // the number of the command
+    closed.spdcid = id_;
+    closed.dpdcid = peer_id_;
+    outgoing.packet.pds = closed;
+  }
+  return outgoing;
+}
+
+void Responder::answer_sent() {
+  if (!nacks_.empty()) {
+    ++counters_.naks_tx;
+    const NackCode code = nacks_.front().code;
+    if (code == NackCode::trimmed || code == NackCode::trimmed_last_hop) ++counters_.trimmed_answered;
+    nacks_.erase(nacks_.begin());
+    return;
+  }
+  ++counters_.acks_tx;
+  if (!responses_.empty()) {
+    responses_.erase(responses_.begin());
+  } else if (receiver_.has_cause()) {
+    receiver_.cause_answered();
+  } else {
+    close_answer_due_ = false;
+  }
+}
+
+}  // namespace etloop::uet
