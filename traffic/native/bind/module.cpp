@@ -8,6 +8,7 @@ void bind_endless_answer(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
 void bind_flow(nanobind::module_& module);
 void bind_mrc(nanobind::module_& module);
+void bind_uet(nanobind::module_& module);
 void bind_qp(nanobind::module_& module);
 void bind_schedule(nanobind::module_& module);
 void bind_soft_switch(nanobind::module_& module);
@@ -19,6 +20,7 @@ NB_MODULE(_native, module) {
   module.doc() = "The native engine of ETLoop.";
   etloop::bind_wire(module);
   etloop::bind_mrc(module);
+  etloop::bind_uet(module);
   etloop::bind_qp(module);
   etloop::bind_schedule(module);
   etloop::bind_congestion(module);

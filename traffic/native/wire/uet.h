@@ -227,6 +227,12 @@ enum class Operation : uint8_t {
   message_error = 0x0F,
 };
 
+// Its header has tokens where others have an offset or a key, and header data in whatever packet.
+constexpr bool is_deferred(Operation operation) {
+  return operation == Operation::deferrable_send || operation == Operation::deferrable_tagged_send ||
+         operation == Operation::ready_to_restart;
+}
+
 // What every request begins with. Its third and fourth byte are the message's number in a standard header, its length in others.
 struct RequestStart {
   static constexpr size_t kBytes = 12;

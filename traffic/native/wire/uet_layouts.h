@@ -140,7 +140,7 @@ constexpr void lay_out(auto& bits, Of<StandardRequest> auto& request) {
   bits.field(64, request.buffer_offset);
   bits.field(32, request.initiator);
   bits.field(64, request.memory_key);
-  if (request.start.start_of_message) {
+  if (request.start.start_of_message || is_deferred(request.start.operation)) {
     bits.field(64, request.header_data);
   } else {
     bits.reserved(18);

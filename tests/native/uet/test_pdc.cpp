@@ -1,0 +1,381 @@
+// Both halves of a queue pair over UET: the life of a packet delivery context, and what is refused. What networks do to its packets
+// is tried in tests/traffic/multipath.
+#include "uet/endpoint.h"
+
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "support/check.h"
+
+namespace {
+
+using namespace etloop;
+using namespace etloop::wire::uet;
+using uet::Endpoint;
+using uet::Outgoing;
+using uet::PdcEvent;
+using uet::PdcIds;
+using uet::PdcRole;
+using uet::PdcState;
+
+constexpr uint32_t kRkey = 0x1234;
+constexpr uint32_t kMtu = 1024;
+constexpr uint32_t kFirst = 0xFFFFFE;  // sequence numbers wrap soon
+constexpr Nanos kRest = 50'000;
+
+TransportParams params() {
+  TransportParams made;
+  made.multipath.kind = TransportKind::uet;
+  made.multipath.close_after_ns = kRest;
+  made.multipath.entropy_values = 16;
+  made.path_mtu = kMtu;
+  made.timeout_ns = 1'000'000;
+  made.timeout_floor_ns = 100'000;
+  made.initial_psn = kFirst;
+  made.trims.answer = TrimAnswer::nak;
+  return made;
+}
+
+struct End {
+  explicit End(uint32_t local, uint32_t remote) : counters{counted(local)}, end(remote, 50'000, kRkey, params(), counters,
+                                                                              *std::pmr::new_delete_resource()) {
+    end.attach(ids, 0);
+  }
+  static FlowRecord counted(uint32_t local) {
+    FlowRecord record{};
+    record.local_qpn = local;
+    return record;
+  }
+  PdcIds ids{8};
+  FlowRecord counters;
+  Endpoint end;
+};
+
+WorkRequest message(uint32_t bytes, uint32_t imm = 7) {
+  WorkRequest request;
+  request.kind = WorkKind::write_imm;
+  request.bytes = bytes;
+  request.imm = imm;
+  request.va = 0x10000;
+  request.rkey = kRkey;
+  return request;
+}
+
+// Two ends, and what one says to the other.
+struct Pair {
+  End a{5, 6};
+  End b{6, 5};
+  std::vector<uint32_t> delivered;  // at b, by immediate
+
+  std::vector<Outgoing> send_all(Nanos now) {
+    std::vector<Outgoing> sent;
+    while (a.end.has_run()) {
+      sent.push_back(a.end.next());
+      a.end.sent(sent.back(), now);
+    }
+    return sent;
+  }
+  void arrive(const Outgoing& packet) {
+    if (const auto* request = std::get_if<Request>(&packet.packet.pds)) {
+      b.end.responder.on_request(*request, std::get<StandardRequest>(packet.packet.ses), packet.packet.payload_bytes, nullptr,
+                                 {packet.entropy, false});
+    } else {
+      b.end.responder.on_control(std::get<Control>(packet.packet.pds), {packet.entropy, false});
+    }
+    Delivered one;
+    while (b.end.next_delivered(one)) delivered.push_back(one.imm);
+  }
+  std::vector<Packet> answers() {
+    std::vector<Packet> out;
+    while (b.end.answer_due()) {
+      out.push_back(b.end.answer().packet);
+      b.end.answer_sent();
+    }
+    return out;
+  }
+  void answer(const Packet& packet, Nanos now) {
+    if (const auto* ack = std::get_if<Ack>(&packet.pds)) {
+      a.end.requester.on_ack(*ack, std::get_if<Response>(&packet.ses), now);
+    } else {
+      a.end.requester.on_nack(std::get<Nack>(packet.pds), now);
+    }
+  }
+  // Sends a message and brings it over.
+  void exchange(uint32_t bytes, Nanos now) {
+    a.end.post(message(bytes));
+    for (const Outgoing& packet : send_all(now)) arrive(packet);
+    for (const Packet& packet : answers()) answer(packet, now + 1000);
+  }
+  // Closes the context of a.
+  Outgoing close(Nanos now) {
+    a.end.on_timer(now);
+    CHECK(a.end.probe_due(now));
+    const Outgoing command = a.end.probe();
+    a.end.probe_sent(command, now);
+    return command;
+  }
+};
+
+const Request& request_of(const Outgoing& packet) { return std::get<Request>(packet.packet.pds); }
+
+void the_states_of_a_context_follow_one_table() {
+  constexpr PdcState kStates[] = {PdcState::closed, PdcState::opening, PdcState::open, PdcState::closing};
+  constexpr PdcState kAfter[][4] = {
+      // closed             opening             open               closing
+      {PdcState::opening, PdcState::opening, PdcState::open, PdcState::closing},    // sends
+      {PdcState::closed, PdcState::open, PdcState::open, PdcState::closing},        // answered
+      {PdcState::closed, PdcState::opening, PdcState::closing, PdcState::closing},  // rests
+      {PdcState::closed, PdcState::opening, PdcState::open, PdcState::closed},      // ended
+  };
+  constexpr PdcEvent kEvents[] = {PdcEvent::sends, PdcEvent::answered, PdcEvent::rests, PdcEvent::ended};
+  for (size_t event = 0; event < 4; ++event) {
+    for (size_t state = 0; state < 4; ++state) CHECK(uet::after(kStates[state], kEvents[event]) == kAfter[event][state]);
+  }
+}
+
+void packets_carry_syn_until_the_target_told_its_number() {
+  Pair pair;
+  pair.a.end.post(message(3 * kMtu));
+  const std::vector<Outgoing> sent = pair.send_all(0);
+  CHECK_EQ(sent.size(), size_t{3});
+  for (uint16_t i = 0; i < 3; ++i) {
+    const Request& request = request_of(sent[i]);
+    CHECK(request.syn);
+    CHECK_EQ(psn_offset_of(request.dpdcid), i);
+    CHECK_EQ(request.psn, request_of(sent[0]).psn + i);
+    CHECK_EQ(request.psn & 0xFFFFFF, (kFirst + i) & 0xFFFFFF);
+    CHECK_EQ(request.asks, i == 2);
+  }
+  pair.arrive(sent[1]);
+  const std::vector<Packet> told = pair.answers();
+  CHECK_EQ(told.size(), size_t{1});  // the first packet of a context is answered at once
+  pair.answer(told[0], 1000);
+  CHECK(pair.a.end.requester.state() == PdcState::open);
+  pair.a.end.post(message(1));
+  const std::vector<Outgoing> next = pair.send_all(2000);
+  CHECK(!request_of(next[0]).syn);
+  CHECK_EQ(request_of(next[0]).dpdcid, std::get<Ack>(told[0].pds).spdcid);
+  pair.arrive(sent[0]);
+  pair.arrive(next[0]);
+  CHECK(pair.delivered.empty());
+  pair.arrive(sent[2]);
+  CHECK_EQ(pair.delivered.size(), size_t{2});
+}
+
+void a_message_says_where_it_goes_in_every_packet_and_is_answered_once() {
+  Pair pair;
+  pair.a.end.post(message(2 * kMtu + 10, 99));
+  const std::vector<Outgoing> sent = pair.send_all(0);
+  const auto& first = std::get<StandardRequest>(sent[0].packet.ses);
+  const auto& last = std::get<StandardRequest>(sent[2].packet.ses);
+  CHECK(first.start.start_of_message && !first.start.end_of_message && first.start.has_header_data);
+  CHECK(!last.start.start_of_message && last.start.end_of_message && !last.start.has_header_data);
+  CHECK_EQ(first.header_data, uint64_t{99});
+  CHECK_EQ(last.message_offset, 2 * kMtu);
+  CHECK_EQ(last.payload_bytes, 10);
+  CHECK_EQ(first.buffer_offset, last.buffer_offset);
+  CHECK_EQ(first.memory_key, uint64_t{6} << 32 | kRkey);
+  for (const size_t i : {2U, 0U, 1U}) pair.arrive(sent[i]);
+  CHECK_EQ(pair.delivered.size(), size_t{1});
+  CHECK_EQ(pair.delivered[0], 99U);
+  int responses = 0;
+  for (const Packet& packet : pair.answers()) {
+    if (const auto* response = std::get_if<Response>(&packet.ses)) {
+      ++responses;
+      CHECK(response->code == ReturnCode::ok && response->kind == ResponseKind::normal);
+      CHECK_EQ(response->modified_bytes, 2 * kMtu + 10);
+    }
+    pair.answer(packet, 1000);
+  }
+  CHECK_EQ(responses, 1);
+  WorkRequest done;
+  CHECK(pair.a.end.pop_completed(done) && !done.flushed);
+}
+
+void a_context_that_rests_is_closed_and_the_next_begins_where_it_ended() {
+  Pair pair;
+  pair.exchange(kMtu, 0);
+  CHECK(pair.a.end.requester.state() == PdcState::open);
+  const uint16_t first_id = pair.a.end.requester.pdc();
+  const Nanos due = pair.a.end.deadline();
+  CHECK_EQ(due, 1000 + kRest);
+  const Outgoing command = pair.close(due);
+  const auto& close = std::get<Control>(command.packet.pds);
+  CHECK(close.control == ControlType::close_command && close.asks);
+  pair.a.end.post(message(kMtu));
+  CHECK(!pair.a.end.has_run());  // it waits for the next context
+  pair.arrive(command);
+  CHECK(!pair.b.end.responder.is_open());
+  const std::vector<Packet> told = pair.answers();
+  CHECK_EQ(told.size(), size_t{1});
+  CHECK_EQ(std::get<Ack>(told[0].pds).cack_psn, close.psn);
+  pair.arrive(command);  // its answer was lost: it is answered again
+  CHECK_EQ(pair.answers().size(), size_t{1});
+  pair.answer(told[0], due + 1000);
+  CHECK(pair.a.end.requester.state() == PdcState::closed);
+  const std::vector<Outgoing> next = pair.send_all(due + 2000);
+  CHECK(request_of(next[0]).syn);
+  CHECK(request_of(next[0]).spdcid != first_id);
+  CHECK_EQ(request_of(next[0]).psn, close.psn);
+  pair.arrive(next[0]);
+  CHECK_EQ(pair.delivered.size(), size_t{2});
+}
+
+void a_close_command_is_repeated_until_it_is_answered() {
+  Pair pair;
+  pair.exchange(kMtu, 0);
+  pair.close(pair.a.end.deadline());
+  for (int i = 0; i < 20; ++i) {
+    const Nanos due = pair.a.end.deadline();
+    CHECK(due != kNever);
+    const Outgoing again = pair.close(due);
+    CHECK(std::get<Control>(again.packet.pds).retransmitted);
+  }
+  CHECK(pair.a.end.fault() == QpFault::none);
+}
+
+void what_comes_late_opens_nothing() {
+  Pair pair;
+  pair.a.end.post(message(kMtu));
+  const std::vector<Outgoing> first = pair.send_all(0);
+  pair.arrive(first[0]);
+  for (const Packet& packet : pair.answers()) pair.answer(packet, 1000);
+  const Outgoing command = pair.close(pair.a.end.deadline());
+  pair.arrive(command);
+  for (const Packet& packet : pair.answers()) pair.answer(packet, 60'000);
+  pair.arrive(first[0]);  // a copy of the SYN, late
+  CHECK(!pair.b.end.responder.is_open());
+  const std::vector<Packet> told = pair.answers();
+  CHECK_EQ(told.size(), size_t{1});
+  CHECK(std::get<Nack>(told[0].pds).code == NackCode::invalid_syn);
+  CHECK(!pair.a.end.requester.is_own(std::get<Nack>(told[0].pds).dpdcid));
+  CHECK_EQ(pair.delivered.size(), size_t{1});
+}
+
+// A change to a packet of an open context, and what is said of it.
+template <typename Change>
+std::vector<Packet> said_of(const Change& change) {
+  Pair pair;
+  pair.exchange(kMtu, 0);
+  pair.a.end.post(message(kMtu));
+  Outgoing packet = pair.send_all(2000)[0];
+  change(std::get<Request>(packet.packet.pds), std::get<StandardRequest>(packet.packet.ses));
+  pair.arrive(packet);
+  CHECK_EQ(pair.delivered.size(), size_t{1});
+  return pair.answers();
+}
+
+void what_is_not_for_this_end_is_refused_by_its_reason() {
+  const auto nacked = [](const auto& change, NackCode code) {
+    const std::vector<Packet> told = said_of(change);
+    CHECK_EQ(told.size(), size_t{1});
+    CHECK(!told.empty() && std::holds_alternative<Nack>(told[0].pds) && std::get<Nack>(told[0].pds).code == code);
+  };
+  nacked([](Request& request, StandardRequest&) { ++request.dpdcid; }, NackCode::invalid_dpdcid);
+  nacked([](Request& request, StandardRequest&) { request.type = PdsType::rod_request; }, NackCode::mode_mismatch);
+  nacked([](Request& request, StandardRequest&) { request.psn += 1 << 23; }, NackCode::psn_out_of_window);
+  nacked([](Request& request, StandardRequest&) { request.psn += 1024; }, NackCode::psn_out_of_window);
+  const auto answered = [](const auto& change, ReturnCode code) {
+    const std::vector<Packet> told = said_of(change);
+    CHECK_EQ(told.size(), size_t{1});
+    const auto* response = told.empty() ? nullptr : std::get_if<Response>(&told[0].ses);
+    CHECK(response != nullptr && response->code == code && response->kind == ResponseKind::response);
+  };
+  answered([](Request&, StandardRequest& write) { ++write.memory_key; }, ReturnCode::bad_key);
+  answered([](Request&, StandardRequest& write) { ++write.start.job_id; }, ReturnCode::bad_job);
+  answered([](Request&, StandardRequest& write) { write.start.operation = Operation::read; }, ReturnCode::unsupported_operation);
+  answered([](Request&, StandardRequest& write) { ++write.message_bytes; }, ReturnCode::unsupported_size);
+}
+
+void an_error_of_the_peer_ends_the_queue_pair() {
+  Pair pair;
+  WorkRequest wrong = message(kMtu);
+  wrong.rkey = kRkey + 1;
+  pair.a.end.post(wrong);
+  for (const Outgoing& packet : pair.send_all(0)) pair.arrive(packet);
+  CHECK(pair.b.end.fault() == QpFault::refused_access);
+  for (const Packet& packet : pair.answers()) pair.answer(packet, 1000);
+  CHECK(pair.a.end.fault() == QpFault::remote_access);
+}
+
+void a_trimmed_packet_is_asked_for_also_before_the_context_is_open() {
+  Pair pair;
+  pair.a.end.post(message(2 * kMtu));
+  const std::vector<Outgoing> sent = pair.send_all(0);
+  pair.b.end.responder.on_trimmed(request_of(sent[0]), false);
+  const std::vector<Packet> told = pair.answers();
+  CHECK_EQ(told.size(), size_t{1});
+  CHECK(std::get<Nack>(told[0].pds).code == NackCode::trimmed);
+  CHECK_EQ(std::get<Nack>(told[0].pds).spdcid, 0);
+  pair.answer(told[0], 1000);
+  CHECK(pair.a.end.requester.state() == PdcState::opening);
+  const std::vector<Outgoing> again = pair.send_all(2000);
+  CHECK_EQ(again.size(), size_t{1});
+  CHECK(request_of(again[0]).retransmitted && request_of(again[0]).syn);
+  pair.answer(told[0], 3000);  // of the first transmission: it says nothing of the second
+  CHECK(!pair.a.end.has_run());
+  pair.arrive(again[0]);
+  pair.arrive(sent[1]);
+  CHECK_EQ(pair.delivered.size(), size_t{1});
+}
+
+void what_the_peer_has_no_room_for_is_left_to_the_timer() {
+  Pair pair;
+  pair.exchange(kMtu, 0);
+  pair.a.end.post(message(kMtu));
+  const Request request = request_of(pair.send_all(2000)[0]);
+  Nack nack;
+  nack.code = NackCode::no_packet_buffer;
+  nack.psn = request.psn;
+  pair.a.end.requester.on_nack(nack, 3000);
+  CHECK(!pair.a.end.has_run());
+  CHECK(pair.a.end.fault() == QpFault::none);
+  CHECK(pair.a.end.deadline() != kNever);
+  nack.code = NackCode::closing_in_error;
+  pair.a.end.requester.on_nack(nack, 4000);
+  CHECK(pair.a.end.fault() == QpFault::remote_operational);
+}
+
+void numbers_of_contexts_are_used_again_as_late_as_possible() {
+  PdcIds ids(3);
+  const uint16_t first = ids.take(10, PdcRole::initiator);
+  CHECK_EQ(first, 1);
+  CHECK(ids.find(first) != nullptr && ids.find(first)->end == 10 && ids.find(first)->role == PdcRole::initiator);
+  ids.give_back(first);
+  CHECK(ids.find(first) == nullptr);
+  ids.give_back(0);
+  CHECK_EQ(ids.take(11, PdcRole::target), 2);
+  CHECK_EQ(ids.take(11, PdcRole::target), 3);
+  CHECK_EQ(ids.take(12, PdcRole::target), 1);
+  CHECK(ids.find(0) == nullptr && ids.find(4) == nullptr);
+}
+
+void wide_numbers_follow_from_one_nearby() {
+  uet::WidePsn psns(0x00FFFFFE);
+  CHECK_EQ(psns.widen(0xFFFFFF), 0x00FFFFFFU);
+  CHECK_EQ(psns.widen(0), 0x01000000U);
+  psns.move_to(5);
+  CHECK_EQ(psns.wide(), 0x01000005U);
+  CHECK(psns.is_near(0x00FFFFF0) && !psns.is_near(0x02000005) && !psns.is_near(0x00000005));
+  uet::WidePsn last(0xFFFFFFFF);
+  CHECK_EQ(last.widen(0), 0U);
+}
+
+}  // namespace
+
+int main() {
+  the_states_of_a_context_follow_one_table();
+  packets_carry_syn_until_the_target_told_its_number();
+  a_message_says_where_it_goes_in_every_packet_and_is_answered_once();
+  a_context_that_rests_is_closed_and_the_next_begins_where_it_ended();
+  a_close_command_is_repeated_until_it_is_answered();
+  what_comes_late_opens_nothing();
+  what_is_not_for_this_end_is_refused_by_its_reason();
+  an_error_of_the_peer_ends_the_queue_pair();
+  a_trimmed_packet_is_asked_for_also_before_the_context_is_open();
+  what_the_peer_has_no_room_for_is_left_to_the_timer();
+  numbers_of_contexts_are_used_again_as_late_as_possible();
+  wide_numbers_follow_from_one_nearby();
+  return etloop::test::failures();
+}
