@@ -823,7 +823,13 @@ class UetSmallDataResponse:
 
 UetPds: TypeAlias = UetRequest | UetIdempotent | UetUnreliable | UetAck | UetNack | UetControl
 UetSes: TypeAlias = (
-    UetStandardRequest | UetMediumRequest | UetSmallRequest | UetResponse | UetDataResponse | UetSmallDataResponse | None
+    UetStandardRequest
+    | UetMediumRequest
+    | UetSmallRequest
+    | UetResponse
+    | UetDataResponse
+    | UetSmallDataResponse
+    | None
 )
 
 def uet_decode(datagram: bytes, datagram_bytes: int | None = None) -> tuple[UetPds, UetSes, bytes]:

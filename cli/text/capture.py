@@ -13,6 +13,7 @@ from typing import Final
 
 from etloop.cli.text.mrc_lines import FULL as MRC_FULL
 from etloop.cli.text.mrc_lines import WRITE_HEADER_BYTES, is_mrc, mrc_text
+from etloop.cli.text.uet_lines import UET_UDP_PORT, cut_from, uet_text
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.ip_address import NO_ADDRESS, ip_text
 from etloop.traffic import _native
@@ -141,10 +142,15 @@ def _described(frame: CapturedFrame) -> str:
         return f"{frame.frame_bytes} bytes, cut before the transport header"
     port, udp_port = int.from_bytes(content[udp : udp + 2]), int.from_bytes(content[udp + 2 : udp + 4])
     datagram, told_bytes = content[udp + 8 :], max(int.from_bytes(content[udp + 4 : udp + 6]) - 8, 0)
-    text = mrc_text(datagram, told_bytes) if is_mrc(bth[0]) else _transport(datagram, bth)
-    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}", text]
-    fields.append(f"{frame.frame_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}")
+    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}"]
+    sizes = f"{frame.frame_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}"
     whole = len(content) == frame.frame_bytes
+    if udp_port == UET_UDP_PORT:
+        fields += [uet_text(datagram, told_bytes), sizes]
+        cut = whole and (told_bytes > len(datagram) or cut_from(datagram, told_bytes))
+        return "  ".join((*fields, "trimmed" if cut else "no check" if whole else "cut by the capture"))
+    text = mrc_text(datagram, told_bytes) if is_mrc(bth[0]) else _transport(datagram, bth)
+    fields += [text, sizes]
     if whole and (was_bytes := _cut_from(content[udp:])):
         return "  ".join((*fields, f"trimmed, {len(content) - udp} of {was_bytes} B of UDP"))
     fields.append(

@@ -98,8 +98,8 @@ def _sack(sack: _native.MrcSack) -> str:
     return text + f" received {sack.cc_state.received_256bytes * _RECEIVED_BYTES} B"
 
 
-def psn_ranges(base: int, bitmap: int) -> str:
-    """The sequence numbers whose bits are set, the lowest bit being `base`: "7,9-12"; "" for none."""
+def psn_ranges(base: int, bitmap: int, psns: int = _PSNS) -> str:
+    """The sequence numbers whose bits are set, the lowest bit being `base`, of `psns`: "7,9-12"; "" for none."""
     parts = []
     bit = 0
     while bitmap >> bit:
@@ -109,6 +109,6 @@ def psn_ranges(base: int, bitmap: int) -> str:
         first = bit
         while bitmap >> bit & 1:
             bit += 1
-        low, high = (base + first) % _PSNS, (base + bit - 1) % _PSNS
+        low, high = (base + first) % psns, (base + bit - 1) % psns
         parts.append(str(low) if low == high else f"{low}-{high}")
     return ",".join(parts)

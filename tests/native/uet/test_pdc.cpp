@@ -1,5 +1,5 @@
-// Both halves of a queue pair over UET: the life of a packet delivery context, and what is refused. What networks do to its packets
-// is tried in tests/traffic/multipath.
+// Both halves of a queue pair over UET: the life of a packet delivery context, and what is refused. What networks do to its
+// packets is tried in tests/traffic/multipath.
 #include "uet/endpoint.h"
 
 #include <optional>
