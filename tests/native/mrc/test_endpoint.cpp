@@ -35,8 +35,9 @@ TransportParams params() {
 
 struct End {
   explicit End(const TransportParams& settings = params())
-      : end(7, kValue, kRkey, settings, counters, *std::pmr::new_delete_resource()) {}
+      : paths(settings.multipath, kValue), end(7, paths, kRkey, settings, counters, *std::pmr::new_delete_resource()) {}
   FlowRecord counters{};
+  multipath::PathStates paths;
   Endpoint end;
 };
 

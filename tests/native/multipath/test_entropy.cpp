@@ -1,4 +1,4 @@
-// Entropy values: the table of their states, and which of them packets take.
+// Entropy values: the table of their states, what queue pairs to one peer share of them, and which of them packets take.
 #include "multipath/entropy.h"
 
 #include <map>
@@ -12,6 +12,7 @@ using namespace etloop;
 using multipath::EntropyEvent;
 using multipath::EntropyState;
 using multipath::EntropyValues;
+using multipath::PathStates;
 
 constexpr uint16_t kFirst = 50'000;
 constexpr EntropyChoice kChoices[] = {EntropyChoice::rotation, EntropyChoice::oblivious, EntropyChoice::recycled,
@@ -24,6 +25,23 @@ MultipathParams params(EntropyChoice choice, uint32_t values, uint32_t least_act
   made.least_active = least_active;
   return made;
 }
+
+// A queue pair's values, and the paths that it has to itself.
+struct OwnValues {
+  OwnValues(const MultipathParams& params, uint16_t first_port, uint32_t seed)
+      : paths(params, first_port), values(params.choice, paths, seed) {}
+  uint16_t next() { return values.next(); }
+  uint16_t next_but(uint16_t failed) { return values.next_but(failed); }
+  void tell(uint16_t value, EntropyEvent event) { paths.tell(value, event); }
+  void arrived_clean(uint16_t value) { values.arrived_clean(value); }
+  bool next_to_probe(uint16_t& value) { return paths.next_to_probe(value, ++now, 1); }
+  EntropyState state_of(uint16_t value) const { return paths.state_of(value); }
+  size_t active() const { return paths.active(); }
+
+  PathStates paths;
+  EntropyValues values;
+  Nanos now = 0;
+};
 
 void states_change_as_the_table_says() {
   struct Row {
@@ -50,7 +68,7 @@ void states_change_as_the_table_says() {
 }
 
 void rotation_takes_each_in_turn() {
-  EntropyValues values(params(EntropyChoice::rotation, 5), kFirst, 0);
+  OwnValues values(params(EntropyChoice::rotation, 5), kFirst, 0);
   std::map<uint16_t, int> taken;
   for (int i = 0; i < 50; ++i) ++taken[values.next()];
   CHECK_EQ(taken.size(), size_t{5});
@@ -58,7 +76,7 @@ void rotation_takes_each_in_turn() {
 }
 
 void a_marked_value_misses_one_turn() {
-  EntropyValues values(params(EntropyChoice::rotation, 4), kFirst, 0);
+  OwnValues values(params(EntropyChoice::rotation, 4), kFirst, 0);
   values.tell(kFirst + 1, EntropyEvent::marked);
   CHECK_EQ(values.next(), kFirst);
   CHECK_EQ(values.next(), kFirst + 2);
@@ -68,7 +86,7 @@ void a_marked_value_misses_one_turn() {
 }
 
 void one_value_at_most_is_forgiven_for_a_packet() {
-  EntropyValues values(params(EntropyChoice::rotation, 4), kFirst, 0);
+  OwnValues values(params(EntropyChoice::rotation, 4), kFirst, 0);
   values.tell(kFirst, EntropyEvent::marked);
   values.tell(kFirst + 1, EntropyEvent::marked);
   CHECK_EQ(values.next(), kFirst + 2);
@@ -78,7 +96,7 @@ void one_value_at_most_is_forgiven_for_a_packet() {
 
 void where_all_are_to_be_skipped_a_packet_still_leaves() {
   for (const EntropyChoice choice : kChoices) {
-    EntropyValues values(params(choice, 3), kFirst, 7);
+    OwnValues values(params(choice, 3), kFirst, 7);
     for (uint16_t i = 0; i < 3; ++i) {
       for (int times = 0; times < 20; ++times) values.tell(static_cast<uint16_t>(kFirst + i), EntropyEvent::marked);
     }
@@ -88,7 +106,7 @@ void where_all_are_to_be_skipped_a_packet_still_leaves() {
 }
 
 void no_more_are_withdrawn_than_leave_enough() {
-  EntropyValues values(params(EntropyChoice::rotation, 6, 4), kFirst, 0);
+  OwnValues values(params(EntropyChoice::rotation, 6, 4), kFirst, 0);
   for (uint16_t i = 0; i < 6; ++i) values.tell(static_cast<uint16_t>(kFirst + i), EntropyEvent::withdrawn);
   CHECK_EQ(values.active(), size_t{4});
   std::set<uint16_t> taken;
@@ -98,7 +116,7 @@ void no_more_are_withdrawn_than_leave_enough() {
 
 void a_withdrawn_value_comes_back_by_a_probe() {
   for (const EntropyChoice choice : kChoices) {
-    EntropyValues values(params(choice, 4), kFirst, 3);
+    OwnValues values(params(choice, 4), kFirst, 3);
     values.tell(kFirst + 2, EntropyEvent::withdrawn);
     for (int i = 0; i < 40; ++i) CHECK(values.next() != kFirst + 2);
     uint16_t probed = 0;
@@ -113,7 +131,7 @@ void a_withdrawn_value_comes_back_by_a_probe() {
 }
 
 void recycling_takes_what_arrived_unmarked_first() {
-  EntropyValues values(params(EntropyChoice::recycled, 64), kFirst, 11);
+  OwnValues values(params(EntropyChoice::recycled, 64), kFirst, 11);
   values.arrived_clean(kFirst + 9);
   values.arrived_clean(kFirst + 3);
   values.tell(kFirst + 3, EntropyEvent::marked);
@@ -122,7 +140,7 @@ void recycling_takes_what_arrived_unmarked_first() {
 }
 
 void each_mark_costs_another_turn_with_penalties() {
-  EntropyValues values(params(EntropyChoice::penalties, 2), kFirst, 0);
+  OwnValues values(params(EntropyChoice::penalties, 2), kFirst, 0);
   values.tell(kFirst, EntropyEvent::marked);
   values.tell(kFirst, EntropyEvent::marked);
   CHECK_EQ(values.next(), kFirst + 1);
@@ -131,7 +149,7 @@ void each_mark_costs_another_turn_with_penalties() {
 }
 
 void values_of_others_are_ignored() {
-  EntropyValues values(params(EntropyChoice::rotation, 4), kFirst, 0);
+  OwnValues values(params(EntropyChoice::rotation, 4), kFirst, 0);
   for (const uint32_t other : {0U, 4971U, kFirst - 1U, kFirst + 4U, 65'535U}) {
     values.tell(static_cast<uint16_t>(other), EntropyEvent::withdrawn);
     values.arrived_clean(static_cast<uint16_t>(other));
@@ -140,15 +158,89 @@ void values_of_others_are_ignored() {
 }
 
 void ports_go_round_at_the_end_of_the_range() {
-  EntropyValues values(params(EntropyChoice::rotation, 4), 65'534, 0);
+  OwnValues values(params(EntropyChoice::rotation, 4), 65'534, 0);
   std::set<uint16_t> taken;
   for (int i = 0; i < 4; ++i) taken.insert(values.next());
   CHECK(taken == (std::set<uint16_t>{65'534, 65'535, 49'152, 49'153}));
 }
 
 void a_repetition_takes_another_value() {
-  EntropyValues values(params(EntropyChoice::rotation, 2), kFirst, 0);
+  OwnValues values(params(EntropyChoice::rotation, 2), kFirst, 0);
   for (int i = 0; i < 10; ++i) CHECK(values.next_but(kFirst) != kFirst);
+}
+
+void what_one_queue_pair_loses_none_to_that_peer_takes() {
+  for (const EntropyChoice choice : kChoices) {
+    PathStates paths(params(choice, 4), kFirst);
+    EntropyValues first(choice, paths, 0);
+    EntropyValues second(choice, paths, 2);
+    paths.lost(kFirst + 1);
+    paths.lost(kFirst + 1);
+    for (int i = 0; i < 40; ++i) {
+      CHECK(first.next() != kFirst + 1);
+      CHECK(second.next() != kFirst + 1);
+    }
+    paths.tell(kFirst + 1, EntropyEvent::probe_answered);
+    std::set<uint16_t> taken;
+    for (int i = 0; i < 400; ++i) taken.insert(second.next());
+    CHECK_EQ(taken.size(), size_t{4});
+  }
+}
+
+void queue_pairs_begin_at_values_of_their_own() {
+  PathStates paths(params(EntropyChoice::rotation, 8), kFirst);
+  std::set<uint16_t> taken;
+  for (uint32_t seed = 0; seed < 8; ++seed) taken.insert(EntropyValues(EntropyChoice::rotation, paths, seed).next());
+  CHECK_EQ(taken.size(), size_t{8});
+}
+
+void a_withdrawn_value_is_probed_once_for_all_in_an_interval() {
+  PathStates paths(params(EntropyChoice::rotation, 8), kFirst);
+  for (const uint16_t value : {2, 5}) paths.tell(static_cast<uint16_t>(kFirst + value), EntropyEvent::withdrawn);
+  uint16_t probed = 0;
+  CHECK(paths.next_to_probe(probed, 1'000, 100));
+  CHECK_EQ(probed, kFirst + 2);
+  CHECK(!paths.next_to_probe(probed, 1'099, 100));
+  CHECK(paths.next_to_probe(probed, 1'100, 100));
+  CHECK_EQ(probed, kFirst + 5);
+}
+
+void what_must_not_be_lost_takes_a_proven_path() {
+  PathStates paths(params(EntropyChoice::rotation, 64), kFirst);
+  EntropyValues values(EntropyChoice::rotation, paths, 7);
+  CHECK_EQ(values.next_proven(), kFirst + 7);  // nothing is proven: the next in turn
+  paths.arrived(kFirst + 20);
+  paths.arrived(kFirst + 40);
+  std::set<uint16_t> taken;
+  for (int i = 0; i < 8; ++i) taken.insert(values.next_proven());
+  CHECK(taken == (std::set<uint16_t>{kFirst + 20, kFirst + 40}));
+  paths.tell(kFirst + 20, EntropyEvent::withdrawn);
+  for (int i = 0; i < 8; ++i) CHECK_EQ(values.next_proven(), kFirst + 40);
+  for (uint16_t i = 0; i < 8; ++i) paths.arrived(static_cast<uint16_t>(kFirst + 50 + i));
+  for (int i = 0; i < 16; ++i) CHECK(values.next_proven() >= kFirst + 50);
+}
+
+void the_lowest_bits_are_the_plane_and_a_plane_that_is_down_is_left() {
+  constexpr uint32_t kPlanes = 4;
+  for (const EntropyChoice choice : kChoices) {
+    PathStates paths(params(choice, 32), kFirst, kPlanes);
+    EntropyValues values(choice, paths, 1);
+    std::map<uint32_t, int> taken;
+    for (int i = 0; i < 400; ++i) ++taken[values.next() % kPlanes];
+    CHECK_EQ(taken.size(), size_t{kPlanes});
+    paths.set_planes(0b1101);
+    for (int i = 0; i < 100; ++i) CHECK(values.next() % kPlanes != 1);
+    for (int i = 0; i < 100; ++i) CHECK_EQ(values.next(0b0110) % kPlanes, uint32_t{2});  // where cards have room
+    paths.arrived(kFirst + 1);
+    CHECK_EQ((kFirst + 1U) % kPlanes, 1U);
+    CHECK(values.next_proven() % kPlanes != 1);
+    paths.set_planes(0b1111);
+    std::set<uint32_t> again;
+    for (int i = 0; i < 100; ++i) again.insert(values.next() % kPlanes);
+    CHECK_EQ(again.size(), size_t{kPlanes});
+    paths.set_planes(0);  // something has to leave
+    CHECK(values.next() >= kFirst);
+  }
 }
 
 }  // namespace
@@ -166,5 +258,10 @@ int main() {
   values_of_others_are_ignored();
   ports_go_round_at_the_end_of_the_range();
   a_repetition_takes_another_value();
+  what_one_queue_pair_loses_none_to_that_peer_takes();
+  queue_pairs_begin_at_values_of_their_own();
+  a_withdrawn_value_is_probed_once_for_all_in_an_interval();
+  what_must_not_be_lost_takes_a_proven_path();
+  the_lowest_bits_are_the_plane_and_a_plane_that_is_down_is_left();
   return etloop::test::failures();
 }

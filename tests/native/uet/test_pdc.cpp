@@ -38,8 +38,10 @@ TransportParams params() {
 }
 
 struct End {
-  explicit End(uint32_t local, uint32_t remote) : counters{counted(local)}, end(remote, 50'000, kRkey, params(), counters,
-                                                                              *std::pmr::new_delete_resource()) {
+  explicit End(uint32_t local, uint32_t remote)
+      : counters{counted(local)},
+        paths(params().multipath, 50'000),
+        end(remote, paths, kRkey, params(), counters, *std::pmr::new_delete_resource()) {
     end.attach(ids, 0);
   }
   static FlowRecord counted(uint32_t local) {
@@ -49,6 +51,7 @@ struct End {
   }
   PdcIds ids{8};
   FlowRecord counters;
+  multipath::PathStates paths;
   Endpoint end;
 };
 

@@ -106,7 +106,7 @@ AckOutcome Requester::on_nack(const wire::mrc::Neth& nack, Nanos now) {
     return outcome;
   }
   const auto value = static_cast<uint16_t>(nack.entropy);
-  if (nack.reason == NackReason::trimmed) sender_.entropy().tell(value, multipath::EntropyEvent::marked);
+  if (nack.reason == NackReason::trimmed) sender_.entropy().paths().tell(value, multipath::EntropyEvent::marked);
   sender_.note_answer(now);
   // Of an earlier transmission, when it names another value than the last one took.
   const multipath::SentPackets& packets = sender_.packets();

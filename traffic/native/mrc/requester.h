@@ -14,9 +14,9 @@ namespace etloop::mrc {
 class Requester {
  public:
   // What is posted is kept in `memory`, which outlives this.
-  Requester(uint32_t remote_qpn, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
+  Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportParams& params, FlowRecord& counters,
             std::pmr::memory_resource& memory)
-      : counters_(counters), sender_(remote_qpn, first_port, params, counters, memory), remote_qpn_(remote_qpn) {}
+      : counters_(counters), sender_(remote_qpn, paths, params, counters, memory), remote_qpn_(remote_qpn) {}
 
   void post(const WorkRequest& request);
   bool has_run() const { return sender_.has_run(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "wire/clear_to_send.h"
 
@@ -20,11 +21,11 @@ constexpr uint32_t advance(uint32_t psn, int32_t by) { return (psn + static_cast
 
 }  // namespace
 
-Sender::Sender(uint32_t number, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
+Sender::Sender(uint32_t number, PathStates& paths, const TransportParams& params, FlowRecord& counters,
                std::pmr::memory_resource& memory)
     : counters_(counters),
       sent_(params.initial_psn & wire::kPsnMask),
-      entropy_(params.multipath, first_port, number * 0x9E3779B9U ^ first_port),
+      entropy_(params.multipath.choice, paths, number * 0x9E3779B9U ^ paths.port_of(0)),
       requests_(params.initial_psn & wire::kPsnMask, static_cast<uint32_t>(std::countr_zero(params.path_mtu)), memory),
       timer_(params, number),
       tail_(params),
@@ -63,8 +64,14 @@ Departure Sender::next() {
     put_grant({request.grant_va, request.grant_bytes, request.grant_rkey, request.grant_tag, request.index}, inline_);
     departure.payload = inline_;
   }
-  departure.entropy = departure.again ? entropy_.next_but(sent_.at(departure.psn).entropy) : entropy_.next();
+  departure.entropy = value_for(departure);
   return departure;
+}
+
+// A grant is alone under way, and what it grants waits until its loss is noticed: it takes no path of which nothing is known.
+uint16_t Sender::value_for(const Departure& departure) {
+  if (departure.again) return entropy_.next_but(sent_.at(departure.psn).entropy);
+  return departure.request->kind == WorkKind::clear_to_send ? entropy_.next_proven() : entropy_.next();
 }
 
 const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, Nanos now) {
@@ -114,7 +121,7 @@ void Sender::lose_for_good(uint32_t psn) {
 
 void Sender::note_arrived(const SentPacket& packet, AckOutcome& outcome) {
   ++outcome.packets;
-  entropy_.arrived(packet.entropy);
+  entropy_.paths().arrived(packet.entropy);
 }
 
 void Sender::arrived_before(uint32_t end, Nanos now, AckOutcome& outcome) {
@@ -137,13 +144,13 @@ void Sender::learn_value(const ArrivalReport& report) {
   }
   switch (report.mark) {
     case PathMark::none:
-      if (report.answers_probe) entropy_.tell(value, EntropyEvent::probe_answered);
+      if (report.answers_probe) entropy_.paths().tell(value, EntropyEvent::probe_answered);
       else entropy_.arrived_clean(value);
       break;
     case PathMark::skip_once:
-      entropy_.tell(value, report.answers_probe ? EntropyEvent::marked_by_probe : EntropyEvent::marked);
+      entropy_.paths().tell(value, report.answers_probe ? EntropyEvent::marked_by_probe : EntropyEvent::marked);
       break;
-    case PathMark::skip_always: entropy_.tell(value, EntropyEvent::withdrawn); break;
+    case PathMark::skip_always: entropy_.paths().tell(value, EntropyEvent::withdrawn); break;
   }
 }
 
@@ -159,15 +166,18 @@ void Sender::learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome
   if (packet.times == times) outcome.rtt_ns = now - packet.sent_ns;
 }
 
-// What left well before the probe and is not there is lost; beyond the bitmap nothing is said.
-void Sender::learn_of_probe(const ArrivalReport& report, AckOutcome& outcome) {
+// What left well before the probe, is late and is not there is lost; beyond the bitmap nothing is said. A probe of a value says
+// nothing of what took others: its path may be the shortest.
+void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& outcome) {
   if (!report.answers_probe || probe_sent_ns_ < 0 || report.probe_id != probe_id_) return;
-  const Nanos before_ns = probe_sent_ns_ - std::max<Nanos>(timer_.smoothed_rtt_ns(), 0) / 2;
-  probe_sent_ns_ = -1;
+  const Nanos probed_ns = std::exchange(probe_sent_ns_, -1);
+  if (!probe_of_silence_) return;
+  const Nanos before_ns =
+      std::min(probed_ns - std::max<Nanos>(timer_.smoothed_rtt_ns(), 0) / 2, now - overtaken_by_ns());
   for (uint32_t i = 0; i < kBitmapPackets; ++i) {
     const uint32_t psn = advance(report.bitmap_psn, static_cast<int32_t>(i));
     if (!sent_.has(psn) || sent_.at(psn).state != SentState::under_way || sent_.at(psn).sent_ns > before_ns) continue;
-    entropy_.tell(sent_.at(psn).entropy, EntropyEvent::withdrawn);
+    entropy_.paths().tell(sent_.at(psn).entropy, EntropyEvent::withdrawn);
     lose_for_good(psn);
     ++outcome.lost_packets;
   }
@@ -195,9 +205,9 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
     outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
     sent_.lose_overtaken(overtaken_by(), now - overtaken_by_ns(), [&](const SentPacket& packet) {
       ++outcome.lost_packets;
-      entropy_.lost(packet.entropy);
+      entropy_.paths().lost(packet.entropy);
     });
-    learn_of_probe(report, outcome);
+    learn_of_probe(report, now, outcome);
     outcome.nak = outcome.lost_packets > 0;
   }
   tail_.note_answer(now);
@@ -240,9 +250,22 @@ void Sender::lose_older_than(Nanos sent_before_ns) {
   for (uint32_t psn = sent_.oldest(); psn != sent_.next(); psn = advance(psn, 1)) {
     const SentPacket& packet = sent_.at(psn);
     if (packet.state != SentState::under_way || packet.sent_ns > sent_before_ns) continue;
-    entropy_.tell(packet.entropy, EntropyEvent::withdrawn);
+    entropy_.paths().tell(packet.entropy, EntropyEvent::withdrawn);
     lose_for_good(psn);
   }
+}
+
+// A grant is hardly longer than a probe, and by a path of its own it spares the probe's round trip. False: no grant is under way.
+bool Sender::resend_grant() {
+  for (uint32_t psn = sent_.oldest(); psn != sent_.next(); psn = advance(psn, 1)) {
+    const SentPacket& packet = sent_.at(psn);
+    if (packet.state != SentState::under_way) continue;
+    if (requests_.at_psn(psn).kind != WorkKind::clear_to_send) return false;
+    entropy_.paths().lost(packet.entropy);
+    lose_for_good(psn);
+    return true;
+  }
+  return false;
 }
 
 void Sender::on_timer(Nanos now) {
@@ -251,7 +274,7 @@ void Sender::on_timer(Nanos now) {
     ++counters_.tail_probes;
     tail_.restart(now);
     tail_.note_probe();
-    probe_wanted_ = true;
+    probe_wanted_ = !resend_grant();
     return;
   }
   const Nanos waited_since_ns = now - (timer_.deadline() - timer_.base_ns());
@@ -271,9 +294,9 @@ void Sender::on_timer(Nanos now) {
 bool Sender::probe_due(Nanos now) {
   if (fault_ != QpFault::none) return false;
   if (probe_wanted_) return true;
-  if (sent_.under_way() == 0 || now - value_probed_ns_ < std::max(kValueProbeNs, timer_.smoothed_rtt_ns())) return false;
-  probes_value_ = entropy_.next_to_probe(value_to_probe_);
-  value_probed_ns_ = now;
+  if (probes_value_) return true;
+  if (sent_.under_way() == 0) return false;
+  probes_value_ = entropy_.paths().next_to_probe(value_to_probe_, now, std::max(kValueProbeNs, timer_.smoothed_rtt_ns()));
   return probes_value_;
 }
 
@@ -288,6 +311,7 @@ void Sender::probe_sent(uint16_t value, Nanos now) {
   ++probe_id_;
   probed_value_ = value;
   probe_sent_ns_ = now;
+  probe_of_silence_ = probe_wanted_;
   probe_wanted_ = false;
   probes_value_ = false;
 }

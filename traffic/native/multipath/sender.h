@@ -53,9 +53,9 @@ struct ArrivalReport {
 
 class Sender {
  public:
-  // `number`: of the peer's end, which draws and long waits are spread by. What is posted is kept in `memory`, which outlives
-  // this.
-  Sender(uint32_t number, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
+  // `number`: of the peer's end, which draws and long waits are spread by. `paths`: all queue pairs' to the same peer. These and
+  // `memory`, in which what is posted is kept, outlive this.
+  Sender(uint32_t number, PathStates& paths, const TransportParams& params, FlowRecord& counters,
          std::pmr::memory_resource& memory);
 
   void post(const WorkRequest& request);
@@ -102,12 +102,14 @@ class Sender {
   static constexpr uint32_t kLeastReorderQuarters = 2;
   static constexpr uint32_t kMostReorderQuarters = 8;
 
+  uint16_t value_for(const Departure& departure);
   void learn_value(const ArrivalReport& report);
   void learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
-  void learn_of_probe(const ArrivalReport& report, AckOutcome& outcome);
+  void learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
   void note_arrived(const SentPacket& packet, AckOutcome& outcome);
   void arrived_before(uint32_t end, Nanos now, AckOutcome& outcome);
   void lose_for_good(uint32_t psn);
+  bool resend_grant();
   void lose_older_than(Nanos sent_before_ns);
   uint32_t overtaken_by() const;
   Nanos overtaken_by_ns() const;
@@ -133,9 +135,9 @@ class Sender {
   bool probes_value_ = false;    // of the probe that is due: it is for `value_to_probe_`
   uint16_t value_to_probe_ = 0;
   uint16_t probed_value_ = 0;    // of the last probe that was sent
+  bool probe_of_silence_ = false;  // likewise: it was no value's
   uint16_t probe_id_ = 0;
   Nanos probe_sent_ns_ = -1;     // of the last one; -1: it is answered
-  Nanos value_probed_ns_ = 0;
   uint8_t inline_[kClearToSendBytes] = {};
 };
 

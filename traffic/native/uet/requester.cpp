@@ -39,10 +39,10 @@ PdcState after(PdcState state, PdcEvent event) {
   return state;
 }
 
-Requester::Requester(uint32_t remote_qpn, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
+Requester::Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportParams& params, FlowRecord& counters,
                      std::pmr::memory_resource& memory)
     : counters_(counters),
-      sender_(remote_qpn, first_port, params, counters, memory),
+      sender_(remote_qpn, paths, params, counters, memory),
       remote_qpn_(remote_qpn),
       job_id_(params.initial_psn & wire::kPsnMask),
       psns_(first_wide_psn(params.initial_psn, remote_qpn)),
@@ -196,7 +196,7 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   const uint32_t psn = WidePsn::narrow(nack.psn);
   const multipath::SentPackets& packets = sender_.packets();
   if (!psns_.is_near(nack.psn) || !packets.has(psn)) return outcome;
-  if (nack.code == NackCode::trimmed) sender_.entropy().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
+  if (nack.code == NackCode::trimmed) sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
   // Of an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
   if (!sender_.lose(psn, now)) return outcome;
@@ -221,7 +221,7 @@ Outgoing Requester::control() {
     control.asks = true;
     control.retransmitted = closes_sent_ > 0;
     control.psn = psns_.widen(sender_.packets().next());
-    outgoing.entropy = sender_.entropy().next();
+    outgoing.entropy = sender_.entropy().next_proven();
   } else {
     control.control = ControlType::probe;
     control.probe_id = sender_.probe_id();

@@ -32,7 +32,7 @@ PdcState after(PdcState state, PdcEvent event);
 class Requester {
  public:
   // What is posted is kept in `memory`, which outlives this.
-  Requester(uint32_t remote_qpn, uint16_t first_port, const TransportParams& params, FlowRecord& counters,
+  Requester(uint32_t remote_qpn, multipath::PathStates& paths, const TransportParams& params, FlowRecord& counters,
             std::pmr::memory_resource& memory);
   // Before the first packet: where the numbers of its PDCs come from. Outlives this.
   void attach(PdcIds& ids, uint32_t end);

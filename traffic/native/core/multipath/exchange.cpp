@@ -28,6 +28,7 @@ template <typename End>
 MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory)
     : plan_(parts.plan),
       queue_pairs_(parts.queue_pairs),
+      paths_(parts.plan.transport.multipath),
       ends_(memory),
       connections_(parts.connections),
       flows_(parts.flows),
@@ -43,7 +44,8 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
     const QpPlace& place = queue_pairs_.place(i);
     const PlannedQp& planned = plan_.qps[static_cast<size_t>(connections_.planned(place.connection).first_qp) + place.ordinal];
     const uint16_t first_port = place.sends_data ? planned.src_udp_port : planned.dst_udp_port;
-    ends_.emplace_back(qp.remote_qpn(), first_port, accepts(i), plan_.transport, qp.counters, memory);
+    multipath::PathStates& paths = paths_.to(place.address, place.peer_ip, first_port);
+    ends_.emplace_back(qp.remote_qpn(), paths, accepts(i), plan_.transport, qp.counters, memory);
   }
   data_ring_.resize(queue_pairs_.size());
   grant_ring_.resize(queue_pairs_.size());

@@ -15,6 +15,7 @@
 #include "core/events.h"
 #include "core/failure.h"
 #include "core/multipath/packet_exchange.h"
+#include "core/multipath/peer_paths.h"
 #include "core/op_records.h"
 #include "core/packets/flows.h"
 #include "core/packets/packet_arrivals.h"
@@ -75,6 +76,7 @@ class MultipathExchange : public PacketExchange {
 
   const EnginePlan& plan_;
   QueuePairs& queue_pairs_;
+  PeerPaths paths_;
   FixedRow<End> ends_;
   int64_t foreign_ = 0;
   int64_t trimmed_ = 0;

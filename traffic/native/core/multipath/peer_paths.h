@@ -1,0 +1,29 @@
+// What a port knows of the paths to each peer: one for every pair of addresses, as these and the entropy value are what switches
+// choose paths by. All queue pairs between the two addresses share it, so that a path that died is found out once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "base/ip_address.h"
+#include "multipath/path_states.h"
+#include "plan/plan.h"
+
+namespace etloop {
+
+class PeerPaths {
+ public:
+  explicit PeerPaths(const MultipathParams& params) : params_(params) {}
+
+  // Those from a local address (by its index) to a peer, which the first one who asks begins at `first_port`. Stays where it is.
+  multipath::PathStates& to(uint16_t address, const IpAddress& peer_ip, uint16_t first_port) {
+    return paths_.try_emplace({address, peer_ip}, params_, first_port).first->second;
+  }
+
+ private:
+  const MultipathParams& params_;
+  std::map<std::pair<uint16_t, IpAddress>, multipath::PathStates> paths_;
+};
+
+}  // namespace etloop
