@@ -19,8 +19,8 @@ struct Endpoint {
   static constexpr uint64_t kWriteBytes =
       wire::mrc::Bth::kBytes + wire::mrc::Meth::kBytes + wire::mrc::Reth::kBytes + wire::mrc::kIcrcBytes;
 
-  Endpoint(uint32_t remote_qpn, multipath::PathStates& paths, uint32_t pattern_rkey, const TransportParams& params, FlowRecord& counters,
-           std::pmr::memory_resource& memory)
+  Endpoint(uint32_t remote_qpn, multipath::PathStates& paths, uint32_t pattern_rkey, const TransportParams& params,
+           FlowRecord& counters, std::pmr::memory_resource& memory)
       : requester(remote_qpn, paths, params, counters, memory), responder(remote_qpn, params, pattern_rkey, counters) {}
 
   void post(const WorkRequest& request) { requester.post(request); }

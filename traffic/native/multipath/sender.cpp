@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "wire/clear_to_send.h"
 
@@ -64,14 +63,13 @@ Departure Sender::next() {
     put_grant({request.grant_va, request.grant_bytes, request.grant_rkey, request.grant_tag, request.index}, inline_);
     departure.payload = inline_;
   }
-  departure.entropy = value_for(departure);
+  // A grant is alone under way, and what it grants waits until its loss is noticed: it takes no path of which nothing is known.
+  if (departure.again) {
+    departure.entropy = entropy_.next_but(sent_.at(departure.psn).entropy);
+  } else {
+    departure.entropy = request.kind == WorkKind::clear_to_send ? entropy_.next_proven() : entropy_.next();
+  }
   return departure;
-}
-
-// A grant is alone under way, and what it grants waits until its loss is noticed: it takes no path of which nothing is known.
-uint16_t Sender::value_for(const Departure& departure) {
-  if (departure.again) return entropy_.next_but(sent_.at(departure.psn).entropy);
-  return departure.request->kind == WorkKind::clear_to_send ? entropy_.next_proven() : entropy_.next();
 }
 
 const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, Nanos now) {
@@ -134,8 +132,8 @@ void Sender::learn_value(const ArrivalReport& report) {
   uint16_t value = report.value;
   if (!report.names_value) {
     if (report.answers_probe) {
-      if (report.probe_id != probe_id_) return;
-      value = probed_value_;
+      if (report.probe_id != probe_.id) return;
+      value = probe_.value;
     } else if (sent_.has(report.cause_psn)) {
       value = sent_.at(report.cause_psn).entropy;
     } else {
@@ -169,9 +167,9 @@ void Sender::learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome
 // What left well before the probe, is late and is not there is lost; beyond the bitmap nothing is said. A probe of a value says
 // nothing of what took others: its path may be the shortest.
 void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& outcome) {
-  if (!report.answers_probe || probe_sent_ns_ < 0 || report.probe_id != probe_id_) return;
-  const Nanos probed_ns = std::exchange(probe_sent_ns_, -1);
-  if (!probe_of_silence_) return;
+  if (!report.answers_probe) return;
+  const Nanos probed_ns = probe_.sent_ns;
+  if (!probe_.answered(report.probe_id) || probe_.reason != ProbeReason::silence) return;
   const Nanos before_ns =
       std::min(probed_ns - std::max<Nanos>(timer_.smoothed_rtt_ns(), 0) / 2, now - overtaken_by_ns());
   for (uint32_t i = 0; i < kBitmapPackets; ++i) {
@@ -274,7 +272,7 @@ void Sender::on_timer(Nanos now) {
     ++counters_.tail_probes;
     tail_.restart(now);
     tail_.note_probe();
-    probe_wanted_ = !resend_grant();
+    if (!resend_grant()) want_probe();
     return;
   }
   const Nanos waited_since_ns = now - (timer_.deadline() - timer_.base_ns());
@@ -288,32 +286,24 @@ void Sender::on_timer(Nanos now) {
     return;
   }
   lose_older_than(waited_since_ns);
-  probe_wanted_ = true;
+  want_probe();
 }
 
 bool Sender::probe_due(Nanos now) {
   if (fault_ != QpFault::none) return false;
-  if (probe_wanted_) return true;
-  if (probes_value_) return true;
+  if (probe_.due != ProbeReason::none) return true;
   if (sent_.under_way() == 0) return false;
-  probes_value_ = entropy_.paths().next_to_probe(value_to_probe_, now, std::max(kValueProbeNs, timer_.smoothed_rtt_ns()));
-  return probes_value_;
-}
-
-bool Sender::resend_for_probe() {
-  if (!probe_wanted_) return false;
-  probe_wanted_ = false;
-  if (sent_.span() > 0 && sent_.at(sent_.oldest()).state == SentState::under_way) lose_for_good(sent_.oldest());
+  const Nanos interval_ns = std::max(kValueProbeNs, timer_.smoothed_rtt_ns());
+  if (!entropy_.paths().next_to_probe(probe_.value_due, now, interval_ns)) return false;
+  probe_.due = ProbeReason::value;
   return true;
 }
 
-void Sender::probe_sent(uint16_t value, Nanos now) {
-  ++probe_id_;
-  probed_value_ = value;
-  probe_sent_ns_ = now;
-  probe_of_silence_ = probe_wanted_;
-  probe_wanted_ = false;
-  probes_value_ = false;
+bool Sender::resend_for_probe() {
+  if (probe_.due != ProbeReason::silence) return false;
+  probe_.due = ProbeReason::none;
+  if (sent_.span() > 0 && sent_.at(sent_.oldest()).state == SentState::under_way) lose_for_good(sent_.oldest());
+  return true;
 }
 
 void Sender::fail(QpFault fault) {

@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "cc/ack_outcome.h"
 #include "multipath/entropy.h"
+#include "multipath/probe.h"
 #include "multipath/sent_packets.h"
 #include "plan/plan.h"
 #include "plan/records.h"
@@ -79,10 +80,10 @@ class Sender {
   bool probe_due(Nanos now);
   // Where a probe would find nobody who answers: the oldest packet is sent again in its place. False: no probe was wanted.
   bool resend_for_probe();
-  void want_probe() { probe_wanted_ = true; }
-  uint16_t probe_id() const { return static_cast<uint16_t>(probe_id_ + 1); }
-  uint16_t probe_value() { return probes_value_ ? value_to_probe_ : entropy_.next(); }
-  void probe_sent(uint16_t value, Nanos now);
+  void want_probe() { probe_.due = ProbeReason::silence; }
+  uint16_t probe_id() const { return probe_.next_id(); }
+  uint16_t probe_value() { return probe_.due == ProbeReason::value ? probe_.value_due : entropy_.next(); }
+  void probe_sent(uint16_t value, Nanos now) { probe_.sent(value, now); }
 
   Nanos deadline() const;
   void on_timer(Nanos now);
@@ -102,7 +103,6 @@ class Sender {
   static constexpr uint32_t kLeastReorderQuarters = 2;
   static constexpr uint32_t kMostReorderQuarters = 8;
 
-  uint16_t value_for(const Departure& departure);
   void learn_value(const ArrivalReport& report);
   void learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
   void learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
@@ -131,13 +131,7 @@ class Sender {
   Nanos lost_in_vain_ns_ = 0;    // when a packet that counted as lost turned out to have arrived
   uint32_t first_untaken_;       // every message before it is over
   QpFault fault_ = QpFault::none;
-  bool probe_wanted_ = false;
-  bool probes_value_ = false;    // of the probe that is due: it is for `value_to_probe_`
-  uint16_t value_to_probe_ = 0;
-  uint16_t probed_value_ = 0;    // of the last probe that was sent
-  bool probe_of_silence_ = false;  // likewise: it was no value's
-  uint16_t probe_id_ = 0;
-  Nanos probe_sent_ns_ = -1;     // of the last one; -1: it is answered
+  Probe probe_;
   uint8_t inline_[kClearToSendBytes] = {};
 };
 

@@ -18,8 +18,8 @@ struct Endpoint {
   // Of a write beside its payload.
   static constexpr uint64_t kWriteBytes = wire::uet::Request::kBytes + wire::uet::StandardRequest::kBytes;
 
-  Endpoint(uint32_t remote_qpn, multipath::PathStates& paths, uint32_t pattern_rkey, const TransportParams& params, FlowRecord& counters,
-           std::pmr::memory_resource& memory)
+  Endpoint(uint32_t remote_qpn, multipath::PathStates& paths, uint32_t pattern_rkey, const TransportParams& params,
+           FlowRecord& counters, std::pmr::memory_resource& memory)
       : requester(remote_qpn, paths, params, counters, memory),
         responder(counters.local_qpn, params, pattern_rkey, counters) {}
   void attach(PdcIds& ids, uint32_t end) {
