@@ -21,6 +21,7 @@ from etloop.results.html.report import report_html
 from etloop.results.kpis.all import key_figures, results_of, vocabulary
 from etloop.results.kpis.flow_sizes import flow_sizes
 from etloop.results.kpis.input import KpiInput, of_jobs
+from etloop.results.kpis.slow_ops import slow_names
 from etloop.results.measure.summary import Measurement
 from etloop.results.schema.case import CASE_FILE
 from etloop.results.schema.device_facts import NO_FACTS, DeviceFacts
@@ -115,10 +116,11 @@ def counted_run(run: RunArtifacts, counted: CountedDevice, basis: DeviceBasis) -
 
 
 def with_joint_figures(run: RunArtifacts, basis: KpiBasis) -> RunArtifacts:
-    """Return a run with the figures that several of its tables make: losses and flow completion, in the place of earlier ones."""
+    """Return a run with the figures that several of its tables make: losses, flow completion and slow names, in the place of earlier ones."""
     losses = reconcile_losses(loss_input(run.summary, run.frames(), basis.port_backends))
-    flows = flow_sizes(kpi_input(run, basis))
-    return replace(run, summary=replace(run.summary, losses=losses, flow_sizes=flows))
+    given = kpi_input(run, basis)
+    flows, slow = flow_sizes(given), slow_names(given)
+    return replace(run, summary=replace(run.summary, losses=losses, flow_sizes=flows, slow_names=slow))
 
 
 def kpi_input(run: RunArtifacts, basis: KpiBasis) -> KpiInput:

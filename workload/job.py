@@ -25,8 +25,12 @@ def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
         ranks=built.ranks,
         policy=str(settings.dependencies),
         edges=edge_counts(analysis),
-        notes=tuple(one.sentence() for one in analysis.findings if one.severity is not Severity.ERROR),
+        notes=(
+            *(one.sentence() for one in analysis.findings if one.severity is not Severity.ERROR),
+            *built.notes,
+        ),
         splits=built.splits,
         split_trace_bytes=built.split_trace_bytes,
         baselines=recorded_baselines(analysis, built.sequence),
+        op_names=built.op_names,
     )

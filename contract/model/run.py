@@ -28,6 +28,8 @@ class PlannedOps:
     rank: NDArray[np.int32]
     op: NDArray[np.int32]
     node_id: NDArray[np.uint64]
+    name: NDArray[np.int32]
+    """Index into `PlanTables.op_names` of what the trace calls it; -1: it has no name."""
     kind: NDArray[np.uint8]
     """`OpKind`: 1 collective, 2 send, 3 receive."""
     collective: NDArray[np.int8]
@@ -147,6 +149,8 @@ class PlanTables:
     communicators: tuple[tuple[str, tuple[int, ...]], ...]
     """(name, members)."""
     algorithms: tuple[str, ...]
+    op_names: tuple[str, ...]
+    """Different names of operations, as the trace has them."""
     ops: PlannedOps
     connections: PlannedConnections
     bytes_scale: str
@@ -170,6 +174,11 @@ class PlanTables:
         """Return by rank its port as "agent/port"; a plan of virtual time calls its ports so itself."""
         places = zip(self.rank_agent, self.rank_port, strict=True)
         return [port if "/" in port else f"{agent}/{port}" for agent, port in places]
+
+    def node_words(self, row: int) -> str:
+        """Return which node of its rank's trace a row of `ops` is: its id, and its name where it has one."""
+        name = int(self.ops.name[row])
+        return f"node {self.ops.node_id[row]}" + (f' "{self.op_names[name]}"' if name >= 0 else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

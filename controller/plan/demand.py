@@ -61,6 +61,8 @@ class OpColumns:
     rank: NDArray[np.int32]
     op: NDArray[np.int32]
     node_id: NDArray[np.uint64]
+    name: NDArray[np.int32]
+    """Index into `Job.op_names`; -1: without a name."""
     kind: NDArray[np.uint8]
     collective: NDArray[np.int8]
     communicator: NDArray[np.int32]
@@ -259,6 +261,7 @@ def _op_columns(
         ranks,
         op,
         node_id,
+        name,
         kind,
         collective,
         communicator,
@@ -268,7 +271,7 @@ def _op_columns(
         size,
         unscaled,
         schedule,
-    ) = (np.concatenate([column[at] for column in columns]) for at in range(12))
+    ) = (np.concatenate([column[at] for column in columns]) for at in range(13))
     grouped = kind == OpKind.COLLECTIVE
     op_bytes = np.where(uneven[schedule], 0, size)
     keys = np.stack([communicator[grouped], schedule[grouped], op_bytes[grouped]], axis=1).astype(np.int64)
@@ -279,6 +282,7 @@ def _op_columns(
         rank=ranks.astype(np.int32),
         op=op.astype(np.int32),
         node_id=node_id.astype(np.uint64),
+        name=name.astype(np.int32),
         kind=kind.astype(np.uint8),
         collective=collective.astype(np.int8),
         communicator=communicator.astype(np.int32),
@@ -308,6 +312,7 @@ def _rank_columns(
         np.full(len(network), rank.rank, np.int32),
         network,
         rank.node_id[network],
+        np.full(len(network), -1, np.int32) if rank.name is None else rank.name[network],
         kind,
         program.collective[network],
         groups[group_slot],

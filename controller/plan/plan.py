@@ -156,10 +156,12 @@ def _tables(
         rank_port=tuple(port.port.name for port in ports),
         communicators=tuple((group.name, group.members) for group in job.communicators),
         algorithms=algorithms,
+        op_names=job.op_names,
         ops=PlannedOps(
             rank=ops.rank,
             op=ops.op,
             node_id=ops.node_id,
+            name=ops.name,
             kind=ops.kind,
             collective=ops.collective,
             communicator=ops.communicator,

@@ -250,7 +250,7 @@ class _Stall:
         if row is None:
             return f"delay (op {key.op})"
         iteration = f", iteration {key.iteration}" if tables.iterations > 1 else ""
-        node = f"(node {ops.node_id[row]}{iteration})"
+        node = f"({tables.node_words(row)}{iteration})"
         match OpKind(int(ops.kind[row])):
             case OpKind.COLLECTIVE:
                 name = CollectiveKind(int(ops.collective[row])).name.lower()

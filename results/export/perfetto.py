@@ -1,7 +1,8 @@
-"""The run as a trace for ui.perfetto.dev: a track for every rank with its ops, a counter for every port with its load.
+"""The run as a trace for ui.perfetto.dev: iterations, a track for every rank with its ops, arrows, counters over time.
 
 Decides names and how ops that overlap on a rank are put on lanes. The form is Chrome's JSON trace events (Trace Event Format,
-google/perfetto:docs/reference/synthetic-track-event.md names it as readable); times are microseconds of the run's clock.
+google/perfetto:docs/reference/synthetic-track-event.md names it as readable). Times are microseconds from the earliest event:
+an importer drops what lies before zero, and devices are read before a job begins.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.results.kpis.port_series import port_series
+from etloop.results.export.perfetto_arrows import Slice, arrows
+from etloop.results.export.perfetto_counters import Event, counters, named
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
@@ -22,21 +25,21 @@ MOST_OPS: Final = 200_000
 """Beyond it only the first whole iterations are written; the viewer holds everything in memory."""
 MOST_OPS_OF_PART: Final = 50_000
 """Of a run whose tables were too long for memory already."""
-PORTS_PROCESS: Final = 1_000_000
-SWITCHES_PROCESS: Final = 1_000_001
-_PORT_COUNTERS: Final = (("tx", "tx_bps"), ("rx", "rx_bps"))
-_LANE_COUNTERS: Final = ("queued_bytes", "marked_packets", "dropped_packets", "pfc_tx", "paused_ns")
+ITERATIONS_PROCESS: Final = 1_000_002
 
 
 def perfetto_json(given: KpiInput, most_ops: int = MOST_OPS) -> str:
     """trace.perfetto.json, of so many ops at most."""
+    events = [*_iteration_events(given, most_ops), *_op_events(given, most_ops), *counters(given)]
+    origin_ns = min((event.time_ns for event in events if event.time_ns is not None), default=0.0)
     encoded = [
-        json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in _events(given, most_ops)
+        json.dumps(event.encoded(origin_ns), ensure_ascii=False, separators=(",", ":")) for event in events
     ]
     about = {
         "run_id": given.summary.run_id,
         "workload": given.summary.workload.source,
         "ops_left_out": _left_out(given, most_ops),
+        "zero_is_ns_of_run": round(origin_ns),
     }
     # One copy of what may be fifty megabytes, not three.
     head = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about, ensure_ascii=False)},"traceEvents":[\n'
@@ -47,34 +50,64 @@ def perfetto_json(given: KpiInput, most_ops: int = MOST_OPS) -> str:
     return f"{head}\n]}}\n"
 
 
-def _events(given: KpiInput, most_ops: int) -> Iterator[dict[str, object]]:
+def _iteration_events(given: KpiInput, most_ops: int) -> Iterator[Event]:
+    """A slice for each iteration that ops are shown of, from the end of the one before to its own."""
+    shown = given.column("ops", "iteration")[: given.frames["ops"].rows - _left_out(given, most_ops)]
+    last = int(shown[-1]) if len(shown) else -1
+    found = [one for one in given.summary.job.per_iteration if one.iteration <= last]
+    if found:
+        yield named("process_name", ITERATIONS_PROCESS, 0, "iterations of the job")
+    for one in found:
+        arguments = {"jct_ns": one.jct_ns, "ops_recorded": one.ops_recorded, "complete": one.complete}
+        fields = {
+            "tid": 1,
+            "dur": one.jct_ns / 1000,
+            "name": f"iteration {one.iteration}",
+            "cat": "iteration",
+        }
+        yield Event("X", ITERATIONS_PROCESS, float(one.end_ns - one.jct_ns), {**fields, "args": arguments})
+
+
+def _op_events(given: KpiInput, most_ops: int) -> Iterator[Event]:
     ops = given.frames["ops"].columns
     rank = given.column("ops", "rank").astype(np.int64)
     shown = np.arange(len(rank)) < len(rank) - _left_out(given, most_ops)
     hosts = dict(zip(range(len(given.plan.rank_host)), given.plan.rank_host, strict=True))
     for host in sorted(set(hosts.values())):
-        yield _named("process_name", host, 0, f"host {host}")
+        yield named("process_name", host, 0, f"host {host}")
     issued, completed = given.column("ops", "issued_ns"), given.column("ops", "completed_ns")
+    threads = np.zeros(len(rank), np.int64)
     for one in range(len(given.plan.rank_agent)):
         rows = np.flatnonzero((rank == one) & shown)
         rows = rows[np.argsort(issued[rows], kind="stable")]
         lanes = lanes_of(issued[rows], completed[rows])
         for lane in range(int(lanes.max(initial=0)) + 1):
             name = f"rank {one} ({given.plan.rank_agent[one]})" + (f", also {lane}" if lane else "")
-            yield _named("thread_name", hosts[one], _thread(one, lane), name)
-        for row, lane in zip(rows.tolist(), lanes.tolist(), strict=True):
-            yield {
-                "ph": "X",
-                "pid": hosts[one],
-                "tid": _thread(one, lane),
-                "ts": float(issued[row]) / 1000,
+            yield named("thread_name", hosts[one], _thread(one, lane), name)
+        threads[rows] = _thread(one, 0) + lanes
+        for row in rows.tolist():
+            fields = {
+                "tid": int(threads[row]),
                 "dur": float(completed[row] - issued[row]) / 1000,
-                "name": str(ops["collective"][row] or ops["kind"][row]),
+                "name": str(ops["name"][row] or ops["collective"][row] or ops["kind"][row]),
                 "cat": "op",
                 "args": _arguments(given, row),
             }
-    yield from _port_events(given)
-    yield from _switch_events(given)
+            yield Event("X", hosts[one], float(issued[row]), fields)
+    yield from arrows(given, _Places(hosts, threads, rank).slice_of, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the slices of ops are."""
+
+    hosts: dict[int, int]
+    threads: NDArray[np.int64]
+    rank: NDArray[np.int64]
+
+    def slice_of(self, row: int) -> Slice:
+        """Return where the slice of a row of ops is drawn."""
+        return Slice(self.hosts[int(self.rank[row])], int(self.threads[row]))
 
 
 def _left_out(given: KpiInput, most_ops: int) -> int:
@@ -90,10 +123,6 @@ def _thread(rank: int, lane: int) -> int:
     return rank * 64 + lane + 1
 
 
-def _named(what: str, process: int, thread: int, name: str) -> dict[str, object]:
-    return {"ph": "M", "pid": process, "tid": thread, "name": what, "args": {"name": name}}
-
-
 def _arguments(given: KpiInput, row: int) -> dict[str, object]:
     ops = given.frames["ops"].columns
     arguments: dict[str, object] = {}
@@ -101,7 +130,7 @@ def _arguments(given: KpiInput, row: int) -> dict[str, object]:
         value = float(ops[name][row])
         if not np.isnan(value):
             arguments[name] = int(value)
-    for name in ("communicator", "algorithm"):
+    for name in ("kind", "collective", "communicator", "algorithm"):
         if ops[name][row]:
             arguments[name] = str(ops[name][row])
     return arguments
@@ -124,39 +153,3 @@ def lanes_of(begin_ns: NDArray[np.float64], end_ns: NDArray[np.float64]) -> NDAr
         lanes[row] = lane
         heapq.heappush(busy, (end, lane))
     return lanes
-
-
-def _port_events(given: KpiInput) -> Iterator[dict[str, object]]:
-    series = port_series(given)
-    if series is None:
-        return
-    yield _named("process_name", PORTS_PROCESS, 0, "ports (payload, spread over ops)")
-    for number, port in enumerate(series.ports):
-        for word, field in _PORT_COUNTERS:
-            rates = getattr(series, field)[number]
-            for time_ns, rate in zip(series.edges_ns.tolist(), [*rates.tolist(), 0.0], strict=True):
-                yield _counter(PORTS_PROCESS, f"{port} {word} Gbit/s", time_ns, rate / 1e9)
-
-
-def _switch_events(given: KpiInput) -> Iterator[dict[str, object]]:
-    """Queues of switches over time, of runs that sampled them."""
-    queues = given.frames.get("queues")
-    if queues is None or not queues.rows:
-        return
-    yield _named("process_name", SWITCHES_PROCESS, 0, "switches")
-    columns = queues.columns
-    time_ns = given.column("queues", "time_ns")
-    counters = {name: given.column("queues", name) for name in _LANE_COUNTERS}
-    last: dict[str, float] = {}
-    for row in range(min(queues.rows, MOST_OPS)):
-        place = f"{columns['switch'][row]}/{columns['port'][row]} CoS {int(columns['cos'][row].item())}"
-        for name, values in counters.items():
-            track, value = f"{place} {name}", float(values[row])
-            # A viewer holds a counter at its last value, and most samples change nothing.
-            if last.get(track) != value:
-                last[track] = value
-                yield _counter(SWITCHES_PROCESS, track, float(time_ns[row]), value)
-
-
-def _counter(process: int, name: str, time_ns: float, value: float) -> dict[str, object]:
-    return {"ph": "C", "pid": process, "ts": time_ns / 1000, "name": name, "args": {"value": round(value, 6)}}

@@ -15,6 +15,7 @@ from etloop.results.html.blocks import Block, Cell, Fold, Source, Text, table
 from etloop.results.html.lanes import lanes_of, natural
 from etloop.results.kpis.input import KpiInput, connection_frame
 from etloop.results.schema.kpis import BY_NAME, KpiSet, Nature
+from etloop.results.schema.slow_ops import SlowNames
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.text.table import overlap_words
 from etloop.results.text.units import bytes_words, time_words, value_words
@@ -257,8 +258,8 @@ class SlowTransfer:
     story: tuple[str, ...]
 
 
-def slow_blocks(given: KpiInput) -> tuple[Block, ...]:
-    """Return the transfers that took longest beyond what their bytes need."""
+def slow_blocks(given: KpiInput, slow: SlowNames | None) -> tuple[Block, ...]:
+    """Return the trace's operations that lost most, by name, and the transfers that took longest beyond what their bytes need."""
     slowest = slowest_transfers(given)
     if not slowest:
         return (Text("Nothing crossed the device.", is_dim=True),)
@@ -268,8 +269,47 @@ def slow_blocks(given: KpiInput) -> tuple[Block, ...]:
         for number, one in enumerate(slowest)
     ]
     heads = ("op of a rank", f"took ({unit})", f"at line rate ({unit})", "what happened")
-    return table(
+    transfers = table(
         "Slowest transfers, by how much longer they took than their bytes need", heads, list(rows), (1, 2)
+    )
+    return (*_slow_names(slow), *transfers)
+
+
+def _slow_names(slow: SlowNames | None) -> tuple[Block, ...]:
+    if slow is None:
+        return ()
+    unit, times = in_one_unit(
+        [time for one in slow.first for time in (one.joined_avg_ns, one.least_avg_ns)], _TIMES
+    )
+    lost_unit, lost = in_one_unit(
+        [time for one in slow.first for time in (one.beyond_ns, one.worst_beyond_ns)], _TIMES
+    )
+    rows: list[tuple[str | Cell, ...]] = [
+        (
+            Cell(one.name, is_code=True), one.kind, str(one.count), *times[2 * row : 2 * row + 2],
+            *lost[2 * row : 2 * row + 2], str(one.worst_iteration),
+        )
+        for row, one in enumerate(slow.first)
+    ]  # fmt: skip
+    heads = (
+        *(
+            "operation of the trace",
+            "collective",
+            "count",
+            f"took, all joined ({unit})",
+            f"at line rate ({unit})",
+        ),
+        *(f"lost in all ({lost_unit})", f"worst one ({lost_unit})", "in iteration"),
+    )
+    left = slow.total - len(rows)
+    more = f" And {left} more names in collectives.parquet." if left > 0 else ""
+    why = (
+        "Lost: time with every member present, less what the busiest port needs for the bytes; to the network, to the latency of "
+        f"steps, and to what else was on the ports.{more}"
+    )
+    return (
+        *table("By the names of the trace, over all iterations", heads, rows, range(2, 8)),
+        Text(why, is_dim=True),
     )
 
 

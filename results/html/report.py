@@ -65,7 +65,7 @@ def report_html(
         Section("collectives", "Collectives", collective_blocks(kpis, summary)),
         Section("flows", "Flows by size", flow_blocks(summary.flow_sizes)),
         Section("times", "Completion", _or(completion, "Nothing completed.")),
-        Section("slow", "What made it slow", slow_blocks(given)),
+        Section("slow", "What made it slow", slow_blocks(given, summary.slow_names)),
         Section("traffic", "Traffic matrix", _or(traffic_matrix(given), "Nothing crosses the device.")),
         Section("trust", "How trustworthy", trust_blocks(summary)),
         Section("device", "Counters of the device", device_blocks(summary)),

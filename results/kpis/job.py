@@ -117,7 +117,7 @@ def skew_and_transfer_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     yield from spread("start_skew", "p50 p99 max", skew, "no collective completed")
     absent = "no op sent anything through the device"
     yield from spread("transfer", "p50 p99 p999 max", transfer_ns(given), absent)
-    least, taken = _least_and_joined(given)
+    least, taken = least_and_joined_ns(given)
     known = complete & (least > 0)
     if not known.any():
         yield "share_of_ideal", NO_SPEED if np.isnan(least).any() else "no collective crossed the device"
@@ -160,31 +160,44 @@ def _pair(ops: object, row: int, source: str, target: str) -> tuple[int, ...]:
     return tuple(int(ops[name][row]) for name in ("iteration", source, target, "sequence"))  # type: ignore[index]
 
 
-def _collective_keys(given: KpiInput) -> tuple[NDArray[np.int64], int]:
-    """For every row of ops its row of collectives.parquet, and how many of those there are."""
-    rows = given.frames["collectives"].columns
-    index: dict[tuple[object, ...], int] = {}
-    names = ("iteration", "communicator", "src_rank", "dst_rank", "sequence")
-    for row, key in enumerate(zip(*(rows[name] for name in names), strict=True)):
-        index[_key(*key)] = row
-    ops = given.frames["ops"].columns
-    receives = ops["kind"] == "receive"
-    source = np.where(receives, given.column("ops", "peer"), given.column("ops", "rank"))
-    target = np.where(receives, given.column("ops", "rank"), given.column("ops", "peer"))
-    pair = ops["kind"] != "collective"
-    source, target = np.where(pair, source, np.nan), np.where(pair, target, np.nan)
-    keys = zip(ops["iteration"], ops["communicator"], source, target, ops["sequence"], strict=True)
-    return np.array([index[_key(*key)] for key in keys], np.int64), len(rows["iteration"])
-
-
-def _key(*parts: object) -> tuple[object, ...]:
+def collective_of_ops(given: KpiInput) -> NDArray[np.int64]:
+    """Return for every row of ops its row of collectives.parquet."""
+    rows, ops = given.frames["collectives"].columns, given.frames["ops"].columns
+    receives, pair = ops["kind"] == "receive", ops["kind"] != "collective"
+    rank, peer = given.column("ops", "rank"), given.column("ops", "peer")
+    source = np.where(pair, np.where(receives, peer, rank), np.nan)
+    target = np.where(pair, np.where(receives, rank, peer), np.nan)
+    numbers: dict[object, int] = {}
+    groups = [
+        np.array([numbers.setdefault(one, len(numbers)) for one in table["communicator"]], np.float64)
+        for table in (rows, ops)
+    ]
+    keys = [
+        (*(given.column(table, name) for name in ("iteration", "sequence")), group, *ends)
+        for table, group, ends in (
+            (
+                "collectives",
+                groups[0],
+                [given.column("collectives", name) for name in ("src_rank", "dst_rank")],
+            ),
+            ("ops", groups[1], [source, target]),
+        )
+    ]
     # An absent cell is NaN, which equals nothing.
-    return tuple(None if part != part else part for part in parts)
+    both = np.concatenate([np.nan_to_num(np.stack(key, axis=1), nan=-1) for key in keys]).astype(np.int64)
+    distinct, number = np.unique(both, axis=0, return_inverse=True)
+    number = number.reshape(-1)
+    count = len(groups[0])
+    row_of = np.full(len(distinct), -1, np.int64)
+    row_of[number[:count]] = np.arange(count)
+    found = row_of[number[count:]]
+    assert (found >= 0).all()
+    return found
 
 
-def _least_and_joined(given: KpiInput) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Per row of collectives.parquet: least time through the device, and time with all members present."""
-    group, groups = _collective_keys(given)
+def least_and_joined_ns(given: KpiInput) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return per row of collectives.parquet the least time through the device, and time with all members present."""
+    group, groups = collective_of_ops(given), given.frames["collectives"].rows
     rank = given.column("ops", "rank").astype(np.int64)
     tx, rx = given.column("ops", "planned_wire_tx_bytes"), given.column("ops", "planned_wire_rx_bytes")
     least = least_network_ns(given, rank, tx, rx, group, groups)
@@ -194,7 +207,7 @@ def _least_and_joined(given: KpiInput) -> tuple[NDArray[np.float64], NDArray[np.
 def kind_kpis(given: KpiInput) -> tuple[KindKpis, ...]:
     """A row for every kind, algorithm and size of group of which one completed, in their order."""
     rows = given.frames["collectives"].columns
-    least, joined = _least_and_joined(given)
+    least, joined = least_and_joined_ns(given)
     complete = rows["complete"] == 1
     names = zip(rows["kind"], rows["algorithm"], rows["ranks"], strict=True)
     keys = [(str(kind), str(algorithm or ""), int(ranks)) for kind, algorithm, ranks in names]

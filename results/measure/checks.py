@@ -129,7 +129,7 @@ def op_words(tables: PlanTables, plan_row: int, iteration: int) -> str:
         what = f"send #{sequence} to rank {peer}"
     else:
         what = f"receive #{sequence} from rank {peer}"
-    return f"rank {rank} {what} (node {int(ops.node_id[plan_row])}) in iteration {iteration}"
+    return f"rank {rank} {what} ({tables.node_words(plan_row)}) in iteration {iteration}"
 
 
 def _agents_complete(outcome: RunOutcome, ended: bool) -> Check:

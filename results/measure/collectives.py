@@ -36,6 +36,8 @@ class PlannedGroups:
     """-1 for a collective."""
     dst_rank: NDArray[np.int64]
     sequence: NDArray[np.int64]
+    name: NDArray[np.int32]
+    """Index into `PlanTables.op_names` of what the first member's trace calls it; -1: it has no name."""
     algorithm: NDArray[np.int64]
     ranks: NDArray[np.int64]
     """n: members of the communicator, 2 for a pair."""
@@ -127,6 +129,7 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
         src_rank=np.where(pair, unique[:, 1], -1),
         dst_rank=np.where(pair, unique[:, 2], -1),
         sequence=unique[:, 3],
+        name=ops.name[first_op],
         algorithm=ops.algorithm[first_op].astype(np.int64),
         ranks=np.where(pair, 2, member_counts[communicator]),
         size_bytes=_sizes(ops, group_of_op, kind),

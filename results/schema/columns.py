@@ -56,6 +56,7 @@ _OF_JOBS: Final = (
 OPS: Final = (
     *columns_of(ColumnType.INT32, "id", "rank", "iteration", "op"),
     Column("node_id", ColumnType.UINT64, "id"),
+    Column("name", ColumnType.TEXT, "name", nullable=True),
     Column("kind", ColumnType.TEXT, "name"),
     *columns_of(ColumnType.TEXT, "name", "collective", "communicator", nullable=True),
     Column("communicator_size", ColumnType.INT32, "ranks", nullable=True),
@@ -80,6 +81,7 @@ _COLLECTIVE: Final = (
     *columns_of(ColumnType.TEXT, "name", "algorithm", "communicator", nullable=True),
     *columns_of(ColumnType.INT32, "id", "src_rank", "dst_rank", nullable=True),
     Column("sequence", ColumnType.INT32, "count"),
+    Column("name", ColumnType.TEXT, "name", nullable=True),
 )
 """Which collective, or send with its receive, of which iteration."""
 

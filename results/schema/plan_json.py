@@ -23,7 +23,7 @@ from etloop.contract.protocol.typed_form import FILE_RULES
 from etloop.results.schema.typed_json import RESTORE, RunDirError, from_json
 from numpy.typing import NDArray
 
-PLAN_SCHEMA: Final = "etloop-plan/2"
+PLAN_SCHEMA: Final = "etloop-plan/3"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +74,7 @@ class _PlanFile:
     rank_port: tuple[str, ...]
     communicators: tuple[_Communicator, ...]
     algorithms: tuple[str, ...]
+    op_names: tuple[str, ...]
     shaping: str
     choices: tuple[PlannedChoice, ...]
     ops: PlannedOps
@@ -111,7 +112,7 @@ def plan_from_json(text: str, where: str) -> PlanTables:
         RunDirError: with every mistake by key path.
     """
     file = from_json(_PlanFile, text, where, PLAN_SCHEMA)
-    problems = [*_job_problems(file, where)]
+    problems = [*_job_problems(file, where), *_name_problems(file, where)]
     numbers = {name: getattr(file.connections, name) for name in _NUMBERS}
     src_ip = _address_column(file.addresses.src_ip, f"{where}.addresses.src_ip", problems)
     dst_ip = _address_column(file.addresses.dst_ip, f"{where}.addresses.dst_ip", problems)
@@ -140,6 +141,13 @@ def _job_problems(file: _PlanFile, where: str) -> Iterator[Problem]:
     fits = first == len(file.rank_agent) and known and bool(((turn >= -1) & (turn < turns)).all())
     if not fits or len(turn) != len(file.ops.rank):
         yield Problem(where, "ranks, phases or turns are not those of the plan", RESTORE)
+
+
+def _name_problems(file: _PlanFile, where: str) -> Iterator[Problem]:
+    """Yield names of operations that are not there."""
+    name = file.ops.name
+    if len(name) != len(file.ops.rank) or not ((name >= -1) & (name < len(file.op_names))).all():
+        yield Problem(f"{where}.ops.name", "is not a number of op_names for each op", RESTORE)
 
 
 def _address_column(texts: tuple[str, ...], where: str, problems: list[Problem]) -> NDArray[np.void]:

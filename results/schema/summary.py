@@ -16,6 +16,7 @@ from etloop.results.schema.device import DeviceSummary
 from etloop.results.schema.flow_sizes import FlowSizes
 from etloop.results.schema.jobs import JobShare
 from etloop.results.schema.losses import LossSummary
+from etloop.results.schema.slow_ops import SlowNames
 from etloop.results.schema.verdict import RunResult, Verdict
 
 SUMMARY_SCHEMA: Final = "etloop-summary/1"
@@ -356,6 +357,8 @@ class Summary(RunIdentity):
     """Lost by a soft switch in place of the device because its host could not keep up; none in files of earlier versions."""
     flow_sizes: FlowSizes | None = None
     """Of a run of sends and receives alone; None in others, and in files of earlier versions."""
+    slow_names: SlowNames | None = None
+    """None in runs of a trace without names or of which nothing crossed the device, and in files of earlier versions."""
     run_nonce: int = 0
     """What queue pair numbers, keys and first sequence numbers were drawn from, beside the seed; 0: nothing."""
 

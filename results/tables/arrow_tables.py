@@ -125,6 +125,7 @@ def ops_table(outcome: RunOutcome, tables: PlanTables, measured: MeasuredOps) ->
             **{name: getattr(plan, name)[row] for name in _OF_PLAN},
             **{f"planned_{name}": getattr(plan, name)[row] for name in ("wire_tx_bytes", "wire_rx_bytes")},
             **{name: records[name] for name in _OF_RECORDS},
+            "name": text_column(plan.name[row], tables.op_names),
             "kind": text_column(plan.kind[row].astype(np.int32), op_names),
             "collective": text_column(plan.collective[row].astype(np.int32), _kind_names()),
             "communicator": _communicators(tables, communicator),
@@ -209,6 +210,7 @@ def _of_groups(tables: PlanTables, groups: PlannedGroups, group: NDArray[np.int6
         "src_rank": _absent(groups.src_rank[group], ~is_pair),
         "dst_rank": _absent(groups.dst_rank[group], ~is_pair),
         **{name: getattr(groups, name)[group] for name in ("sequence", "ranks", "size_bytes")},
+        "name": text_column(groups.name[group], tables.op_names),
     }
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LABELS: Final[dict[str, tuple[str, ...]]] = {
-    "ops": ("iteration", "rank", "op", "kind", "collective", "communicator", "peer", "sequence"),
-    "collectives": ("iteration", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
+    "ops": ("iteration", "rank", "name", "op", "kind", "collective", "communicator", "peer", "sequence"),
+    "collectives": ("iteration", "name", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
     "flows": ("agent", "role", "src_rank", "dst_rank", "local_qpn"),
     "connections": ("connection", "src_rank", "dst_rank", "src_port", "dst_port"),
     "ports": ("agent", "port", "port_index"),
@@ -27,7 +27,7 @@ LABELS: Final[dict[str, tuple[str, ...]]] = {
     "switches": ("switch", "port", "cos", "peer"),
     "queues": ("switch", "port", "cos", "time_ns"),
     "cc": ("agent", "src_rank", "dst_rank", "local_qpn", "time_ns"),
-    "comparison": ("iteration", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
+    "comparison": ("iteration", "name", "kind", "communicator", "src_rank", "dst_rank", "sequence"),
     "jobs": ("round", "job", "phase", "pass"),
     "counters": ("source", "object", "counter"),
     "dut": ("source", "object", "counter", "time_ns"),

@@ -20,6 +20,7 @@ from etloop.results.text.flow_sizes import flow_size_lines
 from etloop.results.text.jobs import job_lines
 from etloop.results.text.layout import WIDTH, aligned, each_wrapped, labelled, printable, us, wrapped
 from etloop.results.text.losses import loss_lines
+from etloop.results.text.slow_ops import slow_name_lines
 from etloop.results.text.verdict import verdict_lines
 
 _HEADINGS: Final = (
@@ -47,7 +48,7 @@ def render(summary: Summary, run_dir: str, *, pages: Mapping[str, str] | None = 
     warning = local_traffic_warning(carried.wire_tx_bytes, carried.wire_tx_bytes + carried.local_tx_bytes)
     lines = [*wrapped("warning", warning)] if warning else []
     lines += [*_header(summary), "", *job_lines(summary), *_kinds(summary), "", *_baselines(summary)]
-    lines += flow_size_lines(summary.flow_sizes)
+    lines += [*flow_size_lines(summary.flow_sizes), *slow_name_lines(summary.slow_names)]
     if summary.comparison is not None:
         lines += [*comparison_lines(summary.comparison), ""]
     lines += _figures(summary)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 from etloop.workload.graph.analysis import Analysis, Lowering, slots_of
 from etloop.workload.graph.splits import SplitMatrices
+from etloop.workload.program.op_names import NO_NAME, OpNames
 from etloop.workload.trace.program import OpKind, Program, RankProgram
 from etloop.workload.trace.trace import CollectiveKind
 
@@ -41,6 +42,10 @@ class Programs:
     """`Job.split_trace_bytes`."""
     sequence: NDArray[np.int32]
     """Number of each item of the matching."""
+    op_names: tuple[str, ...]
+    """`Job.op_names`."""
+    notes: tuple[str, ...]
+    """What of the trace is not in them."""
 
 
 def build_programs(analysis: Analysis, lowering: Lowering) -> Programs:
@@ -51,6 +56,7 @@ def build_programs(analysis: Analysis, lowering: Lowering) -> Programs:
     index_of: dict[bytes, int] = {}
     programs: list[Program] = []
     ranks = []
+    names = OpNames()
     for rank in range(len(lowering.ranks)):
         program, rank_program = _rank_program(analysis, lowering, rank, sequence)
         if splits.matrices:
@@ -58,9 +64,25 @@ def build_programs(analysis: Analysis, lowering: Lowering) -> Programs:
         index = index_of.setdefault(_columns(program), len(programs))
         if index == len(programs):
             programs.append(program)
-        ranks.append(replace(rank_program, program=index))
-    busiest = busiest_bytes(analysis.splits, splits)
-    return Programs(tuple(programs), tuple(ranks), splits.matrices, busiest, sequence)
+        column = _names(analysis, lowering, rank, names)
+        ranks.append(replace(rank_program, program=index, name=column))
+    return Programs(
+        programs=tuple(programs),
+        ranks=tuple(ranks),
+        splits=splits.matrices,
+        split_trace_bytes=busiest_bytes(analysis.splits, splits),
+        sequence=sequence,
+        op_names=names.names(),
+        notes=names.notes(),
+    )
+
+
+def _names(analysis: Analysis, lowering: Lowering, rank: int, names: OpNames) -> NDArray[np.int32]:
+    """Return what the trace calls each network op of a rank."""
+    lowered = lowering.ranks[rank]
+    at = np.flatnonzero(lowered.op >= 0)
+    column = names.column(analysis.trace.ranks[rank], lowered.node[at])
+    return _spread(lowered.op, at, column, NO_NAME, np.int32)
 
 
 def sequences(analysis: Analysis, lowering: Lowering) -> NDArray[np.int32]:

@@ -176,4 +176,5 @@ def _rank(
         node_id=old.node_id,
         trace_bytes=None if old.trace_bytes is None else np.where(modelled, 0, old.trace_bytes),
         splits=None if old.splits is None else np.where(modelled, np.int32(-1), old.splits).astype(np.int32),
+        name=None if old.name is None else np.where(modelled, np.int32(-1), old.name).astype(np.int32),
     )

@@ -79,6 +79,7 @@ def side_by_side(parts: Sequence[Part], *, alone_too: bool) -> Together:
             rank=first_rank[index],
             communicator=communicator_job.index(index) if index in communicator_job else 0,
             split=sum(len(before.job.splits) for before in parts[:index]),
+            name=sum(len(before.job.op_names) for before in parts[:index]),
             barrier=len(groups) - 1 if alone_too and not part.background else _FREE,
         )
         _add_part(part, _steps(part, index, phases), offsets, programs, turns, ranks)
@@ -96,6 +97,7 @@ def side_by_side(parts: Sequence[Part], *, alone_too: bool) -> Together:
         notes=tuple(f"{part.name}: {note}" for part in parts for note in part.job.notes),
         splits=tuple(matrix for part in parts for matrix in part.job.splits),
         split_trace_bytes=tuple(size for part in parts for size in part.job.busiest_split_bytes()),
+        op_names=tuple(f"{part.name}/{name}" for part in parts for name in part.job.op_names),
         baselines=_baselines(parts, phases, communicator_job, first_rank),
     )
     return Together(job, jobs, phases, tuple(turns), tuple(communicator_job))
@@ -106,6 +108,7 @@ class _Offsets:
     rank: int
     communicator: int
     split: int
+    name: int
     barrier: int
     """The group of the barriers; -1: none."""
 
@@ -186,10 +189,6 @@ def _add_part(
 def _moved(rank: RankProgram, program: int, origin: NDArray[np.int64], offsets: _Offsets) -> RankProgram:
     """A rank in the new numbering; `origin` says of each op of its new program which op of the old one it repeats."""
     groups = tuple(group + offsets.communicator for group in rank.communicators)
-    splits = None
-    if rank.splits is not None:
-        own = _taken(rank.splits, origin, -1)
-        splits = np.where(own >= 0, own + offsets.split, -1).astype(np.int32)
     return RankProgram(
         rank=rank.rank + offsets.rank,
         program=program,
@@ -197,8 +196,19 @@ def _moved(rank: RankProgram, program: int, origin: NDArray[np.int64], offsets: 
         peers=tuple(peer + offsets.rank for peer in rank.peers),
         node_id=_taken(rank.node_id, origin, 0).astype(np.uint64),
         trace_bytes=None if rank.trace_bytes is None else _taken(rank.trace_bytes, origin, 0),
-        splits=splits,
+        splits=_numbers(rank.splits, origin, offsets.split),
+        name=_numbers(rank.name, origin, offsets.name),
     )
+
+
+def _numbers(
+    column: NDArray[np.int32] | None, origin: NDArray[np.int64], first: int
+) -> NDArray[np.int32] | None:
+    """A column of numbers that begin at `first` in the new job; -1 stays what it is."""
+    if column is None:
+        return None
+    own = _taken(column, origin, -1)
+    return np.where(own >= 0, own + first, -1).astype(np.int32)
 
 
 def _taken(column: NDArray[np.generic], origin: NDArray[np.int64], absent: int) -> NDArray[np.int64]:

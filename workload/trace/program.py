@@ -75,6 +75,8 @@ class RankProgram:
     """`Program.message_bytes` of each op as the trace has it, before scaling; None: not scaled."""
     splits: NDArray[np.int32] | None = None
     """Per op, the index into `Job.splits` of an uneven all-to-all, -1 for all others; None: the rank has none."""
+    name: NDArray[np.int32] | None = None
+    """Per op, the index into `Job.op_names` of what the trace calls it, -1 for one without a name; None: none has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class Job:
     """Of each matrix, what its busiest member sends as the trace has it, before scaling; (): as the matrices say."""
     baselines: RecordedBaselines | None = None
     """What the trace recorded of its collectives, by this job's numbering; None if nothing."""
+    op_names: tuple[str, ...] = ()
+    """Different names of network operations, such as "mb0.layer0.attention.sum"."""
 
     def busiest_split_bytes(self) -> tuple[int, ...]:
         """Return of each matrix what its busiest member sends as the trace has it."""

@@ -108,9 +108,11 @@ def test_the_trace_has_a_track_for_every_rank_and_a_counter_for_every_port(tmp_p
     events: list[dict[str, Any]] = json.loads(with_verdict(tmp_path)["trace.perfetto.json"])["traceEvents"]
     threads = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert {f"rank {rank} ({agent})" for rank, agent in enumerate("aabb")} <= threads
-    spans = [event for event in events if event["ph"] == "X"]
+    spans = [event for event in events if event["ph"] == "X" and event["cat"] == "op"]
     assert len(spans) == 16
-    first = next(event for event in spans if event["name"] == "all_reduce" and event["pid"] == 1)
+    first = next(
+        event for event in spans if event["args"].get("collective") == "all_reduce" and event["pid"] == 1
+    )
     assert (first["ts"], first["dur"]) == (2.1, 17.9)
     assert first["args"]["communicator"] == "world"
     names = {event["name"] for event in events if event["ph"] == "C"}

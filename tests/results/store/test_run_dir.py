@@ -282,7 +282,7 @@ PLAN_DAMAGES: Final[tuple[tuple[str, Callable[[dict[str, Any]], object], str], .
     (
         "another version",
         lambda plan: plan.update(schema="x"),
-        r"schema is 'x', this version reads 'etloop-plan/2'",
+        r"schema is 'x', this version reads 'etloop-plan/3'",
     ),
     ("a rank as text", lambda plan: plan["ops"].update(rank=["0"]), r"ops.rank\[0\]: expected an integer"),
 )

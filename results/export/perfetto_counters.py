@@ -1,0 +1,121 @@
+"""What is drawn over time in a trace for ui.perfetto.dev: load of ports, queues of switches, congestion control.
+
+Decides which series there are and how many points. An event's time is the run's, in nanoseconds, until it is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.results.kpis.port_series import port_series
+
+if TYPE_CHECKING:
+    from etloop.results.kpis.input import KpiInput
+
+PORTS_PROCESS: Final = 1_000_000
+SWITCHES_PROCESS: Final = 1_000_001
+CONTROL_PROCESS: Final = 1_000_003
+MOST_POINTS: Final = 200_000
+"""Of queues, and of queue pairs."""
+MOST_PAIRS: Final = 64
+"""Queue pairs whose rates are drawn: those that carried most."""
+_PORT_COUNTERS: Final = (("tx", "tx_bps"), ("rx", "rx_bps"))
+_LANE_COUNTERS: Final = ("queued_bytes", "marked_packets", "dropped_packets", "pfc_tx", "paused_ns")
+_CONTROL_COUNTERS: Final = (
+    ("rate_bps", "rate Gbit/s", 1e9),
+    ("window_bytes", "window kB", 1e3),
+    ("rtt_ns", "round trip us", 1e3),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One trace event."""
+
+    phase: str
+    """`ph` of the format."""
+    process: int
+    time_ns: float | None
+    """Of the run; None: of no time, such as a name."""
+    fields: Mapping[str, object]
+
+    def encoded(self, origin_ns: float) -> dict[str, object]:
+        """Return the event as the file has it, its time in microseconds from `origin_ns`."""
+        time = {} if self.time_ns is None else {"ts": round((self.time_ns - origin_ns) / 1000, 3)}
+        return {"ph": self.phase, "pid": self.process, **time, **self.fields}
+
+
+def named(what: str, process: int, thread: int, name: str) -> Event:
+    """Return the name of a process or of a thread."""
+    return Event("M", process, None, {"tid": thread, "name": what, "args": {"name": name}})
+
+
+def counters(given: KpiInput) -> Iterator[Event]:
+    """Yield every counter of a run."""
+    yield from _port_events(given)
+    yield from _switch_events(given)
+    yield from _control_events(given)
+
+
+def _port_events(given: KpiInput) -> Iterator[Event]:
+    series = port_series(given)
+    if series is None:
+        return
+    yield named("process_name", PORTS_PROCESS, 0, "ports (payload, spread over ops)")
+    for number, port in enumerate(series.ports):
+        for word, field in _PORT_COUNTERS:
+            rates = getattr(series, field)[number]
+            for time_ns, rate in zip(series.edges_ns.tolist(), [*rates.tolist(), 0.0], strict=True):
+                yield _counter(PORTS_PROCESS, f"{port} {word} Gbit/s", time_ns, rate / 1e9)
+
+
+def _switch_events(given: KpiInput) -> Iterator[Event]:
+    """Queues of switches over time, of runs that sampled them."""
+    queues = given.frames.get("queues")
+    if queues is None or not queues.rows:
+        return
+    yield named("process_name", SWITCHES_PROCESS, 0, "switches")
+    columns = queues.columns
+    time_ns = given.column("queues", "time_ns")
+    found = {name: given.column("queues", name) for name in _LANE_COUNTERS}
+    last: dict[str, float] = {}
+    for row in range(min(queues.rows, MOST_POINTS)):
+        place = f"{columns['switch'][row]}/{columns['port'][row]} CoS {int(columns['cos'][row].item())}"
+        for name, values in found.items():
+            track, value = f"{place} {name}", float(values[row])
+            # A viewer holds a counter at its last value, and most samples change nothing.
+            if last.get(track) != value:
+                last[track] = value
+                yield _counter(SWITCHES_PROCESS, track, float(time_ns[row]), value)
+
+
+def _control_events(given: KpiInput) -> Iterator[Event]:
+    """What congestion control allowed the queue pairs that carried most, of runs that wrote it down."""
+    table = given.frames.get("cc")
+    if table is None or not table.rows:
+        return
+    columns = table.columns
+    pairs: dict[str, list[int]] = {}
+    names = zip(columns["src_rank"], columns["dst_rank"], columns["local_qpn"], strict=True)
+    for row, (source, target, number) in enumerate(names):
+        pairs.setdefault(f"rank {int(source)} to {int(target)}, QP {int(number):#x}", []).append(row)
+    acked = given.column("cc", "acked_bytes")
+    chosen = sorted(pairs, key=lambda name: -float(acked[pairs[name]].max()))[:MOST_PAIRS]
+    yield named("process_name", CONTROL_PROCESS, 0, "congestion control")
+    time_ns = given.column("cc", "time_ns")
+    each = max(MOST_POINTS // (len(chosen) * len(_CONTROL_COUNTERS)), 1)
+    for name in chosen:
+        rows = np.array(pairs[name], np.int64)
+        rows = rows[np.argsort(time_ns[rows], kind="stable")][:each]
+        for column, what, size in _CONTROL_COUNTERS:
+            values = given.column("cc", column)[rows]
+            there = ~np.isnan(values) & (values > 0)
+            for time, value in zip(time_ns[rows][there].tolist(), values[there].tolist(), strict=True):
+                yield _counter(CONTROL_PROCESS, f"{name} {what}", time, value / size)
+
+
+def _counter(process: int, name: str, time_ns: float, value: float) -> Event:
+    return Event("C", process, time_ns, {"name": name, "args": {"value": round(value, 6)}})
