@@ -15,6 +15,8 @@ from etloop.cli.parser import make_parser
 from etloop.contract.base.errors import EtloopError
 
 if TYPE_CHECKING:
+    import argparse
+
     from etloop.cli.result import CommandResult
 
 STOPPED_BY_SIGINT: Final = 130
@@ -29,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = make_parser(words).parse_args(words)
     parsed.arguments = words
     try:
-        result: CommandResult = parsed.command(parsed)
+        result: CommandResult = _carried_out(parsed)
         sys.stdout.write(result.text)
         sys.stdout.flush()
     except EtloopError as error:
@@ -47,6 +49,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return int(result.exit_code)
+
+
+def _carried_out(parsed: argparse.Namespace) -> CommandResult:
+    """Carry a command out; what it needs and this installation lacks is an error with the extra that brings it."""
+    try:
+        result: CommandResult = parsed.command(parsed)
+    except ModuleNotFoundError as error:
+        from etloop.runtime.installed_packages import missing_package
+
+        missing = missing_package(error, f"etloop {next(iter(parsed.arguments), '')}".strip())
+        if missing is None:
+            raise
+        raise missing from None
+    return result
 
 
 if __name__ == "__main__":

@@ -57,11 +57,15 @@ COMMANDS: Final[Mapping[str, str]] = {
     "racks": "show jobs, ports and states of several racks, or serve one page of them",
     "jobs": "list a rack's jobs from its state directory, whether its controller runs or not",
     "schema": "print the JSON Schema of a file format, for editors",
+    "examples": "list what ETLoop brings to begin with, or copy it here",
     "completion": "print what a shell completes commands and options by",
     "keys": "make, list, allow and revoke the keys of the control connection",
 }
-"""Name -> what it is for, in the order of the help. `cli/options` has a module of each name, `cli/options/rack` those of racks."""
-_OF_RACKS: Final = frozenset(("controller", "submit", "rack", "racks", "jobs"))
+"""Name -> what it is for, in the order of the help. `cli/options` has a module of each name, itself or in one of its rooms."""
+_ROOMS: Final = {
+    "rack": frozenset(("controller", "submit", "rack", "racks", "jobs")),
+    "inputs": frozenset(("schema", "examples", "completion")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +138,8 @@ def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
 
 def declaration(name: str) -> Command:
     """Load what the module of a command declares."""
-    room = "etloop.cli.options.rack" if name in _OF_RACKS else "etloop.cli.options"
-    command: Command = importlib.import_module(f"{room}.{name}").COMMAND
+    room = next((f"{room}." for room, names in _ROOMS.items() if name in names), "")
+    command: Command = importlib.import_module(f"etloop.cli.options.{room}{name}").COMMAND
     return command
 
 

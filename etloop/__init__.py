@@ -13,10 +13,13 @@ Importing this package loads nothing: a function loads what it needs.
 from __future__ import annotations
 
 import importlib
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
+    from typing import ParamSpec, TypeVar
 
     from etloop.contract.base.errors import EtloopError as EtloopError
     from etloop.contract.base.errors import InputError as InputError
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from .given import Given
 
     AnyPath = str | os.PathLike[str]
+    _Given = ParamSpec("_Given")
+    _Got = TypeVar("_Got")
 
 __all__ = [
     "BlockingRack",
@@ -100,6 +105,24 @@ _TYPES: Final = {
 """Public type -> the module that it is loaded from when it is first asked for (PEP 562)."""
 
 
+def _with_packages(function: Callable[_Given, _Got]) -> Callable[_Given, _Got]:
+    """Return the function; what it needs and this installation lacks is a `ConfigError` that names the extra."""
+
+    @wraps(function)
+    def called(*args: _Given.args, **named: _Given.kwargs) -> _Got:
+        try:
+            return function(*args, **named)
+        except ModuleNotFoundError as error:
+            from etloop.runtime.installed_packages import missing_package
+
+            missing = missing_package(error, f"etloop.{function.__name__}")
+            if missing is None:
+                raise
+            raise missing from None
+
+    return called
+
+
 def version() -> str:
     """Return the installed version, such as "0.1.0"."""
     from etloop.runtime.version import installed_version
@@ -107,6 +130,7 @@ def version() -> str:
     return installed_version()
 
 
+@_with_packages
 def read_trace(source: AnyPath, groups: AnyPath | None = None) -> Trace:
     """Read the traces of all ranks of a job, as `etloop lint` and a scenario's `workload.trace` do.
 
@@ -120,6 +144,7 @@ def read_trace(source: AnyPath, groups: AnyPath | None = None) -> Trace:
     return read_trace(Path(source), None if groups is None else Path(groups))
 
 
+@_with_packages
 def lint_trace(trace: Trace, settings: WorkloadSettings | None = None) -> LintReport:
     """Return everything that is wrong with a trace or worth knowing; `report.replayable` says whether it can be run.
 
@@ -131,6 +156,7 @@ def lint_trace(trace: Trace, settings: WorkloadSettings | None = None) -> LintRe
     return lint(trace, WorkloadSettings() if settings is None else settings)
 
 
+@_with_packages
 def make_plan(scenario: Given, rig: Given) -> PlanReport:
     """Lay a scenario out on a rig, and return who would sit where and what would be sent; nothing is.
 
@@ -144,6 +170,7 @@ def make_plan(scenario: Given, rig: Given) -> PlanReport:
     return report_plan(prepare(inputs, PrepareOptions(keeps_case=False)).plan)
 
 
+@_with_packages
 def run_twin(
     scenario: Given,
     rig: Given | None = None,
@@ -165,6 +192,7 @@ def run_twin(
     return run_twin(scenario, rig, out_dir, topology, seed, congestion_control)
 
 
+@_with_packages
 def run_lab(
     scenario: Given,
     topology: Given,
@@ -185,6 +213,7 @@ def run_lab(
     return open_run(run_in_lab(job, switches, out_dir, overcommit=allow_overcommit, plugins=allow_plugins))
 
 
+@_with_packages
 def run_sweep(sweep: Given, out_dir: AnyPath, *, where: str = "twin") -> Any:
     """Do all runs of a sweep and return its points as a `pyarrow.Table`: settings, runs, result, and each figure's mean.
 
@@ -196,6 +225,7 @@ def run_sweep(sweep: Given, out_dir: AnyPath, *, where: str = "twin") -> Any:
     return run_sweep(sweep, out_dir, where)
 
 
+@_with_packages
 def open_run(run_dir: AnyPath) -> Run:
     """Read what a run left: `run.summary` (docs/metrics.md), its tables, and what can be plotted of it.
 
@@ -208,6 +238,7 @@ def open_run(run_dir: AnyPath) -> Run:
     return open_run(Path(run_dir))
 
 
+@_with_packages
 def read_table(run: Run, name: str) -> Any:
     """Return a further table of a run as a `pyarrow.Table`: "switches" and "queues" of a twin, "jobs" of several jobs,
     "counters" of a device, and so on (docs/metrics.md); `run.frame(name)` gives it to pandas.
@@ -224,7 +255,8 @@ if not TYPE_CHECKING:  # A type checker knows the names by their imports above, 
         if name not in _TYPES:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
-        value = getattr(importlib.import_module(f"{__name__}.{_TYPES[name]}"), name)
+        load = _with_packages(importlib.import_module)
+        value = getattr(load(f"{__name__}.{_TYPES[name]}"), name)
         globals()[name] = value
         return value
 

@@ -116,7 +116,7 @@ def counted_run(run: RunArtifacts, counted: CountedDevice, basis: DeviceBasis) -
 
 
 def with_joint_figures(run: RunArtifacts, basis: KpiBasis) -> RunArtifacts:
-    """Return a run with the figures that several of its tables make: losses, flow completion and slow names, in the place of earlier ones."""
+    """Return a run with what its tables make together: losses, flow completion, slow names; in the place of earlier ones."""
     losses = reconcile_losses(loss_input(run.summary, run.frames(), basis.port_backends))
     given = kpi_input(run, basis)
     flows, slow = flow_sizes(given), slow_names(given)

@@ -15,12 +15,14 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def rooms() -> dict[str, Path]:
-    """Return the folder of every room by its name below `etloop`; the package's own folder is ""."""
+    """Return the folder of every room by its name below `etloop`; the package's own folder is "". What only a wheel holds,
+    such as examples, is no room."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = settings["tool"]["scikit-build"]["wheel"]["packages"]
     return {
         package.removeprefix("etloop").removeprefix("/"): ROOT / folder
         for package, folder in packages.items()
+        if (ROOT / folder / "__init__.py").exists()
     }
 
 

@@ -20,10 +20,14 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOCKS: Final[Mapping[str, tuple[str, ...]]] = {
     "build": ("--group", "build"),
-    "run": ("pyproject.toml",),
-    "agent": ("--group", "agent"),
+    "run": ("pyproject.toml", "--extra", "controller", "--extra", "broker"),
+    "agent": ("pyproject.toml",),
     "rack": (
         "pyproject.toml",
+        "--extra",
+        "controller",
+        "--extra",
+        "broker",
         "--extra",
         "otel",
         "--extra",

@@ -1,4 +1,4 @@
-"""All that an agent may import, also within functions, is in the group "agent" of pyproject.toml (the image has no more)."""
+"""All that an agent may import, also within functions, is in `dependencies` of pyproject.toml: its host has no more."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_an_agent_imports_what_its_image_has_and_nothing_else() -> None:
         if not {normalized(one) for one in owners.get(top, ())} & asked
     }
     assert strange == {}, (
-        "an agent's image does not have these; import them elsewhere, or add them to the group agent"
+        "an agent's image does not have these; import them elsewhere, or add them to dependencies"
     )
 
 
 def test_what_the_image_has_is_imported() -> None:
-    group = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["agent"]
-    names = {normalized(one.split(">")[0]) for one in group}
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {normalized(one.split(">")[0]) for one in asked}
     owners = packages_distributions()
     assert names == {normalized(owner) for top in reached() for owner in owners[top]} & names
 

@@ -15,7 +15,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 from etloop.cli.main import main
-from etloop.cli.options.schema import FORMATS as SCHEMA_NAMES
+from etloop.cli.options.inputs.schema import FORMATS as SCHEMA_NAMES
 from etloop.cli.parser import COMMANDS
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.questions import Shape

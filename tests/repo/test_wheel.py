@@ -6,6 +6,7 @@ what `etloop` depends on from the environment of these tests, so nothing is comp
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,12 +17,15 @@ import tomllib
 import venv
 import zipfile
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from etloop.contract.base.errors import ExitCode
 
 from tests.support.built_wheel import build_wheel
 from tests.support.places import ROOT
+from tools.write_locks import normalized, pins
 
 AUDITWHEEL = ROOT / ".venv" / "supply" / "bin" / "auditwheel"
 FOREIGN = ("agent", "contract", "controller", "results", "traffic", "workload")
@@ -90,12 +94,18 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {"etloop"}
     manual = {name.partition(".data/data/")[2] for name in names if ".data/" in name}
     assert manual == {"share/man/man1/etloop.1", "share/man/man1/etloop-agent.1"}
-    assert not any(name.endswith((".cpp", ".h")) for name in names if not name.endswith("/etloop_cc.h"))
+    compiled = [name for name in names if name.endswith((".cpp", ".h"))]
+    assert [name for name in compiled if not name.endswith(("/etloop_cc.h", "/aimd.cpp"))] == []
     wanted = {
         "etloop/__init__.py",
         "etloop/__main__.py",
         "etloop/py.typed",
         "etloop/traffic/native/cc/etloop_cc.h",
+        "etloop/examples/cc_plugin/aimd.cpp",
+        "etloop/examples/notebooks/sweep.ipynb",
+        "etloop/cli/schemas/scenario.json",
+        "etloop/cli/schemas/rack-api/submit-request.schema.json",
+        "etloop/results/summary.schema.json",
     }
     assert wanted <= set(names)
     # A pattern that leaves something out reaches every folder of that name, a room's too.
@@ -181,3 +191,56 @@ def test_a_suite_with_a_controller_of_its_own_runs_with_our_plugin(rack: Rack, t
     )
     told = run(rack.python, "-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
     assert "3 passed, 1 skipped" in told
+
+
+@pytest.fixture(scope="module")
+def agent_host(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Rack:
+    """An environment of the wheel and what its metadata ask for without an extra, each from the lock's own versions."""
+    directory = tmp_path_factory.mktemp("agent") / "venv"
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(directory)
+    python = directory / "bin" / "python"
+    told = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=directory)
+    site_packages = Path(told.strip())
+    for name in pins((ROOT / "locks" / "agent.lock").read_text()):
+        for file in distribution(name).files or ():
+            if file.parts[0] not in ("..", "bin"):
+                link = site_packages / file.parts[0]
+                if not link.is_symlink():
+                    link.symlink_to(Path(sysconfig.get_path("purelib")) / file.parts[0])
+    run(*PIP, "--python", python, "install", "--no-index", f"{wheel}[agent]", cwd=directory)
+    return Rack(directory, site_packages, frozenset())
+
+
+def test_an_agent_host_needs_few_packages(agent_host: Rack, tmp_path: Path) -> None:
+    """pip resolved etloop[agent] of what the lock of agents has; the agent starts, and no other command is in bin/."""
+    told = run(
+        sys.executable, "-m", "pip", "--python", agent_host.python, "list", "--format", "json", cwd=tmp_path
+    )
+    found = {normalized(one["name"]) for one in json.loads(told)}
+    assert found == {*pins((ROOT / "locks" / "agent.lock").read_text()), "etloop"}
+    run(agent_host.directory / "bin" / "etloop-agent", "preflight", "--help", cwd=tmp_path)
+    assert run(agent_host.etloop, "--version", cwd=tmp_path).startswith("etloop ")
+    assert "submit-request" in run(agent_host.etloop, "schema", "--help", cwd=tmp_path)
+    run(agent_host.etloop, "examples", "two_hosts", cwd=tmp_path)
+    assert (tmp_path / "examples" / "two_hosts" / "rig.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("demo",), ("plan", "scenario.yaml", "--rig", "rig.yaml"), ("dut", "list")]
+)
+def test_a_command_without_its_packages_names_the_extra(
+    agent_host: Rack, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = subprocess.run(
+        (agent_host.etloop, *words), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == ExitCode.PREPARATION_FAILED, done.stderr
+    assert f"etloop {words[0]}: needs packages that are not installed here: " in done.stderr
+    assert "pip install 'etloop[controller]'" in done.stderr
+
+
+def test_python_names_the_extra_too(agent_host: Rack, tmp_path: Path) -> None:
+    probe = "import etloop\ntry:\n    etloop.open_run('x')\nexcept etloop.EtloopError as error:\n    print(error)\n"
+    assert "etloop.open_run: needs packages that are not installed here: " in run(
+        agent_host.python, "-c", probe, cwd=tmp_path
+    )

@@ -1,17 +1,30 @@
-"""`etloop schema`: the JSON Schema of a file format, by which editors check files while they are written."""
+"""`etloop schema`: the JSON Schema of a file or a message, by which editors check files while they are written."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from etloop.cli.options.inputs.schema import MESSAGES
 from etloop.cli.result import CommandResult
 
 if TYPE_CHECKING:
     import argparse
 
+_TOP: Final = Path(__file__).parents[3]
+_OF_RACKS: Final = (_TOP / "cli" / "schemas" / "rack-api", _TOP / "docs" / "rack-api")
+"""Where schemas of messages are: in a wheel, and in a source tree."""
+
 
 def carried_out(parsed: argparse.Namespace) -> CommandResult:
     """Print the schema of a format."""
-    schemas = Path(__file__).parents[2] / "schemas"
-    return CommandResult((schemas / f"{parsed.format}.json").read_text(encoding="utf-8"))
+    return CommandResult(_place(parsed.format).read_text(encoding="utf-8"))
+
+
+def _place(name: str) -> Path:
+    if name == "summary":
+        return _TOP / "results" / "summary.schema.json"
+    if name in MESSAGES:
+        folder = next((one for one in _OF_RACKS if one.is_dir()), _OF_RACKS[0])
+        return folder / f"{name}.schema.json"
+    return _TOP / "cli" / "schemas" / f"{name}.json"

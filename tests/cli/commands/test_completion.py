@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from etloop.cli import main
-from etloop.cli.options.completion import SHELLS
+from etloop.cli.options.inputs.completion import SHELLS
 from etloop.cli.parser import COMMANDS
 
 LINES = [

@@ -24,7 +24,8 @@ def found(**names: object) -> SlowNames | None:
 
 def test_what_a_name_lost_is_time_with_all_members_less_its_bytes_at_line_rate() -> None:
     """The all-reduce: rank 2 joins last at 2.1 us and rank 1 ends at 20.1 us, so 18 us; a port carries 6000 bytes each way at
-    1 Gbit/s, 48 us: they were on their way before it came, and nothing is lost. The all-gather: 10 us, 1000 bytes are 8 us: 2 us lost."""
+    1 Gbit/s, 48 us: they were on their way before it came, and nothing is lost. The all-gather: 10 us, of which 1000 bytes
+    take 8: 2 us are lost."""
     assert found() == SlowNames(
         2,
         (

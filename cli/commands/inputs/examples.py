@@ -1,0 +1,64 @@
+"""`etloop examples`: what a wheel brings to begin with, copied to where it can be changed. Replaces no file."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from etloop.cli.result import CommandResult, to_json
+from etloop.contract.base.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    import argparse
+
+WHAT: Final = {
+    "bmwg": "the IETF's benchmarks of AI fabrics, small and whole (sweeps)",
+    "cc_plugin": "a congestion control of one's own, in C++ and in Python",
+    "collective": "scenario and rig for etloop collective",
+    "congestion_control": "two algorithms at several thresholds of marking (sweep)",
+    "flows": "single transfers by size, and their slowdowns",
+    "interference": "two jobs on one switch, alone and together",
+    "laptop": "a rack of one machine, broker included",
+    "loopback": "two agents on one machine without a switch",
+    "notebooks": "plots of queue and rate, and a sweep, in Jupyter",
+    "rack": "controller, users and broker of a rack",
+    "slurm": "agents on the nodes that Slurm allocates",
+    "two_hosts": "two hosts and a switch between them",
+}
+"""Example -> what it shows; a test holds it to the folder."""
+FOLDER: Final = Path(__file__).parents[3] / "examples"
+_MADE_BY_RUNS: Final = shutil.ignore_patterns("job", "__pycache__", ".ipynb_checkpoints")
+
+
+def carried_out(parsed: argparse.Namespace) -> CommandResult:
+    """List the examples, or copy those that are named. Raises `ConfigError` for one that is not there, or a place that is taken."""
+    names = tuple(WHAT) if parsed.all else tuple(dict.fromkeys(parsed.names))
+    for name in names:
+        if name not in WHAT:
+            near = difflib.get_close_matches(name, WHAT, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(WHAT)}"
+            raise ConfigError(Problem("etloop examples", f"{name[:64]!r} is not an example", remedy))
+    if not names:
+        return CommandResult(to_json(WHAT) if parsed.json else _listed())
+    taken = [str(parsed.to / name) for name in names if (parsed.to / name).exists()]
+    if taken:
+        what = f"{', '.join(taken)} is there already, and nothing was copied"
+        raise ConfigError(Problem("etloop examples", what, "name another directory with --to"))
+    try:
+        for name in names:
+            shutil.copytree(FOLDER / name, parsed.to / name, ignore=_MADE_BY_RUNS)
+    except OSError as error:
+        what = f"cannot be copied to: {error.strerror or error}"
+        raise ConfigError(
+            Problem(str(parsed.to), what, "name a directory that can be written with --to")
+        ) from None
+    copied = [str(parsed.to / name) for name in names]
+    return CommandResult(to_json(copied) if parsed.json else "".join(f"{place}\n" for place in copied))
+
+
+def _listed() -> str:
+    width = max(map(len, WHAT))
+    lines = [f"{name.ljust(width)}  {what}" for name, what in WHAT.items()]
+    return "\n".join((*lines, "", "etloop examples NAME copies one into examples/NAME (--to DIR)")) + "\n"

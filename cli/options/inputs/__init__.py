@@ -1,0 +1,1 @@
+"""Command lines of what serves a rack and asks it."""
