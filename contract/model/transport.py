@@ -64,7 +64,7 @@ class TransportKind(IntEnum):
     MRC = 1
     """OCP Multipath Reliable Connection: writes alone, and a path for every packet."""
     UET = 2
-    """Ultra Ethernet's transport, reliable unordered delivery: writes alone, and a path for every packet."""
+    """Ultra Ethernet's transport: writes or sends, a path for every packet where no order is kept."""
 
 
 TRANSPORT_KINDS: Final = {"rocev2": TransportKind.ROCE, "mrc": TransportKind.MRC, "uet": TransportKind.UET}
@@ -84,6 +84,15 @@ class EntropyChoice(IntEnum):
     """In turn; each mark costs the value one more turn."""
 
 
+class DeliveryOrder(IntEnum):
+    """In which order a receiver of UET takes packets. Numbers as in traffic/native/plan/plan.h."""
+
+    ANY = 0
+    """As they come: reliable unordered delivery (RUD)."""
+    SENT = 1
+    """As they were numbered, and by one path: reliable ordered delivery (ROD)."""
+
+
 @dataclass(frozen=True, slots=True)
 class MultipathSettings:
     """Of queue pairs whose packets take many paths."""
@@ -97,6 +106,10 @@ class MultipathSettings:
     """So much arrives between two SACKs that nothing else causes."""
     close_after_ns: int = 0
     """Of UET: so long a packet delivery context rests before it is closed; 0: for ever."""
+    order: DeliveryOrder = DeliveryOrder.ANY
+    """Of UET. With `SENT` there is one entropy value."""
+    sends: bool = False
+    """Of UET: messages are SENDs to receives that a grant named, else WRITEs to its address."""
 
 
 MOST_SPRAYED_WINDOW: Final = 1024

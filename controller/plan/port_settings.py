@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import PortBackend
-from etloop.contract.model.transport import CaptureSettings, FaultAction, FaultRule, PauseRule, TrimSettings
+from etloop.contract.model.transport import (
+    CaptureSettings,
+    DeliveryOrder,
+    FaultAction,
+    FaultRule,
+    PauseRule,
+    TrimSettings,
+)
 from etloop.traffic.collectives.core.table import Handshake
 
 if TYPE_CHECKING:
@@ -90,7 +97,12 @@ def multipath_notes(multipath: Multipath, placement: Placement) -> tuple[str, ..
     if not multipath.sprays:
         return ()
     paths = multipath.settings
-    drawn = f"{paths.entropy_values} entropy values, {paths.choice.name.lower()}"
+    in_order = paths.order is DeliveryOrder.SENT
+    drawn = (
+        "one path, in order (ROD)"
+        if in_order
+        else f"{paths.entropy_values} entropy values, {paths.choice.name.lower()}"
+    )
     kind = f"transport.kind {multipath.name}"
     notes = [f"{kind}: {multipath.name.upper()} in place of RoCEv2; packets of a queue pair take {drawn}"]
     unable = {PortBackend.UDP, PortBackend.VERBS}
@@ -110,7 +122,7 @@ def refuse_one_sided(multipath: Multipath, schedules: Sequence[Schedule]) -> Non
     )
     if not multipath.sprays or not names:
         return
-    what = f"{multipath.name.upper()} has writes alone, and {', '.join(names)} closes its messages by atomics"
+    what = f"{multipath.name.upper()} has {multipath.operations} alone, and {', '.join(names)} closes its messages by atomics"
     raise PlanError(Problem("transport.kind", what, "choose another algorithm, or kind: rocev2"))
 
 

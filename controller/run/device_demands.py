@@ -40,7 +40,7 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         congestion_algorithm=transport.congestion.algorithm,
         needs_marks=bool(needs & (Need.ECN | Need.CNP)),
         needs_telemetry=bool(needs & Need.INT),
-        accepts_out_of_order=transport.recovery.accept_out_of_order or transport.multipath.sprays,
+        accepts_out_of_order=transport.recovery.accept_out_of_order or transport.multipath.takes_any_order,
         cnp_dscp=transport.cnp.traffic_class >> 2 if transport.cnp.interval_ns >= 0 else None,
         cnp_pcp=transport.cnp.vlan_priority if transport.vlan_id >= 0 else None,
         pause_priorities=tuple(pause.rule.priority for pause in transport.pauses),

@@ -5,14 +5,23 @@ Decides the keys, limits and defaults; docs/mrc.md and docs/uet.md say what they
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from etloop.contract.base.units import NS_PER_S, format_bytes, format_duration, parse_bytes, parse_duration_ns
+from etloop.contract.base.units import (
+    NS_PER_S,
+    QuantityError,
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_duration_ns,
+)
+from etloop.contract.base.value_form import FormedParser, choice_form
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of
 from etloop.contract.model.transport import (
     MOST_SPRAYED_WINDOW,
     TRANSPORT_KINDS,
+    DeliveryOrder,
     EntropyChoice,
     MultipathSettings,
     TransportKind,
@@ -21,6 +30,14 @@ from etloop.contract.model.transport import (
 MRC_UDP_PORT: Final = 4971
 UET_UDP_PORT: Final = 4793
 _CHOICES: Final = {choice.name.lower(): choice for choice in EntropyChoice}
+_DELIVERIES: Final = {"rud": DeliveryOrder.ANY, "rod": DeliveryOrder.SENT}
+_NO_DELIVERIES: Final = {
+    "uud": "it repeats nothing, and a collective would wait for ever for what is lost",
+    "rudi": "its requests have no context, and may be carried out twice",
+}
+"""Deliveries of UET that no job can run over, each with why."""
+_MESSAGES: Final = {"write": False, "send": True}
+_OF_SEVERAL_PATHS: Final = ("entropy", "entropy_values", "least_active")
 _ROCE_ONLY: Final = {
     "retransmission": "it always repeats what is missing, and nothing else",
     "out_of_order": "it always places packets as they come",
@@ -59,8 +76,18 @@ class Multipath:
 
     @property
     def sprays(self) -> bool:
-        """Whether the packets of a queue pair take many paths."""
+        """Whether queue pairs are of a transport whose packets can take many paths."""
         return self.kind in _SPRAYED
+
+    @property
+    def operations(self) -> str:
+        """What messages can be, where they are of such a transport."""
+        return "writes and sends" if self.kind is TransportKind.UET else "writes"
+
+    @property
+    def takes_any_order(self) -> bool:
+        """Whether a receiver keeps packets that overtook others."""
+        return self.sprays and self.settings.order is DeliveryOrder.ANY
 
     @property
     def name(self) -> str:
@@ -98,17 +125,38 @@ def read_multipath(transport: Section, window_packets: int) -> Multipath:
 
 
 def _settings(section: Section, kind: TransportKind) -> MultipathSettings:
-    values = section.optional("entropy_values", integer(1, 1024), 128)
-    least = section.optional("least_active", integer(1, 1024), min(8, values))
-    if least > values:
-        what = f"there are {values} entropy values"
-        section.mistake("least_active", what, "write at most as many")
-    choice = section.optional("entropy", one_of(_CHOICES), EntropyChoice.ROTATION)
     # Of Ultra Ethernet's reference (ACK_Gen_Trigger); MRC's own default is not public.
     sack_bytes = section.optional("sack_bytes", bounded(parse_bytes, 1, 1 << 24, format_bytes), 16 << 10)
-    close_after_ns = 0
-    if kind is TransportKind.UET:
-        rest = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
-        close_after_ns = section.optional("close_after", rest, 10_000_000)
+    of_uet = _settings_of_uet(section) if kind is TransportKind.UET else MultipathSettings()
     # The gain of more values flattens at one or two windows' worth of packets.
-    return MultipathSettings(choice, values, least, sack_bytes, close_after_ns)
+    values = section.optional("entropy_values", integer(1, 1024), 128)
+    least = section.optional("least_active", integer(1, 1024), min(8, values))
+    choice = section.optional("entropy", one_of(_CHOICES), EntropyChoice.ROTATION)
+    if least > values:
+        section.mistake("least_active", f"there are {values} entropy values", "write at most as many")
+    if of_uet.order is DeliveryOrder.SENT:
+        for key in _OF_SEVERAL_PATHS:
+            if section.has(key):
+                what = "ordered delivery (rod) keeps a queue pair to one path"
+                section.mistake(key, what, "leave it out, or write delivery: rud")
+        values = least = 1
+    return replace(of_uet, choice=choice, entropy_values=values, least_active=least, sack_bytes=sack_bytes)
+
+
+def _settings_of_uet(section: Section) -> MultipathSettings:
+    rest = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
+    return MultipathSettings(
+        close_after_ns=section.optional("close_after", rest, 10_000_000),
+        order=section.optional(
+            "delivery", FormedParser(_delivery, choice_form(_DELIVERIES)), DeliveryOrder.ANY
+        ),
+        sends=section.optional("messages", one_of(_MESSAGES), False),
+    )
+
+
+def _delivery(text: str) -> DeliveryOrder:
+    if text in _NO_DELIVERIES:
+        raise QuantityError(
+            f"{text} carries no job: {_NO_DELIVERIES[text]}", f"write {' or '.join(_DELIVERIES)}"
+        )
+    return one_of(_DELIVERIES)(text)

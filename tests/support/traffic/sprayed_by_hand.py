@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -10,6 +10,8 @@ from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import (
     MOST_SPRAYED_WINDOW,
     CnpSettings,
+    DeliveryOrder,
+    EntropyChoice,
     MultipathSettings,
     TransportKind,
     TrimSettings,
@@ -24,6 +26,22 @@ if TYPE_CHECKING:
 
 SPRAYING: Final = (TransportKind.MRC, TransportKind.UET)
 of_each_kind: Final = pytest.mark.parametrize("kind", SPRAYING, ids=lambda kind: kind.name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A transport whose packets choose their paths, and what it makes of their order."""
+
+    kind: TransportKind
+    order: DeliveryOrder = DeliveryOrder.ANY
+
+
+DELIVERIES: Final = {
+    "mrc": Delivery(TransportKind.MRC),
+    "uet": Delivery(TransportKind.UET),
+    "uet-rod": Delivery(TransportKind.UET, DeliveryOrder.SENT),
+}
+of_each_delivery: Final = pytest.mark.parametrize("delivery", DELIVERIES.values(), ids=list(DELIVERIES))
 PROBED: Final = TwinSettings(limit_ns=10 * GBPS, probe_first=True)
 PERMUTATION: Final = tuple((host, (host + 4) % 16) for host in range(16))
 _SILENT: Final = TrimSettings()
@@ -48,6 +66,20 @@ def sprayed(
             algorithm=algorithm, profile=kind.name.lower() if algorithm == "nscc" else ""
         ),
         cnp=CnpSettings(interval_ns=-1),
+    )
+
+
+def paths_of(delivery: Delivery, seed: int) -> MultipathSettings:
+    """How queue pairs find their paths, different by `seed`; those of UET send every other time, and close soon or never."""
+    in_order = delivery.order is DeliveryOrder.SENT
+    of_uet = delivery.kind is TransportKind.UET
+    return MultipathSettings(
+        EntropyChoice(seed % 4),
+        entropy_values=1 if in_order else 1 + seed % 64,
+        least_active=1,
+        close_after_ns=(0, 20_000, 1_000_000)[seed // 4 % 3],
+        order=delivery.order,
+        sends=of_uet and seed % 2 == 1,
     )
 
 

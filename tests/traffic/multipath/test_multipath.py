@@ -22,7 +22,16 @@ from etloop.traffic.simulation import SimulationSettings, simulate
 from etloop.traffic.twin import LinkChange, TwinOutcome
 
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
-from tests.support.traffic.sprayed_by_hand import PERMUTATION, PROBED, lossy, of_each_kind, sprayed
+from tests.support.traffic.sprayed_by_hand import (
+    PERMUTATION,
+    PROBED,
+    Delivery,
+    lossy,
+    of_each_delivery,
+    of_each_kind,
+    paths_of,
+    sprayed,
+)
 from tests.support.traffic.twin_by_hand import (
     LINE_BYTES,
     RATE_BPS,
@@ -45,14 +54,8 @@ BATCHES = 10
 TRIMMED_DSCP = 50
 
 
-def some_transport(kind: TransportKind, seed: int) -> TransportSettings:
-    paths = MultipathSettings(
-        EntropyChoice(seed % 4),
-        entropy_values=1 + seed % 64,
-        least_active=1,
-        close_after_ns=(0, 20_000, 1_000_000)[seed // 4 % 3],
-    )
-    return sprayed(kind, "nscc" if seed % 3 else "none", paths)
+def some_transport(delivery: Delivery, seed: int) -> TransportSettings:
+    return sprayed(delivery.kind, "nscc" if seed % 3 else "none", paths_of(delivery, seed))
 
 
 def times_ideal(outcome: TwinOutcome, payload_bytes: int) -> float:
@@ -64,15 +67,15 @@ def total(outcome: TwinOutcome, counter: str) -> int:
     return int(outcome.flows[counter].sum())
 
 
-@of_each_kind
+@of_each_delivery
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_nothing_is_lost_twice_or_late_whatever_the_network_does(kind: TransportKind, batch: int) -> None:
+def test_nothing_is_lost_twice_or_late_whatever_the_network_does(delivery: Delivery, batch: int) -> None:
     for seed in range(batch, SEEDS, BATCHES):
         name, size = list(CLOSED_FORMS)[seed % len(CLOSED_FORMS)], 2 + seed % 4
         amounts = (size * 100_000, size * 1024)
         job = assignment(
             everywhere(size, HandOp(name, amounts[0]), HandOp(name, amounts[1], (0,))),
-            transport=some_transport(kind, seed),
+            transport=some_transport(delivery, seed),
         )
         network = SimulationSettings(
             seed=seed,

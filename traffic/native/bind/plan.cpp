@@ -107,6 +107,8 @@ TransportParams read_transport(nb::handle settings) {
   params.multipath.least_active = read_value<uint32_t>(paths, "least_active");
   params.multipath.sack_bytes = read_value<uint32_t>(paths, "sack_bytes");
   params.multipath.close_after_ns = read_value<int64_t>(paths, "close_after_ns");
+  params.multipath.order = static_cast<DeliveryOrder>(read_value<uint8_t>(paths, "order"));
+  params.multipath.sends = read_value<bool>(paths, "sends");
   for (nb::handle rule : nb::getattr(settings, "faults")) params.faults.push_back(read_fault(rule));
   return params;
 }

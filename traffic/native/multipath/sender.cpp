@@ -24,6 +24,7 @@ Sender::Sender(uint32_t number, PathStates& paths, const TransportParams& params
                std::pmr::memory_resource& memory)
     : counters_(counters),
       sent_(params.initial_psn & wire::kPsnMask),
+      order_(params.multipath.order == DeliveryOrder::sent),
       entropy_(params.multipath.choice, paths, number * 0x9E3779B9U ^ paths.port_of(0)),
       requests_(params.initial_psn & wire::kPsnMask, static_cast<uint32_t>(std::countr_zero(params.path_mtu)), memory),
       timer_(params, number),
@@ -43,7 +44,7 @@ void Sender::post(const WorkRequest& request) {
 }
 
 bool Sender::has_run() const {
-  if (fault_ != QpFault::none) return false;
+  if (fault_ != QpFault::none || sent_.under_way() >= order_.burst_packets()) return false;
   if (sent_.lost() > 0) return true;
   return requests_.any_to_send() && sent_.span() < window_;
 }
@@ -114,7 +115,7 @@ void Sender::note_lost_in_vain(Nanos now) {
 }
 
 void Sender::lose_for_good(uint32_t psn) {
-  if (sent_.lose(psn)) timer_.forget_sent();
+  if (order_.lose(sent_, psn)) timer_.forget_sent();
 }
 
 void Sender::note_arrived(const SentPacket& packet, AckOutcome& outcome) {
@@ -125,6 +126,7 @@ void Sender::note_arrived(const SentPacket& packet, AckOutcome& outcome) {
 void Sender::arrived_before(uint32_t end, Nanos now, AckOutcome& outcome) {
   if (psn_distance(end, sent_.oldest()) <= 0 || psn_distance(end, sent_.next()) > 0) return;
   sent_.arrived_before(end, [&](const SentPacket& packet) { note_arrived(packet, outcome); });
+  order_.note_progress();
   timer_.note_progress(now);
 }
 
@@ -201,10 +203,12 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
       lost_in_vain_ns_ = now;
     }
     outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
-    sent_.lose_overtaken(overtaken_by(), now - overtaken_by_ns(), [&](const SentPacket& packet) {
-      ++outcome.lost_packets;
-      entropy_.paths().lost(packet.entropy);
-    });
+    if (!order_.is_kept()) {
+      sent_.lose_overtaken(overtaken_by(), now - overtaken_by_ns(), [&](const SentPacket& packet) {
+        ++outcome.lost_packets;
+        entropy_.paths().lost(packet.entropy);
+      });
+    }
     learn_of_probe(report, now, outcome);
     outcome.nak = outcome.lost_packets > 0;
   }
@@ -214,7 +218,8 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
 }
 
 bool Sender::lose(uint32_t psn, Nanos now) {
-  if (!sent_.has(psn) || !sent_.lose(psn)) return false;
+  if (!sent_.has(psn) || sent_.at(psn).state != SentState::under_way) return false;
+  order_.lose(sent_, psn);
   timer_.restart(now);
   return true;
 }

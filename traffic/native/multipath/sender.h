@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "cc/ack_outcome.h"
 #include "multipath/entropy.h"
+#include "multipath/kept_order.h"
 #include "multipath/probe.h"
 #include "multipath/sent_packets.h"
 #include "plan/plan.h"
@@ -68,7 +69,8 @@ class Sender {
   const WorkRequest* sent(uint32_t psn, uint16_t entropy, Nanos now);
 
   AckOutcome on_report(const ArrivalReport& report, Nanos now);
-  // The peer has the packet not, or has no room for it: it is sent again. False: that was known, or it has arrived.
+  // The peer has the packet not, or has no room for it: it is sent again, and where order is kept all behind it is, too. False:
+  // that was known, or it has arrived.
   bool lose(uint32_t psn, Nanos now);
   // Every message before `end` is over, of which all was sent.
   void complete_before(uint32_t end);
@@ -118,6 +120,7 @@ class Sender {
 
   FlowRecord& counters_;
   SentPackets sent_;
+  KeptOrder order_;
   EntropyValues entropy_;
   RequestRing requests_;
   AnswerTimer timer_;

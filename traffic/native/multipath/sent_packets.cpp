@@ -57,6 +57,12 @@ bool SentPackets::lose(uint32_t psn) {
   return true;
 }
 
+bool SentPackets::lose_from(uint32_t psn) {
+  bool any = false;
+  for (; psn != next_; psn = after(psn)) any = lose(psn) || any;
+  return any;
+}
+
 uint32_t SentPackets::first_lost() {
   while (at(lost_from_).state != SentState::lost) lost_from_ = after(lost_from_);
   return lost_from_;

@@ -44,6 +44,8 @@ class SentPackets {
   bool arrived(uint32_t psn);
   // It has not, and is to be sent again. False: that was known, or it has arrived.
   bool lose(uint32_t psn);
+  // So have it and all behind it that is under way. False: nothing of that was.
+  bool lose_from(uint32_t psn);
   // Everything before `end` has arrived: `told(packet)` for each of which that is news.
   template <typename Told>
   void arrived_before(uint32_t end, Told&& told) {

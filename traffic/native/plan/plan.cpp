@@ -208,6 +208,11 @@ std::string validate(const EnginePlan& plan) {
     return "transport: entropy values or the bytes between SACKs are out of range";
   }
   const bool sprays = paths.kind != TransportKind::roce;
+  const bool in_order = paths.order != DeliveryOrder::any;
+  if (paths.order > DeliveryOrder::sent || ((in_order || paths.sends) && paths.kind != TransportKind::uet) ||
+      (in_order && paths.entropy_values != 1)) {
+    return "transport: order and sends are UET's, and order is kept by one path alone";
+  }
   if (sprays && (!transport.faults.empty() || transport.window_packets > kMostSprayedWindow)) {
     return "transport: a multipath transport has no faults, and a window of at most " +
            std::to_string(kMostSprayedWindow) + " packets";

@@ -120,6 +120,9 @@ constexpr PacketTrailer trailer_of(TransportKind kind) {
 // How a sender draws the entropy value of its next packet (traffic/native/multipath/entropy.h).
 enum class EntropyChoice : uint8_t { rotation = 0, oblivious = 1, recycled = 2, penalties = 3 };
 
+// Of UET, in which order a receiver takes packets: as they come (RUD), or as they were numbered alone (ROD).
+enum class DeliveryOrder : uint8_t { any = 0, sent = 1 };
+
 // What carries messages, and how the packets of its queue pairs find their paths where it has many.
 struct MultipathParams {
   TransportKind kind = TransportKind::roce;
@@ -128,6 +131,8 @@ struct MultipathParams {
   uint32_t least_active = 8;      // fewer than these are never left by withdrawing some
   uint32_t sack_bytes = 16 << 10;  // so much arrives between two SACKs that nothing else causes
   Nanos close_after_ns = 0;        // of UET: so long a context rests before it is closed; 0: for ever
+  DeliveryOrder order = DeliveryOrder::any;
+  bool sends = false;  // of UET: messages are SENDs to receives that a grant named, else WRITEs to its address
 };
 inline constexpr uint32_t kMostEntropyValues = 1024;
 inline constexpr uint32_t kMostSprayedWindow = 1024;

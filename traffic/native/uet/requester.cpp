@@ -43,6 +43,8 @@ Requester::Requester(uint32_t remote_qpn, multipath::PathStates& paths, const Tr
                      std::pmr::memory_resource& memory)
     : counters_(counters),
       sender_(remote_qpn, paths, params, counters, memory),
+      ordered_(params.multipath.order == DeliveryOrder::sent),
+      sends_(params.multipath.sends),
       remote_qpn_(remote_qpn),
       job_id_(params.initial_psn & wire::kPsnMask),
       psns_(first_wide_psn(params.initial_psn, remote_qpn)),
@@ -69,23 +71,33 @@ void Requester::open_pdc() {
   change(PdcEvent::sends);
 }
 
-wire::uet::StandardRequest Requester::write_of(const Departure& departure) const {
+// A grant says by itself what it is for; all others go to what a grant named, which the receiver knows by its address: as a SEND,
+// by that as their tag.
+wire::uet::StandardRequest Requester::message_of(const Departure& departure) const {
   const WorkRequest& request = *departure.request;
-  wire::uet::StandardRequest write;
-  write.start.operation = wire::uet::Operation::write;
-  write.start.has_header_data = departure.first && has_immediate(request);
-  write.start.start_of_message = departure.first;
-  write.start.end_of_message = departure.last;
-  write.start.message_id_or_bytes = request.msn;
-  write.start.job_id = job_id_;
-  write.buffer_offset = request.va;
-  write.initiator = counters_.local_qpn;
-  write.memory_key = uint64_t{remote_qpn_} << 32 | request.rkey;
-  if (write.start.has_header_data) write.header_data = request.kind == WorkKind::data ? request.bytes : request.imm;
-  write.payload_bytes = static_cast<uint16_t>(departure.first ? 0 : departure.payload_bytes);
-  write.message_offset = departure.first ? 0 : departure.offset_bytes;
-  write.message_bytes = request.bytes;
-  return write;
+  wire::uet::StandardRequest message;
+  wire::uet::RequestStart& start = message.start;
+  start.has_header_data = departure.first && has_immediate(request);
+  start.start_of_message = departure.first;
+  start.end_of_message = departure.last;
+  start.message_id_or_bytes = request.msn;
+  start.job_id = job_id_;
+  if (sends_) {
+    const bool tagged = request.kind != WorkKind::clear_to_send;
+    start.operation = tagged ? wire::uet::Operation::tagged_send : wire::uet::Operation::send;
+    wire::uet::address_queue_pair(start, remote_qpn_);
+    message.memory_key = tagged ? request.va : 0;
+  } else {
+    start.operation = wire::uet::Operation::write;
+    message.buffer_offset = request.va;
+    message.memory_key = uint64_t{remote_qpn_} << 32 | request.rkey;
+  }
+  message.initiator = counters_.local_qpn;
+  if (start.has_header_data) message.header_data = request.kind == WorkKind::data ? request.bytes : request.imm;
+  message.payload_bytes = static_cast<uint16_t>(departure.first ? 0 : departure.payload_bytes);
+  message.message_offset = departure.first ? 0 : departure.offset_bytes;
+  message.message_bytes = request.bytes;
+  return message;
 }
 
 Outgoing Requester::next() {
@@ -93,6 +105,7 @@ Outgoing Requester::next() {
   const Departure departure = sender_.next();
   Outgoing outgoing;
   Request request;
+  request.type = ordered_ ? wire::uet::PdsType::rod_request : wire::uet::PdsType::rud_request;
   request.retransmitted = departure.again;
   // The end of what there is to send is asked after: nothing behind it would reveal its loss.
   request.asks = departure.last;
@@ -106,7 +119,7 @@ Outgoing Requester::next() {
     request.dpdcid = wire::uet::syn_place(static_cast<uint16_t>(wire::psn_distance(departure.psn, start_psn_)));
   }
   outgoing.packet.pds = request;
-  outgoing.packet.ses = write_of(departure);
+  outgoing.packet.ses = message_of(departure);
   outgoing.packet.payload_bytes = departure.payload_bytes;
   outgoing.packet.payload = departure.payload;
   outgoing.entropy = departure.entropy;
@@ -191,11 +204,16 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   sender_.note_answer(now);
   const bool trimmed = nack.code == NackCode::trimmed || nack.code == NackCode::trimmed_last_hop ||
                        nack.code == NackCode::trimmed_ack;
+  // Out of order is what came; missing is what was expected.
+  const bool out_of_order = ordered_ && nack.code == NackCode::rod_out_of_order;
   // What the peer has no room for is left to the timer: sent again at once, it would be refused again.
-  if (!trimmed && nack.code != NackCode::loss_inferred && nack.code != NackCode::packet_not_received) return outcome;
-  const uint32_t psn = WidePsn::narrow(nack.psn);
+  if (!trimmed && !out_of_order && nack.code != NackCode::loss_inferred && nack.code != NackCode::packet_not_received) {
+    return outcome;
+  }
+  const uint32_t wide_psn = out_of_order ? nack.payload : nack.psn;
+  const uint32_t psn = WidePsn::narrow(wide_psn);
   const multipath::SentPackets& packets = sender_.packets();
-  if (!psns_.is_near(nack.psn) || !packets.has(psn)) return outcome;
+  if (!psns_.is_near(wide_psn) || !packets.has(psn)) return outcome;
   if (nack.code == NackCode::trimmed) sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
   // Of an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
@@ -214,6 +232,7 @@ bool Requester::control_due(Nanos now) {
 Outgoing Requester::control() {
   Outgoing outgoing;
   Control control;
+  control.of_rod = ordered_;
   control.spdcid = id_;
   control.dpdcid = target_id_;
   if (close_due_) {

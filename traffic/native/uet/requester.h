@@ -1,5 +1,5 @@
-// The half of a queue pair that asks, over UET's reliable unordered delivery (RUD): its writes and the life of the packet
-// delivery context (PDC) that carries them, and what ACKs and NACKs say as the multipath layer takes it.
+// The half of a queue pair that asks, over UET's reliable delivery, unordered (RUD) or ordered (ROD): its messages and the life of
+// the packet delivery context (PDC) that carries them, and what ACKs and NACKs say as the multipath layer takes it.
 // Rules: UET 1.0, 3.5, as read by docs/uet.md.
 #pragma once
 
@@ -67,7 +67,7 @@ class Requester {
  private:
   void open_pdc();
   void change(PdcEvent event) { state_ = after(state_, event); }
-  wire::uet::StandardRequest write_of(const multipath::Departure& departure) const;
+  wire::uet::StandardRequest message_of(const multipath::Departure& departure) const;
   Nanos spread(uint32_t tries) const;
   void answered(uint16_t target_id);
   bool told_close(const wire::uet::Ack& ack) const;
@@ -78,6 +78,8 @@ class Requester {
   multipath::Sender sender_;
   PdcIds* ids_ = nullptr;
   uint32_t end_ = 0;
+  bool ordered_;
+  bool sends_;
   uint32_t remote_qpn_;
   uint32_t job_id_;
   WidePsn psns_;             // about the oldest packet that is not acknowledged

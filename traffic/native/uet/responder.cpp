@@ -22,6 +22,9 @@ using wire::uet::StandardRequest;
 Responder::Responder(uint32_t local_qpn, const TransportParams& params, uint32_t pattern_rkey, FlowRecord& counters)
     : counters_(counters),
       receiver_(params, counters),
+      ordered_(params.multipath.order == DeliveryOrder::sent),
+      sends_(params.multipath.sends),
+      local_qpn_(local_qpn),
       memory_key_(uint64_t{local_qpn} << 32 | pattern_rkey),
       job_id_(params.initial_psn & wire::kPsnMask),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
@@ -34,7 +37,8 @@ void Responder::attach(PdcIds& ids, uint32_t end) {
 }
 
 void Responder::refuse(const Request& request, NackCode code) {
-  if (nacks_.size() < kMostWaiting) nacks_.push_back({code, request.psn, request.retransmitted, request.spdcid});
+  if (nacks_.size() == kMostWaiting) return;
+  nacks_.push_back({code, request.psn, request.retransmitted, request.spdcid, psns_.wide()});
 }
 
 // A PDC begins where the one before it ended, and the first where the plan says: so a SYN that comes late opens none.
@@ -56,7 +60,7 @@ bool Responder::opens(const Request& request) {
 
 // Whether a request is of the PDC that is open, and near what is expected.
 bool Responder::belongs(const Request& request) {
-  if (request.type != PdsType::rud_request && request.type != PdsType::rud_cc_request) {
+  if (wire::uet::is_ordered(request.type) != ordered_) {
     refuse(request, NackCode::mode_mismatch);
     return false;
   }
@@ -72,21 +76,41 @@ bool Responder::belongs(const Request& request) {
   return true;
 }
 
-std::optional<ReturnCode> Responder::wrong(const StandardRequest& write, uint32_t payload_bytes) const {
-  if (write.start.operation != Operation::write || write.start.relative) return ReturnCode::unsupported_operation;
-  if (write.start.job_id != job_id_) return ReturnCode::bad_job;
-  if (write.memory_key != memory_key_ && write.message_bytes > 0) return ReturnCode::bad_key;
-  if (!wire::uet::lengths_agree(write, payload_bytes)) return ReturnCode::unsupported_size;
+// Where order is kept, nothing but the packet that is expected is taken. Packets of one path do not overtake each other, so one
+// with a lower number than that before it, or one that is sent again, says that the sender went back: it hears again of what is
+// missing. Of all others it heard by the first.
+bool Responder::is_out_of_order(const Request& request) {
+  const uint32_t psn = WidePsn::narrow(request.psn);
+  if (!ordered_ || psn_distance(psn, expected_psn()) <= 0) return false;
+  ++counters_.out_of_sequence;
+  const int32_t behind = psn_distance(psn, gap_.ahead_psn);
+  const bool of_same_round = gap_.is_known && (behind > 0 || (behind == 0 && request.retransmitted == gap_.resent));
+  gap_ = {true, psn, request.retransmitted};
+  if (!of_same_round) refuse(request, NackCode::rod_out_of_order);
+  return true;
+}
+
+std::optional<ReturnCode> Responder::wrong(const StandardRequest& message, uint32_t payload_bytes) const {
+  const wire::uet::RequestStart& start = message.start;
+  const bool sent = start.operation == Operation::send || start.operation == Operation::tagged_send;
+  if (start.relative != sends_ || !(sends_ ? sent : start.operation == Operation::write)) {
+    return ReturnCode::unsupported_operation;
+  }
+  if (start.job_id != job_id_) return ReturnCode::bad_job;
+  if (sends_ && wire::uet::queue_pair_at(start) != local_qpn_) return ReturnCode::bad_index;
+  if (!sends_ && message.memory_key != memory_key_ && message.message_bytes > 0) return ReturnCode::bad_key;
+  if (!wire::uet::lengths_agree(message, payload_bytes)) return ReturnCode::unsupported_size;
   return std::nullopt;
 }
 
-void Responder::refuse_write(const StandardRequest& write, const Cause& cause, ReturnCode code) {
-  responses_.push_back({code, write.start.message_id_or_bytes, 0, cause});
-  fault_ = code == ReturnCode::bad_key || code == ReturnCode::bad_job ? QpFault::refused_access : QpFault::refused_request;
+void Responder::refuse_message(const StandardRequest& message, const Cause& cause, ReturnCode code) {
+  responses_.push_back({code, message.start.message_id_or_bytes, 0, cause});
+  const bool access = code == ReturnCode::bad_key || code == ReturnCode::bad_job || code == ReturnCode::bad_index;
+  fault_ = access ? QpFault::refused_access : QpFault::refused_request;
 }
 
-void Responder::on_request(const Request& request, const StandardRequest& write, uint32_t payload_bytes, const uint8_t* payload,
-                           const Arrival& arrival) {
+void Responder::on_request(const Request& request, const StandardRequest& message, uint32_t payload_bytes,
+                           const uint8_t* payload, const Arrival& arrival) {
   if (fault_ != QpFault::none) return;
   const bool first_of_pdc = !open_;
   if (!belongs(request)) return;
@@ -94,39 +118,41 @@ void Responder::on_request(const Request& request, const StandardRequest& write,
   const uint32_t psn = WidePsn::narrow(request.psn);
   const Cause cause{psn, arrival.value, arrival.marked, request.retransmitted};
   const bool known = receiver_.was_placed(psn) || receiver_.lies_beyond(psn);
-  if (const auto code = wrong(write, payload_bytes); !known && code) {
-    refuse_write(write, cause, *code);
+  if (const auto code = wrong(message, payload_bytes); !known && code) {
+    refuse_message(message, cause, *code);
     return;
   }
+  if (!known && is_out_of_order(request)) return;
   switch (receiver_.place(psn, payload_bytes)) {
     case Placement::beyond_window: refuse(request, NackCode::psn_out_of_window); return;
     case Placement::duplicate: receiver_.cause_answer(cause); return;
     case Placement::placed: break;
   }
   latest_ = cause;
-  if (write.start.start_of_message) keep_message(psn, write, payload);
+  gap_ = {};
+  if (message.start.start_of_message) keep_message(psn, message, payload);
   receiver_.advance();
   psns_.move_to(expected_psn());
   // A message that is whole is answered when it is handed over, together with all before it.
-  const bool whole = write.start.end_of_message && psn_distance(psn, expected_psn()) < 0;
+  const bool whole = message.start.end_of_message && psn_distance(psn, expected_psn()) < 0;
   if (whole) return;
   if (request.asks || arrival.marked || request.retransmitted || first_of_pdc || receiver_.answer_due_by_bytes()) {
     receiver_.cause_answer(cause);
   }
 }
 
-// The first packet of a message says how long it is and where all of it goes.
-void Responder::keep_message(uint32_t psn, const StandardRequest& write, const uint8_t* payload) {
+// The first packet of a message says how long it is and where all of it goes: to an address, or to the receive that its tag names.
+void Responder::keep_message(uint32_t psn, const StandardRequest& message, const uint8_t* payload) {
   Delivered delivered;
-  delivered.va = write.buffer_offset;
-  delivered.bytes = write.message_bytes;
-  delivered.has_imm = write.start.has_header_data;
-  delivered.imm = static_cast<uint32_t>(write.header_data);
+  delivered.va = message.start.operation == Operation::write ? message.buffer_offset : message.memory_key;
+  delivered.bytes = message.message_bytes;
+  delivered.has_imm = message.start.has_header_data;
+  delivered.imm = static_cast<uint32_t>(message.header_data);
   const uint32_t mtu = 1U << mtu_shift_;
-  const uint32_t packets = std::max(1U, write.message_bytes / mtu + (write.message_bytes % mtu != 0 ? 1U : 0U));
-  const bool single = write.start.end_of_message && payload != nullptr;
-  receiver_.keep_message({(psn + packets - 1) & wire::kPsnMask, write.start.message_id_or_bytes}, delivered,
-                         {payload, single ? write.message_bytes : 0U});
+  const uint32_t packets = std::max(1U, message.message_bytes / mtu + (message.message_bytes % mtu != 0 ? 1U : 0U));
+  const bool single = message.start.end_of_message && payload != nullptr;
+  receiver_.keep_message({(psn + packets - 1) & wire::kPsnMask, message.start.message_id_or_bytes}, delivered,
+                         {payload, single ? message.message_bytes : 0U});
 }
 
 bool Responder::next_delivered(Delivered& delivered) {
@@ -146,6 +172,8 @@ void Responder::on_trimmed(const Request& request, bool last_hop) {
     receiver_.cause_answer({.psn = psn, .resent = request.retransmitted});
     return;
   }
+  if (ours && is_out_of_order(request)) return;
+  if (ours && ordered_) gap_ = {true, psn, request.retransmitted};  // what follows it is out of order, and that is known
   refuse(request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed);
 }
 
@@ -206,6 +234,7 @@ Outgoing Responder::answer() const {
     nack.psn = refused.psn;
     nack.spdcid = open_ && refused.peer_id == peer_id_ ? id_ : 0;
     nack.dpdcid = refused.peer_id;
+    nack.payload = refused.code == NackCode::rod_out_of_order ? refused.expected_psn : 0;
     outgoing.packet.pds = nack;
   } else if (!responses_.empty()) {
     const Respond& respond = responses_.front();

@@ -1,5 +1,5 @@
-// The half of a queue pair that is asked, over UET's reliable unordered delivery (RUD): the packet delivery context (PDC) at its
-// target, what it takes and refuses, and what ACKs, NACKs and responses say of it.
+// The half of a queue pair that is asked, over UET's reliable delivery, unordered (RUD) or ordered (ROD): the packet delivery
+// context (PDC) at its target, what it takes and refuses, and what ACKs, NACKs and responses say of it.
 // Rules: UET 1.0, 3.4 and 3.5, as read by docs/uet.md.
 #pragma once
 
@@ -26,7 +26,7 @@ class Responder {
   // Before the first packet: where the numbers of its PDCs come from. Outlives this.
   void attach(PdcIds& ids, uint32_t end);
 
-  void on_request(const wire::uet::Request& request, const wire::uet::StandardRequest& write, uint32_t payload_bytes,
+  void on_request(const wire::uet::Request& request, const wire::uet::StandardRequest& message, uint32_t payload_bytes,
                   const uint8_t* payload, const Arrival& arrival);
   // A packet of which a switch left only the beginning.
   void on_trimmed(const wire::uet::Request& request, bool last_hop);
@@ -54,6 +54,13 @@ class Responder {
     uint32_t psn = 0;
     bool resent = false;
     uint16_t peer_id = 0;
+    uint32_t expected_psn = 0;
+  };
+  // The packet that ordered delivery refused last since one was placed.
+  struct Gap {
+    bool is_known = false;
+    uint32_t ahead_psn = 0;
+    bool resent = false;
   };
   struct Respond {
     wire::uet::ReturnCode code{};
@@ -64,16 +71,20 @@ class Responder {
 
   bool opens(const wire::uet::Request& request);
   bool belongs(const wire::uet::Request& request);
+  bool is_out_of_order(const wire::uet::Request& request);
   void refuse(const wire::uet::Request& request, wire::uet::NackCode code);
-  void refuse_write(const wire::uet::StandardRequest& write, const multipath::Cause& cause, wire::uet::ReturnCode code);
-  std::optional<wire::uet::ReturnCode> wrong(const wire::uet::StandardRequest& write, uint32_t payload_bytes) const;
-  void keep_message(uint32_t psn, const wire::uet::StandardRequest& write, const uint8_t* payload);
+  void refuse_message(const wire::uet::StandardRequest& message, const multipath::Cause& cause, wire::uet::ReturnCode code);
+  std::optional<wire::uet::ReturnCode> wrong(const wire::uet::StandardRequest& message, uint32_t payload_bytes) const;
+  void keep_message(uint32_t psn, const wire::uet::StandardRequest& message, const uint8_t* payload);
   wire::uet::Ack ack(const multipath::Cause& cause) const;
 
   FlowRecord& counters_;
   multipath::Receiver receiver_;
   PdcIds* ids_ = nullptr;
   uint32_t end_ = 0;
+  bool ordered_;
+  bool sends_;
+  uint32_t local_qpn_;
   uint64_t memory_key_;
   uint32_t job_id_;
   uint32_t mtu_shift_;
@@ -82,6 +93,7 @@ class Responder {
   bool open_ = false;
   uint16_t id_ = 0;
   uint16_t peer_id_ = 0;
+  Gap gap_;
   bool close_answer_due_ = false;
   TrimAnswer trim_answer_;
   QpFault fault_ = QpFault::none;

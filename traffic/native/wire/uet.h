@@ -31,6 +31,9 @@ enum class PdsType : uint8_t {
   rod_cc_request = 14,
 };
 
+// Requests of reliable ordered delivery.
+constexpr bool is_ordered(PdsType type) { return type == PdsType::rod_request || type == PdsType::rod_cc_request; }
+
 // What stands behind the header of packet delivery.
 enum class NextHeader : uint8_t {
   none = 0, small = 1, medium = 2, standard = 3, response = 4, response_with_data = 5, response_with_small_data = 6,
@@ -251,6 +254,14 @@ struct RequestStart {
   uint16_t resource = 0;  // resource_index
   bool operator==(const RequestStart&) const = default;
 };
+
+// A queue pair as what relative addresses name: its number's upper half is a process, the lower one a resource of it.
+constexpr void address_queue_pair(RequestStart& start, uint32_t number) {
+  start.relative = true;
+  start.process = static_cast<uint16_t>(number >> 12 & 0xFFF);
+  start.resource = static_cast<uint16_t>(number & 0xFFF);
+}
+constexpr uint32_t queue_pair_at(const RequestStart& start) { return uint32_t{start.process} << 12 | start.resource; }
 
 struct StandardRequest {
   static constexpr size_t kBytes = 44;

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from etloop.contract.base.errors import ConfigError
-from etloop.contract.model.transport import EntropyChoice, MultipathSettings, TransportKind
+from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, MultipathSettings, TransportKind
 from etloop.controller.inputs.scenario.multipath import Multipath
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 
@@ -67,6 +67,14 @@ def test_every_key_of_uet_is_read() -> None:
     assert transport(text).multipath == Multipath(TransportKind.UET, settings, 49_150)
 
 
+def test_ordered_delivery_keeps_to_one_path() -> None:
+    read = transport("  kind: uet\n  uet: {delivery: rod, messages: send}").multipath
+    assert (read.settings.order, read.settings.sends) == (DeliveryOrder.SENT, True)
+    assert (read.settings.entropy_values, read.settings.least_active) == (1, 1)
+    assert not read.takes_any_order
+    assert transport("  kind: uet\n  uet: {delivery: rud, messages: write}").multipath.takes_any_order
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -87,6 +95,18 @@ def test_every_key_of_uet_is_read() -> None:
             "s.yaml:4: transport.window_packets: a UET queue pair has at most 1024 packets under way; write at most 1024",
         ),
         ("  kind: uet\n  uet: {close_after: soon}", "s.yaml:4: transport.uet.close_after: "),
+        (
+            "  kind: uet\n  uet: {delivery: uud}",
+            "s.yaml:4: transport.uet.delivery: uud carries no job: it repeats nothing, and a collective would wait ",
+        ),
+        ("  kind: uet\n  uet: {delivery: rudi}", "s.yaml:4: transport.uet.delivery: rudi carries no job: "),
+        ("  kind: uet\n  uet: {delivery: any}", "s.yaml:4: transport.uet.delivery: "),
+        (
+            "  kind: uet\n  uet: {delivery: rod, entropy_values: 8}",
+            "s.yaml:4: transport.uet.entropy_values: ordered delivery (rod) keeps a queue pair to one path; leave it out, ",
+        ),
+        ("  kind: uet\n  uet: {messages: atomic}", "s.yaml:4: transport.uet.messages: "),
+        ("  kind: mrc\n  mrc: {delivery: rod}", "s.yaml:4: transport.mrc.delivery: "),
         ("  kind: uet\n  uet: {mode: rod}", "s.yaml:4: transport.uet.mode: "),
         (
             "  mrc: {entropy_values: 4}",

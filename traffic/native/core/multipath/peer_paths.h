@@ -1,10 +1,11 @@
 // What a port knows of the paths to each peer: one for every pair of addresses, as these and the entropy value are what switches
-// choose paths by. All queue pairs between the two addresses share it, so that a path that died is found out once.
+// choose paths by. All queue pairs between the two addresses share it, so that a path that died is found out once. Where a queue
+// pair keeps to one path, it is its own.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "base/ip_address.h"
 #include "multipath/path_states.h"
@@ -18,12 +19,13 @@ class PeerPaths {
 
   // Those from a local address (by its index) to a peer, which the first one who asks begins at `first_port`. Stays where it is.
   multipath::PathStates& to(uint16_t address, const IpAddress& peer_ip, uint16_t first_port) {
-    return paths_.try_emplace({address, peer_ip}, params_, first_port).first->second;
+    const uint16_t own_port = params_.order == DeliveryOrder::sent ? first_port : uint16_t{0};
+    return paths_.try_emplace({address, peer_ip, own_port}, params_, first_port).first->second;
   }
 
  private:
   const MultipathParams& params_;
-  std::map<std::pair<uint16_t, IpAddress>, multipath::PathStates> paths_;
+  std::map<std::tuple<uint16_t, IpAddress, uint16_t>, multipath::PathStates> paths_;
 };
 
 }  // namespace etloop

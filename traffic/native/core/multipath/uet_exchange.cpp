@@ -59,9 +59,11 @@ uint32_t UetExchange::owner(uint16_t pdc, PdcRole role, const Datagram& datagram
   return owner->end;
 }
 
-// The key names the queue pair: until the target has told the number of its context, nothing else does.
-uint32_t UetExchange::opened_by(const wire::uet::StandardRequest& write, const Datagram& datagram) const {
-  const uint32_t index = queue_pairs_.find(static_cast<uint32_t>(write.memory_key >> 32));
+// The key or the relative address names the queue pair: until the target has told the number of its context, nothing else does.
+uint32_t UetExchange::opened_by(const wire::uet::StandardRequest& message, const Datagram& datagram) const {
+  const uint32_t number = message.start.relative ? wire::uet::queue_pair_at(message.start)
+                                                 : static_cast<uint32_t>(message.memory_key >> 32);
+  const uint32_t index = queue_pairs_.find(number);
   return index != kNone && is_peer(index, datagram) ? index : kNone;
 }
 

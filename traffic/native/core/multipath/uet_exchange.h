@@ -38,7 +38,7 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   bool transmit_strays(TxPort& port) override;
   // kNone: of no end here.
   uint32_t owner(uint16_t pdc, uet::PdcRole role, const Datagram& datagram) const;
-  uint32_t opened_by(const wire::uet::StandardRequest& write, const Datagram& datagram) const;
+  uint32_t opened_by(const wire::uet::StandardRequest& message, const Datagram& datagram) const;
   void on_trimmed(const Datagram& datagram);
   void on_request(const wire::uet::Request& request, const wire::uet::Packet& packet, const Datagram& datagram, Nanos now);
   void on_control(const wire::uet::Control& control, const Datagram& datagram);
