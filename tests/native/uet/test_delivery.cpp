@@ -1,5 +1,5 @@
-// Over UET, packets in the order in which they were numbered (ROD), and messages as sends: what is taken, what is refused, and what
-// is sent again.
+// Over UET, packets in the order in which they were numbered (ROD), and messages as sends: what is taken, what is refused, and
+// what is sent again.
 #include "support/uet_ends.h"
 
 namespace {
