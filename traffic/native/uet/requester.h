@@ -1,5 +1,5 @@
-// The half of a queue pair that asks, over UET's reliable delivery, unordered (RUD) or ordered (ROD): its messages and the life of
-// the packet delivery context (PDC) that carries them, and what ACKs and NACKs say as the multipath layer takes it.
+// The half of a queue pair that asks, over UET's reliable delivery, unordered (RUD) or ordered (ROD): its messages and the life
+// of the packet delivery context (PDC) that carries them, and what ACKs and NACKs say as the multipath layer takes it.
 // Rules: UET 1.0, 3.5, as read by docs/uet.md.
 #pragma once
 

@@ -141,7 +141,7 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
   }
 }
 
-// The first packet of a message says how long it is and where all of it goes: to an address, or to the receive that its tag names.
+// The first packet of a message says how long it is and where all of it goes: to an address, or to the receive that a tag names.
 void Responder::keep_message(uint32_t psn, const StandardRequest& message, const uint8_t* payload) {
   Delivered delivered;
   delivered.va = message.start.operation == Operation::write ? message.buffer_offset : message.memory_key;
