@@ -31,7 +31,8 @@ first steps:
   etloop run scenario.yaml --rig rig.yaml --out run1/
   etloop bundle run1/                           all of it in one file, for others to repeat
 
-exit codes: 0 pass, 2 usage, 50 the run broke, 65 bad input or a rig that is not ready"""
+exit codes: 0 pass, 2 usage, 20 inconclusive, 30 a condition failed or a regression, 50 the run broke,
+  65 bad input or a rig that is not ready"""
 
 COMMANDS: Final[Mapping[str, str]] = {
     "demo": "a whole run on this machine, through a switch of software where there can be one",

@@ -7,7 +7,7 @@ stragglers is not laid at its door. What differs from another run is for `contra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,11 +67,12 @@ class Part:
     """-1 of a collective."""
     dst_rank: int
     sequence: int
+    name: str = field(default="", compare=False)
+    """As the trace has it, "" without one; a trace that names its operations anew is still of the same ones."""
 
     def __str__(self) -> str:
-        if self.src_rank >= 0:
-            return f"{self.kind} {self.src_rank} -> {self.dst_rank} #{self.sequence}"
-        return f"{self.kind} {self.communicator} #{self.sequence}"
+        where = f"{self.src_rank} -> {self.dst_rank}" if self.src_rank >= 0 else self.communicator
+        return f"{self.kind} {where} #{self.sequence}" + (f", {self.name}" if self.name else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +185,7 @@ def _bandwidths(summary: Summary) -> dict[str, float]:
 
 
 def _parts(collectives: Any) -> dict[Part, float]:
-    keys = ["kind", "communicator", "src_rank", "dst_rank", "sequence"]
+    keys = ["kind", "communicator", "src_rank", "dst_rank", "sequence", "name"]
     grouped = _joined(collectives, *keys).group_by(keys).aggregate([("joined_ns", "mean")])
     return {
         Part(
@@ -193,6 +194,7 @@ def _parts(collectives: Any) -> dict[Part, float]:
             -1 if row["src_rank"] is None else row["src_rank"],
             -1 if row["dst_rank"] is None else row["dst_rank"],
             row["sequence"],
+            row["name"] or "",
         ): row["joined_ns_mean"]
         for row in grouped.to_pylist()
     }

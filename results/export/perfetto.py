@@ -1,8 +1,8 @@
 """The run as a trace for ui.perfetto.dev: iterations, a track for every rank with its ops, arrows, counters over time.
 
 Decides names and how ops that overlap on a rank are put on lanes. The form is Chrome's JSON trace events (Trace Event Format,
-google/perfetto:docs/reference/synthetic-track-event.md names it as readable). Times are microseconds from the earliest event:
-an importer drops what lies before zero, and devices are read before a job begins.
+google/perfetto:docs/reference/synthetic-track-event.md names it as readable). Times are microseconds from the first slice: an
+importer drops what lies before zero, and devices are read seconds before a job begins, which nobody wants to look at.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.results.export.perfetto_arrows import Slice, arrows
-from etloop.results.export.perfetto_counters import Event, counters, named
+from etloop.results.export.perfetto_counters import Event, counters, counters_from, named
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
@@ -30,8 +30,9 @@ ITERATIONS_PROCESS: Final = 1_000_002
 
 def perfetto_json(given: KpiInput, most_ops: int = MOST_OPS) -> str:
     """trace.perfetto.json, of so many ops at most."""
-    events = [*_iteration_events(given, most_ops), *_op_events(given, most_ops), *counters(given)]
-    origin_ns = min((event.time_ns for event in events if event.time_ns is not None), default=0.0)
+    slices = [*_iteration_events(given, most_ops), *_op_events(given, most_ops)]
+    origin_ns = min((event.time_ns for event in slices if event.time_ns is not None), default=0.0)
+    events = [*slices, *counters_from(origin_ns, counters(given))]
     encoded = [
         json.dumps(event.encoded(origin_ns), ensure_ascii=False, separators=(",", ":")) for event in events
     ]

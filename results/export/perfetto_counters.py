@@ -5,8 +5,8 @@ Decides which series there are and how many points. An event's time is the run's
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -58,6 +58,21 @@ def counters(given: KpiInput) -> Iterator[Event]:
     yield from _port_events(given)
     yield from _switch_events(given)
     yield from _control_events(given)
+
+
+def counters_from(origin_ns: float, events: Iterable[Event]) -> Iterator[Event]:
+    """Yield counters from a moment on; of what each was before it the last value stands at the moment."""
+    before: dict[tuple[int, object], Event] = {}
+    later = []
+    for event in events:
+        if event.time_ns is None:
+            yield event
+        elif event.time_ns >= origin_ns:
+            later.append(event)
+        else:
+            before[event.process, event.fields["name"]] = replace(event, time_ns=origin_ns)
+    yield from before.values()
+    yield from later
 
 
 def _port_events(given: KpiInput) -> Iterator[Event]:

@@ -326,11 +326,28 @@ def slowest_transfers(given: KpiInput) -> tuple[SlowTransfer, ...]:
     taken = completed - first_tx
     rows = rows[np.argsort(-(taken - least_ns)[rows], kind="stable")][:SHOWN]
     connections = connection_frame(given)
-    label = given.frames["ops"].label
     return tuple(
-        SlowTransfer(label(row), float(taken[row]), float(least_ns[row]), _story(given, row, connections))
+        SlowTransfer(
+            _op_words(given, row), float(taken[row]), float(least_ns[row]), _story(given, row, connections)
+        )
         for row in rows.tolist()
     )
+
+
+def _op_words(given: KpiInput, row: int) -> str:
+    """Return an op of a rank as people know it: by its name in the trace, or by what it is alone."""
+    ops = given.frames["ops"].columns
+    number, peer = (np.asarray(ops[name][row]).item() for name in ("sequence", "peer"))
+    match ops["kind"][row]:
+        case "collective":
+            what = f"{ops['collective'][row]} #{number:.0f} of communicator {ops['communicator'][row]}"
+        case "send":
+            what = f"send #{number:.0f} to rank {peer:.0f}"
+        case _:
+            what = f"receive #{number:.0f} from rank {peer:.0f}"
+    place = f"rank {float(ops['rank'][row]):.0f}, iteration {float(ops['iteration'][row]):.0f}"
+    name = f"{ops['name'][row]}: " if ops["name"][row] else ""
+    return f"{name}{what}, {place}"
 
 
 def _story(given: KpiInput, row: int, connections: Frame) -> tuple[str, ...]:

@@ -20,9 +20,6 @@ REALTIME_PRIORITY: Final = 10
 """Of SCHED_FIFO: above every ordinary thread, below the interrupt threads of Linux (50)."""
 
 
-_NAMED_AGENTS: Final = 4
-
-
 @dataclass(frozen=True, slots=True)
 class LoopThreads:
     """What an agent was told of its threads."""
@@ -66,15 +63,11 @@ def plan_threads(wanted: LoopThreads, place: HostThreads, loops: int, usable: Se
         return ThreadPlan(spin_ns, cores[first : first + loops], priority, ())
     # Cores that were named are kept to, in turn; of the others the scheduler knows best which is free.
     processors = tuple(cores[(first + loop) % len(cores)] for loop in range(loops)) if wanted.cores else ()
-    also = f", with those of {named_agents(place.sharers)}" if place.sharers else ""
+    # Alike for all who share them, so that they stand in one line of a run's table, behind their names.
+    others = len(place.sharers)
+    also = f", with those of {others} other agent{'s' * (others > 1)}," if others else ""
     note = f"{threads} engine threads{also} share {len(cores)} cores: idle loops sleep instead of polling"
     return ThreadPlan(0, processors, priority, (note,))
-
-
-def named_agents(names: Sequence[str]) -> str:
-    """Agents for a sentence; of many the first ones."""
-    more = f" and {len(names) - _NAMED_AGENTS} more" if len(names) > _NAMED_AGENTS else ""
-    return ", ".join(names[:_NAMED_AGENTS]) + more
 
 
 def parse_cores(text: str, usable: Sequence[int]) -> tuple[int, ...]:

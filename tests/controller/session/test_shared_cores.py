@@ -84,14 +84,14 @@ def test_no_core_is_polled_by_two(sentence: str, places: dict[str, On], cores: l
     assert all((plan.spin_ns > 0) == bool(plan.processors) for plan in plans.values()), sentence
 
 
-def test_who_cannot_poll_says_with_whom_it_shares() -> None:
+def test_who_cannot_poll_says_how_many_it_shares_with() -> None:
     plans = planned({"a": On("0 1"), "b": On("0 1"), "c": On("0 1")})
     assert plans["a"].degraded == (
-        "3 engine threads, with those of b, c share 2 cores: idle loops sleep instead of polling",
+        "3 engine threads, with those of 2 other agents, share 2 cores: idle loops sleep instead of polling",
     )
     plans = planned({"a": On("0", named=True), "b": On("0 1", named=True)})
     assert [plan.spin_ns for plan in plans.values()] == [0, 0], "both were given core 0"
-    assert "with those of b share" in plans["a"].degraded[0]
+    assert "with those of 1 other agent, share" in plans["a"].degraded[0]
 
 
 def test_numbers_of_other_runs_are_left_to_them() -> None:

@@ -36,7 +36,10 @@ def run(jct_ms: float, *, spread: float = 0.0, iterations: int = 5, **changes: o
         jct_ns=jct_ns,
         kinds={ALL_REDUCE: jct_ns / 5},
         kind_bytes_per_s={ALL_REDUCE: 1e9},
-        parts={Part("all_reduce", "dp", -1, -1, 0): 2e5, Part("send_recv", "", 0, 1, 3): 1e5},
+        parts={
+            Part("all_reduce", "dp", -1, -1, 0, "layer0.gradients"): 2e5,
+            Part("send_recv", "", 0, 1, 3): 1e5,
+        },
         transfers={0: 5e4, 1: 6e4},
         troubles={},
         figures={"slip_share": 0.01, "own_lost_packets": 0.0, "lost_share": 0.0},
@@ -173,7 +176,7 @@ def test_nor_are_packets_that_we_lost() -> None:
 
 
 def test_what_carries_a_regression_is_named() -> None:
-    pair, collective = Part("send_recv", "", 0, 1, 3), Part("all_reduce", "dp", -1, -1, 0)
+    pair, collective = Part("send_recv", "", 0, 1, 3), Part("all_reduce", "dp", -1, -1, 0, "layer0.gradients")
     slow = scaled(
         A,
         1.06,
@@ -184,7 +187,7 @@ def test_what_carries_a_regression_is_named() -> None:
     found = compare_runs(A, slow, SETTINGS)
     assert [(one.what, one.added_ns) for one in found.carriers] == [
         ("send_recv 0 -> 1 #3", 3e5),
-        ("all_reduce dp #0", pytest.approx(1e4)),
+        ("all_reduce dp #0, layer0.gradients", pytest.approx(1e4)),
     ]
     assert [one.what for one in found.ranks] == ["rank 1"]
     assert [(one.what, one.src_rank, one.b) for one in found.troubles] == [

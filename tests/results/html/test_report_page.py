@@ -194,3 +194,11 @@ def test_the_verdict_is_in_the_summary_that_the_run_keeps(tmp_path: Path) -> Non
     assert verdict is not None
     assert (verdict.result, verdict.device) == (Result.FAIL, "dut-1")
     assert not list(tmp_path.glob("summary.json.*")), "the summary is replaced, not kept twice"
+
+
+def test_what_made_it_slow_has_the_names_of_the_trace(tmp_path: Path) -> None:
+    page = with_verdict(tmp_path)["report.html"]
+    slow = page[page.index('id="slow"') : page.index('id="traffic"')]
+    assert "<code>mb0.layer0.weights</code>" in slow
+    assert "mb0.layer0.weights: all_gather #0 of communicator tp1, rank 1, iteration 0" in slow
+    assert "send #0 to rank 3, rank 0, iteration 0" in slow
