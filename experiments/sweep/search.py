@@ -17,9 +17,11 @@ from etloop.experiments.sweep.bisection import Search, Trial, bounds, next_value
 from etloop.experiments.sweep.file import Sweep
 from etloop.experiments.sweep.points import Point, point_files
 from etloop.experiments.sweep.run import Runs, Study, run_record
+from etloop.results.html.search import search_html
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import (
     SEARCH_FILE,
+    SEARCH_PAGE,
     SEARCH_SCHEMA,
     TRIAL_FIGURES,
     Mode,
@@ -98,15 +100,20 @@ def carry_out_search(
                 outcome = "passes" if trial.passed else f"fails: {trial.reason}"
                 watcher.report(f"{point.name} {point.words or search.path_text}: {trial.words} {outcome}")
                 found[number] = _searched(search, found[number], trials, done=False)
-                record = _keep(record, found, directory)
+                record = _keep(record, found, directory, search.words)
             found[number] = _searched(search, found[number], trials, done=True)
-            record = _keep(record, found, directory)
+            record = _keep(record, found, directory, search.words)
     return render_search(record, search.words, str(directory.path)), _exit_code(record)
 
 
-def _keep(record: SearchRecord, found: Sequence[SearchedPoint], directory: SweepDirectory) -> SearchRecord:
+def _keep(
+    record: SearchRecord,
+    found: Sequence[SearchedPoint],
+    directory: SweepDirectory,
+    words: Callable[[int], str],
+) -> SearchRecord:
     record = replace(record, points=tuple(found))
-    write_files(directory.path, {SEARCH_FILE: to_json(record)})
+    write_files(directory.path, {SEARCH_FILE: to_json(record), SEARCH_PAGE: search_html(record, words)})
     return record
 
 

@@ -21,10 +21,11 @@ from etloop.results.html.blocks import (
     listing,
     table,
 )
-from etloop.results.html.distribution import Times, compared_completion
+from etloop.results.html.distribution import TIMES, Times, compared_completion
 from etloop.results.html.lanes import COLOURS
 from etloop.results.html.render import render
 from etloop.results.html.rows import Dot, Row, RowChart, row_chart
+from etloop.results.html.timeline import scale_of
 from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
 from etloop.results.text.compare import (
     LOSS_HEADINGS,
@@ -167,15 +168,18 @@ def change_chart(lines: Sequence[MetricResult], name: str) -> tuple[RowChart, ..
 
 
 def _iterations(sides: Sequence[tuple[str, Side]]) -> tuple[Block, ...]:
+    unit = scale_of(max(float(run.jct_ns.max()) for _, side in sides for run in side.runs), TIMES, "ns")
     rows = tuple(
         Row(
             f"{name} {index + 1}",
-            tuple(Dot(time_words(jct), jct / 1000, colour(number)) for jct in run.jct_ns.tolist()),
+            tuple(Dot(time_words(jct), jct / unit.size, colour(number)) for jct in run.jct_ns.tolist()),
         )
         for number, (name, side) in enumerate(sides)
         for index, run in enumerate(side.runs)
     )
-    return row_chart("iterations", "Every iteration, a row a run", "iteration (us)", rows, _legend(sides))
+    return row_chart(
+        "iterations", "Every iteration, a row a run", f"iteration ({unit.name})", rows, _legend(sides)
+    )
 
 
 def _legend(sides: Sequence[tuple[str, Side]]) -> tuple[LegendEntry, ...]:
@@ -191,7 +195,9 @@ def completion_blocks(sides: Sequence[tuple[str, Side]], name: str) -> tuple[Plo
     for kind in kinds[: MOST_KINDS - 1]:
         lines = [Times(side, np.concatenate([run.kinds[kind] for run in one.runs])) for side, one in sides]
         things.append((kind, lines))
-    return compared_completion(things, name)
+    # A single time is a step without a length, which nobody sees; the rows above have it as a dot.
+    drawn = [(what, lines) for what, lines in things if any(len(line.times_ns) > 1 for line in lines)]
+    return compared_completion(drawn, name) if drawn else ()
 
 
 def _way(found: Comparison) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MOST_FIELDS: Final = 32
 """Rows and columns of a matrix."""
-_TIMES: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+TIMES: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 _SIZE: Final = 560
 _MARGIN: Final = 76
 
@@ -49,7 +49,7 @@ def completion_plot(curves: Iterable[tuple[Curve, bool]], name: str, title: str)
         return None
     least = min(min((time for time in one.time_ns if time > 0), default=1.0) for one, _ in shown)
     most = max(max(one.time_ns) for one, _ in shown)
-    unit = scale_of(most, _TIMES, "ns")
+    unit = scale_of(most, TIMES, "ns")
     begin, end = least / 1.2 / unit.size, most * 1.2 / unit.size
     steps = tuple(
         Steps(
@@ -134,7 +134,7 @@ def traffic_matrix(given: KpiInput) -> Matrix | None:
         tuple(Label(name, round(at + 4, 1), _MARGIN - 6) for name, at in zip(shown, middle, strict=True)),
         (Label(f"rows send, columns receive: {what}", 0, 12),),
     )
-    title = f"Payload through the device in the whole run; the darkest field is {bytes_words(most)}"
+    title = f"Payload through the device in the whole run; the fullest field is {bytes_words(most)}"
     return Matrix("matrix", title, f"Bytes by source and destination, {count} by {count}.", drawing)
 
 
@@ -152,7 +152,7 @@ def compared_completion(things: Sequence[tuple[str, Sequence[Times]]], name: str
     positive = [one for one in positive if one.size]
     if not positive:
         return ()
-    unit = scale_of(max(float(one.max()) for one in positive), _TIMES, "ns")
+    unit = scale_of(max(float(one.max()) for one in positive), TIMES, "ns")
     begin, end = (
         min(float(one.min()) for one in positive) / 1.1,
         max(float(one.max()) for one in positive) * 1.1,

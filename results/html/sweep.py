@@ -21,8 +21,10 @@ from etloop.results.html.compare import (
     tested_blocks,
     verdict_blocks,
 )
+from etloop.results.html.distribution import TIMES
 from etloop.results.html.render import render
 from etloop.results.html.rows import Dot, Row, row_chart
+from etloop.results.html.timeline import scale_of
 from etloop.results.schema.verdict import RunResult
 from etloop.results.text.compare import WORDS
 from etloop.results.text.sweep import TITLES, change_cells, figure_cells, promise, shown_columns
@@ -122,25 +124,28 @@ def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]
         label = Cell(point.labels[record.compare], note=point.name, is_strong=True)
         result = results.get(point.name)
         if result is None:
-            rows.append((label, "0", *("" for _ in range(5 + len(shown))), "no run"))
+            rows.append((label, "0", *("" for _ in range(4 + len(shown))), "no run"))
             continue
         change, interval, word = change_cells(result)
-        outcome = (
-            Cell("") if result.outcome is None else Cell(WORDS[result.outcome], badge=BADGES[result.outcome])
-        )
-        rows.append((label, *figure_cells(result, shown), change, interval, outcome, word))
+        if result.outcome is None:
+            outcome = Cell("", note=word)
+        else:
+            said = WORDS[result.outcome]
+            outcome = Cell(said, badge=BADGES[result.outcome], note="" if word == said.lower() else word)
+        rows.append((label, *figure_cells(result, shown), change, interval, outcome))
     titles = (TITLES[name] for name in shown)
-    heads = (record.compare, "runs", "iteration", "CV", *titles, "change", "interval", "outcome", "remark")
-    return table("Settings, each against the first", heads, rows, range(1, len(heads) - 2))
+    heads = (record.compare, "runs", "iteration", "CV", *titles, "change", "interval", "outcome")
+    return table("Settings, each against the first", heads, rows, range(1, len(heads) - 1))
 
 
 def _times(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
     """Return the job's time of every run, a row a setting."""
+    unit = scale_of(max(float(run.jct_ns.mean()) for _, side in there for run in side.runs), TIMES, "ns")
     rows = tuple(
         Row(
             label,
             tuple(
-                Dot(f"{repeat}: {time_words(mean)}", mean / 1000, colour(number))
+                Dot(f"{repeat}: {time_words(mean)}", mean / unit.size, colour(number))
                 for repeat, mean in zip(
                     side.repeats, [float(run.jct_ns.mean()) for run in side.runs], strict=True
                 )
@@ -148,7 +153,7 @@ def _times(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:
         )
         for number, (label, side) in enumerate(there)
     )
-    return row_chart(name, "Every run, a row a setting", "iteration, mean of a run (us)", rows)
+    return row_chart(name, "Every run, a row a setting", f"iteration, mean of a run ({unit.name})", rows)
 
 
 def _bandwidths(there: Sequence[tuple[str, Side]], name: str) -> tuple[Block, ...]:

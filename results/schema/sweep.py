@@ -16,6 +16,7 @@ from etloop.results.schema.verdict import RunResult
 SWEEP_SCHEMA: Final = "etloop-sweep/1"
 SEARCH_SCHEMA: Final = "etloop-search/1"
 SEARCH_FILE: Final = "search.json"
+SEARCH_PAGE: Final = "search.html"
 
 
 class Mode(StrEnum):

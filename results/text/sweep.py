@@ -9,7 +9,14 @@ from etloop.results.compare.compare import JCT as IN_ALL
 from etloop.results.compare.sweep_results import JCT, P99, Group
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
 from etloop.results.schema.kpis import BY_NAME
-from etloop.results.schema.sweep import PointResult, SearchedPoint, SearchRecord, SweepRecord, TrialRecord
+from etloop.results.schema.sweep import (
+    SEARCH_PAGE,
+    PointResult,
+    SearchedPoint,
+    SearchRecord,
+    SweepRecord,
+    TrialRecord,
+)
 from etloop.results.text.compare import WORDS
 from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
@@ -43,7 +50,7 @@ def render_sweep(
         lines += ["", f"{title}{record.compare}"]
         lines += group_table(group, record.compare, results)
     lines += ["", *wrapped("false alarms", promise(settings))]
-    lines += wrapped("results", out_dir)
+    lines += [*wrapped("results", out_dir), *wrapped("page", f"{out_dir}/compare.html")]
     return "\n".join(printable(line) for line in lines) + "\n"
 
 
@@ -132,7 +139,7 @@ def render_search(record: SearchRecord, words: Callable[[int], str], where: str)
         beyond = _trial(point, point.fails_at)
         if beyond is not None:
             text += wrapped(point.name, f"at {beyond.words}: {beyond.reason}")
-    return "\n".join([*text, *wrapped("results", where)]) + "\n"
+    return "\n".join([*text, *wrapped("results", where), *wrapped("page", f"{where}/{SEARCH_PAGE}")]) + "\n"
 
 
 def _row(point: SearchedPoint, words: Callable[[int], str]) -> tuple[str, ...]:

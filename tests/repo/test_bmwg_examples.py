@@ -54,3 +54,19 @@ def test_a_ring_locks_up_and_a_watchdog_frees_it(tmp_path: Path, capsys: pytest.
     assert sum(ring("p000", "queue_watchdog_storms")) == 0
     assert sum(ring("p001", "queue_watchdog_storms")) > 0
     assert max(ring("p001", "queue_paused_ns")) < 1_500_000_000
+
+
+def test_incast_from_everybody_is_paused_and_nothing_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What 3.2 is there to show, on its table: pauses where all send, none where two do, and no loss."""
+    out = tmp_path / "out"
+    words = ["sweep", str(EXAMPLES / "small" / "3.2-pfc.sweep.yaml"), "--twin", "--no-ideal"]
+    assert main([*words, "--out", str(out)]) == ExitCode.PASS
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if " p00" in line]
+    pauses = [int(row[row.index("frames") - 1]) for row in rows]
+    assert pauses[0] == 0
+    assert pauses[-1] > 100
+    for name in ("p000", "p001", "p002"):
+        lanes = pq.read_table(out / "points" / name / "r000" / "switches.parquet")
+        assert sum(lanes.column("queue_dropped_packets").to_pylist()) == 0

@@ -157,6 +157,10 @@ def test_the_throughput_of_two_links_in_the_twin(tmp_path: Path, capsys: pytest.
     assert "passes up to" in table
     assert "9Gbps" in table
     assert "jct_avg_ns / compute_ns <= 1.03 (fail" in table
+    page = (tmp_path / "out" / "search.html").read_text()
+    assert all(trial["words"] in page for point in reported["points"] for trial in point["trials"])
+    assert "jct_avg_ns / compute_ns &lt;= 1.03 (fail" in page
+    assert "workload.incast.rate (Gbit/s)" in page
     # Whole: nothing is run again, and the answer is the same.
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("summary.json")}
     assert main([*words, "--resume"]) == ExitCode.PASS

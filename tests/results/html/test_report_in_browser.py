@@ -11,7 +11,7 @@ import pytest
 from etloop.cli.main import main
 
 from tests.support.browser import BROWSER, PageSeen, look_at
-from tests.support.runs.sweep_by_hand import make_study
+from tests.support.runs.sweep_by_hand import make_search, make_study
 
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="no browser to show the page with (Debian package chromium)"
@@ -33,7 +33,7 @@ LOOKS: Final = (
     *(("run", width, dark) for width in (1400, 390) for dark in (False, True)),
     *(
         (name, width, dark)
-        for name in ("sweep", "compare", "nic")
+        for name in ("sweep", "search", "compare", "nic")
         for width, dark in ((1400, False), (390, True))
     ),
 )
@@ -65,6 +65,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     topology = ["--topology", str(place / "topology.yaml")]
     main(["twin", str(place / "scenario.yaml"), *topology, "--out", str(place / "run")])
     study = make_study(place)
+    search = make_search(place)
     points = [str(study / "out" / "points" / name) for name in ("p000", "p001")]
     main(["compare", *points, "--html", str(place / "compare.html")])
     (place / "conditions.yaml").write_text(
@@ -77,6 +78,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "run": place / "run" / "report.html",
         "sweep": study / "out" / "compare.html",
         "compare": place / "compare.html",
+        "search": search / "search.html",
     }
 
 

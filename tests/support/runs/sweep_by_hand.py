@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Final
 
 import pytest
 from etloop.cli.main import main
@@ -18,6 +19,33 @@ repeats: 3
 axes:
   topology.single.rate: [10Gbps, 9.5Gbps]
 """
+SEARCHED: Final = """\
+workload: {incast: {senders: 1, size: 64KiB, bursts: 100, rate: 1Gbps}}
+mapping: {placement: round_robin}
+transport: {cc: {algorithm: none}}
+verdict:
+  checks:
+    - {check: jct_avg_ns / compute_ns <= 1.03, why: the load is carried as fast as it is offered}
+"""
+SEARCH: Final = """\
+scenario: searched.yaml
+topology: t.yaml
+axes: {topology.single.rate: [10Gbps, 4Gbps]}
+search: {path: workload.incast.rate, from: 1Gbps, to: 9Gbps, resolution: 5%}
+"""
+
+
+def make_search(directory: Path) -> Path:
+    """A finished search of the throughput of two links; its directory."""
+    (directory / "searched.yaml").write_text(SEARCHED)
+    (directory / "t.yaml").write_text(TOPOLOGY)
+    (directory / "search.yaml").write_text(SEARCH)
+    out = directory / "searched"
+    assert (
+        main(["sweep", str(directory / "search.yaml"), "--twin", "--no-ideal", "--out", str(out)])
+        == ExitCode.PASS
+    )
+    return out
 
 
 def make_study(directory: Path) -> Path:
