@@ -35,7 +35,8 @@ def rates_by_hand() -> Any:
     samples = 4
     column = {
         "agent": ["a"] * samples, "connection": [1] * samples, "src_rank": [1] * samples, "dst_rank": [2] * samples,
-        "local_qpn": [0x101] * samples, "time_ns": [-40_000, -1_000, 20_000, 50_000], "rate_bps": [10**9, 8 * 10**8, 5 * 10**8, 0],
+        "local_qpn": [0x101] * samples, "time_ns": [-40_000, -1_000, 20_000, 50_000],
+        "rate_bps": [10**9, 8 * 10**8, 5 * 10**8, 0],
         "window_bytes": [0] * samples, "in_flight_bytes": [0] * samples, "acked_bytes": [0, 5, 10, 20],
         "tx_packets": [1, 2, 3, 4], "rtt_ns": [None, None, 9_000, 8_000],
     }  # fmt: skip
