@@ -29,6 +29,7 @@ class Need(IntFlag):
     ECN = 2
     RTT = 4
     INT = 8
+    CREDITS = 16
 
 
 @dataclass(frozen=True, slots=True)

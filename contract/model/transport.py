@@ -94,6 +94,21 @@ class DeliveryOrder(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CreditSettings:
+    """Credits that receivers of UET grant to their senders (RCCC)."""
+
+    granted: bool = False
+    alone: bool = False
+    """Nothing controls the sender beside them."""
+    window_percent: int = 150
+    """Of the bandwidth-delay product: what a sender begins with, and keeps at most."""
+    quantum_packets: int = 4
+    """Of one grant."""
+    share_per_million: int = 1_000_000
+    """Of the link's rate that is granted."""
+
+
+@dataclass(frozen=True, slots=True)
 class MultipathSettings:
     """Of queue pairs whose packets take many paths."""
 
@@ -110,6 +125,8 @@ class MultipathSettings:
     """Of UET. With `SENT` there is one entropy value."""
     sends: bool = False
     """Of UET: messages are SENDs to receives that a grant named, else WRITEs to its address."""
+    credit: CreditSettings = CreditSettings()
+    """Of UET."""
 
 
 MOST_SPRAYED_WINDOW: Final = 1024

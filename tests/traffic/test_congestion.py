@@ -213,7 +213,7 @@ def test_every_algorithm_survives_a_bad_network(algorithm: str) -> None:
 
 def test_the_tables_are_readable() -> None:
     by_name = {each.name: each for each in built_in()}
-    assert list(by_name) == ["none", "dcqcn", "dctcp", "timely", "swift", "hpcc", "nscc"]
+    assert list(by_name) == ["none", "dcqcn", "dctcp", "timely", "swift", "hpcc", "nscc", "rccc"]
     assert [each.name for each in by_name["dcqcn"].presets] == ["connectx", "paper", "ns3"]
     units = {each.name: each.unit for each in by_name["dcqcn"].parameters}
     assert units["time_reset"] is Unit.NANOSECONDS

@@ -15,17 +15,21 @@ from etloop.contract.base.units import (
     format_duration,
     parse_bytes,
     parse_duration_ns,
+    parse_factor,
+    parse_share_per_million,
 )
-from etloop.contract.base.value_form import FormedParser, choice_form
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of
+from etloop.contract.base.value_form import TEXT, FormedParser, choice_form, form_of, formed
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
 from etloop.contract.model.transport import (
     MOST_SPRAYED_WINDOW,
     TRANSPORT_KINDS,
+    CreditSettings,
     DeliveryOrder,
     EntropyChoice,
     MultipathSettings,
     TransportKind,
 )
+from etloop.traffic.congestion import Need
 
 MRC_UDP_PORT: Final = 4971
 UET_UDP_PORT: Final = 4793
@@ -151,7 +155,45 @@ def _settings_of_uet(section: Section) -> MultipathSettings:
             "delivery", FormedParser(_delivery, choice_form(_DELIVERIES)), DeliveryOrder.ANY
         ),
         sends=section.optional("messages", one_of(_MESSAGES), False),
+        credit=_credit(section),
     )
+
+
+_percent: Final = formed(form_of(parse_factor) or TEXT)(lambda text: int(parse_factor(text) * 100))
+
+
+def _factor_text(percent: int) -> str:
+    return f"{percent / 100:g}"
+
+
+def _share_text(per_million: int) -> str:
+    return f"{per_million / 10_000:g}%"
+
+
+def _credit(section: Section) -> CreditSettings:
+    """Values as Ultra Ethernet's simulator has them."""
+    granted = section.optional("credit", yes_or_no, False)
+    window = section.optional("credit_window", bounded(_percent, 10, 10_000, _factor_text), 150)
+    quantum = section.optional("credit_quantum", integer(1, 64), 4)
+    share = section.optional(
+        "credit_share", bounded(parse_share_per_million, 10_000, 1_000_000, _share_text), 1_000_000
+    )
+    return CreditSettings(granted, False, window, quantum, share)
+
+
+def with_control(multipath: Multipath, needs: Need, cc: Section) -> Multipath:
+    """The same beside congestion control that `needs` something; credits alone are refused where nobody grants them."""
+    if Need.CREDITS not in needs:
+        return multipath
+    if multipath.kind is not TransportKind.UET:
+        cc.mistake(
+            "algorithm",
+            "rccc needs credits, which receivers of UET alone grant",
+            "write kind: uet, or choose another",
+        )
+        return multipath
+    credit = replace(multipath.settings.credit, granted=True, alone=True)
+    return replace(multipath, settings=replace(multipath.settings, credit=credit))
 
 
 def _delivery(text: str) -> DeliveryOrder:

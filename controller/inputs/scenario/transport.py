@@ -26,7 +26,7 @@ from etloop.controller.inputs.scenario.capture import Capture, read_capture
 from etloop.controller.inputs.scenario.congestion import DefaultControl, PluginReader, read_congestion
 from etloop.controller.inputs.scenario.faults import read_faults
 from etloop.controller.inputs.scenario.marks import ECN_BITS, AnswerMarks, dscp_value, read_answer_marks
-from etloop.controller.inputs.scenario.multipath import Multipath, read_multipath
+from etloop.controller.inputs.scenario.multipath import Multipath, read_multipath, with_control
 from etloop.controller.inputs.scenario.pauses import PortPause
 from etloop.controller.inputs.scenario.recovery import read_cnp, read_recovery, read_trimming
 from etloop.controller.inputs.scenario.source_ports import SourcePorts, read_source_ports
@@ -109,6 +109,7 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
         section.optional("ack_every", integer(1, 65536), None),
         default=DefaultControl("nscc", multipath.name) if multipath.sprays else DefaultControl(),
     )
+    multipath = with_control(multipath, congestion.needs, section.section("cc"))
     vlan = section.section("vlan")
     tagged = section.has("vlan")
     recovery = read_recovery(section, window_packets, probes=multipath.sprays)

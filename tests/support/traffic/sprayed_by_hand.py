@@ -10,6 +10,7 @@ from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.transport import (
     MOST_SPRAYED_WINDOW,
     CnpSettings,
+    CreditSettings,
     DeliveryOrder,
     EntropyChoice,
     MultipathSettings,
@@ -80,6 +81,9 @@ def paths_of(delivery: Delivery, seed: int) -> MultipathSettings:
         close_after_ns=(0, 20_000, 1_000_000)[seed // 4 % 3],
         order=delivery.order,
         sends=of_uet and seed % 2 == 1,
+        credit=CreditSettings(
+            of_uet and seed % 5 > 2, alone=seed % 5 == 4, window_percent=(10, 150)[seed // 5 % 2]
+        ),
     )
 
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from etloop.contract.model.congestion import CongestionParameter
-from etloop.contract.model.transport import ClassMarks, TransportKind, TrimAnswer, TrimSettings
+from etloop.contract.model.transport import (
+    ClassMarks,
+    CreditSettings,
+    MultipathSettings,
+    TransportKind,
+    TrimAnswer,
+    TrimSettings,
+)
 from etloop.traffic.twin import TwinOutcome
 
 from tests.support.traffic.fat_tree import TRIMMED_DSCP, fat_tree
@@ -28,6 +35,8 @@ NETWORK_RTT = (CongestionParameter("base_rtt", 14_023),)
 """Theirs is of the whole network, whoever a flow goes to."""
 LAST_WITHIN = {TransportKind.MRC: 0.10, TransportKind.UET: 0.12}
 """Of a permutation of 128: UET's headers are longer, and its answers are trimmed with the data."""
+NO_CREDIT = CreditSettings()
+RCCC = CreditSettings(granted=True, alone=True)
 TRIMMING = TrimSettings((TRIMMED_DSCP,), TrimAnswer.NAK)
 
 
@@ -53,8 +62,12 @@ def ran(
     k: int = 4,
     ack: ClassMarks = AS_DATA,
     base_rtt: tuple[CongestionParameter, ...] = (),
+    credit: CreditSettings = NO_CREDIT,
 ) -> tuple[Completion, TwinOutcome]:
-    transport = replace(sprayed(kind, trimming=TRIMMING), ack=ack)
+    algorithm = "rccc" if credit.alone else "nscc"
+    transport = replace(
+        sprayed(kind, algorithm, MultipathSettings(credit=credit), trimming=TRIMMING), ack=ack
+    )
     transport = replace(transport, congestion=replace(transport.congestion, parameters=base_rtt))
     outcome = through(pairs(flows, MESSAGE_BYTES, transport), fat_tree(k), PROBED)
     return completion(outcome), outcome
@@ -100,3 +113,31 @@ def test_a_permutation_of_128(kind: TransportKind) -> None:
     ]
     assert np.median([each.last for each in drawn]) == pytest.approx(200.507, rel=LAST_WITHIN[kind])
     assert np.median([each.mean for each in drawn]) == pytest.approx(193.868, rel=0.10)
+
+
+def test_fifteen_to_one_by_credit_is_fair() -> None:
+    """Theirs: -receiver_cc_only."""
+    flows = tuple((sender, 15) for sender in range(15))
+    found, _ = ran(TransportKind.UET, flows, ack=ANSWERS[TransportKind.UET], credit=RCCC)
+    assert found.first == pytest.approx(2368.38, rel=0.10)
+    assert found.last == pytest.approx(2464.44, rel=0.10)
+    assert found.last / found.first < 1.1, "theirs: 1.04"
+
+
+def test_fifteen_to_one_by_credit_and_nscc_is_fair() -> None:
+    """Theirs: both controllers."""
+    flows = tuple((sender, 15) for sender in range(15))
+    credit = replace(RCCC, alone=False)
+    found, _ = ran(TransportKind.UET, flows, ack=ANSWERS[TransportKind.UET], credit=credit)
+    assert found.first == pytest.approx(2387.91, rel=0.10)
+    assert found.last == pytest.approx(2462.92, rel=0.10)
+    assert found.last / found.first < 1.1
+
+
+def test_one_flow_and_a_permutation_of_sixteen_by_credit() -> None:
+    one, _ = ran(TransportKind.UET, ((0, 13),), ack=ANSWERS[TransportKind.UET], credit=RCCC)
+    assert one.last == pytest.approx(177.368, rel=0.10)
+    flows = tuple((host, (host + 8) % 16) for host in range(16))
+    found, _ = ran(TransportKind.UET, flows, ack=ANSWERS[TransportKind.UET], credit=RCCC)
+    assert found.first == pytest.approx(186.898, rel=0.10)
+    assert found.last == pytest.approx(195.673, rel=0.10)

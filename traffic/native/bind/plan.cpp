@@ -109,6 +109,10 @@ TransportParams read_transport(nb::handle settings) {
   params.multipath.close_after_ns = read_value<int64_t>(paths, "close_after_ns");
   params.multipath.order = static_cast<DeliveryOrder>(read_value<uint8_t>(paths, "order"));
   params.multipath.sends = read_value<bool>(paths, "sends");
+  const nb::object credit = nb::getattr(paths, "credit");
+  params.multipath.credit = {read_value<bool>(credit, "granted"), read_value<bool>(credit, "alone"),
+                             read_value<uint32_t>(credit, "window_percent"), read_value<uint32_t>(credit, "quantum_packets"),
+                             read_value<uint32_t>(credit, "share_per_million")};
   for (nb::handle rule : nb::getattr(settings, "faults")) params.faults.push_back(read_fault(rule));
   return params;
 }

@@ -41,7 +41,8 @@ enum etloop_cc_need {
   ETLOOP_CC_NEEDS_CNP = 1,  /* receivers answer ECN marks with CNPs */
   ETLOOP_CC_NEEDS_ECN = 2,  /* acknowledgements echo ECN marks */
   ETLOOP_CC_NEEDS_RTT = 4,  /* round-trip times: frequent acknowledgements */
-  ETLOOP_CC_NEEDS_INT = 8   /* in-band telemetry of every hop */
+  ETLOOP_CC_NEEDS_INT = 8,  /* in-band telemetry of every hop */
+  ETLOOP_CC_NEEDS_CREDITS = 16 /* receivers that grant credits, beside which a decision holds */
 };
 
 struct etloop_cc_parameter {

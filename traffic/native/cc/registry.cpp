@@ -8,12 +8,14 @@ namespace etloop::cc {
 
 namespace {
 
-constexpr std::array<const etloop_cc_algorithm*, 7> kBuiltIn = {&kNone, &kDcqcn, &kDctcp, &kTimely, &kSwift, &kHpcc, &kNscc};
+constexpr std::array<const etloop_cc_algorithm*, 8> kBuiltIn = {&kNone, &kDcqcn, &kDctcp, &kTimely,
+                                                                 &kSwift, &kHpcc, &kNscc, &kRccc};
 
 constexpr uint32_t kMostParameters = 256;
 constexpr uint32_t kMostStateBytes = 64 << 10;
 constexpr uint32_t kKnownNeeds =
-    ETLOOP_CC_NEEDS_CNP | ETLOOP_CC_NEEDS_ECN | ETLOOP_CC_NEEDS_RTT | ETLOOP_CC_NEEDS_INT;
+    ETLOOP_CC_NEEDS_CNP | ETLOOP_CC_NEEDS_ECN | ETLOOP_CC_NEEDS_RTT | ETLOOP_CC_NEEDS_INT |
+    ETLOOP_CC_NEEDS_CREDITS;
 
 bool is_word(const char* text) {
   if (text == nullptr || *text == '\0') return false;

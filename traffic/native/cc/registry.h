@@ -21,6 +21,7 @@ extern const etloop_cc_algorithm kTimely;
 extern const etloop_cc_algorithm kSwift;
 extern const etloop_cc_algorithm kHpcc;
 extern const etloop_cc_algorithm kNscc;
+extern const etloop_cc_algorithm kRccc;
 
 std::span<const etloop_cc_algorithm* const> built_in();
 // nullptr: there is none of that name.

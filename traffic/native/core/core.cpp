@@ -161,6 +161,9 @@ void Core::on_event(const Event& event, Nanos now) {
       if (exchange_ != nullptr) exchange_->on_flow_timer(event.a);
       else if (queue_pairs_[event.a].has_run()) transmission_.queue(event.a);
       break;
+    case EventKind::credit_due:
+      if (exchange_ != nullptr) exchange_->on_credit_due(now);
+      break;
     case EventKind::series_due:
       transmission_.forget_held();  // rates are settled on the way
       flows_.write_series(now);

@@ -16,6 +16,7 @@ enum class EventKind : uint8_t {
   local_sent,     // a: lane, b: message index
   qp_timer,       // a: queue pair
   flow_timer,     // a: queue pair that congestion control lets send again
+  credit_due,     // receivers of the port may grant credit again
   series_due,     // rates are to be written down
 };
 

@@ -63,6 +63,10 @@ class Sender {
   void post(const WorkRequest& request);
   // Whether a packet of a message may leave, whatever congestion control says.
   bool has_run() const;
+  // So many are still to be sent, or sent again.
+  uint32_t waiting_packets() const {
+    return sent_.lost() + static_cast<uint32_t>(wire::psn_distance(requests_.end_psn(), sent_.next()));
+  }
   // The next packet of a message; requires has_run(). Nothing changes until `sent` but whose turn of the entropy values it is.
   Departure next();
   // The port took it. Returns the request that it begins, if it begins one, else nullptr.

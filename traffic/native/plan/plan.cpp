@@ -213,6 +213,12 @@ std::string validate(const EnginePlan& plan) {
       (in_order && paths.entropy_values != 1)) {
     return "transport: order and sends are UET's, and order is kept by one path alone";
   }
+  const CreditParams& credit = paths.credit;
+  if ((credit.granted && paths.kind != TransportKind::uet) || credit.window_percent == 0 ||
+      credit.window_percent > 10'000 || credit.quantum_packets == 0 || credit.quantum_packets > 64 ||
+      credit.share_per_million == 0 || credit.share_per_million > 1'000'000) {
+    return "transport: credits are UET's, and one of their settings is out of range";
+  }
   if (sprays && (!transport.faults.empty() || transport.window_packets > kMostSprayedWindow)) {
     return "transport: a multipath transport has no faults, and a window of at most " +
            std::to_string(kMostSprayedWindow) + " packets";

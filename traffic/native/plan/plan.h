@@ -123,6 +123,15 @@ enum class EntropyChoice : uint8_t { rotation = 0, oblivious = 1, recycled = 2, 
 // Of UET, in which order a receiver takes packets: as they come (RUD), or as they were numbered alone (ROD).
 enum class DeliveryOrder : uint8_t { any = 0, sent = 1 };
 
+// Of UET: credits that receivers grant to their senders (RCCC).
+struct CreditParams {
+  bool granted = false;
+  bool alone = false;            // no control by the sender beside them: ACKs tell of credit instead of its state
+  uint32_t window_percent = 150;  // of the bandwidth-delay product: what a sender begins with, and keeps at most
+  uint32_t quantum_packets = 4;   // of one grant
+  uint32_t share_per_million = 1'000'000;  // of the link's rate that is granted
+};
+
 // What carries messages, and how the packets of its queue pairs find their paths where it has many.
 struct MultipathParams {
   TransportKind kind = TransportKind::roce;
@@ -133,6 +142,7 @@ struct MultipathParams {
   Nanos close_after_ns = 0;        // of UET: so long a context rests before it is closed; 0: for ever
   DeliveryOrder order = DeliveryOrder::any;
   bool sends = false;  // of UET: messages are SENDs to receives that a grant named, else WRITEs to its address
+  CreditParams credit;
 };
 inline constexpr uint32_t kMostEntropyValues = 1024;
 inline constexpr uint32_t kMostSprayedWindow = 1024;

@@ -28,6 +28,8 @@ class RequestRing {
   // The request to send from next, if any is left, and whether it may be begun: of READs and atomics at most `limit` wait for
   // their responses at a time.
   bool any_to_send() const { return sending_ != tail_; }
+  // Behind the last that was posted.
+  uint32_t end_psn() const { return post_psn_; }
   bool may_begin(uint32_t limit) const {
     return waiting_ == 0 || outstanding_ < limit || !waits_for_response(entry(sending_).kind);
   }

@@ -17,6 +17,8 @@ namespace {
 constexpr uint32_t kMostDoublings = 8;
 constexpr Nanos kSpreadStepNs = 50;
 constexpr Nanos kLeastCloseRepeatNs = 100'000;
+// Requests for credit that nobody answers, after which the peer is gone.
+constexpr uint32_t kMostCreditRequests = 16;
 
 bool has_immediate(const WorkRequest& request) {
   return request.kind == WorkKind::data || request.kind == WorkKind::write_imm;
@@ -45,6 +47,7 @@ Requester::Requester(uint32_t remote_qpn, multipath::PathStates& paths, const Tr
       sender_(remote_qpn, paths, params, counters, memory),
       ordered_(params.multipath.order == DeliveryOrder::sent),
       sends_(params.multipath.sends),
+      path_mtu_(params.path_mtu),
       remote_qpn_(remote_qpn),
       job_id_(params.initial_psn & wire::kPsnMask),
       psns_(first_wide_psn(params.initial_psn, remote_qpn)),
@@ -100,15 +103,44 @@ wire::uet::StandardRequest Requester::message_of(const Departure& departure) con
   return message;
 }
 
+wire::uet::PdsType Requester::type_of_requests() const {
+  if (credit_.is_open()) return ordered_ ? wire::uet::PdsType::rod_cc_request : wire::uet::PdsType::rud_cc_request;
+  return ordered_ ? wire::uet::PdsType::rod_request : wire::uet::PdsType::rud_request;
+}
+
+void Requester::use_credit(uint64_t window_bytes, uint32_t link_bytes) {
+  link_bytes_ = link_bytes;
+  full_packet_bytes_ = link_bytes_of(path_mtu_);
+  credit_.open(std::max<uint64_t>(window_bytes, full_packet_bytes_));
+}
+
+uint32_t Requester::link_bytes_of(uint32_t payload_bytes) const {
+  return static_cast<uint32_t>(Request::kBytes + wire::uet::CreditTarget::kBytes + wire::uet::StandardRequest::kBytes) +
+         payload_bytes + link_bytes_;
+}
+
+bool Requester::on_credit(uint32_t total, Nanos now) {
+  credit_heard_ns_ = now;
+  credit_asked_ = 0;
+  return credit_.granted(total);
+}
+
+// Where nothing is left to send with, and nothing comes, a grant was lost, or what it was asked by.
+Nanos Requester::credit_due_ns() const {
+  if (credit_request_due_ || !starves()) return kNever;
+  const Nanos wait_ns = std::max(kLeastCloseRepeatNs, 4 * sender_.timer().smoothed_rtt_ns());
+  return credit_heard_ns_ + (wait_ns << std::min(credit_asked_, kMostDoublings));
+}
+
 Outgoing Requester::next() {
   if (state_ == PdcState::closed) open_pdc();
   const Departure departure = sender_.next();
   Outgoing outgoing;
   Request request;
-  request.type = ordered_ ? wire::uet::PdsType::rod_request : wire::uet::PdsType::rud_request;
+  request.type = type_of_requests();
   request.retransmitted = departure.again;
   // The end of what there is to send is asked after: nothing behind it would reveal its loss.
-  request.asks = departure.last;
+  request.asks = departure.last || credit_.ends_with(link_bytes_of(departure.payload_bytes));
   request.syn = state_ == PdcState::opening;
   request.psn = psns_.widen(departure.psn);
   // Responses to all that is acknowledged may be forgotten.
@@ -117,6 +149,10 @@ Outgoing Requester::next() {
   request.dpdcid = target_id_;
   if (request.syn) {
     request.dpdcid = wire::uet::syn_place(static_cast<uint16_t>(wire::psn_distance(departure.psn, start_psn_)));
+  }
+  if (credit_.is_open()) {
+    const uint64_t behind_bytes = uint64_t{sender_.waiting_packets() - 1} * full_packet_bytes_;
+    request.credit = {0, credit_.target(behind_bytes, link_bytes_of(departure.payload_bytes))};
   }
   outgoing.packet.pds = request;
   outgoing.packet.ses = message_of(departure);
@@ -128,6 +164,8 @@ Outgoing Requester::next() {
 }
 
 const WorkRequest* Requester::sent(const Outgoing& outgoing, Nanos now) {
+  credit_.spend(link_bytes_of(outgoing.payload_bytes()));
+  credit_heard_ns_ = now;
   return sender_.sent(outgoing.narrow_psn, outgoing.entropy, now);
 }
 
@@ -174,6 +212,7 @@ AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Respons
   multipath::ArrivalReport report;
   report.cumulative_psn = WidePsn::narrow(ack.cack_psn);
   report.cause_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.ack_psn_offset}));
+  if (ack.state && ack.state->cc_type == 1) on_credit(wire::uet::credit_state(ack.state->state).credit_256bytes, now);
   if (ack.state) {
     report.bitmap_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.state->sack_psn_offset}));
     report.bitmap = ack.state->sack_bitmap;
@@ -218,7 +257,8 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   // Of an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
   if (!sender_.lose(psn, now)) return outcome;
-  outcome.nak = true;
+  // Credits answer for what the last hop has no room for.
+  outcome.nak = nack.code != NackCode::trimmed_last_hop || !credit_.is_open();
   ++counters_.packet_seq_err;
   if (trimmed) ++counters_.trimmed_resent;
   return outcome;
@@ -226,7 +266,7 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
 
 bool Requester::control_due(Nanos now) {
   if (sender_.fault() != QpFault::none) return false;
-  return close_due_ || (state_ == PdcState::open && sender_.probe_due(now));
+  return close_due_ || credit_request_due_ || (state_ == PdcState::open && sender_.probe_due(now));
 }
 
 Outgoing Requester::control() {
@@ -241,6 +281,11 @@ Outgoing Requester::control() {
     control.retransmitted = closes_sent_ > 0;
     control.psn = psns_.widen(sender_.packets().next());
     outgoing.entropy = sender_.entropy().next_proven();
+  } else if (credit_request_due_) {
+    control.control = ControlType::credit_request;
+    control.psn = psns_.widen(sender_.packets().next()) - 1;
+    control.payload = credit_.target(uint64_t{sender_.waiting_packets()} * full_packet_bytes_, 0);
+    outgoing.entropy = sender_.entropy().next_proven();
   } else {
     control.control = ControlType::probe;
     control.probe_id = sender_.probe_id();
@@ -253,6 +298,12 @@ Outgoing Requester::control() {
 }
 
 void Requester::control_sent(const Outgoing& control, Nanos now) {
+  if (!close_due_ && credit_request_due_) {
+    credit_request_due_ = false;
+    credit_heard_ns_ = now;
+    if (++credit_asked_ > kMostCreditRequests) sender_.fail(QpFault::retries_exceeded);
+    return;
+  }
   if (!close_due_) {
     sender_.probe_sent(control.entropy, now);
     return;
@@ -267,7 +318,7 @@ Nanos Requester::deadline() const {
   if (sender_.fault() != QpFault::none) return kNever;
   if (state_ == PdcState::closing) return close_due_ ? kNever : close_repeats_ns_;
   if (rests()) return close_after_ns_ == 0 ? kNever : rested_ns_ + close_after_ns_;
-  const Nanos deadline = sender_.deadline();
+  const Nanos deadline = std::min(sender_.deadline(), credit_due_ns());
   return state_ == PdcState::opening && deadline != kNever ? deadline + opening_spread_ns_ : deadline;
 }
 
@@ -286,6 +337,7 @@ void Requester::on_timer(Nanos now) {
   } else if (state_ == PdcState::closing) {
     close_due_ = true;
   } else {
+    if (credit_due_ns() <= now) credit_request_due_ = true;
     sender_.on_timer(now);
     // Only a request opens a context at its target.
     if (state_ == PdcState::opening && sender_.resend_for_probe()) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory_resource>
 
+#include "cc/credit_account.h"
 #include "multipath/sender.h"
 #include "uet/outgoing.h"
 #include "uet/pdc_ids.h"
@@ -38,7 +39,7 @@ class Requester {
   void attach(PdcIds& ids, uint32_t end);
 
   void post(const WorkRequest& request);
-  bool has_run() const { return state_ != PdcState::closing && sender_.has_run(); }
+  bool has_run() const { return state_ != PdcState::closing && may_send() && sender_.has_run(); }
   // The next packet of a message; requires has_run(). Nothing changes until `sent` but whose turn of the entropy values it is,
   // and that a PDC which there was none of has a number.
   Outgoing next();
@@ -51,7 +52,13 @@ class Requester {
   AckOutcome on_nack(const wire::uet::Nack& nack, Nanos now);
   bool pop_completed(WorkRequest& done) { return sender_.pop_completed(done); }
 
-  // A probe, or a close command.
+  // From now on packets need credit, at first so much, which also is the most that is kept. `link_bytes`: what a packet occupies
+  // beside its datagram.
+  void use_credit(uint64_t window_bytes, uint32_t link_bytes);
+  // The peer has granted so much in all. True: that is news.
+  bool on_credit(uint32_t total, Nanos now);
+
+  // A probe, a close command, or a request for credit.
   bool control_due(Nanos now);
   Outgoing control();
   void control_sent(const Outgoing& control, Nanos now);
@@ -65,6 +72,15 @@ class Requester {
   const multipath::Sender& sender() const { return sender_; }
 
  private:
+  // Before the context is open, nobody grants credit: one packet at a time asks for it.
+  bool may_send() const {
+    const bool is_before = state_ == PdcState::closed || state_ == PdcState::opening;
+    return credit_.may_send() || (is_before && sender_.packets().under_way() == 0);
+  }
+  bool starves() const { return state_ == PdcState::open && !credit_.may_send() && sender_.has_run(); }
+  Nanos credit_due_ns() const;
+  wire::uet::PdsType type_of_requests() const;
+  uint32_t link_bytes_of(uint32_t payload_bytes) const;
   void open_pdc();
   void change(PdcEvent event) { state_ = after(state_, event); }
   wire::uet::StandardRequest message_of(const multipath::Departure& departure) const;
@@ -78,8 +94,15 @@ class Requester {
   multipath::Sender sender_;
   PdcIds* ids_ = nullptr;
   uint32_t end_ = 0;
+  CreditAccount credit_;
+  uint32_t link_bytes_ = 0;
+  uint32_t full_packet_bytes_ = 0;
+  Nanos credit_heard_ns_ = 0;  // when something of credit happened
+  uint32_t credit_asked_ = 0;  // so often in vain
+  bool credit_request_due_ = false;
   bool ordered_;
   bool sends_;
+  uint32_t path_mtu_;
   uint32_t remote_qpn_;
   uint32_t job_id_;
   WidePsn psns_;             // about the oldest packet that is not acknowledged

@@ -29,6 +29,7 @@ Responder::Responder(uint32_t local_qpn, const TransportParams& params, uint32_t
       job_id_(params.initial_psn & wire::kPsnMask),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
       psns_(params.initial_psn & wire::kPsnMask),
+      credit_params_(params.multipath.credit),
       trim_answer_(params.trims.answer) {}
 
 void Responder::attach(PdcIds& ids, uint32_t end) {
@@ -193,14 +194,21 @@ void Responder::on_control(const Control& control, const Arrival& arrival) {
       open_ = false;
       close_answer_due_ = true;
       return;
+    case ControlType::credit_request:
+      credit_due_ = open_ && credit_params_.granted;
+      return;
     case ControlType::noop:
     case ControlType::clear_command:  // no response is kept
     case ControlType::clear_request:
     case ControlType::close_request:
     case ControlType::credit:
-    case ControlType::credit_request:
     case ControlType::negotiation: return;
   }
+}
+
+void Responder::grant(uint32_t total) {
+  credit_total_ = total;
+  credit_due_ = open_ && fault_ == QpFault::none;
 }
 
 Ack Responder::ack(const Cause& cause) const {
@@ -217,8 +225,15 @@ Ack Responder::ack(const Cause& cause) const {
   wire::uet::AckState state;
   state.sack_psn_offset = static_cast<int16_t>(arrivals.bitmap_offset);
   state.sack_bitmap = arrivals.bitmap;
+  const auto out_of_order = static_cast<uint16_t>(std::min<uint32_t>(arrivals.ahead, UINT16_MAX));
+  if (credit_params_.alone) {
+    state.cc_type = 1;
+    state.state = wire::uet::packed(wire::uet::CreditState{credit_total_, out_of_order});
+    ack.state = state;
+    return ack;
+  }
   const wire::uet::NsccState nscc{.received_256bytes = arrivals.received_256bytes,
-                                  .out_of_order = static_cast<uint16_t>(std::min<uint32_t>(arrivals.ahead, UINT16_MAX))};
+                                  .out_of_order = out_of_order};
   state.state = wire::uet::packed(nscc);
   ack.state = state;
   return ack;
@@ -250,6 +265,15 @@ Outgoing Responder::answer() const {
     outgoing.packet.ses = response;
   } else if (receiver_.has_cause()) {
     outgoing.packet.pds = ack(receiver_.cause());
+  } else if (credit_due_) {
+    Control credit;
+    credit.control = ControlType::credit;
+    credit.of_rod = ordered_;
+    credit.psn = psns_.wide();
+    credit.spdcid = id_;
+    credit.dpdcid = peer_id_;
+    credit.payload = credit_total_;
+    outgoing.packet.pds = credit;
   } else {
     Ack closed;
     closed.cack_psn = psns_.wide();  // the number of the command
@@ -268,11 +292,14 @@ void Responder::answer_sent() {
     nacks_.erase(nacks_.begin());
     return;
   }
-  ++counters_.acks_tx;
+  const bool acknowledges = !responses_.empty() || receiver_.has_cause() || !credit_due_;
+  if (acknowledges) ++counters_.acks_tx;
   if (!responses_.empty()) {
     responses_.erase(responses_.begin());
   } else if (receiver_.has_cause()) {
     receiver_.cause_answered();
+  } else if (credit_due_) {
+    credit_due_ = false;
   } else {
     close_answer_due_ = false;
   }

@@ -34,7 +34,11 @@ class Responder {
   // What is whole now, in order; false: nothing more. A payload is valid until the next call.
   bool next_delivered(Delivered& delivered);
 
-  bool answer_due() const { return !nacks_.empty() || !responses_.empty() || receiver_.has_cause() || close_answer_due_; }
+  // So much credit was granted in all to the peer, who is to hear of it.
+  void grant(uint32_t total);
+  bool answer_due() const {
+    return !nacks_.empty() || !responses_.empty() || receiver_.has_cause() || credit_due_ || close_answer_due_;
+  }
   // The next answer; requires answer_due(). Changes nothing until `answer_sent`. Its entropy value is the owner's to choose.
   Outgoing answer() const;
   void answer_sent();
@@ -94,6 +98,9 @@ class Responder {
   uint16_t id_ = 0;
   uint16_t peer_id_ = 0;
   Gap gap_;
+  CreditParams credit_params_;
+  uint32_t credit_total_ = 0;
+  bool credit_due_ = false;
   bool close_answer_due_ = false;
   TrimAnswer trim_answer_;
   QpFault fault_ = QpFault::none;

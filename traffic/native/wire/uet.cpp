@@ -214,17 +214,28 @@ ETLOOP_UET_HEADER(DataResponse)
 ETLOOP_UET_HEADER(SmallDataResponse)
 #undef ETLOOP_UET_HEADER
 
-uint64_t packed(const NsccState& state) {
-  std::array<uint8_t, NsccState::kBytes> bytes;
+namespace {
+
+template <typename State>
+uint64_t as_number(const State& state) {
+  std::array<uint8_t, State::kBytes> bytes;
   Back{bytes}.put(state);
-  return Front{bytes}.take<CcxState>().value;
+  return Front{bytes}.template take<CcxState>().value;
 }
 
-NsccState nscc_state(uint64_t packed) {
-  std::array<uint8_t, NsccState::kBytes> bytes;
+template <typename State>
+State from_number(uint64_t packed) {
+  std::array<uint8_t, State::kBytes> bytes;
   Back{bytes}.put(CcxState{packed});
-  return Front{bytes}.take<NsccState>();
+  return Front{bytes}.template take<State>();
 }
+
+}  // namespace
+
+uint64_t packed(const NsccState& state) { return as_number(state); }
+NsccState nscc_state(uint64_t packed) { return from_number<NsccState>(packed); }
+uint64_t packed(const CreditState& state) { return as_number(state); }
+CreditState credit_state(uint64_t packed) { return from_number<CreditState>(packed); }
 
 NackAction action_of(NackCode code) {
   switch (code) {

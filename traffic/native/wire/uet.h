@@ -120,6 +120,8 @@ struct CreditState {
 // As the state of an ACK that says so by its type.
 uint64_t packed(const NsccState& state);
 NsccState nscc_state(uint64_t packed);
+uint64_t packed(const CreditState& state);
+CreditState credit_state(uint64_t packed);
 
 struct Ack {
   static constexpr size_t kBytes = 12;

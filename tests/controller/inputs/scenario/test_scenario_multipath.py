@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from etloop.contract.base.errors import ConfigError
-from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, MultipathSettings, TransportKind
+from etloop.contract.model.transport import (
+    CreditSettings,
+    DeliveryOrder,
+    EntropyChoice,
+    MultipathSettings,
+    TransportKind,
+)
 from etloop.controller.inputs.scenario.multipath import Multipath
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 
@@ -67,6 +73,18 @@ def test_every_key_of_uet_is_read() -> None:
     assert transport(text).multipath == Multipath(TransportKind.UET, settings, 49_150)
 
 
+def test_credit_is_granted_by_rccc_alone_or_beside_another_control() -> None:
+    alone = transport("  kind: uet\n  cc: {algorithm: rccc}").multipath.settings.credit
+    assert alone == CreditSettings(granted=True, alone=True)
+    beside = transport(
+        "  kind: uet\n  uet: {credit: true, credit_window: 2, credit_quantum: 8, credit_share: 98%}"
+    ).multipath.settings.credit
+    assert beside == CreditSettings(
+        True, False, window_percent=200, quantum_packets=8, share_per_million=980_000
+    )
+    assert not transport("  kind: uet").multipath.settings.credit.granted
+
+
 def test_ordered_delivery_keeps_to_one_path() -> None:
     read = transport("  kind: uet\n  uet: {delivery: rod, messages: send}").multipath
     assert (read.settings.order, read.settings.sends) == (DeliveryOrder.SENT, True)
@@ -105,6 +123,11 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
             "  kind: uet\n  uet: {delivery: rod, entropy_values: 8}",
             "s.yaml:4: transport.uet.entropy_values: ordered delivery (rod) keeps a queue pair to one path; leave it out, ",
         ),
+        (
+            "  kind: mrc\n  cc: {algorithm: rccc}",
+            "s.yaml:4: transport.cc.algorithm: rccc needs credits, which receivers of UET alone grant; write kind: uet",
+        ),
+        ("  kind: uet\n  uet: {credit_window: 0.01}", "s.yaml:4: transport.uet.credit_window: "),
         ("  kind: uet\n  uet: {messages: atomic}", "s.yaml:4: transport.uet.messages: "),
         ("  kind: mrc\n  mrc: {delivery: rod}", "s.yaml:4: transport.mrc.delivery: "),
         ("  kind: uet\n  uet: {mode: rod}", "s.yaml:4: transport.uet.mode: "),

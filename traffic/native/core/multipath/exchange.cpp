@@ -30,13 +30,13 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
       queue_pairs_(parts.queue_pairs),
       paths_(parts.plan.transport.multipath),
       ends_(memory),
-      connections_(parts.connections),
       flows_(parts.flows),
+      events_(parts.events),
+      connections_(parts.connections),
       probing_(parts.probing),
       deliveries_(parts.deliveries),
       lanes_(parts.lanes),
       records_(parts.records),
-      events_(parts.events),
       failure_(parts.failure) {
   ends_.reserve(queue_pairs_.size());
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
@@ -120,6 +120,7 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
   // Congestion control begins with the job, by what the probes before it measured.
   FlowControl* control = probing_.under_way() ? nullptr : flows_.control(index);
   bool rests = !end.has_run();
+  if (rests) arm_timer(index);  // what it waits for may have to be asked for
   if (!rests && control != nullptr && control->allowed(1, in_flight_bytes(index), clock.now()) == 0) {
     flows_.arm_timer(index, *control);
     rests = true;
@@ -237,6 +238,7 @@ void MultipathExchange<End>::on_probed(uint32_t index, const WorkRequest& probe,
   const uint32_t window = plan_.transport.window_packets == 0 ? kMostSprayedWindow : plan_.transport.window_packets;
   flows_.probed(index, round_trip_ns, window);
   ends_[index].set_round_trip(round_trip_ns);
+  on_path_measured(index, round_trip_ns);
 }
 
 template <typename End>

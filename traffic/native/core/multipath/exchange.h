@@ -49,6 +49,7 @@ class MultipathExchange : public PacketExchange {
   void on_flow_timer(uint32_t index) override {
     if (ends_[index].has_run()) queue(index);
   }
+  void on_credit_due(Nanos) override {}
   EndProgress progress(uint32_t index) const override;
   int64_t foreign() const override { return foreign_; }
   int64_t trimmed() const override { return trimmed_; }
@@ -74,10 +75,15 @@ class MultipathExchange : public PacketExchange {
   // Of this run's peers: whose end it is.
   bool is_peer(uint32_t index, const Datagram& datagram) const { return queue_pairs_.place(index).peer_ip == datagram.src_ip; }
 
+  // What the path to a peer holds at a time is known. For transports that make something of it.
+  virtual void on_path_measured(uint32_t, Nanos) {}
+
   const EnginePlan& plan_;
   QueuePairs& queue_pairs_;
   PeerPaths paths_;
   FixedRow<End> ends_;
+  Flows& flows_;
+  EventHeap& events_;
   int64_t foreign_ = 0;
   int64_t trimmed_ = 0;
 
@@ -96,12 +102,10 @@ class MultipathExchange : public PacketExchange {
   }
 
   const Connections& connections_;
-  Flows& flows_;
   Probing& probing_;
   PacketArrivals& deliveries_;
   Lanes& lanes_;
   OpRecords& records_;
-  EventHeap& events_;
   Failure& failure_;
   TransmitRing data_ring_;         // of sending ends
   TransmitRing grant_ring_;        // of receiving ends: clear-to-send writes

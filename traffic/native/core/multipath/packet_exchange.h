@@ -21,6 +21,8 @@ class PacketExchange : public EndProgressSource, public RequestSink {
   virtual void on_timer(uint32_t index, Nanos now) = 0;
   // Congestion control lets a queue pair send again.
   virtual void on_flow_timer(uint32_t index) = 0;
+  // The port's receivers may grant credit again.
+  virtual void on_credit_due(Nanos now) = 0;
   // Datagrams that are not of this run.
   virtual int64_t foreign() const = 0;
   virtual int64_t trimmed() const = 0;

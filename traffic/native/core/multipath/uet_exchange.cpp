@@ -13,6 +13,11 @@ namespace {
 
 constexpr uint32_t kLeastPdcs = 64;
 
+// On its link.
+uint32_t full_packet_bytes(uint32_t path_mtu) {
+  return static_cast<uint32_t>(uet::Endpoint::kWriteBytes + wire::uet::CreditTarget::kBytes) + path_mtu + kLinkBytesIpv4;
+}
+
 uint32_t pdcs_for(uint32_t ends) {
   return std::min(uet::PdcIds::kMost, std::max(kLeastPdcs, ends * UetExchange::kPdcsOfAnEnd));
 }
@@ -20,11 +25,68 @@ uint32_t pdcs_for(uint32_t ends) {
 }  // namespace
 
 UetExchange::UetExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory)
-    : MultipathExchange<uet::Endpoint>(parts, memory), ids_(pdcs_for(static_cast<uint32_t>(parts.queue_pairs.size()))) {
+    : MultipathExchange<uet::Endpoint>(parts, memory),
+      ids_(pdcs_for(static_cast<uint32_t>(parts.queue_pairs.size()))),
+      credit_(static_cast<uint32_t>(parts.queue_pairs.size()),
+              port_bps() / 1'000'000 * parts.plan.transport.multipath.credit.share_per_million,
+              parts.plan.transport.multipath.credit.quantum_packets * full_packet_bytes(parts.plan.transport.path_mtu)) {
+  const bool granted = plan_.transport.multipath.credit.granted;
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
     ends_[i].attach(ids_, i);
+    // Until a round trip is known, a window is what the transport lets be under way.
+    if (granted && queue_pairs_.place(i).sends_data) {
+      ends_[i].requester.use_credit(uint64_t{kMostSprayedWindow} * plan_.transport.path_mtu, flows_.link_bytes(i));
+    }
     queue_pair_to_.emplace(queue_pairs_.place(i).peer_ip, i);
   }
+}
+
+// Queues of one port share its link.
+uint64_t UetExchange::port_bps() const {
+  const PlannedPort& port = plan_.ports[static_cast<size_t>(flows_.port())];
+  return static_cast<uint64_t>(port.link_bps) / std::max(port.queues, 1U);
+}
+
+void UetExchange::on_path_measured(uint32_t index, Nanos round_trip_ns) {
+  if (!plan_.transport.multipath.credit.granted || !queue_pairs_.place(index).sends_data) return;
+  const double product = static_cast<double>(port_bps()) / 8e9 * static_cast<double>(round_trip_ns);
+  const double window = product * plan_.transport.multipath.credit.window_percent / 100;
+  ends_[index].requester.use_credit(static_cast<uint64_t>(window), flows_.link_bytes(index));
+}
+
+void UetExchange::note_need(uint32_t index, const wire::uet::Request& request, bool lost, Nanos now) {
+  if (!plan_.transport.multipath.credit.granted || queue_pairs_.place(index).sends_data) return;
+  if (lost) credit_.lost(index, full_packet_bytes(plan_.transport.path_mtu), now);
+  if (request.credit) credit_.asked(index, request.credit->target_256bytes, now);
+  arm_credit();
+}
+
+void UetExchange::arm_credit() {
+  const Nanos due_ns = credit_.due_ns();
+  if (due_ns >= credit_event_ns_) return;
+  credit_event_ns_ = due_ns;
+  events_.push(due_ns, EventKind::credit_due, 0);
+}
+
+void UetExchange::on_credit_due(Nanos now) {
+  if (credit_event_ns_ <= now) credit_event_ns_ = kNever;
+  CreditPacer::Grant grant;
+  while (credit_.next(now, grant)) {
+    ends_[grant.sender].responder.grant(grant.total);
+    queue_answers(grant.sender);
+  }
+  arm_credit();
+}
+
+void UetExchange::on_credit(const wire::uet::Control& control, const Datagram& datagram, Nanos now) {
+  const uint32_t index = owner(control.dpdcid, PdcRole::initiator, datagram);
+  if (index == kNone || !ends_[index].requester.is_own(control.dpdcid)) {
+    ++foreign_;
+    return;
+  }
+  uet::Requester& requester = ends_[index].requester;
+  if (requester.on_credit(control.payload, now) && requester.has_run()) queue(index);
+  arm_timer(index);
 }
 
 bool UetExchange::transmit_strays(TxPort& port) {
@@ -75,7 +137,7 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
   // A small packet that a switch only marked as cut is whole.
   const bool whole = readable && (write == nullptr || wire::uet::lengths_agree(*write, packet.payload_bytes));
   if (datagram.trimmed && !whole) {
-    on_trimmed(datagram);
+    on_trimmed(datagram, now);
     return;
   }
   if (!readable) {
@@ -100,7 +162,7 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
     }
     on_answer(index, ends_[index].requester.on_nack(*nack, now), now);
   } else if (const auto* control = std::get_if<wire::uet::Control>(&packet.pds)) {
-    on_control(*control, datagram);
+    on_control(*control, datagram, now);
   } else {
     ++foreign_;  // idempotent and unreliable delivery
   }
@@ -124,10 +186,11 @@ void UetExchange::on_request(const wire::uet::Request& request, const wire::uet:
   uet::Responder& responder = ends_[index].responder;
   responder.on_request(request, *write, packet.payload_bytes, packet.payload, {datagram.src_port, marked});
   if (request.syn && responder.is_open()) opened_[{datagram.src_ip, request.spdcid}] = index;
+  note_need(index, request, false, now);
   deliver(index, now);
 }
 
-void UetExchange::on_trimmed(const Datagram& datagram) {
+void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   wire::uet::Pds pds;
   const bool readable = wire::uet::decode_cut(datagram.bytes, pds) == wire::uet::Malformed::none;
   const auto* request = std::get_if<wire::uet::Request>(&pds);
@@ -154,10 +217,15 @@ void UetExchange::on_trimmed(const Datagram& datagram) {
     return;
   }
   ends_[index].responder.on_trimmed(*request, false);
+  note_need(index, *request, true, now);
   if (ends_[index].answer_due()) queue_answers(index);
 }
 
-void UetExchange::on_control(const wire::uet::Control& control, const Datagram& datagram) {
+void UetExchange::on_control(const wire::uet::Control& control, const Datagram& datagram, Nanos now) {
+  if (control.control == wire::uet::ControlType::credit) {
+    on_credit(control, datagram, now);
+    return;
+  }
   uint32_t index = kNone;
   if (control.syn) {
     const auto opened = opened_.find({datagram.src_ip, control.spdcid});
@@ -169,6 +237,10 @@ void UetExchange::on_control(const wire::uet::Control& control, const Datagram& 
     // A probe may come before the packet that opens its context: the next one finds it.
     if (!control.syn) ++foreign_;
     return;
+  }
+  if (control.control == wire::uet::ControlType::credit_request && plan_.transport.multipath.credit.granted) {
+    credit_.asked(index, control.payload & kCreditMask, now);
+    arm_credit();
   }
   ends_[index].responder.on_control(control, {datagram.src_port, is_marked(datagram)});
   if (ends_[index].answer_due()) queue_answers(index);

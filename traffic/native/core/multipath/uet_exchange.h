@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ip_address.h"
+#include "cc/credit_pacer.h"
 #include "core/multipath/exchange.h"
 #include "uet/endpoint.h"
 #include "uet/pdc_ids.h"
@@ -25,6 +26,7 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   UetExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory);
 
   void on_datagram(const Datagram& datagram, Nanos now) override;
+  void on_credit_due(Nanos now) override;
 
  private:
   static constexpr size_t kMostStrays = 4096;
@@ -39,15 +41,23 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   // kNone: of no end here.
   uint32_t owner(uint16_t pdc, uet::PdcRole role, const Datagram& datagram) const;
   uint32_t opened_by(const wire::uet::StandardRequest& message, const Datagram& datagram) const;
-  void on_trimmed(const Datagram& datagram);
+  void on_trimmed(const Datagram& datagram, Nanos now);
   void on_request(const wire::uet::Request& request, const wire::uet::Packet& packet, const Datagram& datagram, Nanos now);
-  void on_control(const wire::uet::Control& control, const Datagram& datagram);
+  void on_control(const wire::uet::Control& control, const Datagram& datagram, Nanos now);
+  void on_path_measured(uint32_t index, Nanos round_trip_ns) override;
+  uint64_t port_bps() const;
+  // An end needs so much credit in all, or lost a packet that it had credit for.
+  void note_need(uint32_t index, const wire::uet::Request& request, bool lost, Nanos now);
+  void arm_credit();
+  void on_credit(const wire::uet::Control& control, const Datagram& datagram, Nanos now);
   void refuse_stray(const wire::uet::Request& request, wire::uet::NackCode code, const Datagram& datagram);
 
   uet::PdcIds ids_;
   std::map<IpAddress, uint32_t> queue_pair_to_;  // one of those to each peer
   std::map<std::pair<IpAddress, uint16_t>, uint32_t> opened_;  // by peer and its number: targets of SYNs
   std::vector<Stray> strays_;
+  CreditPacer credit_;
+  Nanos credit_event_ns_ = kNever;
 };
 
 }  // namespace etloop

@@ -47,6 +47,7 @@ class Flows {
   void set_progress(const EndProgressSource& source) { progress_ = &source; }
   // nullptr: the queue pair is not controlled. For whoever keeps its packets itself.
   FlowControl* control(uint32_t index) { return controls_.of(index); }
+  int32_t port() const { return port_; }
   // When a control that let nothing leave is asked again.
   void arm_timer(uint32_t index, FlowControl& control);
   // What a packet of the queue pair occupies on its link beside the datagram.

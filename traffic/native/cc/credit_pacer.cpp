@@ -1,0 +1,81 @@
+#include "cc/credit_pacer.h"
+
+#include <algorithm>
+
+namespace etloop {
+
+namespace {
+
+// So many quanta of lateness of the host are made up for.
+constexpr int64_t kCatchUpQuanta = 4;
+
+}  // namespace
+
+CreditPacer::CreditPacer(uint32_t senders, uint64_t rate_bps, uint32_t quantum_bytes)
+    : rate_bps_(std::max<uint64_t>(rate_bps, 1)),
+      quantum_(static_cast<int32_t>(std::max(quantum_bytes / kCreditUnitBytes, 1U))),
+      senders_(senders) {}
+
+void CreditPacer::asked(uint32_t sender, uint32_t target, Nanos now) {
+  Sender& of = senders_[sender];
+  const int32_t units = credit_since(target, of.total);
+  of.most_asked = std::max(of.most_asked, units);
+  if (credit_since(target, of.target) > 0) want(sender, units, now);
+}
+
+void CreditPacer::lost(uint32_t sender, uint32_t packet_bytes, Nanos now) {
+  const Sender& of = senders_[sender];
+  const auto units = static_cast<int32_t>((packet_bytes + kCreditUnitBytes - 1) / kCreditUnitBytes);
+  want(sender, std::max(credit_since(of.target, of.total), 0) + units, now);
+}
+
+void CreditPacer::want(uint32_t sender, int32_t units, Nanos now) {
+  Sender& of = senders_[sender];
+  of.target = (of.total + static_cast<uint32_t>(units)) & kCreditMask;
+  if (units <= 0 || of.queue == Queue::active) return;
+  if (active_.empty() && idle_.empty()) next_ns_ = std::max(next_ns_, now);
+  if (of.queue == Queue::idle) idle_.erase(std::find(idle_.begin(), idle_.end(), sender));
+  of.queue = Queue::active;
+  of.given = 0;
+  active_.push_back(sender);
+}
+
+int32_t CreditPacer::take(uint32_t& sender) {
+  std::deque<uint32_t>& from = active_.empty() ? idle_ : active_;
+  if (from.empty()) return -1;
+  sender = from.front();
+  from.pop_front();
+  Sender& of = senders_[sender];
+  const int32_t needed = credit_since(of.target, of.total);
+  if (of.queue == Queue::active && needed > 0) return std::min(needed, quantum_);
+  const int32_t units = std::min(of.most_asked - of.given, quantum_);
+  of.given += std::max(units, 0);
+  return std::max(units, 0);
+}
+
+bool CreditPacer::next(Nanos now, Grant& grant) {
+  if (due_ns() > now) return false;
+  int32_t units = 0;
+  while (units == 0) {
+    units = take(grant.sender);
+    if (units < 0) return false;
+    Sender& of = senders_[grant.sender];
+    of.total = (of.total + static_cast<uint32_t>(units)) & kCreditMask;
+    if (credit_since(of.target, of.total) > 0) {
+      active_.push_back(grant.sender);
+      of.queue = Queue::active;
+    } else if (of.given < of.most_asked) {
+      idle_.push_back(grant.sender);
+      of.queue = Queue::idle;
+    } else {
+      of.queue = Queue::none;
+    }
+    grant.total = of.total;
+  }
+  const auto unit_bits = static_cast<uint64_t>(units) * kCreditUnitBytes * 8;
+  const auto took_ns = static_cast<Nanos>(unit_bits * 1'000'000'000 / rate_bps_);
+  next_ns_ = std::max(next_ns_, now - kCatchUpQuanta * took_ns) + took_ns;
+  return true;
+}
+
+}  // namespace etloop
