@@ -80,6 +80,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",
     "etloop": "contract runtime workload traffic dut_profiles results controller experiments cli",
     "bench/jobs": "contract workload traffic results controller cli",
+    "bench/soak": "contract runtime traffic lab controller etloop",
     "bench": "contract runtime workload traffic results lab controller cli",
 }
 """Room -> the rooms it may import, besides itself. A room that is named as a whole ("results") may be imported with all that

@@ -1,0 +1,116 @@
+"""What there is of a rack's processes and files at one moment. A shell: /proc, the file system and the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiomqtt
+from etloop.bench.processes import children, status
+from etloop.bench.soak.judged import Sample
+from etloop.runtime.broker_settings import BrokerSettings
+
+_LOOKS: Final = 5
+_BETWEEN_LOOKS_S: Final = 0.05
+_RETAINED_S: Final = 0.5
+_MOST_WAITS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is looked at: processes by their names, the rack's directories, and its broker."""
+
+    processes: dict[str, int]
+    working: tuple[str, ...]
+    """Names of the processes that have children for as long as a job goes on."""
+    state_dir: Path
+    temporary: Path
+    broker: BrokerSettings
+
+
+async def settled(watched: Watched) -> None:
+    """Wait until the last run's process is reaped and its agents have one connection each: a turn of the loops."""
+    working = [watched.processes[name] for name in watched.working]
+    for _ in range(_MOST_WAITS):
+        if not any(map(children, working)) and not any((watched.state_dir / "running").iterdir()):
+            break
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.3)
+
+
+async def looked(watched: Watched) -> Sample:
+    """Return the least of some looks: a file that is open for a moment, as results are removed, is nothing that grows.
+
+    Raises `SystemExit` if one of the processes has ended.
+    """
+    retained_topics = await _retained(watched.broker)
+    looks = []
+    for _ in range(_LOOKS):
+        try:
+            looks.append(_sample(watched, retained_topics))
+        except OSError as error:
+            raise SystemExit(_obituary(watched) or str(error)) from None
+        await asyncio.sleep(_BETWEEN_LOOKS_S)
+    counts = {name: min(look.counts[name] for look in looks) for name in looks[-1].counts}
+    return Sample(looks[-1].sizes_bytes, counts)
+
+
+def _sample(watched: Watched, retained_topics: int) -> Sample:
+    counts = {}
+    for name, pid in watched.processes.items():
+        counts[f"{name}: descriptors"] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        counts[f"{name}: threads"] = status(pid, "Threads")
+        counts[f"{name}: child processes"] = len(children(pid))
+    pids = watched.processes.values()
+    namespaces = {path.readlink() for pid in pids for path in Path(f"/proc/{pid}/ns").iterdir()}
+    counts["namespaces that they are in"] = len(namespaces)
+    kept = watched.state_dir / "artifacts"
+    files = [path for path in _files(watched.state_dir) if kept not in path.parents]
+    counts["files beside artifacts and logs"] = sum("logs" not in path.parts for path in files)
+    counts["run directories"] = len(list(kept.iterdir()))
+    counts["temporary files"] = len(list(_files(watched.temporary)))
+    counts["retained topics"] = retained_topics
+    sizes = {f"{name}: memory": status(pid, "VmRSS") * 1024 for name, pid in watched.processes.items()}
+    sizes["disk below the state directory"] = sum(map(_bytes_of, _files(watched.state_dir)))
+    return Sample(sizes, counts)
+
+
+def _obituary(watched: Watched) -> str:
+    """What the logs of processes that have ended say; "" where none has."""
+    said = []
+    for name, pid in watched.processes.items():
+        if not Path(f"/proc/{pid}/exe").exists():
+            log = watched.temporary.parent / f"{name.replace(' ', '-')}.log"
+            last = log.read_text(errors="replace")[-2000:] if log.exists() else "it left no log"
+            said.append(f"{name} has ended: {last}")
+    return "\n".join(said)
+
+
+def _files(directory: Path) -> Iterable[Path]:
+    """The files below a directory, of which some may go while they are looked at."""
+    for path in directory.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                yield path
+
+
+def _bytes_of(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_blocks * 512
+    return 0
+
+
+async def _retained(broker: BrokerSettings) -> int:
+    topics = set()
+    async with aiomqtt.Client(broker.host, broker.port) as client:
+        await client.subscribe("etloop/#")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RETAINED_S):
+                async for message in client.messages:
+                    if message.retain and message.payload:
+                        topics.add(str(message.topic))
+    return len(topics)

@@ -1,0 +1,210 @@
+"""Racks under a soak: a small one of one kind of job, and one on a lab with jobs of all kinds and a twin beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import os
+import secrets
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from etloop.bench.one_rack import agent, controller, rig_of, started, synth_job, two_agents, write_rack
+from etloop.bench.processes import children, free_port
+from etloop.bench.soak.judged import Sample
+from etloop.bench.soak.kinds import KINDS, TOPOLOGY, Kind
+from etloop.bench.soak.looks import Watched, looked, settled
+from etloop.controller.rack.client.client import RackClient, RequestRefused
+from etloop.controller.rack.client.web import RackWeb
+from etloop.controller.rack.job import JobState
+from etloop.controller.rack.mqtt.messages import JobStatus
+from etloop.lab.client import lab_down, lab_up
+from etloop.lab.plan import plan_lab, rig_text
+from etloop.lab.request import LabOrder
+from etloop.runtime.broker_settings import BrokerSettings
+from etloop.traffic.topology.topology_file import parse_topology
+
+_SMALL: Final = Kind("small", "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n")
+_RETENTION: Final = "retention: {size: 40MiB, ended_jobs: 10, audit_lines: 100}\n"
+"""Artifacts of some jobs only, so that retention is under way for most of the soak."""
+_BACKEND: Final = "packet"
+"""The transports that choose source ports need it."""
+_PATIENCE_S: Final = 300
+_MOST_MISHAPS: Final = 20
+_LONGEST_MISHAP: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A soak ends after so many jobs, or so long."""
+
+    jobs: int
+    time_s: float
+
+    def is_over(self, jobs: int, began_s: float) -> bool:
+        """Whether it ends here; at least one job is run."""
+        return jobs >= self.jobs or time.monotonic() - began_s >= self.time_s
+
+
+@dataclass(slots=True)
+class Soaked:
+    """What came of a soak so far."""
+
+    samples: list[Sample]
+    jobs: dict[str, int]
+    """By kind."""
+    mishaps: list[str]
+    """Jobs that ended otherwise than their kind does, and how."""
+    twins: int = 0
+
+
+def soak_small(directory: Path, length: Length, note: Callable[[Soaked], None]) -> Soaked:
+    """One small job after another between two agents on loopback addresses."""
+    control, broker = free_port(), free_port()
+    synth_job(directory)
+    write_rack(directory, rig_of(control, two_agents("127.126")), broker, _RETENTION)
+    (directory / "tmp").mkdir()
+    with controller(directory, broker) as pid, contextlib.ExitStack() as stack:
+        processes = {"controller": pid} | {
+            f"agent {name}": stack.enter_context(agent(directory, name, control)) for name in "ab"
+        }
+        return asyncio.run(_soaked(_watched(directory, processes, broker), (_SMALL,), length, note, ""))
+
+
+def soak_all(directory: Path, length: Length, note: Callable[[Soaked], None]) -> Soaked:
+    """Jobs of all kinds in turn on a lab of four agents, and beside them twins of the same in one process. As root."""
+    lab = f"soak-{os.getpid()}"
+    bind, broker, http = f"tcp://127.0.0.1:{free_port()}", free_port(), free_port()
+    synth_job(directory)
+    (directory / "topology.yaml").write_text(TOPOLOGY)
+    (directory / "tmp").mkdir()
+    plan = plan_lab(parse_topology(TOPOLOGY.encode(), "topology.yaml"), bind=bind)
+    rig = rig_text(plan, backend=_BACKEND, topology="topology.yaml", lab=lab)
+    _write_token(directory)
+    write_rack(directory, rig, broker, f"{_RETENTION}http: {{port: {http}, tokens: tokens}}\n")
+    owner = os.getpid()
+    order = LabOrder(
+        lab, TOPOLOGY, "topology.yaml", bind=bind, backend=_BACKEND, agents=True, measure=False, owner=owner
+    )
+    twins = (sys.executable, "-m", "etloop.bench.soak.twins", str(directory))
+    with (
+        _environment(TMPDIR=str(directory / "tmp"), XDG_RUNTIME_DIR=str(directory)),
+        controller(directory, broker) as pid,
+    ):
+        status = lab_up(order)
+        try:
+            with started(directory / "twins.log", *twins) as twin:
+                processes = {"controller": pid, "lab": status.pid, "twins": twin.pid} | _agents(status.pid)
+                watched = _watched(directory, processes, broker)
+                return asyncio.run(_soaked(watched, KINDS, length, note, f"http://127.0.0.1:{http}"))
+        finally:
+            lab_down(lab)
+
+
+def _write_token(directory: Path) -> None:
+    token = secrets.token_hex(32)
+    for name, text in (("tokens", f"soak write {token}\n"), ("token", token)):
+        (directory / name).touch(mode=0o600)
+        (directory / name).write_text(text)
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Variables of this process, and of those that it starts, for as long as the block lasts."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _agents(lab: int) -> dict[str, int]:
+    """The agents that a lab's process has started, by their names."""
+    found = {}
+    for pid in children(lab):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if "--name" in words:
+            found[f"agent {words[words.index('--name') + 1]}"] = pid
+    return found
+
+
+def _watched(directory: Path, processes: dict[str, int], broker: int) -> Watched:
+    working = tuple(name for name in processes if name == "controller" or name.startswith("agent"))
+    settings = BrokerSettings("127.0.0.1", broker)
+    return Watched(processes, working, directory / "state", directory / "tmp", settings)
+
+
+async def _soaked(
+    watched: Watched, kinds: Sequence[Kind], length: Length, note: Callable[[Soaked], None], web: str
+) -> Soaked:
+    soaked = Soaked([], dict.fromkeys((kind.name for kind in kinds), 0), [])
+    counted = watched.temporary.parent / "twins"
+    began_s = time.monotonic()
+    # Ctrl-C ends it with what there is.
+    with contextlib.suppress(asyncio.CancelledError):
+        async with RackClient(watched.broker, "rack", response_timeout_s=60) as rack:
+            for kind in itertools.cycle(kinds):
+                if mishap := await _one_job(rack, kind, watched, web):
+                    soaked.mishaps.append(f"{kind.name}: {mishap}"[:_LONGEST_MISHAP])
+                    if len(soaked.mishaps) > _MOST_MISHAPS:
+                        raise SystemExit(
+                            "too many jobs end otherwise than they are meant to:\n"
+                            + "\n".join(soaked.mishaps)
+                        )
+                soaked.jobs[kind.name] += 1
+                await settled(watched)
+                soaked.samples.append(await looked(watched))
+                if counted.exists():
+                    soaked.twins = int(counted.read_text() or soaked.twins)
+                note(soaked)
+                if length.is_over(len(soaked.samples), began_s):
+                    break
+    return soaked
+
+
+async def _one_job(rack: RackClient, kind: Kind, watched: Watched, web: str) -> str:
+    """One job from its submission to its end; how it ended, where that is otherwise than its kind does."""
+    scenario = kind.scenario
+    if kind.uploaded:
+        archive = watched.temporary.parent / "trace.tar"
+        scenario = scenario.replace("TRACE", await asyncio.to_thread(_upload, archive, web))
+    try:
+        job = await rack.submit(scenario, time_limit_ns=kind.time_limit_ns)
+    except RequestRefused as refusal:
+        return "" if kind.refused else f"refused: {refusal}"
+    if kind.cancelled_after_s:
+        async for update in rack.follow(job.job_id):
+            if isinstance(update, JobStatus) and update.state is JobState.RUNNING:
+                break
+        await asyncio.sleep(kind.cancelled_after_s)
+        await rack.cancel(job.job_id)
+    result = await rack.result(job.job_id, _PATIENCE_S)
+    as_meant = (
+        result.state is JobState.CANCELLED if kind.cancelled_after_s else result.exit_code in kind.exit_codes
+    )
+    if as_meant and not kind.refused:
+        return ""
+    return f"{result.state}, exit code {result.exit_code}: {result.reason}"
+
+
+def _upload(archive: Path, web: str) -> str:
+    """Send the trace as an archive, unless the rack has it; what a scenario names it by."""
+    if not archive.exists():
+        with tarfile.open(archive, "w") as packed:
+            for file in sorted((archive.parent / "traces" / "job").iterdir()):
+                packed.add(file, file.name)
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    RackWeb(archive.parent / "token").upload(web, archive, digest)
+    return f"sha256:{digest}"

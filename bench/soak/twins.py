@@ -1,0 +1,34 @@
+"""One process that runs the kinds of a soak in virtual time, over and over: `python -m etloop.bench.soak.twins DIRECTORY`.
+
+The directory has the trace and the topology; the number of runs so far is in its file `twins`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sys
+from pathlib import Path
+
+from etloop.bench.soak.kinds import KINDS
+
+import etloop
+
+
+def main() -> None:
+    """Run until it is ended."""
+    directory = Path(sys.argv[1])
+    out = directory / "twin"
+    kinds = [kind for kind in KINDS if kind.in_twin]
+    for kind in kinds:
+        (directory / "traces" / f"{kind.name}.yaml").write_text(kind.scenario)
+    for number in itertools.count(1):
+        kind = kinds[number % len(kinds)]
+        scenario = directory / "traces" / f"{kind.name}.yaml"
+        etloop.run_twin(scenario, out_dir=out, topology=directory / "topology.yaml", seed=number)
+        shutil.rmtree(out)
+        (directory / "twins").write_text(str(number))
+
+
+if __name__ == "__main__":
+    main()
