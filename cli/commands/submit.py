@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from etloop.cli.commands.racks.choosing import Placing, job_wish, place_job
+from etloop.cli.commands.racks.choosing import Placing, PortRequest, job_wish, place_job
 from etloop.cli.commands.racks.named import rack_client, take_named_rack, take_place
 from etloop.cli.result import CommandResult, to_json
 from etloop.cli.text.job import job_line
@@ -29,6 +29,8 @@ from etloop.runtime.text_file import read_text
 
 if TYPE_CHECKING:
     import argparse
+
+    from etloop.controller.racks.choice import JobWish
 
 _PAUSE_S: Final = 1.0
 _PASSING: Final = frozenset(("controller", "queue"))
@@ -83,13 +85,14 @@ async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
     # One key for every attempt: a request whose answer was lost does not become a second job.
     placing = Placing(not parsed.key, parsed.token_file)
     parsed.key = parsed.key or f"etloop-submit-{secrets.token_hex(8)}"
-    if not parsed.any:
+    wish = job_wish(parsed, _ports(parsed)) if parsed.any else None
+    if wish is None:
         take_named_rack(parsed)
     give_up_ns = monotonic_ns() + parsed.patience
     while True:
         began_ns = monotonic_ns()
         try:
-            return await (_attempt_any(parsed, placing) if parsed.any else _attempt(parsed))
+            return await (_attempt(parsed) if wish is None else _attempt_any(parsed, wish, placing))
         except RackUnreachable as error:
             # An attempt that lasted had reached the rack, and lost it only now.
             if monotonic_ns() - began_ns > _LASTING_NS:
@@ -123,19 +126,20 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
             return CommandResult(to_json(plain(job)) if parsed.json else job_line(job))
         if parsed.follow:
             return await waited(rack, parsed.follow, parsed)
-        job = await _submitted(rack, parsed)
+        wanted = PortRequest(tuple(_ports(parsed)), parsed.port_count, parsed.least_link)
+        job = await _submitted(rack, parsed, wanted)
         return await _answer(rack, job, parsed)
 
 
-async def _attempt_any(parsed: argparse.Namespace, placing: Placing) -> CommandResult:
+async def _attempt_any(parsed: argparse.Namespace, wish: JobWish, placing: Placing) -> CommandResult:
     token_file = placing.token_file
 
-    async def submit(place: RackPlace) -> JobStatus:
+    async def submit(place: RackPlace, ports: PortRequest) -> JobStatus:
         take_place(parsed, place, token_file)
         async with rack_client(parsed) as rack:
-            return await _submitted(rack, parsed)
+            return await _submitted(rack, parsed, ports)
 
-    place, job = await place_job(parsed, job_wish(parsed, _ports(parsed)), placing, submit)
+    place, job = await place_job(parsed, wish, placing, submit)
     take_place(parsed, place, token_file)
     if not parsed.wait and parsed.json:
         others = dict(placing.refused)
@@ -146,16 +150,16 @@ async def _attempt_any(parsed: argparse.Namespace, placing: Placing) -> CommandR
         return await _answer(rack, job, parsed)
 
 
-async def _submitted(rack: RackClient, parsed: argparse.Namespace) -> JobStatus:
+async def _submitted(rack: RackClient, parsed: argparse.Namespace, wanted: PortRequest) -> JobStatus:
     text = read_text(parsed.scenario)
     if parsed.upload:
         base = (await rack.controller()).http_url
         text = await asyncio.to_thread(_uploaded, parsed, text, base)
     return await rack.submit(
         text,
-        ports=_ports(parsed),
-        port_count=parsed.port_count,
-        least_link_bps=parsed.least_link,
+        ports=wanted.ports,
+        port_count=wanted.port_count,
+        least_link_bps=wanted.least_link_bps,
         priority=parsed.priority,
         client_key=parsed.key,
         labels=parse_labels("--label", parsed.label),

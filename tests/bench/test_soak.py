@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from etloop.bench.soak.judged import LEAST_FOR_BYTES, MOST_GROWTH_BYTES, Sample, slope, soak_verdicts
+from etloop.bench.soaking.judged import LEAST_FOR_BYTES, MOST_GROWTH_BYTES, Sample, slope, soak_verdicts
 
 from tests.controller.rack.mqtt.test_rack_mqtt import mosquitto
 

@@ -69,7 +69,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "controller/run": "contract runtime workload traffic dut_profiles results counters lab controller/inputs controller/plan"
     " controller/session controller/case",
     "controller/rack": "contract runtime workload results controller/inputs controller/plan controller/session controller/run",
-    "controller/racks": "contract runtime controller/rack",
+    "controller/racks": "contract runtime controller/inputs controller/rack",
     "experiments/nic/link": "contract traffic",
     "experiments/nic/battery": "contract experiments/nic/link",
     "experiments/nic/cards": "contract traffic experiments/nic/link",
@@ -80,7 +80,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "cli": "contract runtime workload traffic dut_profiles results counters lab controller experiments bench/engine",
     "etloop": "contract runtime workload traffic dut_profiles results controller experiments cli",
     "bench/jobs": "contract workload traffic results controller cli",
-    "bench/soak": "contract runtime traffic lab controller etloop",
+    "bench/soaking": "contract runtime etloop",
     "bench": "contract runtime workload traffic results lab controller cli",
 }
 """Room -> the rooms it may import, besides itself. A room that is named as a whole ("results") may be imported with all that

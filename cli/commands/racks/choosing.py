@@ -6,6 +6,7 @@ is asked again before any other; where neither can be known, nothing is submitte
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,19 +14,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.commands.racks.listing import named_places
-from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.errors import ConfigError, Problem, TraceError
 from etloop.contract.base.printable import printable
+from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.mqtt.messages import MOST_LISTED, JobStatus
-from etloop.controller.racks.choice import Candidate, JobWish, choose
+from etloop.controller.racks.choice import Candidate, JobWish, choose, wish_of
+from etloop.controller.racks.needs import Needs, needs_of
 from etloop.controller.racks.racks_file import RackPlace
 from etloop.controller.racks.survey import ask_racks, view_with
+from etloop.runtime.text_file import read_text
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Awaitable, Callable
 
+    from etloop.controller.inputs.scenario.congestion import Plugin
+
 _DEADLINE_S: Final = 10.0
+_RANK_FILE: Final = re.compile(r"\.\d+\.et(\.gz|\.zst)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class PortRequest:
+    """The ports that one rack is asked for."""
+
+    ports: tuple[str, ...]
+    port_count: int
+    least_link_bps: int
 
 
 @dataclass(slots=True)
@@ -38,23 +54,70 @@ class Placing:
     """What the command line names for every rack; no rack's own is shown to another."""
     sent_to: RackPlace | None = None
     """The rack that has the job, or may have it."""
+    ports: PortRequest | None = None
+    """What it was asked for."""
     why: str = ""
     refused: list[tuple[str, str]] = field(default_factory=list)
     """Racks that do not take it, and why."""
 
 
 def job_wish(parsed: argparse.Namespace, ports: Sequence[str]) -> JobWish:
-    """Return what a command line asks of a rack."""
-    return JobWish(
-        tuple(ports), parsed.port_count, parsed.least_link, parsed.backend, parsed.dut, parsed.priority
+    """Return what a command line and its scenario ask of a rack, and say what the scenario asks for.
+
+    Raises `ConfigError` for a scenario that is wrong.
+    """
+    given = Needs(
+        ports=tuple(ports),
+        ports_key="--ports",
+        port_count=parsed.port_count,
+        count_key="--port-count",
+        least_link_bps=parsed.least_link,
+        link_key="--least-link",
+        backends=(parsed.backend,) if parsed.backend else (),
+        backend_key="--backend",
     )
+    wish = wish_of(_stated(parsed.scenario), given, parsed.dut, parsed.priority)
+    if asked := "; ".join(map(str, wish.needs.listed())):
+        sys.stderr.write(printable(f"asks for {asked}") + "\n")
+    return wish
+
+
+class _BringsCode(Exception):
+    """A scenario names a congestion control of its own, whose keys only its compiled form knows."""
+
+
+def _stated(path: Path) -> Needs:
+    def no_code(_: Path) -> Plugin:
+        raise _BringsCode
+
+    try:
+        scenario = parse_scenario(read_text(path).encode(), str(path), path.parent, no_code)
+    except _BringsCode:
+        sys.stderr.write(
+            f"{path} brings a plugin: what it asks of a rack is not looked at; say it by options\n"
+        )
+        return Needs()
+    return needs_of(scenario, _ranks_of_trace)
+
+
+def _ranks_of_trace(trace: Path) -> int:
+    """How many ranks a trace of this machine has, by the names of its files; 0 where it is elsewhere or they do not say."""
+    # Here, because few jobs go to any rack.
+    from etloop.workload.readers.files import files_of_trace
+
+    try:
+        found = files_of_trace(trace, group_file_too=False)
+    except (TraceError, OSError):
+        return 0
+    names = [name for files in found for name in files.names]
+    return len(names) if all(_RANK_FILE.search(name) for name in names) else 0
 
 
 async def place_job(
     parsed: argparse.Namespace,
     wish: JobWish,
     placing: Placing,
-    submit: Callable[[RackPlace], Awaitable[JobStatus]],
+    submit: Callable[[RackPlace, PortRequest], Awaitable[JobStatus]],
 ) -> tuple[RackPlace, JobStatus]:
     """Submit a job to the best rack; the rack and the job.
 
@@ -65,18 +128,21 @@ async def place_job(
         placing.sent_to = await _holder(places, parsed.key)
         placing.why = f"it has a job of the key {printable(parsed.key)}" if placing.sent_to else ""
     if placing.sent_to is not None:
-        job = await submit(placing.sent_to)
+        if placing.ports is None:
+            placing.ports = await _ports_at(placing.sent_to, wish)
+        job = await submit(placing.sent_to, placing.ports)
         _report(placing, placing.sent_to.name)
         return placing.sent_to, job
     choice = choose(await ask_racks(places, view_with(MOST_LISTED), _DEADLINE_S, _DEADLINE_S), wish)
     placing.refused = list(choice.refused)
     for rank, candidate in enumerate(choice.candidates):
         placing.sent_to, placing.why = candidate.place, candidate.why
+        placing.ports = _request(candidate, wish)
         try:
-            job = await submit(candidate.place)
+            job = await submit(candidate.place, placing.ports)
         except (RequestRefused, ConfigError) as error:
             # It said no, so it has no such job.
-            placing.sent_to = None
+            placing.sent_to = placing.ports = None
             placing.refused.append((candidate.place.name, " ".join(str(error).split())))
             continue
         placing.refused += [(one.place.name, _later(one)) for one in choice.candidates[rank + 1 :]]
@@ -86,6 +152,20 @@ async def place_job(
     raise ConfigError(
         *(Problem(f"rack {name}", f"not taken: {why}", remedy) for name, why in placing.refused)
     )
+
+
+def _request(candidate: Candidate, wish: JobWish) -> PortRequest:
+    link_bps = 0 if candidate.ports else wish.needs.least_link_bps
+    return PortRequest(candidate.ports, candidate.port_count, link_bps)
+
+
+async def _ports_at(place: RackPlace, wish: JobWish) -> PortRequest:
+    """What to ask a rack for that has a job of the key already: what it would be asked for now, so that it is the same job."""
+    choice = choose(await ask_racks((place,), view_with(MOST_LISTED), _DEADLINE_S, _DEADLINE_S), wish)
+    needs = wish.needs
+    if choice.candidates:
+        return _request(choice.candidates[0], wish)
+    return PortRequest(needs.ports, needs.port_count, 0 if needs.ports else needs.least_link_bps)
 
 
 def _later(candidate: Candidate) -> str:

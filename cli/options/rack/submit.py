@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--any",
         action="store_true",
-        help="submit to whichever rack of racks.yaml can take the job and lets it wait least",
+        help="submit to whichever rack of racks.yaml has what the scenario asks for and lets the job wait least",
     )
     parser.add_argument(
         "--least-link",
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         choices=("udp", "packet", "xdp", "verbs"),
         default="",
-        help="with --any: only racks whose ports are of this backend",
+        help="with --any: only ports of this backend",
     )
     parser.add_argument(
         "--dut",

@@ -14,7 +14,8 @@ from etloop.controller.rack.mqtt.messages import (
     PortStatus,
     RackStatus,
 )
-from etloop.controller.racks.choice import JobWish, choose
+from etloop.controller.racks.choice import JobWish, choose, wish_of
+from etloop.controller.racks.needs import Needs
 from etloop.controller.racks.racks_file import RackPlace
 from etloop.controller.racks.survey import RackAnswer, RackView
 
@@ -52,6 +53,15 @@ ABSENT = changed(
         1, (), tuple(PortStatus(f"a/p{k}", GIGABIT, "", "") for k in range(2)), (), (), ""
     ),
 )
+_TWO = tuple(PortStatus(f"a/p{k}", GIGABIT, "", k * "broken", "udp") for k in range(2))
+_PRESENT = AgentStatus(1, "a", True, True, 0, "host", {}, None, None)
+OUT = changed(rack("x"), inventory=InventoryResponse(1, (_PRESENT,), _TWO, (), (), ""))
+"""Its second port is out of service."""
+_MIXED = (
+    *(PortStatus(f"a/p{k}", GIGABIT, "", "", "udp") for k in range(2)),
+    *(PortStatus(f"a/x{k}", GIGABIT, "", "", "xdp") for k in range(3)),
+)
+MIXED = changed(rack("x"), inventory=InventoryResponse(1, (_PRESENT,), _MIXED, (), (), ""))
 SILENT: RackAnswer[RackView] = RackAnswer(RackPlace("x", "127.0.0.1", "x"), None, "no broker")
 
 
@@ -68,27 +78,58 @@ SILENT: RackAnswer[RackView] = RackAnswer(RackPlace("x", "127.0.0.1", "x"), None
             "its device under test is b, and a is wanted",
         ),
         ("no device", rack("x"), JobWish(dut="a"), "its device under test is not named, and a is wanted"),
-        ("no such port", rack("x"), JobWish(ports=("c/p0",)), "it has no port c/p0"),
+        (
+            "no such port",
+            rack("x"),
+            JobWish(Needs(ports=("c/p0",), ports_key="mapping.ports")),
+            "it has no port c/p0 (mapping.ports)",
+        ),
         (
             "too few that are fast enough",
             rack("x", link=100),
-            JobWish(port_count=2, least_link_bps=400 * GIGABIT),
-            "2 ports of at least 400Gbps are wanted, and 0 are in service with their agents",
+            JobWish(Needs(port_count=2, least_link_bps=400 * GIGABIT)),
+            "2 ports of at least 400Gbps are wanted, and 0 are in service with their agents; 2 others are no such",
         ),
         (
             "too few",
             rack("x"),
-            JobWish(port_count=3),
+            JobWish(Needs(port_count=3)),
             "3 ports are wanted, and 2 are in service with their agents",
         ),
         ("an agent is away", ABSENT, JobWish(), "2 ports are wanted, and 0 are in service with their agents"),
         (
             "ports of another backend",
             rack("x"),
-            JobWish(backend="verbs"),
-            "port a/p0 is of backend udp (it might be given a/p0: name ports of verbs)",
+            JobWish(Needs(backends=("packet", "xdp"), backend_key="transport.kind uet")),
+            (
+                "1 ports of backend packet or xdp (transport.kind uet) are wanted, and 0 are in service with their agents;"
+                " 2 others are no such"
+            ),
         ),
-        ("a named one, too", rack("x"), JobWish(("a/p0",), backend="xdp"), "port a/p0 is of backend udp"),
+        (
+            "a named one, too",
+            rack("x"),
+            JobWish(Needs(("a/p0",), backends=("xdp",), backend_key="--backend")),
+            "port a/p0 is of backend udp, and xdp is wanted (--backend)",
+        ),
+        (
+            "a named one that is too slow",
+            rack("x", link=10),
+            JobWish(Needs(("a/p0",), least_link_bps=25 * GIGABIT, link_key="workload: flows.rate")),
+            "port a/p0 has 10Gbps, and 25Gbps is wanted (workload: flows.rate)",
+        ),
+        (
+            "a port that a part of the job is on",
+            OUT,
+            JobWish(Needs(among=("a/p1",), ports_key="background")),
+            "port a/p1 (background) does not fit, or is not in service with its agent",
+        ),
+        (
+            "one port, where nothing would cross the device",
+            OUT,
+            JobWish(Needs(port_count=4, least_ports=2), shares=True),
+            "2 ports are wanted, and 1 are in service with their agents",
+        ),
     ],
 )
 def test_a_rack_that_cannot_take_a_job_says_why(
@@ -131,5 +172,76 @@ def test_the_rack_with_the_shortest_wait_comes_first(
 
 def test_a_wait_is_explained() -> None:
     busy = rack("x", job(JobState.QUEUED), job(JobState.FINISHED, 2, took_s=30))
-    (candidate,) = choose([busy], JobWish(port_count=1)).candidates
+    (candidate,) = choose([busy], JobWish(Needs(port_count=1))).candidates
     assert candidate.why == "0 jobs hold its ports and 1 come before, about 30 s"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "answer", "wish", "asked"),
+    [
+        ("the rack chooses where all of its ports fit", rack("x"), JobWish(Needs(port_count=2)), ((), 2)),
+        ("all that fit, where nobody knows how many", rack("x"), JobWish(), ((), 0)),
+        (
+            "ports are named where the rack has others, too, of which it would take any",
+            MIXED,
+            JobWish(Needs(port_count=2, backends=("packet", "xdp"))),
+            (("a/x0", "a/x1"), 0),
+        ),
+        ("all of them", MIXED, JobWish(Needs(backends=("xdp",))), (("a/x0", "a/x1", "a/x2"), 0)),
+        (
+            "with those that a part of the job is on",
+            MIXED,
+            JobWish(Needs(among=("a/x2",), port_count=2)),
+            (("a/p0", "a/x2"), 0),
+        ),
+        (
+            "hosts share what there is",
+            rack("x"),
+            JobWish(Needs(port_count=4, least_ports=2), shares=True),
+            ((), 2),
+        ),
+        ("as named", MIXED, JobWish(Needs(ports=("a/x1", "a/p0"))), (("a/x1", "a/p0"), 0)),
+    ],
+)
+def test_a_rack_is_asked_for_ports_that_fit(
+    sentence: str, answer: RackAnswer[RackView], wish: JobWish, asked: tuple[tuple[str, ...], int]
+) -> None:
+    (candidate,) = choose([answer], wish).candidates
+    assert (candidate.ports, candidate.port_count) == asked, sentence
+
+
+def test_a_rack_with_a_port_for_each_host_comes_before_one_that_waits_less() -> None:
+    small = changed(rack("x"), inventory=InventoryResponse(1, (_PRESENT,), _TWO[:1], (), (), ""))
+    wish = JobWish(Needs(port_count=2), shares=True)
+    choice = choose([small, rack("y", job(JobState.QUEUED))], wish)
+    assert [one.place.name for one in choice.candidates] == ["y", "x"]
+    assert choice.candidates[1].why == "1 of its ports are free and no job waits; 2 hosts share its 1 ports"
+
+
+STATED = Needs(
+    ports=("a/p0", "b/p0"),
+    ports_key="mapping.ports",
+    least_link_bps=10,
+    link_key="k",
+    backends=("xdp",),
+    backend_key="t",
+)
+
+
+def test_what_the_command_line_says_holds_over_the_scenario() -> None:
+    assert wish_of(STATED, Needs(), "", 0).needs == STATED
+    given = Needs(port_count=3, count_key="--port-count", least_link_bps=20, link_key="--least-link")
+    wish = wish_of(STATED, given, "", 0)
+    assert (wish.needs.ports, wish.needs.among, wish.needs.port_count, wish.shares) == (
+        (),
+        ("a/p0", "b/p0"),
+        3,
+        False,
+    )
+    assert (wish.needs.least_link_bps, wish.needs.link_key, wish.needs.backends) == (
+        20,
+        "--least-link",
+        ("xdp",),
+    )
+    other = wish_of(STATED, Needs(ports=("c/p0",), ports_key="--ports", backends=("udp",)), "", 0).needs
+    assert (other.ports, other.among, other.ports_key, other.backends) == (("c/p0",), (), "--ports", ("udp",))

@@ -35,6 +35,7 @@ async def test_a_job_goes_to_the_rack_that_can_take_it_and_its_key_stays_there(
             first = json.loads(out)
             assert first["rack"] == "south"
             assert err.splitlines() == [
+                "asks for 1 ports (--port-count)",
                 "rack south: 4 of its ports are free and no job waits",
                 "not north: 1 ports are wanted, and 0 are in service with their agents",
             ]
@@ -43,7 +44,7 @@ async def test_a_job_goes_to_the_rack_that_can_take_it_and_its_key_stays_there(
             out, err = capsys.readouterr()
             again = json.loads(out)
             assert (again["rack"], again["job"]["job_id"]) == ("south", first["job"]["job_id"])
-            assert err == "rack south: it has a job of the key nightly-1\n"
+            assert err.splitlines()[1:] == ["rack south: it has a job of the key nightly-1"]
             assert racks.north.rack.store.latest(9) == ()
 
             racks.brokers[0].kill()
@@ -72,6 +73,49 @@ async def test_where_no_rack_takes_it_each_says_why(
         (job,) = racks.south.rack.store.latest(9)
         assert capsys.readouterr().out.endswith(f"{job.job_id}\n")
         assert await command("rack", "cancel", job.job_id, "--racks", path, "--rack", "south") == 0
+
+
+async def test_what_the_scenario_asks_for_is_asked_of_every_rack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    async with two_racks(tmp_path) as racks:
+        with agents(racks.places[1]):
+            await racks.south.until(lambda: racks.south.daemon.hub.present() == {"a", "b"})
+            words = ["submit", scenario, "--any", "--racks", racks.file("racks.yaml")]
+
+            scenario.write_text(
+                "workload: {collective: {kind: all_reduce, ranks: 2, size: 1KiB}}\niterations: many\n"
+            )
+            assert await command(*words) == 65
+            assert '"many" is not a whole number' in capsys.readouterr().err, "no rack is asked"
+
+            scenario.write_text(
+                "workload: {collective: {kind: all_reduce, ranks: 2, size: 1KiB}}\ntransport: {kind: uet}\n"
+            )
+            assert await command(*words) == 65
+            error = capsys.readouterr().err
+            assert (
+                "asks for 2 ports (a port for each of 2 hosts); backend packet or xdp (transport.kind uet)"
+                in error
+            )
+            assert (
+                "rack south: not taken: 2 ports of backend packet or xdp (transport.kind uet) are wanted, and 0 are in"
+                " service with their agents; 4 others are no such" in error
+            )
+
+            scenario.write_text(
+                "workload: {collective: {kind: all_reduce, ranks: 2, size: 1KiB}}\nmapping: {ports: [b/p1, a/p0]}\n"
+            )
+            assert await command(*words, "--key", "nightly-3", "--wait") == 0
+            capsys.readouterr()
+            assert await command(*words, "--key", "nightly-3", "--json") == 0
+            out, err = capsys.readouterr()
+            assert json.loads(out)["job"]["ports"] == ["b/p1", "a/p0"]
+            assert err.splitlines() == [
+                "asks for ports b/p1, a/p0 (mapping.ports)",
+                "rack south: it has a job of the key nightly-3",
+            ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One process that runs the kinds of a soak in virtual time, over and over: `python -m etloop.bench.soak.twins DIRECTORY`.
+"""One process that runs the kinds of a soak in virtual time, over and over: `python -m etloop.bench.soaking.twins DIRECTORY`.
 
 The directory has the trace and the topology; the number of runs so far is in its file `twins`.
 """
@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from etloop.bench.soak.kinds import KINDS
+from etloop.bench.soaking.kinds import KINDS
 
 import etloop
 

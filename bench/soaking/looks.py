@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import aiomqtt
-from etloop.bench.processes import children, status
-from etloop.bench.soak.judged import Sample
+from etloop.bench.soaking.judged import Sample
 from etloop.runtime.broker_settings import BrokerSettings
 
 _LOOKS: Final = 5
 _BETWEEN_LOOKS_S: Final = 0.05
 _RETAINED_S: Final = 0.5
 _MOST_WAITS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLook:
+    """What a process has at one moment."""
+
+    rss_bytes: int
+    threads: int
+    children: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +38,17 @@ class Watched:
     state_dir: Path
     temporary: Path
     broker: BrokerSettings
+    look: Callable[[int], ProcessLook]
+    """Looks at a process; raises `OSError` for one that has ended."""
 
 
 async def settled(watched: Watched) -> None:
     """Wait until the last run's process is reaped and its agents have one connection each: a turn of the loops."""
     working = [watched.processes[name] for name in watched.working]
     for _ in range(_MOST_WAITS):
-        if not any(map(children, working)) and not any((watched.state_dir / "running").iterdir()):
+        if not any(watched.look(pid).children for pid in working) and not any(
+            (watched.state_dir / "running").iterdir()
+        ):
             break
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.3)
@@ -60,11 +72,13 @@ async def looked(watched: Watched) -> Sample:
 
 
 def _sample(watched: Watched, retained_topics: int) -> Sample:
-    counts = {}
+    counts, sizes = {}, {}
     for name, pid in watched.processes.items():
+        look = watched.look(pid)
+        sizes[f"{name}: memory"] = look.rss_bytes
         counts[f"{name}: descriptors"] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-        counts[f"{name}: threads"] = status(pid, "Threads")
-        counts[f"{name}: child processes"] = len(children(pid))
+        counts[f"{name}: threads"] = look.threads
+        counts[f"{name}: child processes"] = look.children
     pids = watched.processes.values()
     namespaces = {path.readlink() for pid in pids for path in Path(f"/proc/{pid}/ns").iterdir()}
     counts["namespaces that they are in"] = len(namespaces)
@@ -74,7 +88,6 @@ def _sample(watched: Watched, retained_topics: int) -> Sample:
     counts["run directories"] = len(list(kept.iterdir()))
     counts["temporary files"] = len(list(_files(watched.temporary)))
     counts["retained topics"] = retained_topics
-    sizes = {f"{name}: memory": status(pid, "VmRSS") * 1024 for name, pid in watched.processes.items()}
     sizes["disk below the state directory"] = sum(map(_bytes_of, _files(watched.state_dir)))
     return Sample(sizes, counts)
 

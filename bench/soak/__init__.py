@@ -1,1 +1,0 @@
-"""Many runs back to back: does anything grow? `python -m etloop.bench.soak` (`__main__` has its options)."""
