@@ -45,6 +45,12 @@ def synth_job(directory: Path) -> None:
     etloop(["synth", str(directory / "traces/job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])
 
 
+def damaged_job(directory: Path) -> None:
+    """Write a trace that is there and that nobody can prepare, as `damaged`."""
+    (directory / "traces/damaged").mkdir(parents=True)
+    (directory / "traces/damaged/w.0.et").write_bytes(b"no trace")
+
+
 def rig_of(control: int, agents: str) -> str:
     """Return a rig whose controller listens at a port of this machine; `agents` are the entries."""
     return f"controller: {{bind: 'tcp://127.0.0.1:{control}'}}\nagents:\n{agents}"

@@ -36,7 +36,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.one_rack import rig_of, synth_job, two_agents, write_rack
+from etloop.bench.one_rack import damaged_job, rig_of, synth_job, two_agents, write_rack
 from etloop.bench.processes import BAR_MISSED, children, free_port
 from etloop.contract.base.errors import EtloopError
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
@@ -52,7 +52,7 @@ _NETWORK: Final = "127.124"
 _SCENARIOS: Final = (
     "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n",
     "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\nscale: {time: 800}\n",
-    "workload: {trace: none}\n",
+    "workload: {trace: damaged}\n",
 )
 """A short job, a longer one, and one that cannot be prepared."""
 _WAITING_JOBS: Final = 4
@@ -418,6 +418,7 @@ def _await_ends(store: JobStore) -> None:
 def _written(directory: Path) -> Rack:
     control, broker, http = free_port(), free_port(), free_port()
     synth_job(directory)
+    damaged_job(directory)
     # No retention: what a job names has to be there.
     settings = f"http: {{port: {http}}}\nretention: {{size: 1TiB}}\n"
     write_rack(directory, rig_of(control, two_agents(_NETWORK)), broker, settings)

@@ -24,7 +24,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.one_rack import agent, controller, rig_of, started, synth_job, two_agents, write_rack
+from etloop.bench.one_rack import (
+    agent,
+    controller,
+    damaged_job,
+    rig_of,
+    started,
+    synth_job,
+    two_agents,
+    write_rack,
+)
 from etloop.bench.processes import children, free_port, status
 from etloop.bench.soaking.judged import LEAST_RUNS, Sample, soak_verdicts
 from etloop.bench.soaking.kinds import KINDS, TOPOLOGY, Kind
@@ -95,6 +104,7 @@ def soak_all(directory: Path, length: Length, note: Callable[[Soaked], None]) ->
     lab = f"soak-{os.getpid()}"
     bind, broker, http = f"tcp://127.0.0.1:{free_port()}", free_port(), free_port()
     synth_job(directory)
+    damaged_job(directory)
     (directory / "topology.yaml").write_text(TOPOLOGY)
     (directory / "tmp").mkdir()
     plan = plan_lab(parse_topology(TOPOLOGY.encode(), "topology.yaml"), bind=bind)

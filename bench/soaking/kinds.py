@@ -86,10 +86,11 @@ KINDS: Final = (
     Kind("cancelled", _ENDLESS, cancelled_after_s=1.0, in_twin=False),
     Kind("out of time", _ENDLESS, exit_codes=frozenset({50}), time_limit_ns=6_000_000_000, in_twin=False),
     Kind(
-        "trace that is not there",
-        "workload: {trace: none}\n",
+        "trace that is damaged",
+        "workload: {trace: damaged}\n",
         exit_codes=frozenset({65}),
         in_twin=False,
     ),
+    Kind("trace that is not there", "workload: {trace: none}\n", refused=True, in_twin=False),
     Kind("scenario that is wrong", "workload: {trace: job}\niterations: many\n", refused=True, in_twin=False),
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
-from etloop.controller.inputs.scenario.scenario import parse_scenario
+from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.rack.actor import CONTROLLER
 from etloop.controller.rack.dispatch import RackPort, Restrictions, Start, decide, queue_order
 from etloop.controller.rack.events import (
@@ -72,6 +72,7 @@ class Rack:
         scenario_root: Path,
         new_job_id: Callable[[], str],
         allowed_code: AllowedCode = AllowedCode(),  # noqa: B008 - a frozen value
+        look_for_files: Callable[[Scenario], tuple[Problem, ...]] = lambda _: (),
     ) -> None:
         self.state = RackState.READY
         self.ports = tuple(ports)
@@ -80,6 +81,7 @@ class Rack:
         self._scenario_root = scenario_root
         self.new_job_id = new_job_id
         self._allowed_code = allowed_code
+        self._look_for_files = look_for_files
         self._queued = {job.job_id: job for job in store.in_states(JobState.QUEUED)}
         self._running: dict[str, Job] = {}
         self._cancelling: dict[str, str] = {}
@@ -152,14 +154,14 @@ class Rack:
             return (Problem("scenario", what, f"keep it below {self.limits.scenario_bytes} bytes"),)
         try:
             reader = looking_reader(self._allowed_code)
-            refuse_python(
-                parse_scenario(text.encode(), "scenario", self._scenario_root, reader), self._allowed_code
-            )
+            scenario = parse_scenario(text.encode(), "scenario", self._scenario_root, reader)
+            refuse_python(scenario, self._allowed_code)
         except ConfigError as error:
             return error.problems
         except PluginNamed:
-            pass  # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
-        return ()
+            # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
+            return ()
+        return self._look_for_files(scenario)
 
     def cancel(self, job_id: str, who: str) -> Job | None:
         """Ends a queued job at once, and asks a running one to wind up; None if there is no such job.

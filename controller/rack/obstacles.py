@@ -7,6 +7,7 @@ None of it is a fault of a job, so none ends one.
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import approximate_bytes
@@ -58,9 +59,9 @@ class Obstacles:
     def look(self) -> None:
         """Look at the disk and at what may still be opened."""
         try:
-            free_bytes, least_bytes = self.free_disk_bytes(), self._config.free_disk_bytes
+            (free_bytes, place), least_bytes = self._scarcest(), self._config.free_disk_bytes
             what = (
-                f"the disk is full: {approximate_bytes(free_bytes)} are free below {self._config.state_dir}, "
+                f"the disk is full: {approximate_bytes(free_bytes)} are free below {place}, "
                 f"and limits.free_disk is {approximate_bytes(least_bytes)}"
             )
             self.note(DISK, what if free_bytes < least_bytes else "")
@@ -71,5 +72,9 @@ class Obstacles:
 
     def free_disk_bytes(self) -> int:
         """Return the room where jobs, or results, are kept: where there is less. Raises `OSError`."""
+        return self._scarcest()[0]
+
+    def _scarcest(self) -> tuple[int, Path]:
+        """The least room where jobs or results are kept, and where that is."""
         directories = (self._config.state_dir, self._config.state_dir / "artifacts")
-        return min(shutil.disk_usage(directory).free for directory in directories)
+        return min((shutil.disk_usage(directory).free, directory) for directory in directories)

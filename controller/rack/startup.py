@@ -37,6 +37,7 @@ from etloop.controller.rack.people.users import parse_users
 from etloop.controller.rack.rig.rig_change import rack_ports, slots_of
 from etloop.controller.rack.rig.served_rig import ServedRig, read_rig
 from etloop.controller.rack.runs.confinement import within
+from etloop.controller.rack.runs.named_files import named_file_problems
 from etloop.controller.rack.runs.orders import traces_of
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.job_logs import JobLogs
@@ -95,7 +96,8 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
     store = JobStore.open(config.state_dir / "jobs.sqlite")
     try:
         ports, root = rack_ports(rig), config.scenario_root
-        rack = Rack(store, ports, config.limits, root, new_job_id, config.allowed_code)
+        look = partial(named_file_problems, root=root)
+        rack = Rack(store, ports, config.limits, root, new_job_id, config.allowed_code, look)
     except StoreFailed as error:
         remedy = "run the etloop that wrote it, or name a new state_dir"
         raise ConfigError(Problem(str(config.state_dir / "jobs.sqlite"), str(error), remedy)) from None

@@ -53,12 +53,17 @@ def confine(scenario: Scenario, *roots: Path) -> None:
     """Raises `ConfigError` with every path of the scenario that leaves all of `roots`, links followed."""
     # What stands at the top of the file may stand for several jobs.
     problems = dict.fromkeys(
-        Problem(_KEYS.get(key, key), OUTSIDE, REMEDY)
+        Problem(key_of(key), OUTSIDE, REMEDY)
         for key, path in paths_of(scenario)
         if not all(any(within(place, root) for root in roots) for place in _places(path))
     )
     if problems:
         raise ConfigError(*problems)
+
+
+def key_of(field: str) -> str:
+    """Return what the file calls a field that `paths_of` gave."""
+    return _KEYS.get(field, field)
 
 
 def paths_of(value: Any, name: str = "scenario") -> Iterator[tuple[str, Path]]:
