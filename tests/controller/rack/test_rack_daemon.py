@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import zmq
 from etloop.cli.main import main
-from etloop.contract.base.errors import ExitCode
+from etloop.contract.base.errors import ExitCode, Problem
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.daemon import Daemon
 from etloop.controller.rack.events import JobMoved, RackState
@@ -43,8 +43,9 @@ def place(tmp_path: Path) -> Place:
 
 
 def make_place(tmp_path: Path) -> Place:
-    """A rack's directory with a trace in it, and a rig of two agents with two ports each."""
+    """A rack's directory with a trace in it and a folder without one, and a rig of two agents with two ports each."""
     place = free_place(tmp_path)
+    (tmp_path / "traces" / "empty").mkdir(parents=True)
     main(["synth", str(tmp_path / "traces" / "job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])
     text = f"controller: {{bind: {place.endpoint}}}\nagents:\n"
     for name, network in zip("ab", place.networks, strict=True):
@@ -148,10 +149,10 @@ async def test_a_running_job_that_is_cancelled_keeps_what_it_measured(place: Pla
 async def test_a_job_that_cannot_be_prepared_says_why_and_sends_nothing(place: Place) -> None:
     with agents(place):
         async with serving(place) as rack:
-            job_id = rack.submit(SCENARIO.replace("job", "no-such-trace"))
+            job_id = rack.submit(SCENARIO.replace("job", "empty"))
             job = await rack.reaches(job_id, JobState.FINISHED)
             assert job.exit_code is ExitCode.PREPARATION_FAILED
-            assert "no-such-trace" in job.reason
+            assert "empty: has no PREFIX.<rank>.et files" in job.reason
 
 
 async def test_a_job_that_does_not_pass_says_which_condition_it_owes(place: Place) -> None:
@@ -170,12 +171,19 @@ async def test_a_job_that_does_not_pass_says_which_condition_it_owes(place: Plac
 
 async def test_a_path_that_leaves_the_scenario_root_is_refused(place: Place) -> None:
     (place.directory / "traces" / "out").symlink_to("/etc")
-    with agents(place):
-        async with serving(place) as rack:
-            for trace in ("../rig.yaml", "/etc", "out/passwd"):
-                job = await rack.reaches(rack.submit(SCENARIO.replace("job", trace)), JobState.FINISHED)
-                assert job.exit_code is ExitCode.PREPARATION_FAILED
-                assert job.reason.startswith("workload.trace: lies outside the rack's scenario root")
+    async with serving(place) as rack:
+        for trace in ("../rig.yaml", "/etc", "out/passwd"):
+            answer = rack.rack.submit(JobRequest(SCENARIO.replace("job", trace), PortDemand()), "test")
+            assert isinstance(answer, Rejected)
+            assert str(answer.problems[0]).startswith("workload.trace: lies outside the rack's scenario root")
+
+
+async def test_a_trace_that_is_not_there_is_refused_before_the_job_waits(place: Place) -> None:
+    async with serving(place) as rack:
+        answer = rack.rack.submit(JobRequest(SCENARIO.replace("job", "none"), PortDemand()), "test")
+        assert isinstance(answer, Rejected)
+        what = 'nothing called "none" is below the rack\'s scenario root'
+        assert answer.problems == (Problem("workload.trace", what, "copy it there, or submit with --upload"),)
 
 
 async def test_a_submission_is_refused_with_all_that_is_wrong_with_it(place: Place) -> None:

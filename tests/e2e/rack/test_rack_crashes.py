@@ -28,7 +28,7 @@ __all__ = ["mosquitto", "place"]
 pytestmark = pytest.mark.e2e
 
 ROUNDS = 30 if FULL else 2
-KINDS = (SCENARIO, SCENARIO, LONG, SCENARIO.replace("job", "none"))
+KINDS = (SCENARIO, SCENARIO, LONG, SCENARIO.replace("job", "empty"))
 PORTS = (("a/p0", "b/p0"), ("a/p1", "b/p1"), ("a/p0", "a/p1"), ())
 Ending = tuple[str, int | None, str, str]
 

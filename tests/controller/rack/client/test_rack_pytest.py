@@ -32,7 +32,7 @@ def test_passes(etloop_job):
     assert result.summary["state"] == "done"
 
 def test_fails_by_its_verdict(etloop_job):
-    result = etloop_job({SCENARIO.replace("job", "none")!r}, limit_s=90)
+    result = etloop_job({SCENARIO.replace("job", "empty")!r}, limit_s=90)
     assert result.exit_code == 0, result.reason
 
 def test_refused(etloop_job):

@@ -447,7 +447,7 @@ async def test_everything_that_is_said_fits_its_schema(place: Place, broker: Bro
             await rack.until(lambda: any(topic.endswith("/progress") for topic, _ in heard))
             await client.cancel(good.job_id)
             await client.pause(paused=True)
-            bad = await client.submit(SCENARIO.replace("job", "none"))
+            bad = await client.submit(SCENARIO.replace("job", "empty"))
             await client.change(bad.job_id, JobChange.HOLD)
             with pytest.raises(RequestRefused):
                 await client.submit("nonsense: 1")
