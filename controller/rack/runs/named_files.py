@@ -1,4 +1,4 @@
-"""Which files of a submitted scenario are not there, so that its submitter hears of it before the job has waited. A shell: the disk.
+"""Which files of a submitted scenario are not there: its submitter hears of it before the job waits. A shell: the disk.
 
 What is in them only the run's process finds out, and a file may be gone by then: it looks again. Nothing is opened here; names
 are listed in the folder of a prefix alone.

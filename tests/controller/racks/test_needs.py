@@ -106,7 +106,8 @@ def hosts(count: int, **more: Any) -> Needs:
         (
             "one of several names its ports",
             (
-                "jobs:\n  - {name: a, workload: {collective: {kind: all_reduce, ranks: 2, size: 1KiB}}, mapping: {ports: [a/p0, b/p0]}}\n"
+                "jobs:\n  - {name: a, workload: {collective: {kind: all_reduce, ranks: 2, size: 1KiB}},\n"
+                "     mapping: {ports: [a/p0, b/p0]}}\n"
                 "  - {name: b, workload: {collective: {kind: all_reduce, ranks: 6, size: 1KiB}}}\n"
             ),
             hosts(6, among=("a/p0", "b/p0"), ports_key="mapping.ports"),
