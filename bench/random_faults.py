@@ -59,6 +59,8 @@ _WAITING_JOBS: Final = 4
 """So many are kept in the queue, as long as there are some left to submit."""
 _PATIENCE_S: Final = 120.0
 _END_PATIENCE_S: Final = 600.0
+_A_JOB_S: Final = 20.0
+"""So long a job may take on a busy machine, of those that are still to be submitted when the last fault is over."""
 _POLL_S: Final = 0.1
 _DISK_MIB: Final = 128
 _DISK_MIB_A_JOB: Final = 8
@@ -363,7 +365,8 @@ def _mistakes_of_job(store: JobStore, state_dir: Path, job: Job) -> Iterator[str
         try:
             read_run(state_dir / "artifacts" / job.run_directory)
         except (EtloopError, OSError) as error:
-            yield f"kept no whole run: {error}"
+            left = sorted(path.name for path in (state_dir / "artifacts" / job.run_directory).iterdir())
+            yield f"({job.state}: {job.reason}) kept no whole run: {error}; it holds {', '.join(left[:20])}"
 
 
 def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callable[[str], None]) -> Outcome:
@@ -389,7 +392,7 @@ def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callabl
             say(f"{number + 1} of {faults}: {fault.value}, ready after {healed[-1].ready_s:.1f} s")
             if feeder.failure is not None:
                 raise feeder.failure
-        feeder.join(_END_PATIENCE_S)
+        feeder.join(_END_PATIENCE_S + _A_JOB_S * jobs)
         feeder.over.set()
         store = JobStore.look(state / "jobs.sqlite")
         try:

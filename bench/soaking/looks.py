@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -103,12 +104,10 @@ def _obituary(watched: Watched) -> str:
     return "\n".join(said)
 
 
-def _files(directory: Path) -> Iterable[Path]:
-    """The files below a directory, of which some may go while they are looked at."""
-    for path in directory.rglob("*"):
-        with contextlib.suppress(OSError):
-            if path.is_file():
-                yield path
+def _files(directory: Path) -> Iterator[Path]:
+    """The files below a directory, of which folders and files may go while they are looked at."""
+    for folder, _, names in os.walk(directory):
+        yield from (Path(folder, name) for name in names)
 
 
 def _bytes_of(path: Path) -> int:
