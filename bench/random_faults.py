@@ -251,18 +251,8 @@ def dropped(*match: str) -> Iterator[None]:
     """Packets that come on the loopback and match vanish for as long as the block lasts."""
 
     def rule(action: str) -> None:
-        command = [
-            "iptables",
-            "--wait",
-            "5",
-            action,
-            "INPUT",
-            "--in-interface",
-            "lo",
-            *match,
-            "--jump",
-            "DROP",
-        ]
+        where = ("INPUT", "--in-interface", "lo")
+        command = ["iptables", "--wait", "5", action, *where, *match, "--jump", "DROP"]
         subprocess.run(command, check=True, capture_output=True, timeout=30)
 
     rule("--insert")
