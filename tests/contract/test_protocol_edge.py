@@ -222,11 +222,12 @@ def test_what_does_not_fit_is_refused_by_name(received: bytes, expected: str) ->
 
 def test_another_version_is_refused_before_anything_is_looked_at() -> None:
     with pytest.raises(VersionMismatch) as caught:
-        decode_from_agent(body("Hello from the future", [1, 2, 3], 9))
+        decode_from_agent(body("Hello from the future", [1, 2, 3], PROTOCOL_VERSION + 1))
     assert str(caught.value) == (
-        f"the peer speaks protocol 9, this side {PROTOCOL_VERSION}; install the same etloop on the controller and on every agent"
+        f"the peer speaks protocol {PROTOCOL_VERSION + 1}, this side {PROTOCOL_VERSION}; "
+        "install the same etloop on the controller and on every agent"
     )
-    assert caught.value.theirs == 9
+    assert caught.value.theirs == PROTOCOL_VERSION + 1
     with pytest.raises(VersionMismatch, match="the peer speaks protocol 2, this side"):
         decode_from_controller(msgpack.packb([2, 4, "Refused", {"reason": "an envelope of another shape"}]))
 
