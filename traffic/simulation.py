@@ -12,6 +12,7 @@ import numpy as np
 from etloop.contract.model.switch_counters import rows
 from etloop.traffic import _native
 from etloop.traffic.outcome import outcome_of
+from etloop.traffic.threads.port_queues import whole_ports
 
 if TYPE_CHECKING:
     from etloop.contract.model.assignment import Assignment
@@ -53,6 +54,10 @@ class SimulationSettings:
     """How much a port takes ahead of its link, so that queue pairs take turns on it as on a network card. 0: anything, and
     an acknowledgement then waits behind all that was sent before."""
     probe_first: bool = False
+    misdirect_per_million: int = 0
+    """Packets to a port whose queues share its addresses that come to any of them, not to their queue pair's."""
+    queue_delay_ns: int = 0
+    """What one queue of such a port hands another takes up to so long."""
     initial_psn: int = 0
     dying_port: int = -1
     """Index of a port that neither sends nor receives from `dies_at_ns` on; -1: none."""
@@ -105,7 +110,7 @@ class SimulationOutcome:
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> SimulationOutcome:
     """Runs the assignment to its end, a failure or the time limit. Raises ValueError if it does not hold together."""
-    outcome = _native.simulate(assignment, settings)
+    outcome = _native.simulate(whole_ports(assignment), settings)
     verdicts = tuple(probe[2] for probe in outcome["probes"])
     queue = rows(outcome["queue"], QUEUE_SAMPLE)
     return outcome_of(SimulationOutcome, outcome, probe_verdicts=verdicts, queue=queue)

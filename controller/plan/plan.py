@@ -27,6 +27,7 @@ from etloop.controller.plan.port_settings import (
     fault_notes,
     multipath_notes,
     refuse_one_sided,
+    refuse_shared_contexts,
     trimming_notes,
 )
 from etloop.controller.plan.rounding import rounding_notes
@@ -76,6 +77,7 @@ def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID)
     demand = demand_of(jobs)
     refuse_one_sided(scenario.transport.multipath, demand.schedules)
     placement = place_jobs(jobs, (demand.pairs,), rig)
+    refuse_shared_contexts(scenario.transport.multipath, placement)
     nonce = run_nonce(scenario.transport, run_id)
     transport = with_first_psn(scenario.transport, nonce)
     connections = connect(

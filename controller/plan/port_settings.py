@@ -15,6 +15,7 @@ from etloop.contract.model.transport import (
     FaultAction,
     FaultRule,
     PauseRule,
+    TransportKind,
     TrimSettings,
 )
 from etloop.traffic.collectives.core.table import Handshake
@@ -146,3 +147,13 @@ def pauses_of(pauses: tuple[PortPause, ...], placement: Placement) -> dict[str, 
     return {
         name: tuple(pause.rule for pause in pauses if pause.port in ("", name)) for name in framing if pauses
     }
+
+
+def refuse_shared_contexts(multipath: Multipath, placement: Placement) -> None:
+    """Raise `PlanError` where queues of a port would share an address and the transport has no queue pairs to deal them."""
+    if multipath.kind is not TransportKind.UET:
+        return
+    shared = [place.label for place in placement.ports if place.ranks and place.port.queues > 1]
+    if shared:
+        what = f"the contexts of UET are no queue pairs that queues could deal among themselves: {', '.join(shared[:8])}"
+        raise PlanError(Problem("transport.kind", what, "write queues: 1 for these ports in the rig"))

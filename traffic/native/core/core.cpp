@@ -1,7 +1,11 @@
 #include "core/core.h"
 
+#include <cassert>
+
 #include "core/multipath/mrc_exchange.h"
 #include "core/multipath/uet_exchange.h"
+#include "core/queues/settle_waits.h"
+#include "plan/queue_deal.h"
 
 namespace etloop {
 
@@ -23,13 +27,15 @@ uint32_t draws_as(const QpPlace& place, const PlannedConnection& c) {
 Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory)
     : plan_(plan),
       port_(port),
-      packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, lanes_, failure_}),
-      transmission_({plan, connections_, queue_pairs_, flows_, probing_, records_, failure_}),
+      packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, home_lanes_, failure_}),
+      transmission_({plan, connections_, queue_pairs_, flows_, probing_, departures_, failure_}),
       queue_pairs_(plan, port, connections_, events_, memory),
       flows_(plan, port, queue_pairs_, events_, memory),
       ops_(plan, ranks_, lanes_, records_, events_, failure_),
       probing_(plan, queue_pairs_, cards_),
+      departures_(records_),
       lanes_({plan, connections_, paths_, records_, failure_}),
+      home_lanes_(lanes_, records_),
       paths_({plan, port, connections_, transmission_, cards_, events_, records_, failure_}),
       connections_(plan),
       cards_(plan, connections_, queue_pairs_, records_, failure_),
@@ -75,6 +81,7 @@ Result<void> Core::load_ranks() {
   if (auto loaded = ranks_.load(plan_, port_); !loaded) return loaded;
   records_.reserve(static_cast<size_t>(ranks_.total_records()));
   connections_.load(ranks_.indices());
+  if (port_ != kEveryPort) connections_.load_guests(port_);
   if (auto connected = ranks_.connect(plan_, connections_); !connected) return connected;
   paths_.load(ranks_.size());
   lanes_.load(ops_);
@@ -95,7 +102,8 @@ void Core::load_faults() {
 }
 
 Result<void> Core::load_exchange(std::pmr::memory_resource& memory) {
-  const ExchangeParts parts{plan_, connections_, queue_pairs_, flows_, probing_, packets_, lanes_, records_, events_, failure_};
+  const ExchangeParts parts{plan_,       connections_, queue_pairs_, flows_,  probing_,
+                            packets_,    home_lanes_,  departures_,  events_, failure_};
   switch (plan_.transport.multipath.kind) {
     case TransportKind::roce: return {};
     case TransportKind::mrc: exchange_ = std::make_unique<MrcExchange>(parts, memory); break;
@@ -183,6 +191,47 @@ void Core::on_scale_up(const ScaleUpMessage& message) {
   }
 }
 
+void Core::join_queues(QueueLinks& links) {
+  if (!is_dealt(plan_.ports[static_cast<size_t>(port_)])) return;
+  queue_pairs_.far().join(links);
+  departures_.join(links);
+  home_lanes_.join(links);
+  paths_.set_far(queue_pairs_.far());
+  strays_ = std::make_unique<StrayDatagrams>(plan_, port_, links);
+  packets_.set_strays(strays_.get());
+  owes_over_ = !queue_pairs_.far().empty();
+}
+
+void Core::on_queue_message(const QueueMessage& message) {
+  if (!failure_.none()) return;
+  if (const auto* request = std::get_if<QueueRequest>(&message)) {
+    post_for(*request);
+  } else if (const auto* report = std::get_if<QueueReport>(&message)) {
+    home_lanes_.take(*report);
+  } else {
+    ++homes_over_;
+  }
+}
+
+// For a rank of another queue.
+void Core::post_for(const QueueRequest& posted) {
+  const uint32_t index = queue_pairs_.find(posted.qpn);
+  assert(index != QueuePairs::kNone);
+  if (posted.request.kind == WorkKind::clear_to_send) {
+    // The receive that the message takes is there before the sender hears of it.
+    const int32_t connection = queue_pairs_.place(index).connection;
+    ReceiveQueue* receives = connections_[connection].receives.get();
+    for (uint32_t part = connections_.parts_of(connection, false); receives != nullptr && part > 0; --part) receives->post({});
+  }
+  if (exchange_ != nullptr) exchange_->post(index, posted.request);
+  else transmission_.post(index, posted.request);
+}
+
+void Core::report_over() {
+  owes_over_ = false;
+  queue_pairs_.far().report_over();
+}
+
 void Core::send_probes(Nanos now) {
   if (!probing()) return;
   probing_.send_writes(now, [&](uint32_t qp, const WorkRequest& request) { cards_.post(qp, request, now); });
@@ -198,7 +247,18 @@ std::vector<WaitRecord> Core::waits() const {
   std::vector<WaitRecord> out;
   lanes_.add_waits(queue_pairs_, out);
   ops_.add_waits(out);
+  add_guest_waits(out);
   return out;
+}
+
+// What queue pairs of other queues' ranks wait for, by rows that `settle_waits` reads.
+void Core::add_guest_waits(std::vector<WaitRecord>& out) const {
+  for (uint32_t i = 0; connections_.homes() > 0 && i < queue_pairs_.size(); ++i) {
+    const QpPlace& place = queue_pairs_.place(i);
+    if (place.home < 0 || !place.sends_data || queue_pairs_[i].deadline() == kNever) continue;
+    out.push_back({kNoRank, -1, -1, WaitKind::acknowledgement, -1, -1, place.connection, 0, 0,
+                   queue_pairs_[i].oldest_unacknowledged()});
+  }
 }
 
 std::vector<FlowRecord> Core::flows() const {

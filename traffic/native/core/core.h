@@ -39,6 +39,10 @@
 #include "core/packets/transmission.h"
 #include "core/port.h"
 #include "core/packets/probe.h"
+#include "core/queues/home_lanes.h"
+#include "core/queues/message_departures.h"
+#include "core/queues/queue_links.h"
+#include "core/queues/stray_datagrams.h"
 #include "core/scale_up.h"
 #include "plan/plan.h"
 #include "plan/records.h"
@@ -75,6 +79,8 @@ class Core final : public PortSink {
   void start(Nanos start_ns);
   // Before the start: the way to ranks of the same host on other ports.
   void join(ScaleUpLinks& links) { paths_.set_links(links); }
+  // The same to the other queues of the port, where they deal queue pairs among themselves.
+  void join_queues(QueueLinks& links);
 
   void on_datagram(const Datagram& datagram, Nanos now) override {
     if (exchange_ != nullptr) return exchange_->on_datagram(datagram, now);
@@ -87,12 +93,18 @@ class Core final : public PortSink {
   // Another port of the host hands something over; it takes effect when it is due.
   void on_scale_up(const ScaleUpMessage& message);
 
+  // Another queue of the port hands something over.
+  void on_queue_message(const QueueMessage& message);
+
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now) {
     if (faults_ != nullptr || now >= std::min(start_ns_, events_.next_due())) on_due(now);
   }
   // Begins every op whose dependencies are met.
-  void issue(Nanos now) { ops_.issue(now); }
+  void issue(Nanos now) {
+    ops_.issue(now);
+    if (owes_over_ && ops_.finished()) report_over();
+  }
   // Sends at most `budget` runs. True: there is more that could be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget) {
     return exchange_ != nullptr ? exchange_->transmit(port, clock, budget) : transmission_.transmit(port, clock, budget);
@@ -101,8 +113,8 @@ class Core final : public PortSink {
   void send_probes(Nanos now);
   Nanos next_deadline() const;
 
-  // All ranks that the run waits for.
-  bool finished() const { return ops_.finished(); }
+  // All ranks that the run waits for, and those of other queues whose queue pairs are here.
+  bool finished() const { return ops_.finished() && homes_over_ == connections_.homes(); }
   const std::string& failure() const { return failure_.reason(); }
   int32_t failed_connection() const { return failure_.connection(); }
   const CoreStatus& status() const { return records_.status(); }
@@ -113,6 +125,11 @@ class Core final : public PortSink {
   std::vector<FlowRecord> flows() const;
   std::vector<WaitRecord> waits() const;
   int64_t foreign_datagrams() const { return exchange_ != nullptr ? exchange_->foreign() : packets_.foreign(); }
+  // Of other queues, and handed over to them.
+  int64_t misdirected_datagrams() const { return strays_ == nullptr ? 0 : strays_->passed(); }
+  // Data that this core sent or received for ranks of other queues, less what these did for its own.
+  int64_t carried_tx_bytes() const { return departures_.carried_tx_bytes() - queue_pairs_.far().given_tx_bytes(); }
+  int64_t carried_rx_bytes() const { return home_lanes_.carried_rx_bytes(); }
   int64_t trimmed_datagrams() const { return exchange_ != nullptr ? exchange_->trimmed() : packets_.trimmed(); }
   FaultCounts fault_counts() const { return faults_ == nullptr ? FaultCounts{} : faults_->counts(); }
   const std::vector<uint64_t>& turnarounds() const { return records_.turnarounds(); }
@@ -125,6 +142,9 @@ class Core final : public PortSink {
   void load_faults();
   Result<void> load_exchange(std::pmr::memory_resource& memory);
   void on_due(Nanos now);
+  void post_for(const QueueRequest& request);
+  void report_over();
+  void add_guest_waits(std::vector<WaitRecord>& out) const;
   void on_event(const Event& event, Nanos now);
 
   const EnginePlan& plan_;
@@ -142,7 +162,12 @@ class Core final : public PortSink {
   Ops ops_;
   Probing probing_;
   OpRecords records_;
+  MessageDepartures departures_;
   Lanes lanes_;
+  HomeLanes home_lanes_;
+  std::unique_ptr<StrayDatagrams> strays_;  // nullptr: the port is one queue
+  size_t homes_over_ = 0;  // of other queues
+  bool owes_over_ = false;  // to queues that carry for the ranks here
   MessagePaths paths_;
   LocalRanks ranks_;
   Connections connections_;

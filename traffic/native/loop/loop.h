@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/core.h"
+#include "loop/loop_board.h"
 #include "loop/pause_timer.h"
 #include "loop/realtime_keeper.h"
-#include "loop/scale_up_mesh.h"
 #include "loop/send_allowance.h"
 #include "loop/thread_place.h"
 #include "loop/turn_watch.h"
@@ -32,24 +32,6 @@ struct LoopConfig {
   SendLimits limits;
 };
 
-// What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
-class LoopBoard {
- public:
-  static Result<std::shared_ptr<LoopBoard>> make(const EnginePlan& plan);
-  ~LoopBoard();
-  LoopBoard(const LoopBoard&) = delete;
-  LoopBoard& operator=(const LoopBoard&) = delete;
-
-  ScaleUpMesh& mesh() { return mesh_; }
-  void wake(size_t port) const;
-  int wake_fd(size_t port) const { return wake_fds_[port]; }
-
- private:
-  explicit LoopBoard(const EnginePlan& plan) : mesh_(plan, [this](size_t port) { wake(port); }) {}
-  std::vector<int> wake_fds_;
-  ScaleUpMesh mesh_;
-};
-
 struct LoopStatus {
   LoopState state;
   int64_t ops_done;
@@ -59,7 +41,7 @@ struct LoopStatus {
   Nanos last_progress_ns;
 };
 
-class PortLoop final : public ScaleUpLinks {
+class PortLoop final : public ScaleUpLinks, public QueueLinks {
  public:
   // Opens the port and starts the thread.
   static Result<std::unique_ptr<PortLoop>> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board,
@@ -109,7 +91,13 @@ class PortLoop final : public ScaleUpLinks {
     departing_.allowance = SendAllowance(config.limits);
   }
   void post(int32_t port, const ScaleUpMessage& message) override {
-    board_->mesh().post(index_, static_cast<size_t>(port), message);
+    board_->scale_up().post(index_, static_cast<size_t>(port), message);
+  }
+  void post(int32_t port, const QueueMessage& message) override {
+    board_->queues().post(index_, static_cast<size_t>(port), message);
+  }
+  void pass(int32_t port, const Datagram& datagram, Nanos arrived_ns) override {
+    if (!board_->pass(index_, static_cast<size_t>(port), datagram, arrived_ns)) ++lost_strays_;
   }
   // How far the run is, for other threads to look at.
   struct Progress {
@@ -126,6 +114,7 @@ class PortLoop final : public ScaleUpLinks {
   void run();
   bool handle_commands(uint32_t commands);
   Nanos leaves_at() const;
+  bool take_handed();
   void publish();
   void settle_state();
   void send_pauses(Nanos now);
@@ -162,6 +151,7 @@ class PortLoop final : public ScaleUpLinks {
   Nanos last_received_ns_ = 0;
   Nanos leave_by_ns_ = kNever;  // until it is told to stop
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
+  int64_t lost_strays_ = 0;        // the loop's own until it is joined
   int64_t turns_ = 0;              // the loop's own until it is joined
   int64_t idle_turns_ = 0;
   int64_t blocked_ns_ = 0;

@@ -19,6 +19,7 @@
 #include "port/datagram_capture.h"
 #include "port/departures.h"
 #include "port/send_control.h"
+#include "port/shared_queues.h"
 #include "port/system_clock.h"
 #include "port/udp_arrivals.h"
 #include "port/udp_drops.h"
@@ -47,6 +48,17 @@ struct Flow {
   wire::IpFlow tuple;
   uint8_t traffic_class;
 };
+
+}  // namespace
+
+namespace {
+
+// Sorts the datagrams of all sockets that share the first one's port.
+bool steer(int fd, const SharedQueues& shared) {
+  std::vector<sock_filter> code = steering_of_datagrams(shared.queues, shared.first_qpn);
+  const sock_fprog program{static_cast<uint16_t>(code.size()), code.data()};
+  return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0;
+}
 
 }  // namespace
 
@@ -107,9 +119,15 @@ Result<void> UdpPort::State::open_receivers() {
   }
   counters.receive_buffer_bytes = INT64_MAX;
   for (size_t i = 0; i < config.addresses.size(); ++i) {
-    auto receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes);
+    const Sharing sharing = config.shared == nullptr ? Sharing::alone : config.queue == 0 ? Sharing::first : Sharing::joins;
+    auto receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, sharing);
     if (!receiver) return receiver.error();
     const int fd = receiver->get();
+    // The sockets are a group from the second one on, in the order in which they were bound.
+    if (config.shared != nullptr && config.queue == 1 && !steer(fd, *config.shared)) {
+      return Error{"the kernel does not sort datagrams between sockets (SO_ATTACH_REUSEPORT_CBPF): " + errno_text(errno) +
+                   "; write queues: 1"};
+    }
     if (!ask_for_stamps(fd)) {
       return Error{"the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPING): " + errno_text(errno)};
     }
@@ -337,7 +355,7 @@ Result<FlowId> UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint
     const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
     const bool departures = state_->departures_refused_why.empty();
     const SenderOptions options{traffic_class, state_->config.segmentation_offload, departures, state_->config.hop_limit,
-                                priority};
+                                priority, state_->config.shared != nullptr};
     auto opened = open_sender(src_ip, src_port, options);
     if (!opened) return opened.error();
     sender.socket = *std::move(opened);
