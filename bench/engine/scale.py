@@ -74,7 +74,10 @@ def _section(bench: Bench, backend: PortBackend) -> Section:
         name=name,
         title=f"one rank over the queues of its port: {QUEUE_PAIRS} queue pairs one way, path MTU {PATH_MTU_BYTES}",
         series=(
-            *(Series(f"payload, {_queues(count)}", Unit.BYTES_PER_S, tuple(rates[count])) for count in counts),
+            *(
+                Series(f"payload, {_queues(count)}", Unit.BYTES_PER_S, tuple(rates[count]))
+                for count in counts
+            ),
             *(
                 Series(f"sender, a packet, {_queues(count)}", Unit.NANOSECONDS, tuple(costs[count]))
                 for count in counts

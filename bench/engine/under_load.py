@@ -64,7 +64,5 @@ def under_load_section(bench: Bench) -> Section:
 
 
 def _spread(name: str, times: list[NDArray[np.int64]]) -> tuple[Series, Series]:
-    p50, p99 = (
-        tuple(int(nearest_rank(each, percent)) for each in times) for percent in (50, 99)
-    )
+    p50, p99 = (tuple(int(nearest_rank(each, percent)) for each in times) for percent in (50, 99))
     return Series(f"{name}, p50", Unit.NANOSECONDS, p50), Series(f"{name}, p99", Unit.NANOSECONDS, p99)
