@@ -26,6 +26,7 @@ from etloop.controller.plan.places.placement import Placement
 from etloop.controller.plan.port_settings import (
     fault_notes,
     multipath_notes,
+    queue_notes,
     refuse_one_sided,
     refuse_shared_contexts,
     trimming_notes,
@@ -197,6 +198,7 @@ def _tables(
             *fault_notes(scenario.transport.faults, placement),
             *trimming_notes(scenario.transport.recovery.trimming, placement),
             *multipath_notes(scenario.transport.multipath, placement),
+            *queue_notes(placement),
         ),
     )
 

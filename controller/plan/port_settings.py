@@ -116,6 +116,23 @@ def multipath_notes(multipath: Multipath, placement: Placement) -> tuple[str, ..
     return tuple(notes)
 
 
+def queue_notes(placement: Placement) -> tuple[str, ...]:
+    """What to say of ports that several threads carry."""
+    shared, divided = [], []
+    for place in placement.ports:
+        if place.ranks and place.port.most_threads > 1:
+            by_address = place.port.backend is PortBackend.UDP and len(place.ranks) >= place.port.queues
+            (divided if by_address else shared).append(f"{place.label} {place.port.queues}")
+    notes = []
+    if shared:
+        notes.append(
+            f"queues: threads that the queue pairs of every rank are dealt over: {', '.join(shared)}"
+        )
+    if divided:
+        notes.append(f"queues: threads that have some of the addresses each: {', '.join(divided)}")
+    return tuple(notes)
+
+
 def refuse_one_sided(multipath: Multipath, schedules: Sequence[Schedule]) -> None:
     """Raise `PlanError` where a transport of writes alone would need more: an algorithm that ends with atomics."""
     names = dict.fromkeys(

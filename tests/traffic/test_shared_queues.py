@@ -107,7 +107,7 @@ def in_order(outcome: SimulationOutcome, rank: int, ops: list[int]) -> list[tupl
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_many_queues_do_what_one_does(batch: int) -> None:
-    """Bytes and messages of every op, the order of dependent ops, a row for every end of a queue pair, nothing lost on the way."""
+    """Bytes and messages of every op, the order of dependent ops, a row for every end of a queue pair; nothing is lost."""
     for seed in range(batch, SEEDS, BATCHES):
         rng = random.Random(seed)
         job, queues = some_job(rng), rng.randint(2, 5)

@@ -1,5 +1,5 @@
-// The ways between the ports of one agent: order is kept, nothing that is posted is lost when a ring is full, what is only offered
-// is refused then, a sleeper is woken; and who is joined to whom.
+// The ways between the ports of one agent: order is kept, nothing that is posted is lost when a ring is full, what is only
+// offered is refused then, a sleeper is woken; and who is joined to whom.
 #include <poll.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Ports of one address that are the queues of one port: what comes to which is the rule of plan/queue_deal.h, over sockets and over
-// packet sockets, and a pause holds all of them.
+// Ports of one address that are the queues of one port: what comes to which is the rule of plan/queue_deal.h, over sockets
+// and over packet sockets, and a pause holds all of them.
 #include "port/shared_queues.h"
 
 #include <array>

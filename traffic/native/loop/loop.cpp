@@ -204,7 +204,9 @@ Nanos PortLoop::leaves_at() const {
 
 // What other loops hand over. Requests and reports not before the run: what the probes left is counted anew when it begins.
 bool PortLoop::take_handed() {
-  bool any = board_->scale_up().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) { core_->on_scale_up(message); });
+  bool any = board_->scale_up().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
+    core_->on_scale_up(message);
+  });
   if (!is_dealt(plan_->ports[index_])) return any;
   any |= board_->take_strays(index_, kReceiveBudget, [this](const Datagram& datagram, Nanos arrived_ns) {
     core_->on_datagram(datagram, arrived_ns);

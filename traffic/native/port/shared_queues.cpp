@@ -1,6 +1,10 @@
 #include "port/shared_queues.h"
 
 #include <linux/if_ether.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <iterator>
 
 #include "plan/queue_deal.h"
 
@@ -29,6 +33,21 @@ std::vector<sock_filter> steering_of_datagrams(uint32_t queues, uint32_t first_q
   std::vector<sock_filter> code{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kQpnWord)};
   append_dealing(code, queues, first_qpn);
   return code;
+}
+
+Sharing sharing_of(const PortConfig& config) {
+  if (config.shared == nullptr) return Sharing::alone;
+  return config.queue == 0 ? Sharing::first : Sharing::joins;
+}
+
+Result<void> steer_datagrams(int fd, const PortConfig& config) {
+  // The sockets are a group from the second one on, in the order in which they were bound.
+  if (config.shared == nullptr || config.queue != 1) return {};
+  std::vector<sock_filter> code = steering_of_datagrams(config.shared->queues, config.shared->first_qpn);
+  const sock_fprog program{static_cast<uint16_t>(code.size()), code.data()};
+  if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0) return {};
+  return Error{"the kernel does not sort datagrams between sockets (SO_ATTACH_REUSEPORT_CBPF): " + errno_text(errno) +
+               "; write queues: 1"};
 }
 
 std::vector<sock_filter> steering_of_frames(uint32_t queues, uint32_t first_qpn) {

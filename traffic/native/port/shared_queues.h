@@ -11,8 +11,11 @@
 #include <memory>
 #include <vector>
 
+#include "base/result.h"
 #include "base/time.h"
-#include "port/xdp_program.h"
+#include "port/device_port.h"
+#include "port/udp_socket.h"
+#include "port/xdp/xdp_program.h"
 
 namespace etloop {
 
@@ -37,6 +40,9 @@ struct SharedQueues {
 // Classic BPF that returns the queue of a RoCEv2 packet by its queue pair number, as `dealt_queue` does.
 // For sockets that share a UDP port (SO_ATTACH_REUSEPORT_CBPF): it sees what follows the UDP header.
 std::vector<sock_filter> steering_of_datagrams(uint32_t queues, uint32_t first_qpn);
+// The same set up, of a port's socket that has just been bound.
+Result<void> steer_datagrams(int fd, const PortConfig& config);
+Sharing sharing_of(const PortConfig& config);
 // For packet sockets (PACKET_FANOUT_CBPF): what is neither IPv4 without options nor IPv6 goes to the first.
 std::vector<sock_filter> steering_of_frames(uint32_t queues, uint32_t first_qpn);
 

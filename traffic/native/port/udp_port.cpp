@@ -51,17 +51,6 @@ struct Flow {
 
 }  // namespace
 
-namespace {
-
-// Sorts the datagrams of all sockets that share the first one's port.
-bool steer(int fd, const SharedQueues& shared) {
-  std::vector<sock_filter> code = steering_of_datagrams(shared.queues, shared.first_qpn);
-  const sock_fprog program{static_cast<uint16_t>(code.size()), code.data()};
-  return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0;
-}
-
-}  // namespace
-
 struct UdpPort::State {
   explicit State(const PortConfig& settings)
       : config(settings), capture(settings.capture), random(settings.drop_seed), middles(settings.path_mtu) {}
@@ -119,15 +108,10 @@ Result<void> UdpPort::State::open_receivers() {
   }
   counters.receive_buffer_bytes = INT64_MAX;
   for (size_t i = 0; i < config.addresses.size(); ++i) {
-    const Sharing sharing = config.shared == nullptr ? Sharing::alone : config.queue == 0 ? Sharing::first : Sharing::joins;
-    auto receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, sharing);
+    auto receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, sharing_of(config));
     if (!receiver) return receiver.error();
     const int fd = receiver->get();
-    // The sockets are a group from the second one on, in the order in which they were bound.
-    if (config.shared != nullptr && config.queue == 1 && !steer(fd, *config.shared)) {
-      return Error{"the kernel does not sort datagrams between sockets (SO_ATTACH_REUSEPORT_CBPF): " + errno_text(errno) +
-                   "; write queues: 1"};
-    }
+    if (auto steered = steer_datagrams(fd, config); !steered) return steered;
     if (!ask_for_stamps(fd)) {
       return Error{"the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPING): " + errno_text(errno)};
     }

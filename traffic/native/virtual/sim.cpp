@@ -114,7 +114,8 @@ class Network final : public VirtualPorts {
   }
 
   Nanos queue_delay_ns() override {
-    return params_.queue_delay_ns == 0 ? 0 : static_cast<Nanos>(random_.next() % static_cast<uint64_t>(params_.queue_delay_ns + 1));
+    if (params_.queue_delay_ns == 0) return 0;
+    return static_cast<Nanos>(random_.next() % static_cast<uint64_t>(params_.queue_delay_ns + 1));
   }
   // Whether the port takes more now; if not, its core is woken when it does.
   bool takes_more(int32_t port) {

@@ -1,5 +1,5 @@
-// The way from queue pairs to the lanes that their messages are of: straight, or to the queue that has the rank. What a queue pair
-// says of single messages passes here, packets do not.
+// The way from queue pairs to the lanes that their messages are of: straight, or to the queue that has the rank. What a queue
+// pair says of single messages passes here, packets do not.
 #pragma once
 
 #include <cstdint>

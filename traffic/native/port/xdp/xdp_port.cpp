@@ -1,4 +1,4 @@
-#include "port/xdp_port.h"
+#include "port/xdp/xdp_port.h"
 
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
@@ -14,7 +14,7 @@
 #include "port/frame_flows.h"
 #include "port/shared_queues.h"
 #include "port/system_clock.h"
-#include "port/xdp_socket.h"
+#include "port/xdp/xdp_socket.h"
 
 namespace etloop {
 namespace {
@@ -197,7 +197,9 @@ int64_t XdpPort::receive_overflows() const {
 std::vector<std::string> XdpPort::degraded() const {
   std::vector<std::string> out;
   const std::string& name = state_->flows.interface().name;
-  if (!state_->config.shared->program.in_driver()) out.push_back("the driver of " + name + " has no XDP: frames take the kernel's generic path");
+  if (!state_->config.shared->program.in_driver()) {
+    out.push_back("the driver of " + name + " has no XDP: frames take the kernel's generic path");
+  }
   if (!state_->socket.zero_copy()) out.push_back("AF_XDP on " + name + " copies frames: its driver has no zero-copy");
   if (state_->config.busy_poll_us > 0 && !state_->socket.busy_polls()) {
     out.push_back("the kernel does not let " + name + " be polled (busy_poll): it needs CAP_NET_ADMIN and Linux 5.11");
