@@ -118,7 +118,8 @@ def multipath_notes(multipath: Multipath, placement: Placement) -> tuple[str, ..
 
 def queue_notes(placement: Placement) -> tuple[str, ...]:
     """What to say of ports that several threads carry."""
-    shared, divided = [], []
+    shared: list[str] = []
+    divided: list[str] = []
     for place in placement.ports:
         if place.ranks and place.port.most_threads > 1:
             by_address = place.port.backend is PortBackend.UDP and len(place.ranks) >= place.port.queues
