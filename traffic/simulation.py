@@ -32,6 +32,16 @@ QUEUE_SAMPLE = np.dtype(
 
 
 @dataclass(frozen=True, slots=True)
+class QueueTroubles:
+    """What happens between the queues of a port that share its addresses."""
+
+    misdirect_per_million: int = 0
+    """Packets that come to any of them, not to their queue pair's."""
+    delay_ns: int = 0
+    """What one hands another takes up to so long."""
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationSettings:
     """What the network between the ports does to packets. Probabilities in packets per million."""
 
@@ -54,10 +64,6 @@ class SimulationSettings:
     """How much a port takes ahead of its link, so that queue pairs take turns on it as on a network card. 0: anything, and
     an acknowledgement then waits behind all that was sent before."""
     probe_first: bool = False
-    misdirect_per_million: int = 0
-    """Packets to a port whose queues share its addresses that come to any of them, not to their queue pair's."""
-    queue_delay_ns: int = 0
-    """What one queue of such a port hands another takes up to so long."""
     initial_psn: int = 0
     dying_port: int = -1
     """Index of a port that neither sends nor receives from `dies_at_ns` on; -1: none."""
@@ -76,6 +82,7 @@ class SimulationSettings:
     sampled_port: int = -1
     """Index of the port whose queue is written down every `sample_interval_ns`; -1: none."""
     sample_interval_ns: int = 0
+    queues: QueueTroubles = QueueTroubles()
     cc_library: str = ""
     """Compiled congestion control plugin of the assignment."""
 

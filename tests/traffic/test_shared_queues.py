@@ -15,7 +15,7 @@ import pytest
 from etloop.contract.model.records import WaitKind
 from etloop.contract.model.transport import RecoverySettings
 from etloop.traffic.collectives.selection import CollectiveName
-from etloop.traffic.simulation import SimulationOutcome, SimulationSettings, simulate
+from etloop.traffic.simulation import QueueTroubles, SimulationOutcome, SimulationSettings, simulate
 from etloop.traffic.threads.port_queues import spread_queues
 
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
@@ -88,8 +88,7 @@ def some_network(rng: random.Random, seed: int) -> SimulationSettings:
         corrupt_per_million=2_000 if bad else 0,
         probe_first=rng.random() < 0.5,
         initial_psn=0xFFFFF0,
-        misdirect_per_million=rng.choice((0, 0, 100_000, 1_000_000)),
-        queue_delay_ns=rng.choice((0, 300, 30_000)),
+        queues=QueueTroubles(rng.choice((0, 0, 100_000, 1_000_000)), rng.choice((0, 300, 30_000))),
     )
 
 
@@ -173,7 +172,7 @@ def test_queue_pairs_of_a_rank_are_carried_by_all_queues() -> None:
 def test_a_dead_peer_is_told_by_the_queue_that_has_its_queue_pair() -> None:
     """The failure names the connection, and who waits for an acknowledgement knows the packet that is missing."""
     job = over(assignment(((HandOp(AR, 4 << 20),),) * 2, qps_each=4), 2)
-    dies = SimulationSettings(dying_port=2, dies_at_ns=100_000, queue_delay_ns=500)
+    dies = SimulationSettings(dying_port=2, dies_at_ns=100_000, queues=QueueTroubles(delay_ns=500))
     outcome = simulate(job, dies)
     assert "rank 0 -> rank 1" in outcome.failure or "rank 1 -> rank 0" in outcome.failure
     assert outcome.failed_connection >= 0

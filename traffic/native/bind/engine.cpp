@@ -237,8 +237,9 @@ SimParams sim_params(nb::handle settings) {
   params.fair_links = read_value<bool>(settings, "fair_links");
   params.transmit_queue_ns = read_value<int64_t>(settings, "transmit_queue_ns");
   params.probe_first = read_value<bool>(settings, "probe_first");
-  params.misdirect_per_million = read_value<uint32_t>(settings, "misdirect_per_million");
-  params.queue_delay_ns = read_value<int64_t>(settings, "queue_delay_ns");
+  const nb::object queues = nb::getattr(settings, "queues");
+  params.misdirect_per_million = read_value<uint32_t>(queues, "misdirect_per_million");
+  params.queue_delay_ns = read_value<int64_t>(queues, "delay_ns");
   params.dying_port = read_value<int32_t>(settings, "dying_port");
   params.dies_at_ns = read_value<int64_t>(settings, "dies_at_ns");
   params.limit_ns = read_value<int64_t>(settings, "limit_ns");

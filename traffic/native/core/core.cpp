@@ -1,11 +1,7 @@
 #include "core/core.h"
 
-#include <cassert>
-
 #include "core/multipath/mrc_exchange.h"
 #include "core/multipath/uet_exchange.h"
-#include "core/queues/settle_waits.h"
-#include "plan/queue_deal.h"
 
 namespace etloop {
 
@@ -39,7 +35,8 @@ Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memo
       paths_({plan, port, connections_, transmission_, cards_, events_, records_, failure_}),
       connections_(plan),
       cards_(plan, connections_, queue_pairs_, records_, failure_),
-      carried_({connections_, queue_pairs_, cards_, probing_, lanes_, failure_}) {}
+      carried_({connections_, queue_pairs_, cards_, probing_, lanes_, failure_}),
+      queues_({plan, port, connections_, queue_pairs_, transmission_, departures_, home_lanes_, paths_, packets_}) {}
 
 Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
                                          const FlowOpener& open_flow, std::pmr::memory_resource& memory) {
@@ -191,47 +188,6 @@ void Core::on_scale_up(const ScaleUpMessage& message) {
   }
 }
 
-void Core::join_queues(QueueLinks& links) {
-  if (!is_dealt(plan_.ports[static_cast<size_t>(port_)])) return;
-  queue_pairs_.far().join(links);
-  departures_.join(links);
-  home_lanes_.join(links);
-  paths_.set_far(queue_pairs_.far());
-  strays_ = std::make_unique<StrayDatagrams>(plan_, port_, links);
-  packets_.set_strays(strays_.get());
-  owes_over_ = !queue_pairs_.far().empty();
-}
-
-void Core::on_queue_message(const QueueMessage& message) {
-  if (!failure_.none()) return;
-  if (const auto* request = std::get_if<QueueRequest>(&message)) {
-    post_for(*request);
-  } else if (const auto* report = std::get_if<QueueReport>(&message)) {
-    home_lanes_.take(*report);
-  } else {
-    ++homes_over_;
-  }
-}
-
-// For a rank of another queue.
-void Core::post_for(const QueueRequest& posted) {
-  const uint32_t index = queue_pairs_.find(posted.qpn);
-  assert(index != QueuePairs::kNone);
-  if (posted.request.kind == WorkKind::clear_to_send) {
-    // The receive that the message takes is there before the sender hears of it.
-    const int32_t connection = queue_pairs_.place(index).connection;
-    ReceiveQueue* receives = connections_[connection].receives.get();
-    for (uint32_t part = connections_.parts_of(connection, false); receives != nullptr && part > 0; --part) receives->post({});
-  }
-  if (exchange_ != nullptr) exchange_->post(index, posted.request);
-  else transmission_.post(index, posted.request);
-}
-
-void Core::report_over() {
-  owes_over_ = false;
-  queue_pairs_.far().report_over();
-}
-
 void Core::send_probes(Nanos now) {
   if (!probing()) return;
   probing_.send_writes(now, [&](uint32_t qp, const WorkRequest& request) { cards_.post(qp, request, now); });
@@ -247,18 +203,8 @@ std::vector<WaitRecord> Core::waits() const {
   std::vector<WaitRecord> out;
   lanes_.add_waits(queue_pairs_, out);
   ops_.add_waits(out);
-  add_guest_waits(out);
+  queues_.add_waits(out);
   return out;
-}
-
-// What queue pairs of other queues' ranks wait for, by rows that `settle_waits` reads.
-void Core::add_guest_waits(std::vector<WaitRecord>& out) const {
-  for (uint32_t i = 0; connections_.homes() > 0 && i < queue_pairs_.size(); ++i) {
-    const QpPlace& place = queue_pairs_.place(i);
-    if (place.home < 0 || !place.sends_data || queue_pairs_[i].deadline() == kNever) continue;
-    out.push_back({kNoRank, -1, -1, WaitKind::acknowledgement, -1, -1, place.connection, 0, 0,
-                   queue_pairs_[i].oldest_unacknowledged()});
-  }
 }
 
 std::vector<FlowRecord> Core::flows() const {

@@ -42,12 +42,18 @@
 #include "core/queues/home_lanes.h"
 #include "core/queues/message_departures.h"
 #include "core/queues/queue_links.h"
-#include "core/queues/stray_datagrams.h"
+#include "core/queues/queue_share.h"
 #include "core/scale_up.h"
 #include "plan/plan.h"
 #include "plan/records.h"
 
 namespace etloop {
+
+// Datagrams that were not taken as they came.
+struct ArrivalCounts {
+  int64_t foreign = 0;  // not of this run
+  int64_t trimmed = 0;  // cut down by a switch
+};
 
 class Core final : public PortSink {
  public:
@@ -78,9 +84,11 @@ class Core final : public PortSink {
   bool probing() const { return probing_.under_way(); }
   void start(Nanos start_ns);
   // Before the start: the way to ranks of the same host on other ports.
-  void join(ScaleUpLinks& links) { paths_.set_links(links); }
-  // The same to the other queues of the port, where they deal queue pairs among themselves.
-  void join_queues(QueueLinks& links);
+  // And to the other queues of the port, where they deal queue pairs among themselves.
+  void join(ScaleUpLinks& links, QueueLinks& queues) {
+    paths_.set_links(links);
+    queues_.join(queues, exchange_.get());
+  }
 
   void on_datagram(const Datagram& datagram, Nanos now) override {
     if (exchange_ != nullptr) return exchange_->on_datagram(datagram, now);
@@ -94,7 +102,9 @@ class Core final : public PortSink {
   void on_scale_up(const ScaleUpMessage& message);
 
   // Another queue of the port hands something over.
-  void on_queue_message(const QueueMessage& message);
+  void on_queue_message(const QueueMessage& message) {
+    if (failure_.none()) queues_.take(message);
+  }
 
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now) {
@@ -103,7 +113,7 @@ class Core final : public PortSink {
   // Begins every op whose dependencies are met.
   void issue(Nanos now) {
     ops_.issue(now);
-    if (owes_over_ && ops_.finished()) report_over();
+    if (ops_.finished()) queues_.note_finished();
   }
   // Sends at most `budget` runs. True: there is more that could be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget) {
@@ -114,23 +124,20 @@ class Core final : public PortSink {
   Nanos next_deadline() const;
 
   // All ranks that the run waits for, and those of other queues whose queue pairs are here.
-  bool finished() const { return ops_.finished() && homes_over_ == connections_.homes(); }
+  bool finished() const { return ops_.finished() && queues_.others_finished(); }
   const std::string& failure() const { return failure_.reason(); }
   int32_t failed_connection() const { return failure_.connection(); }
   const CoreStatus& status() const { return records_.status(); }
   // Completed ops in order of completion; only grows, never reallocates.
-  const RecordLog& records() const { return records_.completed(); }
   RecordLog& records() { return records_.completed(); }
   int64_t total_ops() const { return ranks_.total_ops(); }
   std::vector<FlowRecord> flows() const;
   std::vector<WaitRecord> waits() const;
-  int64_t foreign_datagrams() const { return exchange_ != nullptr ? exchange_->foreign() : packets_.foreign(); }
-  // Of other queues, and handed over to them.
-  int64_t misdirected_datagrams() const { return strays_ == nullptr ? 0 : strays_->passed(); }
-  // Data that this core sent or received for ranks of other queues, less what these did for its own.
-  int64_t carried_tx_bytes() const { return departures_.carried_tx_bytes() - queue_pairs_.far().given_tx_bytes(); }
-  int64_t carried_rx_bytes() const { return home_lanes_.carried_rx_bytes(); }
-  int64_t trimmed_datagrams() const { return exchange_ != nullptr ? exchange_->trimmed() : packets_.trimmed(); }
+  const QueueShare& queues() const { return queues_; }
+  ArrivalCounts arrivals() const {
+    if (exchange_ != nullptr) return {exchange_->foreign(), exchange_->trimmed()};
+    return {packets_.foreign(), packets_.trimmed()};
+  }
   FaultCounts fault_counts() const { return faults_ == nullptr ? FaultCounts{} : faults_->counts(); }
   const std::vector<uint64_t>& turnarounds() const { return records_.turnarounds(); }
   // Rates and windows over time; nullptr: they were not asked for.
@@ -142,9 +149,6 @@ class Core final : public PortSink {
   void load_faults();
   Result<void> load_exchange(std::pmr::memory_resource& memory);
   void on_due(Nanos now);
-  void post_for(const QueueRequest& request);
-  void report_over();
-  void add_guest_waits(std::vector<WaitRecord>& out) const;
   void on_event(const Event& event, Nanos now);
 
   const EnginePlan& plan_;
@@ -165,14 +169,12 @@ class Core final : public PortSink {
   MessageDepartures departures_;
   Lanes lanes_;
   HomeLanes home_lanes_;
-  std::unique_ptr<StrayDatagrams> strays_;  // nullptr: the port is one queue
-  size_t homes_over_ = 0;  // of other queues
-  bool owes_over_ = false;  // to queues that carry for the ranks here
   MessagePaths paths_;
   LocalRanks ranks_;
   Connections connections_;
   CardEnds cards_;
   CarrierArrivals carried_;
+  QueueShare queues_;
 };
 
 }  // namespace etloop

@@ -19,8 +19,7 @@ bool CoreSet::make(int64_t receive_buffer_bytes) {
       return false;
     }
     cores_.push_back(*std::move(core));
-    cores_.back()->join(*this);
-    cores_.back()->join_queues(*this);
+    cores_.back()->join(*this, *this);
     handed_.emplace_back();
     told_.push_back(0);
   }

@@ -56,8 +56,7 @@ Result<std::unique_ptr<PortLoop>> PortLoop::open(std::shared_ptr<const EnginePla
                                                  int32_t port, const LoopConfig& config) {
   std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), std::move(board), port, config));
   if (const auto opened = loop->open_port(); !opened) return opened.error();
-  loop->core_->join(*loop);
-  loop->core_->join_queues(*loop);
+  loop->core_->join(loop->links_, loop->links_);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   loop->place_refused_ = place_thread(loop->thread_.native_handle(), config.place);
   if (config.place.realtime_priority == 0 || !loop->place_refused_.empty()) return loop;
@@ -153,14 +152,14 @@ std::vector<std::string> PortLoop::capabilities() const {
 
 PortRecord PortLoop::counters() const {
   PortRecord record = port_->counters();
-  record.foreign_datagrams += core_->foreign_datagrams();
-  record.trimmed_datagrams += core_->trimmed_datagrams();
-  record.misdirected_datagrams += core_->misdirected_datagrams();
-  record.receive_overflows = port_->receive_overflows() + lost_strays_;
+  record.foreign_datagrams += core_->arrivals().foreign;
+  record.trimmed_datagrams += core_->arrivals().trimmed;
+  record.misdirected_datagrams += core_->queues().misdirected();
+  record.receive_overflows = port_->receive_overflows() + links_.lost_strays();
   record.rx_icrc_encapsulated += port_->damaged_datagrams();
-  record.loop_turns = turns_;
-  record.idle_turns = idle_turns_;
-  record.blocked_ns = blocked_ns_;
+  record.loop_turns = turns_.all;
+  record.idle_turns = turns_.idle;
+  record.blocked_ns = turns_.blocked_ns;
   const FaultCounts faults = core_->fault_counts();
   static_assert(offsetof(PortRecord, injected_cnps) - offsetof(PortRecord, injected_losses) ==
                 (kFaultActions - 1) * sizeof(int64_t));
@@ -220,8 +219,8 @@ bool PortLoop::take_handed() {
 void PortLoop::publish() {
   const CoreStatus& status = core_->status();
   progress_.ops_done.store(status.ops_done, std::memory_order_relaxed);
-  progress_.wire_tx_bytes.store(status.wire_tx_bytes + core_->carried_tx_bytes(), std::memory_order_relaxed);
-  progress_.wire_rx_bytes.store(status.wire_rx_bytes + core_->carried_rx_bytes(), std::memory_order_relaxed);
+  progress_.wire_tx_bytes.store(status.wire_tx_bytes + core_->queues().carried_tx_bytes(), std::memory_order_relaxed);
+  progress_.wire_rx_bytes.store(status.wire_rx_bytes + core_->queues().carried_rx_bytes(), std::memory_order_relaxed);
   progress_.last_ns.store(status.last_progress_ns, std::memory_order_relaxed);
   core_->records().release(progress_.read_records.load(std::memory_order_acquire));
   progress_.records.store(core_->records().size(), std::memory_order_release);
@@ -258,7 +257,7 @@ void PortLoop::send_pauses(Nanos now) {
 }
 
 void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
-  ++idle_turns_;
+  ++turns_.idle;
   if (idle_since_ns == 0) idle_since_ns = now;
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
@@ -274,7 +273,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos longest = std::min(deadline - early_ns - now, kLongestSleepNs);
   watch_.sleeps_until(longest == kLongestSleepNs ? kNever : now + longest);
   board_->sleep(index_, [&] { port_->wait(longest, board_->wake_fd(index_)); });
-  blocked_ns_ += monotonic_ns() - before;
+  turns_.blocked_ns += monotonic_ns() - before;
 }
 
 // Returns whether there is more that could be sent now.
@@ -302,7 +301,7 @@ void PortLoop::run() {
   MonotonicClock clock;
   Nanos idle_since_ns = 0;
   while (true) {
-    ++turns_;
+    ++turns_.all;
     if (commands_.load(std::memory_order_relaxed) != 0 &&
         !handle_commands(commands_.exchange(0, std::memory_order_acq_rel))) {
       break;
@@ -331,7 +330,7 @@ void PortLoop::run() {
       idle(now, idle_since_ns);
     } else {
       idle_since_ns = 0;
-      if (core_->status().ops_done != done_before || (turns_ & 0x3F) == 0) publish();
+      if (core_->status().ops_done != done_before || (turns_.all & 0x3F) == 0) publish();
     }
   }
   publish();

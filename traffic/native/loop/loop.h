@@ -41,12 +41,12 @@ struct LoopStatus {
   Nanos last_progress_ns;
 };
 
-class PortLoop final : public ScaleUpLinks, public QueueLinks {
+class PortLoop {
  public:
   // Opens the port and starts the thread.
   static Result<std::unique_ptr<PortLoop>> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board,
                                                 int32_t port, const LoopConfig& config);
-  ~PortLoop() override;
+  ~PortLoop();
   PortLoop(const PortLoop&) = delete;
   PortLoop& operator=(const PortLoop&) = delete;
 
@@ -87,17 +87,8 @@ class PortLoop final : public ScaleUpLinks, public QueueLinks {
 
  private:
   PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
-      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config) {
+      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), links_(*board_, index_), config_(config) {
     departing_.allowance = SendAllowance(config.limits);
-  }
-  void post(int32_t port, const ScaleUpMessage& message) override {
-    board_->scale_up().post(index_, static_cast<size_t>(port), message);
-  }
-  void post(int32_t port, const QueueMessage& message) override {
-    board_->queues().post(index_, static_cast<size_t>(port), message);
-  }
-  void pass(int32_t port, const Datagram& datagram, Nanos arrived_ns) override {
-    if (!board_->pass(index_, static_cast<size_t>(port), datagram, arrived_ns)) ++lost_strays_;
   }
   // How far the run is, for other threads to look at.
   struct Progress {
@@ -126,6 +117,7 @@ class PortLoop final : public ScaleUpLinks, public QueueLinks {
   std::shared_ptr<const EnginePlan> plan_;
   std::shared_ptr<LoopBoard> board_;
   size_t index_;
+  LoopLinks links_;
   LoopConfig config_;
   std::unique_ptr<DevicePort> port_;
   std::unique_ptr<Core> core_;
@@ -151,10 +143,13 @@ class PortLoop final : public ScaleUpLinks, public QueueLinks {
   Nanos last_received_ns_ = 0;
   Nanos leave_by_ns_ = kNever;  // until it is told to stop
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
-  int64_t lost_strays_ = 0;        // the loop's own until it is joined
-  int64_t turns_ = 0;              // the loop's own until it is joined
-  int64_t idle_turns_ = 0;
-  int64_t blocked_ns_ = 0;
+  // The loop's own until it is joined.
+  struct TurnCounts {
+    int64_t all = 0;
+    int64_t idle = 0;
+    int64_t blocked_ns = 0;
+  };
+  TurnCounts turns_;
 };
 
 // Processors this process may run on, ascending.

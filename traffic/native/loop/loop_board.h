@@ -77,4 +77,28 @@ class LoopBoard {
   PortMesh<StrayDatagram, kStraySlots> strays_;
 };
 
+// What one loop hands others.
+class LoopLinks final : public ScaleUpLinks, public QueueLinks {
+ public:
+  // `board` outlives this.
+  LoopLinks(LoopBoard& board, size_t port) : board_(board), port_(port) {}
+
+  void post(int32_t port, const ScaleUpMessage& message) override {
+    board_.scale_up().post(port_, static_cast<size_t>(port), message);
+  }
+  void post(int32_t port, const QueueMessage& message) override {
+    board_.queues().post(port_, static_cast<size_t>(port), message);
+  }
+  void pass(int32_t port, const Datagram& datagram, Nanos arrived_ns) override {
+    if (!board_.pass(port_, static_cast<size_t>(port), datagram, arrived_ns)) ++lost_strays_;
+  }
+  // Datagrams that found no room on their way to another queue.
+  int64_t lost_strays() const { return lost_strays_; }
+
+ private:
+  LoopBoard& board_;
+  size_t port_;
+  int64_t lost_strays_ = 0;
+};
+
 }  // namespace etloop
