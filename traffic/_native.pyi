@@ -963,6 +963,9 @@ class PortLoops:
 def usable_processors() -> list[int]:
     """Processors this process may run on, ascending."""
 
+def settle_waits(waits: bytes) -> bytes:
+    """WAIT_RECORD rows of all loops of an agent, those taken in by which queues tell of each other's queue pairs."""
+
 def simulate(assignment: Assignment, settings: SimulationSettings) -> dict[str, Any]:
     """A run in virtual time; the keys are the fields of SimulationOutcome, records as bytes."""
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import Problem, RigError
-from etloop.contract.model.assignment import Assignment, PortBackend
+from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome, ThreadBytes
 from etloop.contract.model.records import (
     CC_RECORD,
@@ -107,11 +107,6 @@ class Engine:
             for what in loops.degraded(index)
         ]
         degraded += kept.degraded
-        degraded += [
-            f"port {port.name}: {port.engine_threads} of {port.queues} queues have ranks, one for every address in use"
-            for port in asked
-            if port.backend is PortBackend.UDP and port.engine_threads < port.queues
-        ]
         degraded += [
             f"port {port.name}: {port.engine_threads} queues on {len(processors)} cores take turns; "
             f"write queues: {len(processors)} or less"
@@ -242,7 +237,7 @@ class Engine:
         if not answered or len(answered) < len(self._waits):
             return None
         self._waits = []
-        return np.concatenate(answered)
+        return rows(_native.settle_waits(np.concatenate(answered).tobytes()), WAIT_RECORD)
 
     def flows(self) -> NDArray[np.void]:
         """Counters of every queue pair end as FLOW_RECORD rows. Stops the loops."""

@@ -12,6 +12,7 @@ import numpy as np
 from etloop.contract.model.switch_counters import rows
 from etloop.traffic import _native
 from etloop.traffic.outcome import outcome_of
+from etloop.traffic.threads.port_queues import whole_ports
 
 if TYPE_CHECKING:
     from etloop.contract.model.assignment import Assignment
@@ -28,6 +29,16 @@ QUEUE_SAMPLE = np.dtype(
     ]
 )
 """An egress queue of the simulated switch at one moment; `QueueSample` of traffic/native/virtual/sim.h."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTroubles:
+    """What happens between the queues of a port that share its addresses."""
+
+    misdirect_per_million: int = 0
+    """Packets that come to any of them, not to their queue pair's."""
+    delay_ns: int = 0
+    """What one hands another takes up to so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,7 @@ class SimulationSettings:
     sampled_port: int = -1
     """Index of the port whose queue is written down every `sample_interval_ns`; -1: none."""
     sample_interval_ns: int = 0
+    queues: QueueTroubles = QueueTroubles()
     cc_library: str = ""
     """Compiled congestion control plugin of the assignment."""
 
@@ -105,7 +117,7 @@ class SimulationOutcome:
 
 def simulate(assignment: Assignment, settings: SimulationSettings) -> SimulationOutcome:
     """Runs the assignment to its end, a failure or the time limit. Raises ValueError if it does not hold together."""
-    outcome = _native.simulate(assignment, settings)
+    outcome = _native.simulate(whole_ports(assignment), settings)
     verdicts = tuple(probe[2] for probe in outcome["probes"])
     queue = rows(outcome["queue"], QUEUE_SAMPLE)
     return outcome_of(SimulationOutcome, outcome, probe_verdicts=verdicts, queue=queue)

@@ -21,6 +21,7 @@ from etloop.contract.model.transport import FaultAction
 from etloop.traffic import _native
 from etloop.traffic.cc_library import library_for
 from etloop.traffic.outcome import outcome_of
+from etloop.traffic.threads.port_queues import whole_ports
 from etloop.traffic.topology.routes import Routes, routes
 from numpy.typing import NDArray
 
@@ -159,7 +160,7 @@ def twin(
     paths = stream_paths(settings.streams, topology, table)
     library = settings.cc_library or library_for(assignment.transport.congestion)
     settings = replace(settings, cc_library=library)
-    found = _native.twin(assignment, topology, table, attachments, paths, settings)
+    found = _native.twin(whole_ports(assignment), topology, table, attachments, paths, settings)
     switch_ports = tuple(rows(raw, SWITCH_PORT_COUNTERS) for raw in found["switch_ports"])
     failure = found["failure"]
     if failure and (dropped := dropped_without_route(topology, switch_ports)):

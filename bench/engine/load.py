@@ -8,7 +8,7 @@ read from traces. Ranks alternate between the agents, so that every hop of a rin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,8 @@ from etloop.workload.trace.program import Communicator, Job, OpKind, Program, Ra
 from etloop.workload.trace.trace import CollectiveKind
 
 AGENTS: Final = ("a", "b")
+_PLAYERS: Final = 2
+"""Ranks that throw a message to and fro; others beside them are a load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class PingPong:
     message_bytes: int
     exchanges: int
     iterations: int
+    bulk_bytes: int = 0
+    """Of each message that two more ranks on the same ports throw at each other meanwhile, as fast as they go; 0: none do."""
 
     @property
     def ops(self) -> int:
@@ -92,6 +96,10 @@ class Shape:
     shaping: str = ""
     """How a collective's bytes are cut into messages; "": as a scenario's default has it."""
     kind: TransportKind = TransportKind.ROCE
+    queues: int = 1
+    """Threads of a port."""
+    sleeps: bool = False
+    """Whether threads without work sleep instead of polling, so that the processor's time is that of the work."""
 
     def scenario_text(self, iterations: int) -> str:
         """The scenario of `iterations` of the load."""
@@ -116,17 +124,32 @@ def bench_assignments(
     """One assignment per agent. `addresses[i]` are those of agent i, at least one for each of its ranks."""
     shape = shape or Shape()
     scenario = parse_scenario(shape.scenario_text(load.iterations).encode(), "bench scenario", Path())
-    rig = parse_rig(_rig_text(addresses, backends, shape.link_bps).encode(), "bench rig", Path())
+    rig = parse_rig(_rig_text(addresses, backends, shape).encode(), "bench rig", Path())
     job = _job(load)
     plan = make_plan(scenario, rig, job, "bench")
-    return tuple(plan.assignments[name] for name in AGENTS)
+    return tuple(_as_measured(plan.assignments[name], load, sleeps=shape.sleeps) for name in AGENTS)
 
 
-def _rig_text(addresses: Sequence[Sequence[str]], backends: Sequence[PortBackend], link_bps: int) -> str:
+def _as_measured(
+    assignment: Assignment, load: BenchLoad | PingPong | Messages, *, sleeps: bool
+) -> Assignment:
+    """The assignment with ranks that are only a load for others in the background."""
+    if sleeps:
+        assignment = replace(assignment, threads=replace(assignment.threads, contended=True))
+    if not isinstance(load, PingPong):
+        return assignment
+    ranks = tuple(replace(rank, background=rank.rank >= _PLAYERS) for rank in assignment.ranks)
+    return replace(assignment, ranks=ranks)
+
+
+def _rig_text(addresses: Sequence[Sequence[str]], backends: Sequence[PortBackend], shape: Shape) -> str:
     lines = ["agents:"]
     for name, own, backend in zip(AGENTS, addresses, backends, strict=True):
         quoted = ", ".join(f'"{address}"' for address in own)
-        port = f"{{name: p0, addresses: [{quoted}], link: {format_rate(link_bps)}, backend: {backend.name.lower()}}}"
+        port = (
+            f"{{name: p0, addresses: [{quoted}], link: {format_rate(shape.link_bps)}, "
+            f"backend: {backend.name.lower()}, queues: {shape.queues}}}"
+        )
         lines += [f"  - name: {name}", "    host: here", "    ports:", f"      - {port}"]
     return "\n".join(lines) + "\n"
 
@@ -184,7 +207,26 @@ def _ping_pong(load: PingPong) -> Job:
                 deps=(np.flatnonzero(waits) - 1).astype(np.int32),
             )
         )
-    return _pair(programs, 2 * count)
+    if load.bulk_bytes:
+        programs += _bulk(load)
+    return _pairs(programs)
+
+
+def _bulk(load: PingPong) -> list[Program]:
+    """Two ranks that send each other more than the ball's time lasts; nothing waits for anything."""
+    count = load.exchanges * load.iterations
+    kinds = np.repeat(np.array([OpKind.SEND, OpKind.RECV], np.uint8), count)
+    program = Program(
+        kind=kinds,
+        collective=np.full(2 * count, -1, np.int8),
+        slot=np.zeros(2 * count, np.int32),
+        sequence=np.tile(np.arange(count, dtype=np.int32), 2),
+        message_bytes=np.full(2 * count, load.bulk_bytes, np.int64),
+        delay_ns=np.zeros(2 * count, np.int64),
+        dep_offsets=np.zeros(2 * count + 1, np.int64),
+        deps=np.empty(0, np.int32),
+    )
+    return [program, program]
 
 
 def _messages(load: Messages) -> Job:
@@ -203,17 +245,18 @@ def _messages(load: Messages) -> Job:
         )
         for kind in (OpKind.SEND, OpKind.RECV)
     ]
-    return _pair(programs, count)
+    return _pairs(programs)
 
 
-def _pair(programs: Sequence[Program], ops: int) -> Job:
-    """Two ranks with a program each."""
+def _pairs(programs: Sequence[Program]) -> Job:
+    """Ranks with a program each; every two of them have each other as their peer."""
     return Job(
         source="bench",
         communicators=(),
         programs=tuple(programs),
         ranks=tuple(
-            RankProgram(rank, rank, (), (1 - rank,), np.arange(ops, dtype=np.uint64)) for rank in (0, 1)
+            RankProgram(rank, rank, (), (rank ^ 1,), np.arange(len(program.kind), dtype=np.uint64))
+            for rank, program in enumerate(programs)
         ),
         policy="data",
         edges={},

@@ -9,7 +9,7 @@ import contextlib
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -78,6 +78,14 @@ class EngineRun:
     """By end: rows of when a thread would have taken a turn and did not, and when it did."""
     realtime: bool = False
     """Whether all threads of both ends were."""
+    processor_ns: tuple[int, ...] = ()
+    """Of the processor, by end."""
+    slip_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """Of both ends' ops, ascending."""
+    background_bytes: int = 0
+    """Payload of ranks that the run did not wait for, as far as their operations were over."""
+    misdirected_datagrams: int = 0
+    """That came to another queue than their queue pair's, and were handed over."""
 
     @property
     def wire_bytes_per_s(self) -> int:
@@ -160,6 +168,10 @@ def engine_run(
         sent=tuple(_pairs(end.sent) for end in ran),
         late=tuple(_pairs(end.late) for end in ran),
         realtime=all(end.realtime for end in ran),
+        processor_ns=tuple(end.processor_ns for end in ran),
+        slip_ns=np.sort(np.concatenate([np.frombuffer(end.slip_ns, "<i8") for end in ran])),
+        background_bytes=sum(end.carried_bytes for end in ran),
+        misdirected_datagrams=sum(end.misdirected_datagrams for end in ran),
     )
 
 

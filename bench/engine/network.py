@@ -54,21 +54,22 @@ class BenchPlace:
 
 
 @contextlib.contextmanager
-def bench_place(*, ipv6: bool = False) -> Iterator[BenchPlace]:
-    """The best place this user may have, for as long as the block lasts; its addresses are of one family."""
+def bench_place(*, ipv6: bool = False, queues: int = 1) -> Iterator[BenchPlace]:
+    """The best place this user may have, for as long as the block lasts; its addresses are of one family, and its interfaces
+    have so many receive queues."""
     if os.geteuid() != 0:
         yield loopback_place("namespaces need root")
         return
     with contextlib.ExitStack() as stack:
         try:
-            place = _namespaces(stack, ipv6=ipv6)
+            place = _namespaces(stack, ipv6=ipv6, queues=queues)
         except (RigError, NetlinkError, OSError) as unavailable:
             stack.close()
             place = loopback_place(str(unavailable))
         yield place
 
 
-def _namespaces(stack: contextlib.ExitStack, *, ipv6: bool) -> BenchPlace:
+def _namespaces(stack: contextlib.ExitStack, *, ipv6: bool, queues: int) -> BenchPlace:
     namespaces = []
     for _ in NAMES:
         namespaces.append(new_namespace())
@@ -76,7 +77,7 @@ def _namespaces(stack: contextlib.ExitStack, *, ipv6: bool) -> BenchPlace:
         if ipv6:
             inside(namespaces[-1], _without_address_trials)
     for interface in (INTERFACE, SINGLE):
-        inside(namespaces[0], partial(_make_cable, namespaces[1], interface))
+        inside(namespaces[0], partial(_make_cable, namespaces[1], interface, queues))
     # 198.18.0.0/15 and 2001:2::/48 are set aside for benchmarks (RFC 2544, RFC 5180, RFC 6890).
     form, bits = ("2001:2::{0}:{1}", 64) if ipv6 else ("198.18.{0}.{1}", 16)
     ends = []
@@ -99,10 +100,11 @@ def _without_address_trials() -> None:
         set_in_proc(f"ipv6/conf/{which}/accept_dad", "0")
 
 
-def _make_cable(other: int, interface: str) -> None:
+def _make_cable(other: int, interface: str, queues: int) -> None:
+    counts = {"num_tx_queues": queues, "num_rx_queues": queues} if queues > 1 else {}
     with IPRoute() as kernel:
-        peer = {"ifname": interface, "net_ns_fd": other, "mtu": MTU_BYTES}
-        kernel.link("add", ifname=interface, kind="veth", mtu=MTU_BYTES, peer=peer)
+        peer = {"ifname": interface, "net_ns_fd": other, "mtu": MTU_BYTES, **counts}
+        kernel.link("add", ifname=interface, kind="veth", mtu=MTU_BYTES, peer=peer, **counts)
 
 
 def _settle(interface: str, addresses: tuple[str, ...], bits: int) -> None:

@@ -145,6 +145,14 @@ class Ran:
     little-endian int64."""
     realtime: bool = False
     """Whether all threads were."""
+    processor_ns: int = 0
+    """What its process took of the processor from the start of the run to its end."""
+    slip_ns: bytes = b""
+    """How late each op of the ranks that the run waits for was begun: little-endian int64."""
+    carried_bytes: int = 0
+    """Payload of the other ranks."""
+    misdirected_datagrams: int = 0
+    """That came to another queue than their queue pair's."""
     late: bytes = b""
     """When a thread would have taken a turn and did not, and when it did: pairs of little-endian int64."""
 

@@ -129,4 +129,6 @@ def notes_of(runs: Sequence[EngineRun]) -> tuple[str, ...]:
     """What a reader of the figures of these runs must know."""
     again = sum(run.retransmitted_packets for run in runs)
     notes = [f"{again} packets were sent again"] if again else []
+    if strays := sum(run.misdirected_datagrams for run in runs):
+        notes.append(f"{strays} datagrams came to another queue than their queue pair's and were handed over")
     return tuple(dict.fromkeys([*notes, *(text for run in runs for text in run.degraded)]))

@@ -32,7 +32,9 @@ from etloop.bench.engine.messages import message_sections
 from etloop.bench.engine.network import bench_place
 from etloop.bench.engine.pacing import pacing_sections
 from etloop.bench.engine.rounds import BYTES_PER_MIB, SMALL_LENGTHS, Bench, Lengths, notes_of
+from etloop.bench.engine.scale import scale_sections
 from etloop.bench.engine.sizes import size_sections
+from etloop.bench.engine.under_load import EXCHANGES, MESSAGE_BYTES, under_load_section
 from etloop.bench.engine.wire import ALL_PORTS, WirePorts, wire_sections
 from etloop.bench.engine.workers import bench_workers
 from etloop.results.measure.distribution import nearest_rank
@@ -45,12 +47,8 @@ COLLECTIVE_BAR: Final = Bar(Bound.AT_LEAST, 0.5)
 GLOO_BAR: Final = Bar(Bound.AT_LEAST, 2.0)
 
 COLLECTIVE_RANKS: Final = 4
-MESSAGE_BYTES: Final = 4096
-"""Of a turnaround: one packet of the path MTU."""
 PACKET_BYTES: Final = MESSAGE_BYTES + 36
 """UDP payload of that packet: BTH, RETH, immediate and ICRC beside it."""
-EXCHANGES: Final = 200
-"""To and fro in one iteration; between iterations the receives are granted anew."""
 
 
 class Benchmark(StrEnum):
@@ -61,6 +59,7 @@ class Benchmark(StrEnum):
     TURNAROUND = "turnaround"
     COLLECTIVE = "collective"
     MESSAGES = "messages"
+    SCALE = "scale"
 
 
 def run_bench(
@@ -166,11 +165,13 @@ def _sections(benchmark: Benchmark, bench: Bench, ports: WirePorts) -> tuple[Sec
         case Benchmark.PACING:
             return pacing_sections(bench, ports)
         case Benchmark.TURNAROUND:
-            return (_turnaround(bench),)
+            return (_turnaround(bench), under_load_section(bench))
         case Benchmark.COLLECTIVE:
             return (_collective(bench), *size_sections(bench))
         case Benchmark.MESSAGES:
             return message_sections(bench)
+        case Benchmark.SCALE:
+            return scale_sections(bench, ports)
         case _:
             assert_never(benchmark)
 

@@ -70,6 +70,9 @@ class Worker:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
+        self._background: tuple[int, ...] = ()
+        """Ranks that the run does not wait for."""
+        self._processor_ns = 0
 
     def answer(self, order: Order) -> WorkerReply:
         """Carries out one order; what goes wrong is the answer."""
@@ -122,6 +125,7 @@ class Worker:
 
     def _load(self, order: Load) -> WorkerReply:
         self._close()
+        self._background = tuple(rank.rank for rank in order.assignment.ranks if rank.background)
         self._engine = Engine.open(order.assignment, threads=LoopThreads(order.cores, order.realtime))
         return Opened(self._engine.degraded)
 
@@ -142,16 +146,21 @@ class Worker:
 
     def _run(self, start_ns: int) -> WorkerReply:
         engine = self._opened()
+        began_ns = time.process_time_ns()
         engine.start(start_ns)
         while (status := engine.status()).phase in (EnginePhase.READY, EnginePhase.RUNNING):
             _pause()
+        self._processor_ns = time.process_time_ns() - began_ns
         if status.phase is not EnginePhase.DONE:
             raise RunAborted(f"the engine ended {status.phase.name}: {status.failure or 'no reason given'}")
         return Done()
 
     def _measured(self, engine: Engine) -> Ran:
-        ops, flows = engine.take_records(), engine.flows()
+        everything, flows = engine.take_records(), engine.flows()
+        beside = np.isin(everything["rank"], self._background)
+        ops = everything[~beside]
         turnarounds, sent = engine.turnarounds(), _sent(engine)
+        misdirected = int(engine.ports()["misdirected_datagrams"].sum())
         late = engine.late_turns().astype("<i8").tobytes()
         received = ops[(ops["tx_messages"] == 0) & (ops["rx_messages"] > 0)]
         received = received[np.lexsort((received["op"], received["iteration"]))]
@@ -170,6 +179,10 @@ class Worker:
             sent=sent,
             realtime=realtime,
             late=late,
+            processor_ns=self._processor_ns,
+            slip_ns=(ops["issued_ns"] - ops["intended_ns"]).astype("<i8").tobytes(),
+            carried_bytes=int(everything[beside]["wire_tx_bytes"].sum()),
+            misdirected_datagrams=misdirected,
         )
 
     def _opened(self) -> Engine:

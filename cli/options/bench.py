@@ -16,13 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "benchmark",
         nargs="?",
         default="all",
-        choices=("wire", "pacing", "turnaround", "collective", "messages", "all"),
+        choices=("wire", "pacing", "turnaround", "collective", "messages", "scale", "all"),
         help="which one (default all)",
     )
     parser.add_argument(
         "--backend",
         choices=("udp", "packet", "xdp"),
-        help="the port of wire and pacing (default: all that can be measured)",
+        help="the port of wire, pacing and scale (default: all that can be measured)",
     )
     parser.add_argument(
         "--queue-pairs",

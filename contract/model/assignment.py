@@ -102,7 +102,9 @@ class PortSettings:
     interface: str = ""
     """Of the host; empty: the one that has the first address."""
     queues: int = 1
-    """Of an XDP port: receive queues of the interface that it takes, from 0. Of a UDP port: threads that share its addresses."""
+    """Threads that carry the port; of an XDP port, which takes as many receive queues of the interface, one each."""
+    queue: int = -1
+    """Which of its queues this is, where an agent has divided a port whose queues share all addresses; -1: none."""
     busy_poll_us: int = 0
     """How long a look into an empty queue of an XDP port drives the device; 0: its interrupts do."""
     pauses: tuple[PauseRule, ...] = ()
@@ -113,8 +115,18 @@ class PortSettings:
 
     @property
     def engine_threads(self) -> int:
-        """Threads that carry the port; an address is not divided among them."""
-        return min(self.queues, len(self.addresses)) if self.backend is PortBackend.UDP else 1
+        """Threads that carry the port."""
+        return 1 if self.backend is PortBackend.VERBS else self.queues
+
+    @property
+    def shares_addresses(self) -> bool:
+        """Whether its queues deal the queue pairs of every address among themselves.
+
+        Those of a UDP port with enough addresses have some of these each, so that no message crosses from one to another.
+        """
+        if self.engine_threads == 1:
+            return False
+        return self.backend is not PortBackend.UDP or self.queues > len(self.addresses)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

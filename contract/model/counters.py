@@ -228,6 +228,9 @@ COUNTERS: Final = (
             "cannot check it (docs/ports.md), datagrams that the kernel dropped for a wrong UDP checksum", _SUM),
     Counter(_AP, "trimmed_datagrams", "datagrams", _C,
             "RoCEv2 packets that arrived cut down by a switch, where transport.trimming names their DSCP", _SUM),
+    Counter(_AP, "misdirected_datagrams", "datagrams", _C,
+            "datagrams that came to another queue of the port than their queue pair's, which was handed them: "
+            "more work, no loss (docs/ports.md)", _SUM),
     Counter(_AP, "receive_overflows", "datagrams", _C,
             "datagrams that the kernel dropped because our receive buffer was full: the emulator's "
             "loss, not the device's (of a `udp` port, as far as /proc/net/snmp of its network namespace says so)", _SUM),

@@ -65,7 +65,7 @@ class RigPort:
     backend: PortBackend = PortBackend.UDP
     interface: str = ""
     queues: int = 1
-    """Of a udp port: threads that share its addresses; of an xdp port: receive queues that it takes."""
+    """Threads that carry it; of an xdp port as many receive queues of its interface."""
     busy_poll_us: int = 0
     """Of an xdp port; 0: interrupts drive its interface."""
     device: str = ""
@@ -75,8 +75,8 @@ class RigPort:
 
     @property
     def most_threads(self) -> int:
-        """Engine threads that carry it once all its addresses have ranks."""
-        return self.queues if self.backend is PortBackend.UDP else 1
+        """Engine threads that carry it once it has ranks."""
+        return 1 if self.backend is PortBackend.VERBS else self.queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,13 +240,11 @@ def _read_port(section: Section) -> RigPort:
 
 
 def _check_queues(section: Section, port: RigPort) -> None:
-    if port.queues > 1 and port.backend not in (PortBackend.UDP, PortBackend.XDP):
-        what = f"a {port.backend.name.lower()} port has one queue"
-        section.mistake("queues", what, "remove it, or write backend: udp or xdp")
-    if port.backend is PortBackend.UDP and port.addresses and port.queues > len(port.addresses):
-        what = f"{port.queues} queues for {len(port.addresses)} addresses, and each address is in one queue"
+    if port.queues > 1 and port.backend is PortBackend.VERBS:
         section.mistake(
-            "queues", what, f"write {len(port.addresses)} or less, or give the port more addresses"
+            "queues",
+            "a card carries the queue pairs of a verbs port, and one thread asks it what came of them",
+            "remove it, or write another backend",
         )
 
 

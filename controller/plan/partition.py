@@ -103,8 +103,7 @@ def partition(
     job = jobs.job
     threads: dict[str, int] = {}
     for place in placement.ports:
-        own = min(place.port.most_threads, len(place.ranks))
-        threads[place.agent] = threads.get(place.agent, 0) + own
+        threads[place.agent] = threads.get(place.agent, 0) + place.port.most_threads
     host_ports: dict[str, int] = {}
     first_thread: dict[str, int] = {}
     for agent in rig.agents:

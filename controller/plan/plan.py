@@ -26,7 +26,9 @@ from etloop.controller.plan.places.placement import Placement
 from etloop.controller.plan.port_settings import (
     fault_notes,
     multipath_notes,
+    queue_notes,
     refuse_one_sided,
+    refuse_shared_contexts,
     trimming_notes,
 )
 from etloop.controller.plan.rounding import rounding_notes
@@ -76,6 +78,7 @@ def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID)
     demand = demand_of(jobs)
     refuse_one_sided(scenario.transport.multipath, demand.schedules)
     placement = place_jobs(jobs, (demand.pairs,), rig)
+    refuse_shared_contexts(scenario.transport.multipath, placement)
     nonce = run_nonce(scenario.transport, run_id)
     transport = with_first_psn(scenario.transport, nonce)
     connections = connect(
@@ -195,6 +198,7 @@ def _tables(
             *fault_notes(scenario.transport.faults, placement),
             *trimming_notes(scenario.transport.recovery.trimming, placement),
             *multipath_notes(scenario.transport.multipath, placement),
+            *queue_notes(placement),
         ),
     )
 

@@ -15,6 +15,7 @@ from etloop.contract.model.transport import (
     FaultAction,
     FaultRule,
     PauseRule,
+    TransportKind,
     TrimSettings,
 )
 from etloop.traffic.collectives.core.table import Handshake
@@ -115,6 +116,24 @@ def multipath_notes(multipath: Multipath, placement: Placement) -> tuple[str, ..
     return tuple(notes)
 
 
+def queue_notes(placement: Placement) -> tuple[str, ...]:
+    """What to say of ports that several threads carry."""
+    shared: list[str] = []
+    divided: list[str] = []
+    for place in placement.ports:
+        if place.ranks and place.port.most_threads > 1:
+            by_address = place.port.backend is PortBackend.UDP and len(place.ranks) >= place.port.queues
+            (divided if by_address else shared).append(f"{place.label} {place.port.queues}")
+    notes = []
+    if shared:
+        notes.append(
+            f"queues: threads that the queue pairs of every rank are dealt over: {', '.join(shared)}"
+        )
+    if divided:
+        notes.append(f"queues: threads that have some of the addresses each: {', '.join(divided)}")
+    return tuple(notes)
+
+
 def refuse_one_sided(multipath: Multipath, schedules: Sequence[Schedule]) -> None:
     """Raise `PlanError` where a transport of writes alone would need more: an algorithm that ends with atomics."""
     names = dict.fromkeys(
@@ -146,3 +165,13 @@ def pauses_of(pauses: tuple[PortPause, ...], placement: Placement) -> dict[str, 
     return {
         name: tuple(pause.rule for pause in pauses if pause.port in ("", name)) for name in framing if pauses
     }
+
+
+def refuse_shared_contexts(multipath: Multipath, placement: Placement) -> None:
+    """Raise `PlanError` where queues of a port would share an address and the transport has no queue pairs to deal them."""
+    if multipath.kind is not TransportKind.UET:
+        return
+    shared = [place.label for place in placement.ports if place.ranks and place.port.queues > 1]
+    if shared:
+        what = f"the contexts of UET are no queue pairs that queues could deal among themselves: {', '.join(shared[:8])}"
+        raise PlanError(Problem("transport.kind", what, "write queues: 1 for these ports in the rig"))

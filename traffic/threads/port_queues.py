@@ -1,13 +1,15 @@
 """One port over several threads: an assignment as the engine runs it, and counters back to the ports of the rig. Pure.
 
-A `udp` port with `queues: n` becomes n ports of the engine, each with a block of the port's addresses and the ranks that
-have them. The kernel sorts datagrams by the address that a socket is bound to, so a flow stays with one thread for good,
-in its order, and nothing is shared between threads but the bounded rings of ranks that talk inside the port. Decides which
-queue has which address; leaves threads and sockets to the engine.
+A port with `queues: n` becomes n ports of the engine. Where a `udp` port has at least as many addresses, each has a block of
+them and the ranks there: the kernel sorts datagrams by the address that a socket is bound to, and threads share nothing but
+the bounded rings of ranks that talk inside the port. Else every queue has all addresses: a rank's operations are on one of
+them, its queue pairs are dealt over all by their numbers (traffic/native/plan/queue_deal.h). Decides which queue has which
+address and rank; leaves threads and sockets to the engine.
 """
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from dataclasses import dataclass, replace
 
@@ -27,7 +29,7 @@ class Spread:
 
 
 def spread_queues(assignment: Assignment) -> Spread:
-    """The assignment with a port for every queue. Addresses are dealt in blocks, so that ranks of one host stay together."""
+    """Return the assignment with a port for every queue."""
     if all(port.engine_threads == 1 for port in assignment.ports):
         return Spread(assignment, tuple(range(len(assignment.ports))))
     ports: list[PortSettings] = []
@@ -35,12 +37,11 @@ def spread_queues(assignment: Assignment) -> Spread:
     place_of: dict[tuple[int, int], tuple[int, int]] = {}
     """Port and address of the rig -> port and address of the engine."""
     for index, port in enumerate(assignment.ports):
-        threads = port.engine_threads
-        queues = threads if port.backend is PortBackend.UDP else port.queues
-        for first, last in itertools.pairwise(_block_edges(len(port.addresses), threads)):
-            place_of.update({(index, first + at): (len(ports), at) for at in range(last - first)})
-            pauses = port.pauses if first == 0 else ()
-            ports.append(replace(port, addresses=port.addresses[first:last], queues=queues, pauses=pauses))
+        divide = _with_all_addresses if port.shares_addresses else _by_address
+        for (first, last), queue in divide(port):
+            shift = 0 if port.shares_addresses else first
+            place_of.update({(index, at): (len(ports), at - shift) for at in range(first, last)})
+            ports.append(queue)
             port_of.append(index)
     moved = (place_of[rank.port, rank.address] for rank in assignment.ranks)
     ranks = tuple(
@@ -48,6 +49,39 @@ def spread_queues(assignment: Assignment) -> Spread:
         for rank, (port, address) in zip(assignment.ranks, moved, strict=True)
     )
     return Spread(replace(assignment, ports=tuple(ports), ranks=ranks), tuple(port_of))
+
+
+_Share = tuple[tuple[int, int], PortSettings]
+"""Addresses whose ranks a queue has, from one on and before another, and the queue."""
+
+
+def _by_address(port: PortSettings) -> list[_Share]:
+    """Addresses in blocks, so that ranks of one host stay together."""
+    queues = port.engine_threads if port.backend is PortBackend.UDP else port.queues
+    shares: list[_Share] = []
+    for first, last in itertools.pairwise(_block_edges(len(port.addresses), port.engine_threads)):
+        pauses = port.pauses if first == 0 else ()
+        queue = replace(port, addresses=port.addresses[first:last], queues=queues, pauses=pauses)
+        shares.append(((first, last), queue))
+    return shares
+
+
+def _with_all_addresses(port: PortSettings) -> list[_Share]:
+    """Ranks as far from each other as they can be: what has none carries queue pairs only."""
+    addresses, queues = len(port.addresses), port.engine_threads
+    homes = [address * queues // addresses for address in range(addresses)]
+    shares: list[_Share] = []
+    for number in range(queues):
+        first, last = bisect.bisect_left(homes, number), bisect.bisect_left(homes, number + 1)
+        pauses = port.pauses if number == 0 else ()
+        shares.append(((first, last), replace(port, queue=number, pauses=pauses)))
+    return shares
+
+
+def whole_ports(assignment: Assignment) -> Assignment:
+    """Return the assignment as virtual time runs it, which has no threads: a port that is not divided is one queue."""
+    ports = tuple(port if port.queue >= 0 else replace(port, queues=1) for port in assignment.ports)
+    return replace(assignment, ports=ports)
 
 
 def _block_edges(addresses: int, queues: int) -> list[int]:

@@ -156,10 +156,13 @@ def test_key_files_are_relative_to_the_rig() -> None:
             ),
         ),
         (
-            "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps, queues: 2}]}]",
             (
-                "r.yaml:1: agents[0].ports[0].queues: 2 queues for 1 addresses, and each address is in one queue; "
-                "write 1 or less, or give the port more addresses"
+                "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps, queues: 2, "
+                "backend: verbs, device: mlx5_0}]}]"
+            ),
+            (
+                "r.yaml:1: agents[0].ports[0].queues: a card carries the queue pairs of a verbs port, and one thread "
+                "asks it what came of them; remove it, or write another backend"
             ),
         ),
         (

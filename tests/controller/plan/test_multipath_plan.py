@@ -30,6 +30,14 @@ def rig(*backends: PortBackend) -> Rig:
     return replace(plain, agents=tuple(agents))
 
 
+def with_queues(plain: Rig, queues: int) -> Rig:
+    agents = (
+        replace(agent, ports=tuple(replace(port, queues=queues) for port in agent.ports))
+        for agent in plain.agents
+    )
+    return replace(plain, agents=tuple(agents))
+
+
 def plan(scenario: str, *backends: PortBackend) -> Plan:
     job = job_of(len(backends), Coll(CollectiveKind.ALL_TO_ALL, tuple(range(len(backends))), 1 << 20))
     return make_plan(scenario_of(scenario), rig(*backends), job)
@@ -68,3 +76,15 @@ def test_what_closes_by_atomics_is_refused() -> None:
         PlanError, match=r"MRC has writes alone, and .* closes its messages by atomics; choose another"
     ):
         plan(scenario, PortBackend.PACKET, PortBackend.PACKET)
+
+
+def test_uet_is_refused_where_queues_share_an_address() -> None:
+    """Its contexts are no queue pairs that queues could deal; one queue, or MRC over several, is fine."""
+    job = job_of(2, Coll(CollectiveKind.ALL_TO_ALL, (0, 1), 1 << 20))
+    many = with_queues(rig(PortBackend.PACKET, PortBackend.PACKET), 2)
+    with pytest.raises(
+        PlanError, match=r"that queues could deal among themselves: a/p0, b/p0; write queues: 1"
+    ):
+        make_plan(scenario_of("transport: {kind: uet}"), many, job)
+    make_plan(scenario_of("transport: {kind: uet}"), rig(PortBackend.PACKET, PortBackend.PACKET), job)
+    make_plan(scenario_of(MRC), many, job)

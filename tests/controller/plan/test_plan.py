@@ -103,6 +103,23 @@ def test_engine_threads_of_one_host_are_counted_over_its_agents() -> None:
     assert [assignment.threads.first for assignment in plan.assignments.values()] == [0, 1]
 
 
+def test_threads_of_a_port_are_its_queues_and_the_plan_says_how_they_share() -> None:
+    """With a rank for every queue each has some of the addresses, else the queue pairs of every rank are dealt."""
+    plain = rig_of({"a": 1, "b": 1}, host="same")
+    agents = (
+        dataclasses.replace(
+            agent, ports=tuple(dataclasses.replace(port, queues=queues) for port in agent.ports)
+        )
+        for agent, queues in zip(plain.agents, (1, 3), strict=True)
+    )
+    plan = make_plan(
+        scenario_of(), dataclasses.replace(plain, agents=tuple(agents)), job_of(2, Coll(AR, (0, 1), 64))
+    )
+    assert [assignment.threads.total for assignment in plan.assignments.values()] == [4, 4]
+    assert [assignment.threads.first for assignment in plan.assignments.values()] == [0, 1]
+    assert "queues: threads that the queue pairs of every rank are dealt over: b/p0 3" in plan.tables.notes
+
+
 def test_agents_without_ranks_take_no_part() -> None:
     plan = plan_of(Coll(AR, (0, 1), 64), ranks=2, agents=3)
     assert set(plan.assignments) < {"a", "b", "c"}

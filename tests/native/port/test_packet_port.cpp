@@ -11,6 +11,7 @@
 
 #include "port/capture.h"
 #include "port/open_port.h"
+#include "port/shared_queues.h"
 #include "port/udp_port.h"
 #include "support/check.h"
 #include "support/lab.h"
@@ -153,7 +154,7 @@ void every_pair_of_backends_talks(const Ends& ends) {
 
 void an_xdp_port_takes_all_queues_or_says_so() {
   PortConfig config = settings(Backend::xdp, kNear4, "n0");
-  config.queues = 2;
+  config.shared = std::make_shared<SharedQueues>(2, 0x100);
   CHECK(failure_of(open_datagram_port(config)).starts_with("n0 has 1 receive queues, not 2, and packets"));
 }
 

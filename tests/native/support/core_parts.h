@@ -21,6 +21,7 @@
 #include "core/packets/probing.h"
 #include "core/packets/queue_pairs.h"
 #include "core/packets/transmission.h"
+#include "core/queues/message_departures.h"
 #include "plan/plan.h"
 #include "support/check.h"
 #include "support/failure_of.h"
@@ -104,7 +105,8 @@ struct CoreParts {
         flows(plan, port, queue_pairs, events, *std::pmr::new_delete_resource()),
         cards(plan, connections, queue_pairs, records, failure),
         probing(plan, queue_pairs, cards),
-        transmission({plan, connections, queue_pairs, flows, probing, records, failure}),
+        departures(records),
+        transmission({plan, connections, queue_pairs, flows, probing, departures, failure}),
         paths({plan, port, connections, transmission, cards, events, records, failure}),
         lanes({plan, connections, paths, records, failure}),
         ops(plan, ranks, lanes, records, events, failure) {
@@ -136,6 +138,7 @@ struct CoreParts {
   Flows flows;
   CardEnds cards;
   Probing probing;
+  MessageDepartures departures;
   Transmission transmission;
   MessagePaths paths;
   Lanes lanes;

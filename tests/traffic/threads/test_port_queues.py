@@ -78,11 +78,12 @@ def on_ports(per_port: tuple[int, ...], *ops: HandOp, network: str, queues: int,
     )
 
 
-@given(addresses=st.integers(2, 40), queues=st.integers(1, 64))
+@given(addresses=st.integers(2, 40), data=st.data())
 def test_every_address_is_in_one_queue_and_none_has_two_more_than_another(
-    addresses: int, queues: int
+    addresses: int, data: st.DataObject
 ) -> None:
     """Blocks in order, none empty; a rank keeps its address whichever queue has it."""
+    queues = data.draw(st.integers(1, addresses))
     job = on_ports((addresses,), HandOp(AR, 4), network="10.1.1", queues=queues, path=Path.SCALE_UP)
     spread = spread_queues(job)
     made = spread.assignment.ports
@@ -95,13 +96,34 @@ def test_every_address_is_in_one_queue_and_none_has_two_more_than_another(
         assert made[after.port].addresses[after.address] == job.ports[0].addresses[before.address]
 
 
-def test_receive_queues_of_an_xdp_port_are_no_threads() -> None:
-    job = on_ports((4, 4), HandOp(AR, 4), network="10.1.1", queues=4, path=Path.SCALE_UP)
-    ports = (replace(job.ports[0], backend=PortBackend.XDP), job.ports[1])
+@given(addresses=st.integers(2, 12), more=st.integers(0, 20))
+def test_queues_beyond_addresses_have_all_of_them(addresses: int, more: int) -> None:
+    """Every queue has the whole port; ranks are on as many of them as can be, and in order."""
+    queues = addresses + 1 + more
+    job = on_ports((addresses,), HandOp(AR, 4), network="10.1.1", queues=queues, path=Path.SCALE_UP)
+    spread = spread_queues(job)
+    made = spread.assignment.ports
+    assert [port.queue for port in made] == list(range(queues))
+    assert {(port.queues, port.addresses) for port in made} == {(queues, job.ports[0].addresses)}
+    assert spread.port_of == (0,) * queues
+    homes = [rank.port for rank in spread.assignment.ranks]
+    assert homes == sorted(set(homes)), "one rank a queue"
+    assert [rank.address for rank in spread.assignment.ranks] == list(range(addresses))
+    gaps = np.diff([*homes, queues])
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_ports_that_write_frames_share_their_addresses_however_many() -> None:
+    """Their card or kernel sorts packets by queue pair or source port, not by address; a card's port is one thread."""
+    job = on_ports((4, 4, 4), HandOp(AR, 4), network="10.1.1", queues=4, path=Path.SCALE_UP)
+    kinds = (PortBackend.XDP, PortBackend.UDP, PortBackend.VERBS)
+    ports = tuple(replace(port, backend=kind) for port, kind in zip(job.ports, kinds, strict=True))
     spread = spread_queues(replace(job, ports=ports))
-    assert spread.port_of == (0, 1, 1, 1, 1)
-    xdp = spread.assignment.ports[0]
-    assert (xdp.queues, xdp.addresses) == (4, ports[0].addresses)
+    assert spread.port_of == (0,) * 4 + (1,) * 4 + (2,)
+    made = spread.assignment.ports
+    assert [port.queue for port in made] == [0, 1, 2, 3, -1, -1, -1, -1, -1]
+    assert [len(port.addresses) for port in made] == [4] * 4 + [1] * 4 + [4]
+    assert [rank.port for rank in spread.assignment.ranks] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8]
 
 
 def test_counters_of_queues_are_those_of_their_port() -> None:
@@ -146,7 +168,7 @@ def test_traffic_is_that_of_one_queue(queues: int, path: Path, network: str) -> 
     assert ports["stamped_messages"].min() > 0
 
 
-def test_queues_beyond_cores_and_addresses_are_told() -> None:
+def test_queues_beyond_cores_are_told() -> None:
     cores = len(_native.usable_processors())
     job = on_ports((cores + 1,), HandOp(AR, 4), network="127.83.3", queues=cores + 2, path=Path.SCALE_UP)
     engine = Engine.open(job)
@@ -154,9 +176,8 @@ def test_queues_beyond_cores_and_addresses_are_told() -> None:
         reported = engine.degraded
     finally:
         engine.close()
-    assert f"port p0: {cores + 1} of {cores + 2} queues have ranks, one for every address in use" in reported
     assert (
-        f"port p0: {cores + 1} queues on {cores} cores take turns; write queues: {cores} or less" in reported
+        f"port p0: {cores + 2} queues on {cores} cores take turns; write queues: {cores} or less" in reported
     )
 
 
@@ -166,7 +187,8 @@ def test_every_queue_has_a_capture_of_its_own(tmp_path: FilePath) -> None:
     assert [path.name for path in paths] == [
         "run-by-hand-a-p0-q0.pcapng",
         "run-by-hand-a-p0-q1.pcapng",
-        "run-by-hand-a-p1.pcapng",
+        "run-by-hand-a-p1-q0.pcapng",
+        "run-by-hand-a-p1-q1.pcapng",
     ]
 
 
@@ -174,12 +196,8 @@ def test_every_queue_has_a_capture_of_its_own(tmp_path: FilePath) -> None:
     ("port", "mistake"),
     [
         (
-            "addresses: 10.0.0.1-10.0.0.2, queues: 3",
-            "3 queues for 2 addresses, and each address is in one queue; write 2 or less, or give the port more addresses",
-        ),
-        (
-            "addresses: 10.0.0.1-10.0.0.8, queues: 3, backend: packet",
-            "a packet port has one queue; remove it, or write backend: udp or xdp",
+            "addresses: 10.0.0.1-10.0.0.8, queues: 3, backend: verbs, device: mlx5_0",
+            "and one thread asks it what came of them; remove it, or write another backend",
         ),
         ("addresses: 10.0.0.1-10.0.0.8, queues: 0", "queues"),
     ],

@@ -12,8 +12,8 @@
 
 #include "port/frame_flows.h"
 #include "port/system_clock.h"
-#include "port/xdp_program.h"
-#include "port/xdp_socket.h"
+#include "port/xdp/xdp_program.h"
+#include "port/xdp/xdp_socket.h"
 
 #ifndef PACKET_IGNORE_OUTGOING
 #define PACKET_IGNORE_OUTGOING 23

@@ -49,6 +49,7 @@
   FIELD(foreign_datagrams) \
   FIELD(rx_icrc_encapsulated) \
   FIELD(trimmed_datagrams) \
+  FIELD(misdirected_datagrams) \
   FIELD(receive_overflows) \
   FIELD(receive_buffer_bytes) \
   FIELD(loop_turns) \

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -13,8 +14,10 @@
 #include "bind/columns.h"
 #include "bind/plan.h"
 #include "bind/value_or_throw.h"
+#include "core/queues/settle_waits.h"
 #include "loop/loop.h"
 #include "port/capture.h"
+#include "port/shared_queues.h"
 #include "virtual/sim.h"
 
 namespace nb = nanobind;
@@ -35,7 +38,7 @@ PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t ind
   PortConfig config;
   config.backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
   config.interface = read_value<std::string>(settings, "interface");
-  config.queues = read_value<uint32_t>(settings, "queues");
+  config.queue = static_cast<uint32_t>(std::max(plan.ports[index].queue, 0));
   config.busy_poll_us = read_value<uint32_t>(settings, "busy_poll_us");
   config.link_bps = plan.ports[index].link_bps;
   config.vlan_id = read_value<int32_t>(transport, "vlan_id");
@@ -71,12 +74,16 @@ class PortLoops {
   PortLoops(nb::handle assignment, nb::handle threads, nb::handle capture, const std::string& cc_library, nb::handle limits)
       : plan_(plan_from(assignment, cc_library)) {
     const std::shared_ptr<LoopBoard> board = value_or_throw(LoopBoard::make(*plan_));
+    std::shared_ptr<SharedQueues> shared;  // of the port whose queues come next
     const auto processors = read_value<std::vector<int32_t>>(threads, "processors");
     for (size_t p = 0; p < plan_->ports.size(); ++p) {
       LoopConfig config;
       config.spin_ns = read_value<int64_t>(threads, "spin_ns");
       config.place = {p < processors.size() ? processors[p] : -1, read_value<int32_t>(threads, "realtime_priority")};
       config.port = port_config(*plan_, assignment, p);
+      const PlannedPort& planned = plan_->ports[p];
+      if (planned.queue == 0) shared = std::make_shared<SharedQueues>(planned.queues, planned.qpn_base);
+      if (planned.queue >= 0) config.port.shared = shared;
       config.port.capture = open_capture(plan_->ports[p], capture, p);
       config.port.hop_limit = read_value<uint8_t>(limits, "hop_limit");
       config.limits = {read_value<std::vector<int64_t>>(limits, "bps").at(p),
@@ -230,6 +237,9 @@ SimParams sim_params(nb::handle settings) {
   params.fair_links = read_value<bool>(settings, "fair_links");
   params.transmit_queue_ns = read_value<int64_t>(settings, "transmit_queue_ns");
   params.probe_first = read_value<bool>(settings, "probe_first");
+  const nb::object queues = nb::getattr(settings, "queues");
+  params.misdirect_per_million = read_value<uint32_t>(queues, "misdirect_per_million");
+  params.queue_delay_ns = read_value<int64_t>(queues, "delay_ns");
   params.dying_port = read_value<int32_t>(settings, "dying_port");
   params.dies_at_ns = read_value<int64_t>(settings, "dies_at_ns");
   params.limit_ns = read_value<int64_t>(settings, "limit_ns");
@@ -275,6 +285,13 @@ nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
   return out;
 }
 
+nb::bytes settled_waits(const nb::bytes& rows) {
+  std::vector<WaitRecord> waits(rows.size() / sizeof(WaitRecord));
+  if (!waits.empty()) std::memcpy(waits.data(), rows.data(), waits.size() * sizeof(WaitRecord));
+  settle_waits(waits);
+  return as_bytes(waits.data(), waits.size());
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
@@ -304,6 +321,7 @@ void bind_engine(nb::module_& module) {
       .def("ports", &PortLoops::ports)
       .def("receive_buffer_bytes", &PortLoops::receive_buffer_bytes, nb::arg("port"));
   module.def("usable_processors", &usable_processors);
+  module.def("settle_waits", &settled_waits, nb::arg("waits"));
   module.def("simulate", &simulate_assignment, nb::arg("assignment"), nb::arg("settings"));
 }
 

@@ -137,7 +137,8 @@ PlannedPort read_port(nb::handle settings, int32_t vlan_id) {
   port.qpn_count = read_value<uint32_t>(settings, "qpn_count");
   const auto backend = static_cast<Backend>(read_value<uint8_t>(settings, "backend"));
   const bool writes_frames = backend == Backend::packet || backend == Backend::xdp;
-  if (backend == Backend::udp) port.queues = read_value<uint32_t>(settings, "queues");
+  port.queue = read_value<int32_t>(settings, "queue");
+  if (backend == Backend::udp || port.queue >= 0) port.queues = read_value<uint32_t>(settings, "queues");
   port.tag_bytes = writes_frames && vlan_id >= 0 ? ethernet::kTagBytes : 0;
   for (nb::handle rule : nb::getattr(settings, "pauses")) port.pauses.push_back(read_pause(rule));
   port.device = read_value<std::string>(settings, "device");

@@ -33,10 +33,8 @@ std::vector<Endpoint> CardEnds::endpoints() const {
 void CardEnds::set_peer_endpoints(const std::vector<Endpoint>& peers) {
   if (!peers.empty()) peers_.resize(connections_.places());
   for (const Endpoint& peer : peers) {
-    const ConnectionEnds& ends = connections_[peer.connection];
-    const std::vector<uint32_t>& mine = peer.sends_data ? ends.recv_qps : ends.send_qps;
-    if (peer.ordinal < 0 || static_cast<size_t>(peer.ordinal) >= mine.size()) continue;
-    queue_pairs_[mine[static_cast<size_t>(peer.ordinal)]].set_remote_qpn(peer.qpn);
+    if (connections_.place(peer.connection) == 0) continue;  // of another port
+    set_remote_qpn(peer);
     // Grants travel on the first queue pair of a connection, whose receiving end also tells where the others write to.
     Peer& known = peers_[connections_.place(peer.connection)];
     if (peer.ordinal == 0) (peer.sends_data ? known.grant_ring : known.landing) = peer;
@@ -52,8 +50,20 @@ void CardEnds::set_peer_endpoints(const std::vector<Endpoint>& peers) {
   }
 }
 
-bool CardEnds::place_grant(uint32_t qp, WorkRequest& request, uint32_t index) {
-  const int32_t connection = queue_pairs_.place(qp).connection;
+// Of our queue pair to it, wherever the queue is that has it.
+void CardEnds::set_remote_qpn(const Endpoint& peer) {
+  const ConnectionEnds& ends = connections_[peer.connection];
+  const std::vector<uint32_t>& mine = peer.sends_data ? ends.recv_qps : ends.send_qps;
+  for (size_t at = 0; at < mine.size(); ++at) {
+    if (FarEnds::is_far(mine[at])) {  // then all of the connection are in order
+      if (static_cast<int32_t>(at) == peer.ordinal) queue_pairs_.far().set_remote_qpn(mine[at], peer.qpn);
+    } else if (static_cast<int32_t>(queue_pairs_.place(mine[at]).ordinal) == peer.ordinal) {
+      queue_pairs_[mine[at]].set_remote_qpn(peer.qpn);
+    }
+  }
+}
+
+bool CardEnds::place_grant(int32_t connection, uint32_t qp, WorkRequest& request, uint32_t index) {
   Peer* peer = peers_.empty() ? nullptr : &peers_[connections_.place(connection)];
   const uint64_t slot = request.index - 1;
   if (peer != nullptr && peer->grant_ring.rkey != 0) {
@@ -61,7 +71,7 @@ bool CardEnds::place_grant(uint32_t qp, WorkRequest& request, uint32_t index) {
     request.rkey = peer->grant_ring.rkey;
   } else {
     request.va = kFifoBase + (slot % kFifoSlots) * kFifoSlotBytes;
-    request.rkey = grant_key(queue_pairs_[qp].remote_qpn());
+    request.rkey = grant_key(FarEnds::is_far(qp) ? queue_pairs_.far().remote_qpn(qp) : queue_pairs_[qp].remote_qpn());
   }
   request.grant_va = buffer_address(request.grant_tag, index);
   request.grant_rkey = connections_[connection].data_rkey;

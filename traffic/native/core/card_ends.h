@@ -36,7 +36,7 @@ class CardEnds {
     return peers_.empty() ? kOurs : peers_[connections_.place(connection)].landing;
   }
   // Says where a grant is written to, and in it where message `index` of its op goes. False: the run has failed.
-  bool place_grant(uint32_t qp, WorkRequest& request, uint32_t index);
+  bool place_grant(int32_t connection, uint32_t qp, WorkRequest& request, uint32_t index);
   // Whether the peer answers no probe beside its queue pairs, as cards do not.
   bool probed_by_write(uint32_t qp) const { return attached() || landing(queue_pairs_.place(qp).connection).rkey != 0; }
   WorkRequest probe_request(uint32_t qp) const;
@@ -54,6 +54,8 @@ class CardEnds {
   bool take_granted(uint32_t end, uint32_t number, uint32_t bytes, Granted& granted);
 
  private:
+  void set_remote_qpn(const Endpoint& peer);
+
   // A message that a card at this end will only know by the number of its grant.
   struct NumberedMessage {
     uint64_t number = 0;  // 0: none is under way

@@ -1,5 +1,9 @@
 #include "core/connections.h"
 
+#include <set>
+
+#include "plan/queue_deal.h"
+
 namespace etloop {
 
 namespace {
@@ -20,6 +24,33 @@ void Connections::load(const std::map<int32_t, uint32_t>& local) {
     if (const auto it = local.find(c.src_rank); it != local.end()) make(row).src_index = it->second;
     if (const auto it = local.find(c.dst_rank); it != local.end()) make(row).dst_index = it->second;
   }
+}
+
+void Connections::load_guests(int32_t port) {
+  const PlannedPort& own = plan_.ports[static_cast<size_t>(port)];
+  if (!is_dealt(own)) return;
+  std::map<int32_t, EndHome> home_of;  // of ranks on the other queues
+  for (const PlannedRank& rank : plan_.ranks) {
+    const int32_t first = port - own.queue;
+    if (rank.port == port || rank.port < first || rank.port >= first + static_cast<int32_t>(own.queues)) continue;
+    home_of[rank.rank] = {rank.port, traffic_class_of(plan_, rank)};
+  }
+  std::set<int32_t> homes;
+  for (size_t row = 0; row < plan_.connections.size(); ++row) {
+    const PlannedConnection& c = plan_.connections[row];
+    if (c.path != Path::wire) continue;
+    for (const bool sends : {true, false}) {
+      const auto home = home_of.find(sends ? c.src_rank : c.dst_rank);
+      if (home == home_of.end()) continue;
+      for (int32_t q = c.first_qp; q < c.first_qp + c.qp_count; ++q) {
+        const PlannedQp& qp = plan_.qps[static_cast<size_t>(q)];
+        if (carrier_of(plan_, port, sends ? qp.src_qpn : qp.dst_qpn) != port) continue;
+        (sends ? make(row).src_home : make(row).dst_home) = home->second;
+        homes.insert(home->second.port);
+      }
+    }
+  }
+  homes_ = homes.size();
 }
 
 ConnectionEnds& Connections::make(size_t row) {

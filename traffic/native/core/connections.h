@@ -17,9 +17,17 @@ namespace etloop {
 
 inline constexpr uint32_t kNotHere = UINT32_MAX;
 
+// Where a rank is, one of whose queue pairs is here: on another queue of the port.
+struct EndHome {
+  int32_t port = -1;
+  uint8_t traffic_class = 0;
+};
+
 struct ConnectionEnds {
   uint32_t src_index = kNotHere;  // local rank at the sending end, if it is here
   uint32_t dst_index = kNotHere;
+  EndHome src_home;  // where the sending end's rank is elsewhere
+  EndHome dst_home;
   int32_t other_port = -1;  // of a connection inside a host with one end here: where the other end is
   uint32_t data_rkey = 0;
   std::vector<uint32_t> send_qps;
@@ -33,6 +41,10 @@ class Connections {
 
   // Finds the ends that are here: `local` has the index of every local rank.
   void load(const std::map<int32_t, uint32_t>& local);
+  // Finds queue pairs that are dealt to this port, of ranks on other queues.
+  void load_guests(int32_t port);
+  // Other ports whose ranks have queue pairs here.
+  size_t homes() const { return homes_; }
   // Finds where the other ends of connections inside the host are. Fails if one leaves the host of `port`.
   Result<void> find_other_ports(int32_t port);
 
@@ -60,6 +72,7 @@ class Connections {
   const EnginePlan& plan_;
   std::vector<uint32_t> place_;
   std::vector<ConnectionEnds> ends_;
+  size_t homes_ = 0;
 };
 
 }  // namespace etloop

@@ -23,17 +23,20 @@ uint32_t draws_as(const QpPlace& place, const PlannedConnection& c) {
 Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory)
     : plan_(plan),
       port_(port),
-      packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, lanes_, failure_}),
-      transmission_({plan, connections_, queue_pairs_, flows_, probing_, records_, failure_}),
+      packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, home_lanes_, failure_}),
+      transmission_({plan, connections_, queue_pairs_, flows_, probing_, departures_, failure_}),
       queue_pairs_(plan, port, connections_, events_, memory),
       flows_(plan, port, queue_pairs_, events_, memory),
       ops_(plan, ranks_, lanes_, records_, events_, failure_),
       probing_(plan, queue_pairs_, cards_),
+      departures_(records_),
       lanes_({plan, connections_, paths_, records_, failure_}),
+      home_lanes_(lanes_, records_),
       paths_({plan, port, connections_, transmission_, cards_, events_, records_, failure_}),
       connections_(plan),
       cards_(plan, connections_, queue_pairs_, records_, failure_),
-      carried_({connections_, queue_pairs_, cards_, probing_, lanes_, failure_}) {}
+      carried_({connections_, queue_pairs_, cards_, probing_, lanes_, failure_}),
+      queues_({plan, port, connections_, queue_pairs_, transmission_, departures_, home_lanes_, paths_, packets_}) {}
 
 Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, int64_t receive_buffer_bytes,
                                          const FlowOpener& open_flow, std::pmr::memory_resource& memory) {
@@ -75,6 +78,7 @@ Result<void> Core::load_ranks() {
   if (auto loaded = ranks_.load(plan_, port_); !loaded) return loaded;
   records_.reserve(static_cast<size_t>(ranks_.total_records()));
   connections_.load(ranks_.indices());
+  if (port_ != kEveryPort) connections_.load_guests(port_);
   if (auto connected = ranks_.connect(plan_, connections_); !connected) return connected;
   paths_.load(ranks_.size());
   lanes_.load(ops_);
@@ -95,7 +99,8 @@ void Core::load_faults() {
 }
 
 Result<void> Core::load_exchange(std::pmr::memory_resource& memory) {
-  const ExchangeParts parts{plan_, connections_, queue_pairs_, flows_, probing_, packets_, lanes_, records_, events_, failure_};
+  const ExchangeParts parts{plan_,       connections_, queue_pairs_, flows_,  probing_,
+                            packets_,    home_lanes_,  departures_,  events_, failure_};
   switch (plan_.transport.multipath.kind) {
     case TransportKind::roce: return {};
     case TransportKind::mrc: exchange_ = std::make_unique<MrcExchange>(parts, memory); break;
@@ -198,6 +203,7 @@ std::vector<WaitRecord> Core::waits() const {
   std::vector<WaitRecord> out;
   lanes_.add_waits(queue_pairs_, out);
   ops_.add_waits(out);
+  queues_.add_waits(out);
   return out;
 }
 

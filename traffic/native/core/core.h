@@ -39,11 +39,21 @@
 #include "core/packets/transmission.h"
 #include "core/port.h"
 #include "core/packets/probe.h"
+#include "core/queues/home_lanes.h"
+#include "core/queues/message_departures.h"
+#include "core/queues/queue_links.h"
+#include "core/queues/queue_share.h"
 #include "core/scale_up.h"
 #include "plan/plan.h"
 #include "plan/records.h"
 
 namespace etloop {
+
+// Datagrams that were not taken as they came.
+struct ArrivalCounts {
+  int64_t foreign = 0;  // not of this run
+  int64_t trimmed = 0;  // cut down by a switch
+};
 
 class Core final : public PortSink {
  public:
@@ -74,7 +84,11 @@ class Core final : public PortSink {
   bool probing() const { return probing_.under_way(); }
   void start(Nanos start_ns);
   // Before the start: the way to ranks of the same host on other ports.
-  void join(ScaleUpLinks& links) { paths_.set_links(links); }
+  // And to the other queues of the port, where they deal queue pairs among themselves.
+  void join(ScaleUpLinks& links, QueueLinks& queues) {
+    paths_.set_links(links);
+    queues_.join(queues, exchange_.get());
+  }
 
   void on_datagram(const Datagram& datagram, Nanos now) override {
     if (exchange_ != nullptr) return exchange_->on_datagram(datagram, now);
@@ -87,12 +101,20 @@ class Core final : public PortSink {
   // Another port of the host hands something over; it takes effect when it is due.
   void on_scale_up(const ScaleUpMessage& message);
 
+  // Another queue of the port hands something over.
+  void on_queue_message(const QueueMessage& message) {
+    if (failure_.none()) queues_.take(message);
+  }
+
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now) {
     if (faults_ != nullptr || now >= std::min(start_ns_, events_.next_due())) on_due(now);
   }
   // Begins every op whose dependencies are met.
-  void issue(Nanos now) { ops_.issue(now); }
+  void issue(Nanos now) {
+    ops_.issue(now);
+    if (ops_.finished()) queues_.note_finished();
+  }
   // Sends at most `budget` runs. True: there is more that could be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget) {
     return exchange_ != nullptr ? exchange_->transmit(port, clock, budget) : transmission_.transmit(port, clock, budget);
@@ -101,19 +123,21 @@ class Core final : public PortSink {
   void send_probes(Nanos now);
   Nanos next_deadline() const;
 
-  // All ranks that the run waits for.
-  bool finished() const { return ops_.finished(); }
+  // All ranks that the run waits for, and those of other queues whose queue pairs are here.
+  bool finished() const { return ops_.finished() && queues_.others_finished(); }
   const std::string& failure() const { return failure_.reason(); }
   int32_t failed_connection() const { return failure_.connection(); }
   const CoreStatus& status() const { return records_.status(); }
   // Completed ops in order of completion; only grows, never reallocates.
-  const RecordLog& records() const { return records_.completed(); }
   RecordLog& records() { return records_.completed(); }
   int64_t total_ops() const { return ranks_.total_ops(); }
   std::vector<FlowRecord> flows() const;
   std::vector<WaitRecord> waits() const;
-  int64_t foreign_datagrams() const { return exchange_ != nullptr ? exchange_->foreign() : packets_.foreign(); }
-  int64_t trimmed_datagrams() const { return exchange_ != nullptr ? exchange_->trimmed() : packets_.trimmed(); }
+  const QueueShare& queues() const { return queues_; }
+  ArrivalCounts arrivals() const {
+    if (exchange_ != nullptr) return {exchange_->foreign(), exchange_->trimmed()};
+    return {packets_.foreign(), packets_.trimmed()};
+  }
   FaultCounts fault_counts() const { return faults_ == nullptr ? FaultCounts{} : faults_->counts(); }
   const std::vector<uint64_t>& turnarounds() const { return records_.turnarounds(); }
   // Rates and windows over time; nullptr: they were not asked for.
@@ -142,12 +166,15 @@ class Core final : public PortSink {
   Ops ops_;
   Probing probing_;
   OpRecords records_;
+  MessageDepartures departures_;
   Lanes lanes_;
+  HomeLanes home_lanes_;
   MessagePaths paths_;
   LocalRanks ranks_;
   Connections connections_;
   CardEnds cards_;
   CarrierArrivals carried_;
+  QueueShare queues_;
 };
 
 }  // namespace etloop

@@ -1,6 +1,9 @@
 #include "core/core_set.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "core/queues/settle_waits.h"
 
 namespace etloop {
 
@@ -16,7 +19,8 @@ bool CoreSet::make(int64_t receive_buffer_bytes) {
       return false;
     }
     cores_.push_back(*std::move(core));
-    cores_.back()->join(*this);
+    cores_.back()->join(*this, *this);
+    handed_.emplace_back();
     told_.push_back(0);
   }
   return true;
@@ -48,6 +52,7 @@ bool CoreSet::finished() {
 }
 
 void CoreSet::on_datagram(int32_t port, const Datagram& datagram) {
+  turning_ = port;
   cores_[static_cast<size_t>(port)]->on_datagram(datagram, clock_.now_ns);
 }
 
@@ -55,6 +60,8 @@ void CoreSet::turn(int32_t port) {
   if (ports_.dead(port)) return;
   Core& core = *cores_[static_cast<size_t>(port)];
   constexpr size_t kBudget = 64;
+  turning_ = port;
+  take_handed(port);
   Nanos due_ns = kNever;
   do {
     core.on_time(clock_.now_ns);
@@ -80,6 +87,38 @@ void CoreSet::post(int32_t port, const ScaleUpMessage& message) {
   ports_.wake(port, message.due_ns);
 }
 
+void CoreSet::post(int32_t port, const QueueMessage& message) { hand_over(port, {0, message, {}, {}}); }
+
+void CoreSet::pass(int32_t port, const Datagram& datagram, Nanos) {
+  hand_over(port, {0, HomeOver{}, datagram, {datagram.bytes.begin(), datagram.bytes.end()}});
+}
+
+void CoreSet::hand_over(int32_t port, HandedOver&& handed) {
+  if (ports_.dead(port)) return;
+  std::deque<HandedOver>& ring = handed_[static_cast<size_t>(port)][turning_];
+  handed.due_ns = clock_.now_ns + ports_.queue_delay_ns();
+  if (!ring.empty()) handed.due_ns = std::max(handed.due_ns, ring.back().due_ns);
+  ring.push_back(std::move(handed));
+  ports_.wake(port, ring.back().due_ns);
+}
+
+// What is there by now, ring by ring.
+void CoreSet::take_handed(int32_t port) {
+  Core& core = *cores_[static_cast<size_t>(port)];
+  for (auto& [from, ring] : handed_[static_cast<size_t>(port)]) {
+    for (; !ring.empty() && ring.front().due_ns <= clock_.now_ns; ring.pop_front()) {
+      HandedOver& handed = ring.front();
+      if (handed.content.empty()) {
+        core.on_queue_message(handed.message);
+      } else {
+        handed.datagram.bytes = handed.content;
+        core.on_datagram(handed.datagram, clock_.now_ns);
+      }
+    }
+    if (!ring.empty()) ports_.wake(port, ring.front().due_ns);
+  }
+}
+
 void CoreSet::collect() {
   for (const auto& core : cores_) {
     for (size_t i = 0; asked_ && i < core->prober().size(); ++i) run_.probes.push_back(core->prober().result(i));
@@ -93,6 +132,7 @@ void CoreSet::collect() {
     const auto waits = core->waits();
     run_.waits.insert(run_.waits.end(), waits.begin(), waits.end());
   }
+  settle_waits(run_.waits);
   run_.end_ns = clock_.now_ns;
 }
 

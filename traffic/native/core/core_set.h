@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <memory_resource>
 #include <string>
@@ -43,11 +45,13 @@ class VirtualPorts {
                                   uint8_t traffic_class) = 0;
   // The core wants its turn at `due_ns`.
   virtual void wake(int32_t index, Nanos due_ns) = 0;
+  // How long something takes from one queue of a port to another now.
+  virtual Nanos queue_delay_ns() { return 0; }
   // Neither sends nor receives any more.
   virtual bool dead(int32_t) const { return false; }
 };
 
-class CoreSet final : public ScaleUpLinks {
+class CoreSet final : public ScaleUpLinks, public QueueLinks {
  public:
   // Queue pairs come from `memory`, in as few pieces as their number allows.
   CoreSet(const EnginePlan& plan, VirtualClock& clock, VirtualPorts& ports, VirtualRun& run,
@@ -73,6 +77,8 @@ class CoreSet final : public ScaleUpLinks {
   // Everything that a core can do now; then it asks to be woken for what it cannot do yet.
   void turn(int32_t port);
   void post(int32_t port, const ScaleUpMessage& message) override;
+  void post(int32_t port, const QueueMessage& message) override;
+  void pass(int32_t port, const Datagram& datagram, Nanos arrived_ns) override;
 
   // Fills what is known only in the end.
   void collect();
@@ -82,12 +88,25 @@ class CoreSet final : public ScaleUpLinks {
   static constexpr size_t kTableBytes = 4096;
   static constexpr size_t kBytesPerEnd = 1792;
 
+  // What one core hands another, until it is there.
+  struct HandedOver {
+    Nanos due_ns;
+    QueueMessage message;
+    Datagram datagram;  // where `content` has its bytes
+    std::vector<uint8_t> content;
+  };
+  void hand_over(int32_t port, HandedOver&& handed);
+  void take_handed(int32_t port);
+
   const EnginePlan& plan_;
   VirtualClock& clock_;
   VirtualPorts& ports_;
   VirtualRun& run_;
   std::pmr::monotonic_buffer_resource tables_;  // of the cores, until all of them end
   std::vector<std::unique_ptr<Core>> cores_;
+  // By the core it is for, and the one it comes from, as each two have a ring of their own.
+  std::vector<std::map<int32_t, std::deque<HandedOver>>> handed_;
+  int32_t turning_ = -1;  // whose turn it is
   std::vector<size_t> told_;  // records of a core that are in the run's
   size_t finished_ = 0;       // cores, from the first
   bool asked_ = false;        // whether there was a probe

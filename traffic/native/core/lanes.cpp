@@ -394,7 +394,7 @@ void Lanes::add_waits(const LaneRun& lane, const QueuePairs& queue_pairs, std::v
     wait.messages_done = static_cast<int32_t>(lane.sending.acknowledged);
     wait.messages_total = static_cast<int32_t>(lane.sending.posted);
     for (const uint32_t qp : connections_[lane.send_connection].send_qps) {
-      if (queue_pairs[qp].deadline() != kNever) wait.psn = queue_pairs[qp].oldest_unacknowledged();
+      if (!FarEnds::is_far(qp) && queue_pairs[qp].deadline() != kNever) wait.psn = queue_pairs[qp].oldest_unacknowledged();
     }
     out.push_back(wait);
   }

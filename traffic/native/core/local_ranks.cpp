@@ -57,7 +57,7 @@ void LocalRanks::add(const EnginePlan& plan, const PlannedRank& planned) {
     rank.eager.push_back(std::move(queue));
   }
   rank.awaited = !planned.background;
-  rank.traffic_class = planned.traffic_class < 0 ? plan.transport.traffic_class : static_cast<uint8_t>(planned.traffic_class);
+  rank.traffic_class = traffic_class_of(plan, planned);
   awaited_ += rank.awaited ? 1 : 0;
   total_ops_ += rank.awaited ? program.network_ops * plan.iterations : 0;
   total_records_ += program.network_ops * iterations;

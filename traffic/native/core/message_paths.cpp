@@ -58,7 +58,7 @@ void MessagePaths::grant(const LaneRun& lane, uint32_t index, int64_t bytes, Nan
   request.grant_tag = lane.tag;
   request.grant_bytes = std::max(lane.slot_bytes, static_cast<uint32_t>(bytes));
   request.index = ++counts(connection).grants;
-  if (cards_.place_grant(qp, request, index)) post(qp, request, now);
+  if (cards_.place_grant(connection, qp, request, index)) post(qp, request, now);
 }
 
 void MessagePaths::grant_inside(const LaneRun& lane, uint32_t index, Nanos now) {

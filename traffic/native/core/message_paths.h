@@ -50,6 +50,8 @@ class MessagePaths {
   void set_links(ScaleUpLinks& links) { links_ = &links; }
   // Carries the messages of queue pairs instead of RoCEv2; outlives this.
   void set_requests(RequestSink& requests) { requests_ = &requests; }
+  // Has the queue pairs of ranks here that other queues of the port carry; outlives this.
+  void set_far(FarEnds& far) { far_ = &far; }
   // Takes every message instead of queue pairs and the host; outlives this.
   void set_network(MessageCarrier& network) { network_ = &network; }
 
@@ -81,7 +83,9 @@ class MessagePaths {
   void send_request(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now);
   void send_whole(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now);
   void post(uint32_t qp, const WorkRequest& request, Nanos now) {
-    if (cards_.attached()) {
+    if (FarEnds::is_far(qp)) {
+      far_->post(qp, request);
+    } else if (cards_.attached()) {
       cards_.post(qp, request, now);
     } else if (requests_ != nullptr) {
       requests_->post(qp, request);
@@ -101,6 +105,7 @@ class MessagePaths {
   OpRecords& records_;
   Failure& failure_;
   ScaleUpLinks* links_ = nullptr;
+  FarEnds* far_ = nullptr;            // nullptr: there is none
   RequestSink* requests_ = nullptr;   // nullptr: queue pairs of RoCEv2 or a card's
   MessageCarrier* network_ = nullptr;  // nullptr: messages become packets, or stay in the host
   std::vector<Counts> counts_;         // by place of the connection

@@ -59,6 +59,11 @@ class OpRecords {
     OpRecord& record = open_[run].record;
     if (record.first_tx_ns == 0) record.first_tx_ns = leaves_ns;
   }
+  // The same of a message that another queue sends, which may hear of it later than of one that left after it.
+  void note_far_departure(uint32_t run, Nanos leaves_ns) {
+    OpRecord& record = open_[run].record;
+    if (record.first_tx_ns == 0 || leaves_ns < record.first_tx_ns) record.first_tx_ns = leaves_ns;
+  }
   // The message was released by one that arrived at `trigger_ns`; 0: by none.
   void note_turnaround(Nanos trigger_ns, Nanos leaves_ns) {
     if (trigger_ns != 0) ++turnarounds_[turnaround_bucket(leaves_ns - trigger_ns)];

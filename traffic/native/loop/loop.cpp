@@ -2,15 +2,12 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
 
+#include "plan/queue_deal.h"
 #include "port/open_port.h"
 #include "port/system_clock.h"
 #include "wire/ethernet.h"
@@ -55,33 +52,11 @@ std::vector<int32_t> usable_processors() {
   return processors;
 }
 
-Result<std::shared_ptr<LoopBoard>> LoopBoard::make(const EnginePlan& plan) {
-  std::shared_ptr<LoopBoard> board(new LoopBoard(plan));
-  for (size_t port = 0; port < plan.ports.size(); ++port) {
-    const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (fd < 0) {
-      return Error{std::string("cannot make an event descriptor: ") + std::strerror(errno)};
-    }
-    board->wake_fds_.push_back(fd);
-  }
-  return board;
-}
-
-LoopBoard::~LoopBoard() {
-  for (const int fd : wake_fds_) close(fd);
-}
-
-void LoopBoard::wake(size_t port) const {
-  const uint64_t one = 1;
-  // The counter of an event descriptor cannot overflow here; a full one would still be readable.
-  [[maybe_unused]] const ssize_t written = write(wake_fds_[port], &one, sizeof one);
-}
-
 Result<std::unique_ptr<PortLoop>> PortLoop::open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board,
                                                  int32_t port, const LoopConfig& config) {
   std::unique_ptr<PortLoop> loop(new PortLoop(std::move(plan), std::move(board), port, config));
   if (const auto opened = loop->open_port(); !opened) return opened.error();
-  loop->core_->join(*loop);
+  loop->core_->join(loop->links_, loop->links_);
   loop->thread_ = std::thread([raw = loop.get()] { raw->run(); });
   loop->place_refused_ = place_thread(loop->thread_.native_handle(), config.place);
   if (config.place.realtime_priority == 0 || !loop->place_refused_.empty()) return loop;
@@ -177,13 +152,14 @@ std::vector<std::string> PortLoop::capabilities() const {
 
 PortRecord PortLoop::counters() const {
   PortRecord record = port_->counters();
-  record.foreign_datagrams += core_->foreign_datagrams();
-  record.trimmed_datagrams += core_->trimmed_datagrams();
-  record.receive_overflows = port_->receive_overflows();
+  record.foreign_datagrams += core_->arrivals().foreign;
+  record.trimmed_datagrams += core_->arrivals().trimmed;
+  record.misdirected_datagrams += core_->queues().misdirected();
+  record.receive_overflows = port_->receive_overflows() + links_.lost_strays();
   record.rx_icrc_encapsulated += port_->damaged_datagrams();
-  record.loop_turns = turns_;
-  record.idle_turns = idle_turns_;
-  record.blocked_ns = blocked_ns_;
+  record.loop_turns = turns_.all;
+  record.idle_turns = turns_.idle;
+  record.blocked_ns = turns_.blocked_ns;
   const FaultCounts faults = core_->fault_counts();
   static_assert(offsetof(PortRecord, injected_cnps) - offsetof(PortRecord, injected_losses) ==
                 (kFaultActions - 1) * sizeof(int64_t));
@@ -225,11 +201,26 @@ Nanos PortLoop::leaves_at() const {
   return leave_by_ns_ == kNever ? kNever : std::min(leave_by_ns_, last_received_ns_ + kQuietNs);
 }
 
+// What other loops hand over. Requests and reports not before the run: what the probes left is counted anew when it begins.
+bool PortLoop::take_handed() {
+  bool any = board_->scale_up().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
+    core_->on_scale_up(message);
+  });
+  if (!is_dealt(plan_->ports[index_])) return any;
+  any |= board_->take_strays(index_, kReceiveBudget, [this](const Datagram& datagram, Nanos arrived_ns) {
+    core_->on_datagram(datagram, arrived_ns);
+  });
+  const LoopState state = state_.load(std::memory_order_relaxed);
+  if (state != LoopState::running && state != LoopState::done) return any;
+  any |= board_->queues().take(index_, kReceiveBudget, [this](const QueueMessage& message) { core_->on_queue_message(message); });
+  return any;
+}
+
 void PortLoop::publish() {
   const CoreStatus& status = core_->status();
   progress_.ops_done.store(status.ops_done, std::memory_order_relaxed);
-  progress_.wire_tx_bytes.store(status.wire_tx_bytes, std::memory_order_relaxed);
-  progress_.wire_rx_bytes.store(status.wire_rx_bytes, std::memory_order_relaxed);
+  progress_.wire_tx_bytes.store(status.wire_tx_bytes + core_->queues().carried_tx_bytes(), std::memory_order_relaxed);
+  progress_.wire_rx_bytes.store(status.wire_rx_bytes + core_->queues().carried_rx_bytes(), std::memory_order_relaxed);
   progress_.last_ns.store(status.last_progress_ns, std::memory_order_relaxed);
   core_->records().release(progress_.read_records.load(std::memory_order_acquire));
   progress_.records.store(core_->records().size(), std::memory_order_release);
@@ -266,7 +257,7 @@ void PortLoop::send_pauses(Nanos now) {
 }
 
 void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
-  ++idle_turns_;
+  ++turns_.idle;
   if (idle_since_ns == 0) idle_since_ns = now;
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
@@ -281,8 +272,8 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos before = monotonic_ns();
   const Nanos longest = std::min(deadline - early_ns - now, kLongestSleepNs);
   watch_.sleeps_until(longest == kLongestSleepNs ? kNever : now + longest);
-  board_->mesh().sleep(index_, [&] { port_->wait(longest, board_->wake_fd(index_)); });
-  blocked_ns_ += monotonic_ns() - before;
+  board_->sleep(index_, [&] { port_->wait(longest, board_->wake_fd(index_)); });
+  turns_.blocked_ns += monotonic_ns() - before;
 }
 
 // Returns whether there is more that could be sent now.
@@ -310,16 +301,14 @@ void PortLoop::run() {
   MonotonicClock clock;
   Nanos idle_since_ns = 0;
   while (true) {
-    ++turns_;
+    ++turns_.all;
     if (commands_.load(std::memory_order_relaxed) != 0 &&
         !handle_commands(commands_.exchange(0, std::memory_order_acq_rel))) {
       break;
     }
     const int64_t done_before = core_->status().ops_done;
     const size_t received = port_->receive_into(*core_, kReceiveBudget);
-    const bool handed_over = board_->mesh().take(index_, kReceiveBudget, [this](const ScaleUpMessage& message) {
-      core_->on_scale_up(message);
-    });
+    const bool handed_over = take_handed();
     const Nanos now = clock.now();
     const int64_t sent_until_now = port_->counters().tx_datagrams;
     watch_.look(now, static_cast<int64_t>(received) + sent_until_now - sent_before);
@@ -330,7 +319,7 @@ void PortLoop::run() {
     if (now >= departing_.pauses.next_ns()) send_pauses(now);
     core_->issue(now);
     const bool sending = transmit(clock, now);
-    const bool more = !board_->mesh().flush(index_) || sending || handed_over;
+    const bool more = !board_->flush(index_) || sending || handed_over;
     settle_state();
     // What leaves in bursts is waited for as an answer is: to sleep between them would end late.
     const bool sent = port_->counters().tx_datagrams != sent_until_now;
@@ -341,7 +330,7 @@ void PortLoop::run() {
       idle(now, idle_since_ns);
     } else {
       idle_since_ns = 0;
-      if (core_->status().ops_done != done_before || (turns_ & 0x3F) == 0) publish();
+      if (core_->status().ops_done != done_before || (turns_.all & 0x3F) == 0) publish();
     }
   }
   publish();

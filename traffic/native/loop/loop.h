@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/core.h"
+#include "loop/loop_board.h"
 #include "loop/pause_timer.h"
 #include "loop/realtime_keeper.h"
-#include "loop/scale_up_mesh.h"
 #include "loop/send_allowance.h"
 #include "loop/thread_place.h"
 #include "loop/turn_watch.h"
@@ -32,24 +32,6 @@ struct LoopConfig {
   SendLimits limits;
 };
 
-// What the loops of one agent share: the ways between their ports inside a host, and the descriptors that end their sleep.
-class LoopBoard {
- public:
-  static Result<std::shared_ptr<LoopBoard>> make(const EnginePlan& plan);
-  ~LoopBoard();
-  LoopBoard(const LoopBoard&) = delete;
-  LoopBoard& operator=(const LoopBoard&) = delete;
-
-  ScaleUpMesh& mesh() { return mesh_; }
-  void wake(size_t port) const;
-  int wake_fd(size_t port) const { return wake_fds_[port]; }
-
- private:
-  explicit LoopBoard(const EnginePlan& plan) : mesh_(plan, [this](size_t port) { wake(port); }) {}
-  std::vector<int> wake_fds_;
-  ScaleUpMesh mesh_;
-};
-
 struct LoopStatus {
   LoopState state;
   int64_t ops_done;
@@ -59,12 +41,12 @@ struct LoopStatus {
   Nanos last_progress_ns;
 };
 
-class PortLoop final : public ScaleUpLinks {
+class PortLoop {
  public:
   // Opens the port and starts the thread.
   static Result<std::unique_ptr<PortLoop>> open(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board,
                                                 int32_t port, const LoopConfig& config);
-  ~PortLoop() override;
+  ~PortLoop();
   PortLoop(const PortLoop&) = delete;
   PortLoop& operator=(const PortLoop&) = delete;
 
@@ -105,11 +87,8 @@ class PortLoop final : public ScaleUpLinks {
 
  private:
   PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
-      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), config_(config) {
+      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), links_(*board_, index_), config_(config) {
     departing_.allowance = SendAllowance(config.limits);
-  }
-  void post(int32_t port, const ScaleUpMessage& message) override {
-    board_->mesh().post(index_, static_cast<size_t>(port), message);
   }
   // How far the run is, for other threads to look at.
   struct Progress {
@@ -126,6 +105,7 @@ class PortLoop final : public ScaleUpLinks {
   void run();
   bool handle_commands(uint32_t commands);
   Nanos leaves_at() const;
+  bool take_handed();
   void publish();
   void settle_state();
   void send_pauses(Nanos now);
@@ -137,6 +117,7 @@ class PortLoop final : public ScaleUpLinks {
   std::shared_ptr<const EnginePlan> plan_;
   std::shared_ptr<LoopBoard> board_;
   size_t index_;
+  LoopLinks links_;
   LoopConfig config_;
   std::unique_ptr<DevicePort> port_;
   std::unique_ptr<Core> core_;
@@ -162,9 +143,13 @@ class PortLoop final : public ScaleUpLinks {
   Nanos last_received_ns_ = 0;
   Nanos leave_by_ns_ = kNever;  // until it is told to stop
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
-  int64_t turns_ = 0;              // the loop's own until it is joined
-  int64_t idle_turns_ = 0;
-  int64_t blocked_ns_ = 0;
+  // The loop's own until it is joined.
+  struct TurnCounts {
+    int64_t all = 0;
+    int64_t idle = 0;
+    int64_t blocked_ns = 0;
+  };
+  TurnCounts turns_;
 };
 
 // Processors this process may run on, ascending.

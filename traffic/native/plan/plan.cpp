@@ -111,6 +111,25 @@ std::string validate_rank(const EnginePlan& plan, const PlannedRank& rank) {
   return {};
 }
 
+// Queues that share addresses follow each other and agree on what they share.
+std::string validate_queues(const EnginePlan& plan, size_t index) {
+  const PlannedPort& port = plan.ports[index];
+  if (port.queue < 0) return {};
+  const auto queue = static_cast<size_t>(port.queue);
+  if (queue >= port.queues || index < queue || index - queue + port.queues > plan.ports.size()) {
+    return "its queue is out of range";
+  }
+  const PlannedPort& first = plan.ports[index - queue];
+  if (first.queue != 0 || first.queues != port.queues || first.qpn_base != port.qpn_base ||
+      first.qpn_count != port.qpn_count || first.addresses != port.addresses) {
+    return "it is no queue of the port that it follows";
+  }
+  if (plan.transport.multipath.kind == TransportKind::uet) {
+    return "its queues share an address, which UET cannot: its contexts are no queue pairs; write queues: 1";
+  }
+  return {};
+}
+
 std::string validate_connection(const EnginePlan& plan, const PlannedConnection& connection) {
   if (connection.path != Path::wire && connection.path != Path::scale_up && connection.path != Path::hairpin) {
     return "unknown path";
@@ -234,6 +253,7 @@ std::string validate(const EnginePlan& plan) {
     if (static_cast<uint64_t>(plan.ports[p].qpn_base) + plan.ports[p].qpn_count > (1U << 24)) {
       return at("ports", p, "queue pair numbers beyond 24 bits");
     }
+    if (auto wrong = validate_queues(plan, p); !wrong.empty()) return at("ports", p, wrong.c_str());
   }
   if (auto wrong = validate_schedules(plan.schedules); !wrong.empty()) return wrong;
   for (size_t p = 0; p < plan.programs.size(); ++p) {

@@ -102,6 +102,9 @@ struct PlannedPort {
   uint32_t tag_bytes = 0;  // of the VLAN tag that the port puts on its frames
   // So many ports of the plan are queues of one: they share its link and its queue pair numbers.
   uint32_t queues = 1;
+  // Which of them this is, where they share all addresses and deal the queue pairs of every rank among themselves
+  // (queue_deal.h); they follow each other in the plan. -1: every address, and all that its rank has, is on one port.
+  int32_t queue = -1;
   std::vector<PauseRule> pauses;
   std::string device;      // the RDMA device that carries the transport; empty: we do
   int32_t gid_index = -1;  // of the device; -1: found by address
@@ -200,6 +203,11 @@ struct EnginePlan {
   std::vector<PlannedConnection> connections;
   std::vector<PlannedQp> qps;
 };
+
+// Of the packets of a rank.
+inline uint8_t traffic_class_of(const EnginePlan& plan, const PlannedRank& rank) {
+  return rank.traffic_class < 0 ? plan.transport.traffic_class : static_cast<uint8_t>(rank.traffic_class);
+}
 
 // Derives successors and counts; requires a program that passed `validate`'s range checks.
 void finish_program(Program& program);

@@ -20,6 +20,7 @@ enum class Backend : uint8_t { udp = 0, packet = 1, xdp = 2, verbs = 3 };
 
 class Capture;
 class Clock;
+struct SharedQueues;
 class Core;
 struct EnginePlan;
 
@@ -30,7 +31,8 @@ struct Pause;
 struct PortConfig {
   Backend backend = Backend::udp;
   std::string interface;  // "": the one that has the first address
-  uint32_t queues = 1;    // receive queues of the interface that an xdp port takes, from 0
+  uint32_t queue = 0;     // which of the queues of its port this is, where they share the addresses
+  std::shared_ptr<SharedQueues> shared;  // by them; none: the port is one queue
   std::vector<IpAddress> addresses;
   uint16_t udp_port = wire::kRoceUdpPort;
   uint32_t path_mtu = 4096;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "port/capture.h"
+#include "port/shared_queues.h"
 #include "port/system_clock.h"
 
 namespace etloop {
@@ -42,9 +43,11 @@ Result<void> FrameFlows::open() {
                  " mtu " + std::to_string(needed_mtu) + ", or lower the path MTU"};
   }
   for (size_t i = 0; i < config_.addresses.size(); ++i) {
-    auto holder = hold_roce_port(config_.addresses[i], config_.udp_port);
-    if (!holder) return holder.error();
-    holders_.push_back(*std::move(holder));
+    if (config_.queue == 0) {
+      auto holder = hold_roce_port(config_.addresses[i], config_.udp_port);
+      if (!holder) return holder.error();
+      holders_.push_back(*std::move(holder));
+    }
     address_of_[config_.addresses[i]] = static_cast<uint16_t>(i);
   }
   return {};
@@ -122,11 +125,26 @@ uint8_t FrameFlows::priority(FlowId flow, const ClassMarks& marks) const {
 }
 
 Nanos FrameFlows::paused_until(const PacketRun& run, Nanos now) const {
-  return pauses.frames() == 0 ? kNever : pauses.paused_until(priority(run.flow, marks_of(run)), now);
+  return paused_until(run.flow, marks_of(run), now);
 }
 
 Nanos FrameFlows::paused_until(const BuiltPacket& built, Nanos now) const {
-  return pauses.frames() == 0 ? kNever : pauses.paused_until(priority(built.flow, built.marks), now);
+  return paused_until(built.flow, built.marks, now);
+}
+
+Nanos FrameFlows::paused_until(FlowId flow, const ClassMarks& marks, Nanos now) const {
+  if (config_.shared != nullptr) return config_.shared->paused_until(priority(flow, marks), now);
+  return pauses.frames() == 0 ? kNever : pauses.paused_until(priority(flow, marks), now);
+}
+
+// All queues of the port rest, whichever the frame came to.
+void FrameFlows::on_pause(const ethernet::Pause& pause, Nanos arrived_ns) {
+  pauses.on_pause(pause, arrived_ns);
+  for (uint8_t priority = 0; config_.shared != nullptr && priority < config_.shared->paused_until_ns.size(); ++priority) {
+    if ((pause.enabled >> priority & 1) == 0) continue;
+    const Nanos until_ns = pauses.paused_until(priority, arrived_ns);
+    config_.shared->paused_until_ns[priority].store(until_ns == kNever ? 0 : until_ns, std::memory_order_relaxed);
+  }
 }
 
 void FrameFlows::account_pauses(Nanos now) {
@@ -189,7 +207,7 @@ size_t FrameFlows::take(std::span<const uint8_t> frame, const std::optional<ethe
   }
   switch (parsed.kind) {
     case ethernet::FrameKind::roce: deliver(frame, parsed, tag, sink, arrived_ns); return 1;
-    case ethernet::FrameKind::pause: pauses.on_pause(*ethernet::parse_pause(frame), arrived_ns); return 0;
+    case ethernet::FrameKind::pause: on_pause(*ethernet::parse_pause(frame), arrived_ns); return 0;
     case ethernet::FrameKind::malformed:
       if (is_marked_cut(parsed)) {
         deliver(frame, parsed, tag, sink, arrived_ns);

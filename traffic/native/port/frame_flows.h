@@ -69,6 +69,8 @@ class FrameFlows {
   bool deliver(std::span<const uint8_t> frame, const ethernet::Frame& parsed, const std::optional<ethernet::Tag>& tag,
                PortSink& sink, Nanos arrived_ns);
   uint8_t priority(FlowId flow, const ClassMarks& marks) const;
+  Nanos paused_until(FlowId flow, const ClassMarks& marks, Nanos now) const;
+  void on_pause(const ethernet::Pause& pause, Nanos arrived_ns);
   static ClassMarks marks_of(const PacketRun& run) { return {run.traffic_class, run.priority}; }
   // The path of a packet, its neighbour and priority filled in; nullptr: nobody knows the neighbour.
   ethernet::Path* path_of(FlowId flow, const ClassMarks& marks, Nanos now);

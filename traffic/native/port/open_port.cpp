@@ -3,7 +3,7 @@
 #include "port/packet_port.h"
 #include "port/udp_port.h"
 #include "port/verbs/verbs_port.h"
-#include "port/xdp_port.h"
+#include "port/xdp/xdp_port.h"
 
 namespace etloop {
 

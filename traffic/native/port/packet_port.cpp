@@ -13,6 +13,7 @@
 
 #include "port/arrival_stamps.h"
 #include "port/frame_flows.h"
+#include "port/shared_queues.h"
 #include "port/system_clock.h"
 
 #ifndef PACKET_IGNORE_OUTGOING
@@ -129,6 +130,7 @@ struct PacketPort::State {
 
   Result<Descriptor> new_socket(uint16_t protocol);
   Result<void> open_sockets();
+  Result<void> share();
   void stage(const uint8_t* header, size_t header_bytes, const uint8_t* datagram, size_t bytes);
   TxResult push_out();
   TxResult refuse(int code);
@@ -201,6 +203,28 @@ Result<void> PacketPort::State::open_sockets() {
   socklen_t length = sizeof granted_bytes;
   getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted_bytes, &length);
   flows.counters.receive_buffer_bytes = granted_bytes;
+  return config.shared == nullptr ? Result<void>{} : share();
+}
+
+// Joins the sockets of the port's other queues, in their order; packets are sorted between them from then on.
+Result<void> PacketPort::State::share() {
+  SharedQueues& shared = *config.shared;
+  const auto failed = [] {
+    return Error{"the kernel does not sort frames between packet sockets (PACKET_FANOUT_CBPF): " + errno_text(errno) +
+                 "; Linux 4.12 does, write queues: 1"};
+  };
+  const bool is_first = shared.fanout_group < 0;
+  const uint32_t kind = PACKET_FANOUT_CBPF | (is_first ? PACKET_FANOUT_FLAG_UNIQUEID : 0U);
+  const uint32_t group = kind << 16 | (is_first ? 0U : static_cast<uint32_t>(shared.fanout_group));
+  if (!set_option(receiver.get(), SOL_PACKET, PACKET_FANOUT, static_cast<int>(group))) return failed();
+  if (!is_first) return {};
+  uint32_t joined = 0;
+  socklen_t length = sizeof joined;
+  if (getsockopt(receiver.get(), SOL_PACKET, PACKET_FANOUT, &joined, &length) != 0) return failed();
+  shared.fanout_group = static_cast<int>(joined & 0xFFFF);
+  std::vector<sock_filter> code = steering_of_frames(shared.queues, shared.first_qpn);
+  const sock_fprog program{static_cast<uint16_t>(code.size()), code.data()};
+  if (setsockopt(receiver.get(), SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program) != 0) return failed();
   return {};
 }
 

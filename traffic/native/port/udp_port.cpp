@@ -19,6 +19,7 @@
 #include "port/datagram_capture.h"
 #include "port/departures.h"
 #include "port/send_control.h"
+#include "port/shared_queues.h"
 #include "port/system_clock.h"
 #include "port/udp_arrivals.h"
 #include "port/udp_drops.h"
@@ -107,9 +108,10 @@ Result<void> UdpPort::State::open_receivers() {
   }
   counters.receive_buffer_bytes = INT64_MAX;
   for (size_t i = 0; i < config.addresses.size(); ++i) {
-    auto receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes);
+    auto receiver = open_receiver(config.addresses[i], config.udp_port, config.receive_buffer_bytes, sharing_of(config));
     if (!receiver) return receiver.error();
     const int fd = receiver->get();
+    if (auto steered = steer_datagrams(fd, config); !steered) return steered;
     if (!ask_for_stamps(fd)) {
       return Error{"the kernel does not stamp datagrams with their arrival (SO_TIMESTAMPING): " + errno_text(errno)};
     }
@@ -337,7 +339,7 @@ Result<FlowId> UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint
     const int priority = state_->config.vlan_id >= 0 ? state_->config.vlan_priority : -1;
     const bool departures = state_->departures_refused_why.empty();
     const SenderOptions options{traffic_class, state_->config.segmentation_offload, departures, state_->config.hop_limit,
-                                priority};
+                                priority, state_->config.shared != nullptr};
     auto opened = open_sender(src_ip, src_port, options);
     if (!opened) return opened.error();
     sender.socket = *std::move(opened);

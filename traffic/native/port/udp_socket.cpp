@@ -52,6 +52,8 @@ Result<Descriptor> new_socket(const IpAddress& ip) {
   return Error{std::move(why)};
 }
 
+Error cannot_share() { return {"the kernel lets no sockets share a UDP port (SO_REUSEPORT): " + errno_text(errno)}; }
+
 Result<void> bind_socket(int fd, const IpAddress& ip, uint16_t port, const char* holders) {
   const SocketAddress address = socket_address(ip, port);
   if (bind(fd, &address.any, address.length) == 0) return {};
@@ -98,7 +100,7 @@ bool allow_departures(int fd) {
   return setsockopt(fd, SOL_SOCKET, SO_TXTIME, &wanted, sizeof wanted) == 0;
 }
 
-Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes) {
+Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, Sharing sharing) {
   auto receiver = new_socket(ip);
   if (!receiver) return receiver;
   const int fd = receiver->get();
@@ -116,7 +118,10 @@ Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t
   constexpr const char* kHolders =
       "end the other agent that uses this address, or unload the kernel's software RoCE (modprobe -r rdma_rxe), or "
       "choose another udp_port";
+  // The first binds as if it were alone, so that it fails where another program of this user shares the port.
+  if (sharing == Sharing::joins && !set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return cannot_share();
   if (const auto bound = bind_socket(fd, ip, udp_port, kHolders); !bound) return bound.error();
+  if (sharing == Sharing::first && !set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return cannot_share();
   return receiver;
 }
 
@@ -170,6 +175,7 @@ Result<Descriptor> open_sender(const IpAddress& ip, uint16_t src_port, const Sen
   if (options.departure_times && !allow_departures(fd)) {
     return Error{"the kernel takes no departure times on a UDP socket (SO_TXTIME): " + errno_text(errno)};
   }
+  if (options.shares_port && !set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return cannot_share();
   constexpr const char* kHolders =
       "another process holds this source port; end it, or keep it off (sysctl net.ipv4.ip_local_reserved_ports)";
   if (const auto bound = bind_socket(fd, ip, src_port, kHolders); !bound) return bound.error();

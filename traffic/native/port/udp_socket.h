@@ -60,9 +60,12 @@ struct SocketAddress {
 static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
 SocketAddress socket_address(const IpAddress& ip, uint16_t port);
 
+// Whether several sockets of ours have one address and port: alone, the first of them, which nobody may have before, or
+// another.
+enum class Sharing : uint8_t { alone, first, joins };
 // A non-blocking socket bound to (ip, udp_port) that joins datagrams and tells their traffic class. A failure
 // says which address, why, and what to do.
-Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes);
+Result<Descriptor> open_receiver(const IpAddress& ip, uint16_t udp_port, int64_t buffer_bytes, Sharing sharing = Sharing::alone);
 
 // Whether the kernel takes the priority of a single packet with its send (SO_PRIORITY as control message, Linux 6.14).
 bool packets_have_priorities(const IpAddress& ip);
@@ -73,6 +76,7 @@ struct SenderOptions {
   bool departure_times = false;  // that the kernel's queueing discipline keeps (departures.h)
   uint8_t hop_limit = 0;  // TTL; 0: the usual
   int priority = -1;  // of the kernel's packets (SO_PRIORITY), which VLAN interfaces map to tags; -1: the usual
+  bool shares_port = false;  // with other queues of ours
 };
 // Lets the packets of a socket carry departure times of the monotonic clock. False: errno says why.
 bool allow_departures(int fd);

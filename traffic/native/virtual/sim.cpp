@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/crc32.h"
+#include "plan/queue_deal.h"
 #include "virtual/egress_queue.h"
 #include "virtual/receiver_link.h"
 
@@ -92,6 +93,7 @@ class Network final : public VirtualPorts {
     wake_ns_.assign(plan.ports.size(), kNever);
     if (params.queue_capacity_bytes > 0) make_switch();
     for (size_t p = 0; p < plan.ports.size(); ++p) {
+      if (plan.ports[p].queue > 0) continue;  // they are found by their first
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
         place_of_[plan.ports[p].addresses[a]] = {static_cast<int32_t>(p), static_cast<uint16_t>(a)};
       }
@@ -111,9 +113,13 @@ class Network final : public VirtualPorts {
     return std::move(outcome_);
   }
 
+  Nanos queue_delay_ns() override {
+    if (params_.queue_delay_ns == 0) return 0;
+    return static_cast<Nanos>(random_.next() % static_cast<uint64_t>(params_.queue_delay_ns + 1));
+  }
   // Whether the port takes more now; if not, its core is woken when it does.
   bool takes_more(int32_t port) {
-    const Nanos free_ns = link_free_ns_[static_cast<size_t>(port)] - params_.transmit_queue_ns;
+    const Nanos free_ns = link_free_ns_[link_of(port)] - params_.transmit_queue_ns;
     if (params_.transmit_queue_ns == 0 || free_ns <= clock_.now_ns) return true;
     wake(port, free_ns);
     return false;
@@ -143,6 +149,19 @@ class Network final : public VirtualPorts {
 
   using End = std::pair<IpAddress, uint32_t>;  // address and queue pair number
 
+  // Queues that share addresses share their port's link, which goes by the first of them.
+  size_t link_of(int32_t port) const {
+    const PlannedPort& planned = plan_.ports[static_cast<size_t>(port)];
+    return static_cast<size_t>(port) - static_cast<size_t>(std::max(planned.queue, 0));
+  }
+  // The queue that a packet comes to.
+  int32_t steered(int32_t port, uint32_t dest_qpn) {
+    const PlannedPort& planned = plan_.ports[static_cast<size_t>(port)];
+    if (!is_dealt(planned)) return port;
+    if (!random_.one_in_million(params_.misdirect_per_million)) return carrier_of(plan_, port, dest_qpn);
+    return port + static_cast<int32_t>(random_.next() % planned.queues);
+  }
+
   void make_switch() {
     for (const PlannedPort& port : plan_.ports) {
       queues_.emplace_back(EgressParams{port.link_bps, params_.queue_capacity_bytes, params_.mark_from_bytes,
@@ -160,7 +179,7 @@ class Network final : public VirtualPorts {
   // A frame has reached the switch: into the egress queue towards its port, or nowhere.
   void pass_switch(const Pending& pending) {
     Frame& frame = frames_[static_cast<size_t>(pending.frame)];
-    EgressQueue& queue = queues_[static_cast<size_t>(pending.port)];
+    EgressQueue& queue = queues_[link_of(pending.port)];
     const auto draw = static_cast<uint32_t>(random_.next() % 1'000'000);
     const auto verdict = queue.arrive(frame_bytes(frame), clock_.now_ns, draw);
     if (!verdict.admitted) {
@@ -194,7 +213,7 @@ class Network final : public VirtualPorts {
 
   void sample_queue() {
     if (params_.sampled_port < 0 || params_.sample_interval_ns <= 0 || queues_.empty()) return;
-    EgressQueue& queue = queues_[static_cast<size_t>(params_.sampled_port)];
+    EgressQueue& queue = queues_[link_of(params_.sampled_port)];
     for (; next_sample_ns_ <= clock_.now_ns; next_sample_ns_ += params_.sample_interval_ns) {
       const auto& counters = queue.counters();
       outcome_.queue.push_back({next_sample_ns_, queue.queued_bytes(next_sample_ns_), counters.bytes, counters.marked,
@@ -223,7 +242,7 @@ class Network final : public VirtualPorts {
 
   // A packet's first bit is at the receiver's link.
   void reach_link(const Pending& arriving) {
-    const auto port = static_cast<size_t>(arriving.port);
+    const size_t port = link_of(arriving.port);
     if (!params_.fair_links) {
       receiver_free_ns_[port] = std::max(receiver_free_ns_[port], arriving.due_ns) + arriving.lasts_ns;
       push({receiver_free_ns_[port], arriving.order, arriving.port, arriving.frame});
@@ -241,7 +260,7 @@ class Network final : public VirtualPorts {
     }
   }
   void leave_link(int32_t port) {
-    const auto next = fair_links_[static_cast<size_t>(port)].next(clock_.now_ns);
+    const auto next = fair_links_[link_of(port)].next(clock_.now_ns);
     if (next) push({next->second, next->first.order, port, next->first.frame, 0, false, true});
   }
 
@@ -432,7 +451,7 @@ void Network::carry(int32_t port, Frame& frame, uint32_t dest_qpn) {
   const wire::IpFlow& flow = frame.flow;
   const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
   const int64_t bits = frame_bytes(frame) * 8;
-  Nanos& free_ns = link_free_ns_[static_cast<size_t>(port)];
+  Nanos& free_ns = link_free_ns_[link_of(port)];
   free_ns = std::max(free_ns, clock_.now_ns) + serialised_ns(bits, link_bps);
 
   const auto place = place_of_.find(flow.dst_ip);
@@ -440,6 +459,7 @@ void Network::carry(int32_t port, Frame& frame, uint32_t dest_qpn) {
     ++outcome_.lost;
     return;
   }
+  const int32_t to = steered(place->second.port, dest_qpn);
   frame.queue_pair = uint64_t{place->second.address} << 32 | dest_qpn;
   const bool switched = !queues_.empty();
   Nanos arrival_ns = free_ns + (switched ? params_.latency_ns / 2 : params_.latency_ns);
@@ -449,7 +469,7 @@ void Network::carry(int32_t port, Frame& frame, uint32_t dest_qpn) {
   }
   if (random_.one_in_million(params_.duplicate_per_million)) {
     ++outcome_.duplicated;
-    push({arrival_ns + params_.latency_ns, order_++, place->second.port, store(frame), 0, switched});
+    push({arrival_ns + params_.latency_ns, order_++, to, store(frame), 0, switched});
   }
   if (random_.one_in_million(params_.corrupt_per_million)) {
     ++outcome_.corrupted;
@@ -458,11 +478,11 @@ void Network::carry(int32_t port, Frame& frame, uint32_t dest_qpn) {
   }
   if (params_.receiver_links) {
     // Cut through: the packet takes its turn when its first bit is there.
-    const Nanos lasts_ns = serialised_ns(bits, plan_.ports[static_cast<size_t>(place->second.port)].link_bps);
-    push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, place->second.port, store(frame), lasts_ns, false});
+    const Nanos lasts_ns = serialised_ns(bits, plan_.ports[static_cast<size_t>(to)].link_bps);
+    push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, to, store(frame), lasts_ns, false});
     return;
   }
-  push({arrival_ns, order_++, place->second.port, store(frame), 0, switched});
+  push({arrival_ns, order_++, to, store(frame), 0, switched});
 }
 
 }  // namespace

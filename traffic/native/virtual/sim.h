@@ -30,6 +30,10 @@ struct SimParams {
   // an acknowledgement then waits behind all that was sent before.
   Nanos transmit_queue_ns = 0;
   bool probe_first = false;
+  // Of ports whose queues share their addresses: packets that come to another queue than their queue pair's, and the longest
+  // that what a queue hands another is on its way.
+  uint32_t misdirect_per_million = 0;
+  Nanos queue_delay_ns = 0;
   int32_t dying_port = -1;  // from dies_at_ns on it neither sends nor receives
   Nanos dies_at_ns = 0;
   Nanos limit_ns = 3'600'000'000'000;

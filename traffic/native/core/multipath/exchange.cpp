@@ -36,7 +36,7 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
       probing_(parts.probing),
       deliveries_(parts.deliveries),
       lanes_(parts.lanes),
-      records_(parts.records),
+      departures_(parts.departures),
       failure_(parts.failure) {
   ends_.reserve(queue_pairs_.size());
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
@@ -138,8 +138,7 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
     if (result != TxResult::sent) return result;
     const Nanos now = clock.now();
     if (const WorkRequest* begun = end.sent(outgoing, now); begun != nullptr && carries_data(begun->kind)) {
-      records_.note_departure(begun->op, now);
-      records_.note_turnaround(begun->trigger_ns, now);
+      departures_.note(queue_pairs_.place(index), *begun, now);
     }
     if (control != nullptr) {
       const uint64_t wire_bytes = End::kWriteBytes + outgoing.payload_bytes() + flows_.link_bytes(index);
@@ -251,7 +250,7 @@ void MultipathExchange<End>::retire(uint32_t index, Nanos now) {
       on_probed(index, done, now);
       continue;
     }
-    lanes_.on_acknowledged(done.lane, static_cast<uint32_t>(done.index), now);
+    lanes_.on_acknowledged(queue_pairs_.place(index), done, now);
   }
   if (end.fault() != QpFault::none) {
     report_fault(index);

@@ -34,8 +34,8 @@ struct ExchangeParts {
   Flows& flows;
   Probing& probing;
   PacketArrivals& deliveries;
-  Lanes& lanes;
-  OpRecords& records;
+  HomeLanes& lanes;
+  MessageDepartures& departures;
   EventHeap& events;
   Failure& failure;
 };
@@ -63,6 +63,10 @@ class MultipathExchange : public PacketExchange {
   // What leaves for no queue pair; before everything else. False: nothing more leaves now.
   virtual bool transmit_strays(TxPort& port) = 0;
 
+  // A datagram for no queue pair here.
+  void refuse(const Datagram& datagram, uint32_t dest_qpn, Nanos now) {
+    if (!deliveries_.pass_on(datagram, dest_qpn, now)) ++foreign_;
+  }
   // The key under which the end takes writes.
   uint32_t accepts(uint32_t index) const;
   void queue(uint32_t index);
@@ -104,8 +108,8 @@ class MultipathExchange : public PacketExchange {
   const Connections& connections_;
   Probing& probing_;
   PacketArrivals& deliveries_;
-  Lanes& lanes_;
-  OpRecords& records_;
+  HomeLanes& lanes_;
+  MessageDepartures& departures_;
   Failure& failure_;
   TransmitRing data_ring_;         // of sending ends
   TransmitRing grant_ring_;        // of receiving ends: clear-to-send writes

@@ -34,7 +34,7 @@ bool MrcExchange::transmit_strays(TxPort& port) {
 
 void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
   if (datagram.trimmed) {
-    on_trimmed(datagram);
+    on_trimmed(datagram, now);
     return;
   }
   wire::mrc::Packet packet;
@@ -48,18 +48,18 @@ void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
   }
   const uint32_t index = queue_pairs_.find(packet.bth.dest_qpn);
   if (index == QueuePairs::kNone || !is_peer(index, datagram)) {
-    ++foreign_;
+    refuse(datagram, packet.bth.dest_qpn, now);
     return;
   }
   on_packet(index, packet, datagram, now);
 }
 
-void MrcExchange::on_trimmed(const Datagram& datagram) {
+void MrcExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   wire::mrc::CutPacket packet;
   const bool readable = wire::mrc::decode_cut(datagram.bytes, packet) == wire::mrc::Malformed::none;
   const uint32_t index = readable ? queue_pairs_.find(packet.dest_qpn) : QueuePairs::kNone;
   if (index == QueuePairs::kNone || !is_peer(index, datagram)) {
-    ++foreign_;
+    refuse(datagram, readable ? packet.dest_qpn : 0, now);
     return;
   }
   ++trimmed_;

@@ -29,7 +29,7 @@ class MrcExchange final : public MultipathExchange<mrc::Endpoint> {
   };
 
   bool transmit_strays(TxPort& port) override;
-  void on_trimmed(const Datagram& datagram);
+  void on_trimmed(const Datagram& datagram, Nanos now);
   void on_packet(uint32_t index, const wire::mrc::Packet& packet, const Datagram& datagram, Nanos now);
   void on_endpoint_packet(const wire::mrc::Packet& packet, const Datagram& datagram);
 

@@ -33,7 +33,7 @@ void PacketArrivals::accept_trimmed(const Datagram& datagram, Nanos now) {
   const bool readable = wire::decode_cut(datagram.bytes, packet) == wire::Malformed::none;
   const uint32_t index = readable ? queue_pairs_.find(packet.dest_qpn) : QueuePairs::kNone;
   if (index == QueuePairs::kNone || queue_pairs_.place(index).peer_ip != datagram.src_ip) {
-    ++foreign_;
+    if (!pass_on(datagram, readable ? packet.dest_qpn : 0, now)) ++foreign_;
     return;
   }
   ++trimmed_;
@@ -55,7 +55,7 @@ void PacketArrivals::accept(const Datagram& datagram, bool faultless, Nanos now)
   }
   const uint32_t index = queue_pairs_.find(packet.dest_qpn);
   if (index == QueuePairs::kNone || queue_pairs_.place(index).peer_ip != datagram.src_ip) {
-    ++foreign_;
+    if (!pass_on(datagram, packet.dest_qpn, now)) ++foreign_;
     return;
   }
   if (faultless) {
@@ -140,12 +140,12 @@ void PacketArrivals::hand_over(uint32_t index, const Delivered& delivered, Nanos
   } else if (delivered.has_imm) {
     on_data(place, delivered, now);
   } else if (delivered.is_atomic) {
-    lanes_.on_one_sided(place.connection, address_tag(delivered.va), kClosingIndex, 0, now);
+    lanes_.on_one_sided(place, address_tag(delivered.va), kClosingIndex, 0, now);
   } else if (address_index(delivered.va) != kProbeIndex) {
     FlowRecord& counters = queue_pairs_[index].counters;
     ++counters.rx_messages;
     counters.rx_payload_bytes += delivered.bytes;
-    lanes_.on_one_sided(place.connection, address_tag(delivered.va), address_index(delivered.va), delivered.bytes, now);
+    lanes_.on_one_sided(place, address_tag(delivered.va), address_index(delivered.va), delivered.bytes, now);
   }
 }
 
@@ -157,7 +157,7 @@ void PacketArrivals::on_grant(const QpPlace& place, const Delivered& delivered, 
   }
   const ClearToSend grant = read_grant(std::span<const uint8_t, kGrantWireBytes>(delivered.payload, kGrantWireBytes));
   if (!failure_.none()) return;
-  lanes_.on_grant(place.connection, grant.tag, {grant.va, grant.rkey, static_cast<uint32_t>(grant.number)}, now);
+  lanes_.on_grant(place, grant.tag, {grant.va, grant.rkey, static_cast<uint32_t>(grant.number)}, now);
 }
 
 // The immediate tells the size of the whole message, of which this may be the part of one queue pair.
@@ -171,7 +171,7 @@ void PacketArrivals::on_data(const QpPlace& place, const Delivered& delivered, N
     return;
   }
   const uint64_t va = delivered.va - part.offset;
-  lanes_.on_message({place.connection, address_tag(va), address_index(va), delivered.imm, delivered.bytes}, now);
+  lanes_.on_message(place, {place.connection, address_tag(va), address_index(va), delivered.imm, delivered.bytes}, now);
 }
 
 void PacketArrivals::retire(uint32_t index, Nanos now) {
@@ -183,7 +183,7 @@ void PacketArrivals::retire(uint32_t index, Nanos now) {
     if (done.kind == WorkKind::probe) {
       probing_.on_written(index, now);
     } else {
-      lanes_.on_acknowledged(done.lane, static_cast<uint32_t>(done.index), now);
+      lanes_.on_acknowledged(queue_pairs_.place(index), done, now);
     }
   }
   if (qp.fault() != QpFault::none) {

@@ -10,11 +10,12 @@
 #include "core/connections.h"
 #include "core/failure.h"
 #include "core/packets/faults.h"
-#include "core/lanes.h"
 #include "core/packets/flows.h"
 #include "core/packets/probing.h"
 #include "core/packets/queue_pairs.h"
 #include "core/packets/transmission.h"
+#include "core/queues/home_lanes.h"
+#include "core/queues/stray_datagrams.h"
 #include "core/port.h"
 #include "plan/plan.h"
 #include "wire/wire.h"
@@ -31,7 +32,7 @@ class PacketArrivals {
     Transmission& transmission;
     Flows& flows;
     Probing& probing;
-    Lanes& lanes;
+    HomeLanes& lanes;
     Failure& failure;
   };
   explicit PacketArrivals(const Parts& parts)
@@ -52,6 +53,14 @@ class PacketArrivals {
   void on_timer(uint32_t index, Nanos now);
   // A message that arrived whole at a queue pair, by whatever transport.
   void hand_over(uint32_t index, const Delivered& delivered, Nanos now);
+
+  // What comes to a queue of a port that shares its addresses with others may be theirs; nullptr: nothing is.
+  void set_strays(StrayDatagrams* strays) { strays_ = strays; }
+
+  // Whether a datagram is of a queue pair on another queue, which then has it.
+  bool pass_on(const Datagram& datagram, uint32_t dest_qpn, Nanos now) {
+    return strays_ != nullptr && strays_->pass_on(datagram, dest_qpn, now);
+  }
 
   // Datagrams that are not of this run.
   int64_t foreign() const { return foreign_; }
@@ -77,9 +86,10 @@ class PacketArrivals {
   Transmission& transmission_;
   Flows& flows_;
   Probing& probing_;
-  Lanes& lanes_;
+  HomeLanes& lanes_;
   Failure& failure_;
   FaultInjector* faults_ = nullptr;
+  StrayDatagrams* strays_ = nullptr;
   Nanos cnp_after_ns_ = 0;  // of the whole port
   int64_t foreign_ = 0;
   int64_t trimmed_ = 0;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
+#include "plan/queue_deal.h"
 #include "qp/window_pools.h"
 
 namespace etloop {
@@ -35,29 +37,51 @@ Result<void> QueuePairs::open(const LocalRanks& ranks, Carrier& carrier) {
   });
 }
 
+// In the order of the plan. Of a port whose queues deal their queue pairs, those that others carry for ranks here, too.
+template <typename Each>
+Result<void> QueuePairs::for_ends(Each each) const {
+  for (int32_t row = 0; row < static_cast<int32_t>(connections_.size()); ++row) {
+    if (connections_.place(row) == 0 || !connections_.on_wire(row)) continue;
+    const ConnectionEnds& ends = connections_[row];
+    const PlannedConnection& c = connections_.planned(row);
+    for (int32_t q = 0; q < c.qp_count; ++q) {
+      const PlannedQp& planned = plan_.qps[static_cast<size_t>(c.first_qp + q)];
+      for (const bool sends : {true, false}) {
+        const bool is_home = (sends ? ends.src_index : ends.dst_index) != kNotHere;
+        if (!is_home && (sends ? ends.src_home : ends.dst_home).port < 0) continue;
+        const int32_t carrier = carrier_of(plan_, port_, sends ? planned.src_qpn : planned.dst_qpn);
+        if (carrier != port_ && !is_home) continue;
+        if (auto done = each(row, q, sends, carrier); !done) return done;
+      }
+    }
+  }
+  return {};
+}
+
 Result<void> QueuePairs::open_all(const LocalRanks& ranks, const EndOpener& open_end) {
   const size_t queue_pairs = count_here();
   qps_.reserve(queue_pairs);
   places_.reserve(queue_pairs);
   const std::vector<IpAddress>& addresses = plan_.ports[static_cast<size_t>(port_)].addresses;
-  for (int32_t row = 0; row < static_cast<int32_t>(connections_.size()); ++row) {
-    if (connections_.place(row) == 0 || !connections_.on_wire(row)) continue;
+  return for_ends([&](int32_t row, int32_t q, bool sends, int32_t carrier) -> Result<void> {
     const PlannedConnection& c = connections_.planned(row);
+    const PlannedQp& planned = plan_.qps[static_cast<size_t>(c.first_qp + q)];
     ConnectionEnds& ends = connections_[row];
     ends.data_rkey = (plan_.qps[static_cast<size_t>(c.first_qp)].dst_qpn << 8) | 0x01;
-    for (int32_t q = 0; q < c.qp_count; ++q) {
-      for (const bool sends : {true, false}) {
-        const uint32_t rank = sends ? ends.src_index : ends.dst_index;
-        if (rank == kNotHere) continue;
-        const auto own = std::find(addresses.begin(), addresses.end(), sends ? c.src_ip : c.dst_ip);
-        const auto address = static_cast<uint16_t>(own - addresses.begin());
-        const EndSettings end{row, q, sends, address, sends ? c.dst_ip : c.src_ip, ranks[rank].traffic_class};
-        if (own == addresses.end()) return not_ours(end);
-        if (auto opened = open_end(end, plan_.qps[static_cast<size_t>(c.first_qp + q)]); !opened) return opened;
-      }
+    if (carrier != port_) {
+      const auto [own, peer] = sends ? std::pair(planned.src_qpn, planned.dst_qpn) : std::pair(planned.dst_qpn, planned.src_qpn);
+      (sends ? ends.send_qps : ends.recv_qps).push_back(far_.add(carrier, own, peer));
+      return {};
     }
-  }
-  return {};
+    const uint32_t rank = sends ? ends.src_index : ends.dst_index;
+    const EndHome& home = sends ? ends.src_home : ends.dst_home;
+    const auto own = std::find(addresses.begin(), addresses.end(), sends ? c.src_ip : c.dst_ip);
+    const auto address = static_cast<uint16_t>(own - addresses.begin());
+    const uint8_t traffic_class = rank != kNotHere ? ranks[rank].traffic_class : home.traffic_class;
+    const EndSettings end{row, q, sends, address, sends ? c.dst_ip : c.src_ip, traffic_class};
+    if (own == addresses.end()) return not_ours(end);
+    return open_end(end, planned);
+  });
 }
 
 Result<void> QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow) {
@@ -72,11 +96,22 @@ Result<void> QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQ
                  std::to_string(end.sends_data ? planned.src_qpn : planned.dst_qpn) + " is used twice"};
   }
   by_number_[offset] = static_cast<uint32_t>(qps_.size());
-  if (!end.sends_data && ends.receives == nullptr) ends.receives = std::make_unique<ReceiveQueue>();
+  if (!end.sends_data && ends.receives == nullptr && counts_receives(end.connection)) {
+    ends.receives = std::make_unique<ReceiveQueue>();
+  }
   // The sending end accepts clear-to-send writes, the receiving end data.
   const uint32_t accepts = end.sends_data ? (planned.src_qpn << 8) | 0xF1 : ends.data_rkey;
   add(end, planned, *flow, {accepts, nullptr, end.sends_data ? nullptr : ends.receives.get()});
   return {};
+}
+
+// The receives of a connection are one queue, of one thread; where its queue pairs are dealt, there is always one.
+bool QueuePairs::counts_receives(int32_t connection) const {
+  const PlannedConnection& c = connections_.planned(connection);
+  for (int32_t q = c.first_qp; q < c.first_qp + c.qp_count; ++q) {
+    if (carrier_of(plan_, port_, plan_.qps[static_cast<size_t>(q)].dst_qpn) != port_) return false;
+  }
+  return true;
 }
 
 void QueuePairs::add(const EndSettings& end, const PlannedQp& planned, FlowId flow, const QpResources& resources) {
@@ -86,9 +121,9 @@ void QueuePairs::add(const EndSettings& end, const PlannedQp& planned, FlowId fl
   Qp& qp = qps_.emplace_back(local, remote, flow, plan_.transport, resources, *places_.get_allocator().resource());
   qp.counters.connection = end.connection;
   qp.counters.sends_data = end.sends_data ? 1 : 0;
-  places_.push_back({end.connection, end.sends_data, end.peer_ip, end.address, static_cast<uint32_t>(end.ordinal),
-                     end.traffic_class});
   ConnectionEnds& ends = connections_[end.connection];
+  places_.push_back({end.connection, end.sends_data, end.peer_ip, end.address, static_cast<uint32_t>(end.ordinal),
+                     end.traffic_class, (end.sends_data ? ends.src_home : ends.dst_home).port});
   (end.sends_data ? ends.send_qps : ends.recv_qps).push_back(index);
 }
 
@@ -99,13 +134,11 @@ Error QueuePairs::not_ours(const EndSettings& end) const {
 
 size_t QueuePairs::count_here() const {
   size_t count = 0;
-  for (int32_t row = 0; row < static_cast<int32_t>(connections_.size()); ++row) {
-    if (!connections_.on_wire(row)) continue;
-    const ConnectionEnds& here = connections_[row];
-    const size_t ends = (here.src_index != kNotHere ? 1U : 0U) + (here.dst_index != kNotHere ? 1U : 0U);
-    count += ends * static_cast<size_t>(connections_.planned(row).qp_count);
-  }
-  return count;
+  const auto counted = for_ends([&](int32_t, int32_t, bool, int32_t carrier) -> Result<void> {
+    count += carrier == port_ ? 1 : 0;
+    return {};
+  });
+  return counted ? count : 0;  // counting does not fail
 }
 
 void QueuePairs::offer_windows(int64_t receive_buffer_bytes) {

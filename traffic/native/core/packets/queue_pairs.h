@@ -18,6 +18,7 @@
 #include "core/connections.h"
 #include "core/events.h"
 #include "core/local_ranks.h"
+#include "core/queues/far_ends.h"
 #include "plan/plan.h"
 #include "plan/records.h"
 #include "qp/qp.h"
@@ -39,6 +40,7 @@ struct QpPlace {
   uint16_t address;  // index of the port's address
   uint32_t ordinal;  // among those of its connection
   uint8_t traffic_class;
+  int32_t home = -1;  // the port that has its rank, if that is another queue
 };
 
 class QueuePairs {
@@ -58,6 +60,10 @@ class QueuePairs {
 
   // Forgets what was counted: what probes left is no part of the run.
   void count_anew();
+
+  // Those of ranks here that other queues of the port have.
+  FarEnds& far() { return far_; }
+  const FarEnds& far() const { return far_; }
 
   size_t size() const { return qps_.size(); }
   Qp& operator[](uint32_t index) { return qps_[index]; }
@@ -98,6 +104,10 @@ class QueuePairs {
   void add(const EndSettings& end, const PlannedQp& planned, FlowId flow, const QpResources& resources);
   Error not_ours(const EndSettings& end) const;
   size_t count_here() const;
+  bool counts_receives(int32_t connection) const;
+  // The ends of queue pairs of ranks here, and of guests: calls `each(row, queue pair, sends data, port that carries it)`.
+  template <typename Each>
+  Result<void> for_ends(Each each) const;
 
   // What every packet looks at is together.
   uint32_t first_number_ = 0;
@@ -108,6 +118,7 @@ class QueuePairs {
   const EnginePlan& plan_;
   int32_t port_;
   Connections& connections_;
+  FarEnds far_;
   std::vector<uint32_t> offered_window_;  // by local address
   std::vector<uint32_t> offered_share_;
 };

@@ -127,8 +127,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     const Nanos now = clock.now();
     const Nanos leaves_ns = std::max(now, run.departs_ns);  // round trips and timeouts count from there
     if (const WorkRequest* begun = qp.run_sent(run, leaves_ns); begun != nullptr && carries_data(begun->kind)) {
-      records_.note_departure(begun->op, leaves_ns);
-      records_.note_turnaround(begun->trigger_ns, leaves_ns);
+      departures_.note(queue_pairs_.place(index), *begun, leaves_ns);
     }
     pools_.sent(index, run, qp.in_flight_packets());
     flows_.sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);

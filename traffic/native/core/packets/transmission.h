@@ -9,12 +9,12 @@
 #include "core/connections.h"
 #include "core/failure.h"
 #include "core/packets/faults.h"
-#include "core/op_records.h"
 #include "core/packets/flows.h"
 #include "core/packets/probing.h"
 #include "core/packets/queue_pairs.h"
 #include "core/packets/transmit_ring.h"
 #include "core/port.h"
+#include "core/queues/message_departures.h"
 #include "plan/plan.h"
 #include "qp/window_pools.h"
 #include "qp/work.h"
@@ -31,7 +31,7 @@ class Transmission {
     QueuePairs& queue_pairs;
     Flows& flows;
     Probing& probing;
-    OpRecords& records;
+    MessageDepartures& departures;
     Failure& failure;
   };
   explicit Transmission(const Parts& parts)
@@ -40,7 +40,7 @@ class Transmission {
         queue_pairs_(parts.queue_pairs),
         flows_(parts.flows),
         probing_(parts.probing),
-        records_(parts.records),
+        departures_(parts.departures),
         failure_(parts.failure) {}
 
   // Once the queue pairs are open.
@@ -113,7 +113,7 @@ class Transmission {
   QueuePairs& queue_pairs_;
   Flows& flows_;
   Probing& probing_;
-  OpRecords& records_;
+  MessageDepartures& departures_;
   Failure& failure_;
   FaultInjector* faults_ = nullptr;
   // What every turn looks at, whatever came, is together: a host of many ports goes from one to the other.

@@ -1,4 +1,4 @@
-#include "port/xdp_socket.h"
+#include "port/xdp/xdp_socket.h"
 
 #include <poll.h>
 #include <sys/mman.h>

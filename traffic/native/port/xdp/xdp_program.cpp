@@ -1,4 +1,4 @@
-#include "port/xdp_program.h"
+#include "port/xdp/xdp_program.h"
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

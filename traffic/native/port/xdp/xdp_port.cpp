@@ -1,4 +1,4 @@
-#include "port/xdp_port.h"
+#include "port/xdp/xdp_port.h"
 
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
@@ -12,9 +12,9 @@
 #include <cstring>
 
 #include "port/frame_flows.h"
+#include "port/shared_queues.h"
 #include "port/system_clock.h"
-#include "port/xdp_program.h"
-#include "port/xdp_socket.h"
+#include "port/xdp/xdp_socket.h"
 
 namespace etloop {
 namespace {
@@ -41,11 +41,10 @@ struct XdpPort::State {
 
   Result<void> open();
 
+  // The socket before what holds the program: that leaves the interface first.
+  XdpSocket socket;
   PortConfig config;
   FrameFlows flows;
-  // Sockets before the program: it leaves the interface first.
-  std::vector<std::unique_ptr<XdpSocket>> sockets;
-  XdpProgram program;
   bool no_room = false;
   Nanos paused_until_ns = kNever;
   int last_errno = 0;
@@ -57,24 +56,26 @@ struct XdpPort::State {
 Result<void> XdpPort::State::open() {
   if (auto opened = flows.open(); !opened) return opened;
   const Interface& interface = flows.interface();
-  const uint32_t queues = receive_queues(interface.name);
-  if (queues != 0 && queues != config.queues) {
-    return Error{interface.name + " has " + std::to_string(queues) + " receive queues, not " + std::to_string(config.queues) +
-                 ", and packets that come to one that is not taken are lost; write queues: " + std::to_string(queues) +
-                 ", or ethtool -L " + interface.name + " combined " + std::to_string(config.queues)};
+  const uint32_t present = receive_queues(interface.name);
+  const uint32_t taken = config.shared == nullptr ? 1 : config.shared->queues;
+  if (present != 0 && present != taken) {
+    return Error{interface.name + " has " + std::to_string(present) + " receive queues, not " + std::to_string(taken) +
+                 ", and packets that come to one that is not taken are lost; write queues: " + std::to_string(present) +
+                 ", or ethtool -L " + interface.name + " combined " + std::to_string(taken)};
   }
-  if (auto attached = program.attach(interface.index, interface.name, config.udp_port, config.queues); !attached) return attached;
-  for (uint32_t queue = 0; queue < config.queues; ++queue) {
-    XdpSettings settings;
-    settings.interface_index = interface.index;
-    settings.interface = interface.name;
-    settings.queue = queue;
-    settings.busy_poll_us = config.busy_poll_us;
-    sockets.push_back(std::make_unique<XdpSocket>());
-    if (auto opened = sockets.back()->open(settings); !opened) return opened;
-    if (auto given = program.give(queue, sockets.back()->fd()); !given) return given;
-    flows.counters.receive_buffer_bytes += int64_t{settings.rx_chunks} * kChunkBytes;
+  if (config.shared == nullptr) config.shared = std::make_shared<SharedQueues>(1, 0);
+  if (config.queue == 0) {
+    auto attached = config.shared->program.attach(interface.index, interface.name, config.udp_port, taken);
+    if (!attached) return attached;
   }
+  XdpSettings settings;
+  settings.interface_index = interface.index;
+  settings.interface = interface.name;
+  settings.queue = config.queue;
+  settings.busy_poll_us = config.busy_poll_us;
+  if (auto opened = socket.open(settings); !opened) return opened;
+  if (auto given = config.shared->program.give(config.queue, socket.fd()); !given) return given;
+  flows.counters.receive_buffer_bytes = int64_t{settings.rx_chunks} * kChunkBytes;
   return {};
 }
 
@@ -102,7 +103,7 @@ TxResult XdpPort::send(const PacketRun& run) {
   const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
   const std::span<const uint8_t> header = state.flows.headers(run, bytes, now);
   if (header.empty()) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
-  XdpSocket& socket = *state.sockets[run.flow % state.sockets.size()];
+  XdpSocket& socket = state.socket;
   if (!socket.has_room(run.count, header.size() + bytes)) {
     ++state.flows.counters.would_block;
     state.no_room = true;
@@ -139,7 +140,7 @@ TxResult XdpPort::send_built(const BuiltPacket& built) {
   }
   BuiltFrame& frame = state.built;
   if (!state.flows.put_built(built, now, frame)) return TxResult::sent;  // no neighbour yet: lost, as on a link that is down
-  XdpSocket& socket = *state.sockets[built.flow % state.sockets.size()];
+  XdpSocket& socket = state.socket;
   if (!socket.has_room(1, frame.bytes.size())) {
     ++state.flows.counters.would_block;
     state.no_room = true;
@@ -163,12 +164,10 @@ size_t XdpPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;
   const Nanos now = monotonic_ns();
   size_t packets = 0;
-  for (const auto& socket : state.sockets) {
-    if (!socket->idle()) socket->kick();
-    if (socket->busy_polls()) socket->drive();
-    ++state.flows.counters.rx_calls;
-    socket->receive(budget, [&](std::span<const uint8_t> frame) { packets += state.flows.take(frame, {}, sink, now); });
-  }
+  if (!state.socket.idle()) state.socket.kick();
+  if (state.socket.busy_polls()) state.socket.drive();
+  ++state.flows.counters.rx_calls;
+  state.socket.receive(budget, [&](std::span<const uint8_t> frame) { packets += state.flows.take(frame, {}, sink, now); });
   state.flows.account_pauses(now);
   return packets;
 }
@@ -179,8 +178,7 @@ void XdpPort::wait(Nanos timeout_ns, int wake_fd) {
   if (const Nanos until = std::exchange(state.paused_until_ns, kNever); until != kNever) {
     timeout_ns = std::min(timeout_ns, until - monotonic_ns());
   }
-  std::vector<pollfd> polled{{wake_fd, POLLIN, 0}};
-  for (const auto& socket : state.sockets) polled.push_back({socket->fd(), POLLIN, 0});
+  std::array<pollfd, 2> polled{{{wake_fd, POLLIN, 0}, {state.socket.fd(), POLLIN, 0}}};
   const Nanos bounded_ns = std::max<Nanos>(timeout_ns, 0);
   const timespec timeout{bounded_ns / 1'000'000'000, bounded_ns % 1'000'000'000};
   if (ppoll(polled.data(), polled.size(), timeout_ns == kNever ? nullptr : &timeout, nullptr) <= 0) return;
@@ -193,17 +191,17 @@ void XdpPort::wait(Nanos timeout_ns, int wake_fd) {
 const PortRecord& XdpPort::counters() const { return state_->flows.counters; }
 
 int64_t XdpPort::receive_overflows() const {
-  int64_t drops = 0;
-  for (const auto& socket : state_->sockets) drops += socket->dropped();
-  return drops;
+  return state_->socket.dropped();
 }
 
 std::vector<std::string> XdpPort::degraded() const {
   std::vector<std::string> out;
   const std::string& name = state_->flows.interface().name;
-  if (!state_->program.in_driver()) out.push_back("the driver of " + name + " has no XDP: frames take the kernel's generic path");
-  if (!state_->sockets.front()->zero_copy()) out.push_back("AF_XDP on " + name + " copies frames: its driver has no zero-copy");
-  if (state_->config.busy_poll_us > 0 && !state_->sockets.front()->busy_polls()) {
+  if (!state_->config.shared->program.in_driver()) {
+    out.push_back("the driver of " + name + " has no XDP: frames take the kernel's generic path");
+  }
+  if (!state_->socket.zero_copy()) out.push_back("AF_XDP on " + name + " copies frames: its driver has no zero-copy");
+  if (state_->config.busy_poll_us > 0 && !state_->socket.busy_polls()) {
     out.push_back("the kernel does not let " + name + " be polled (busy_poll): it needs CAP_NET_ADMIN and Linux 5.11");
   }
   out.push_back("arrival times are when the loop took a frame, not when the kernel did");
@@ -217,7 +215,7 @@ std::vector<std::string> XdpPort::capabilities() const {
 bool XdpPort::send_pause(const ethernet::Pause& pause) {
   State& state = *state_;
   const auto frame = ethernet::pause_frame(state.flows.interface().mac, pause);
-  XdpSocket& socket = *state.sockets.front();
+  XdpSocket& socket = state.socket;
   if (!socket.put(frame, {}) || socket.kick() != 0) return false;
   ++state.flows.counters.tx_pause_frames;
   state.flows.note_sent(frame, {}, monotonic_ns());

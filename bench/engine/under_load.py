@@ -1,0 +1,68 @@
+"""Turnaround and slip of small messages while two more ranks move large ones over the same ports, each port's thread alone on
+its core where there are cores for both ends.
+
+Decides the load and what is told of it. Percentiles of one turn are of all its messages; what a loop did meanwhile stands in
+their tails.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from etloop.bench.engine.figures import Ratio, Section, Series, Unit, bytes_per_s
+from etloop.bench.engine.load import PingPong
+from etloop.bench.engine.measure import EngineRun, wire_turnarounds_ns
+from etloop.bench.engine.rounds import BYTES_PER_MIB, Bench, notes_of
+from etloop.contract.base.errors import RunAborted
+from etloop.results.measure.distribution import nearest_rank
+from numpy.typing import NDArray
+
+MESSAGE_BYTES: Final = 4096
+"""Of a turnaround: one packet of the path MTU."""
+EXCHANGES: Final = 200
+"""To and fro in one iteration; between iterations the receives are granted anew."""
+BULK_BYTES: Final = BYTES_PER_MIB
+
+
+def under_load_section(bench: Bench) -> Section:
+    """Measure the same ball with and without a load beside it. Raises as the measurements do."""
+    iterations = max(1, bench.lengths.exchanges // EXCHANGES)
+    alone = PingPong(MESSAGE_BYTES, EXCHANGES, iterations)
+    loaded = PingPong(MESSAGE_BYTES, EXCHANGES, iterations, BULK_BYTES)
+    quiet: list[EngineRun] = []
+    busy: list[EngineRun] = []
+    for _ in bench.turns("turnaround under load"):
+        quiet.append(bench.run(alone))
+        busy.append(bench.run(loaded))
+        if busy[-1].background_bytes >= 2 * EXCHANGES * iterations * BULK_BYTES:
+            raise RunAborted("the load ended before what was measured beside it")
+    before = [wire_turnarounds_ns(alone, run) for run in quiet]
+    under = [wire_turnarounds_ns(loaded, run) for run in busy]
+    moved = tuple(bytes_per_s(run.background_bytes, run.duration_ns) for run in busy)
+    return Section(
+        name="turnaround under load",
+        title=f"turnaround and slip while messages of {BULK_BYTES // BYTES_PER_MIB} MiB go both ways beside",
+        series=(
+            Series("payload of the load, both ways", Unit.BYTES_PER_S, moved),
+            *_spread("turnaround, alone", before),
+            *_spread("turnaround, under load", under),
+            *_spread("slip, alone", [run.slip_ns for run in quiet]),
+            *_spread("slip, under load", [run.slip_ns for run in busy]),
+        ),
+        ratios=(
+            Ratio(
+                "p99 under load / p99 alone",
+                tuple(
+                    nearest_rank(loud, 99) / max(nearest_rank(still, 99), 1)
+                    for loud, still in zip(under, before, strict=True)
+                ),
+            ),
+        ),
+        notes=notes_of([*quiet, *busy]),
+    )
+
+
+def _spread(name: str, times: list[NDArray[np.int64]]) -> tuple[Series, Series]:
+    p50, p99 = (tuple(int(nearest_rank(each, percent)) for each in times) for percent in (50, 99))
+    return Series(f"{name}, p50", Unit.NANOSECONDS, p50), Series(f"{name}, p99", Unit.NANOSECONDS, p99)

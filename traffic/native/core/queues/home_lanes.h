@@ -1,0 +1,55 @@
+// The way from queue pairs to the lanes that their messages are of: straight, or to the queue that has the rank. What a queue
+// pair says of single messages passes here, packets do not.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "core/lanes.h"
+#include "core/op_records.h"
+#include "core/packets/queue_pairs.h"
+#include "core/queues/queue_links.h"
+
+namespace etloop {
+
+class HomeLanes {
+ public:
+  // `lanes` and `records` are of the ranks here.
+  HomeLanes(Lanes& lanes, OpRecords& records) : lanes_(lanes), records_(records) {}
+  void join(QueueLinks& links) { links_ = &links; }
+
+  void on_grant(const QpPlace& place, uint32_t tag, const Grant& grant, Nanos now) {
+    if (place.home < 0) return lanes_.on_grant(place.connection, tag, grant, now);
+    report(place, {QueueReportKind::grant, place.connection, tag, 0, 0, 0, grant, now});
+  }
+  void on_message(const QpPlace& place, const ArrivedMessage& message, Nanos now) {
+    if (place.home < 0) return lanes_.on_message(message, now);
+    carried_rx_bytes_ += message.part_bytes;
+    report(place, {QueueReportKind::message, message.connection, message.tag, message.index, message.bytes, message.part_bytes,
+                   {}, now});
+  }
+  void on_one_sided(const QpPlace& place, uint32_t tag, uint32_t index, int64_t bytes, Nanos now) {
+    if (place.home < 0) return lanes_.on_one_sided(place.connection, tag, index, bytes, now);
+    carried_rx_bytes_ += bytes;
+    report(place, {QueueReportKind::one_sided, place.connection, tag, index, bytes, bytes, {}, now});
+  }
+  void on_acknowledged(const QpPlace& place, const WorkRequest& done, Nanos now) {
+    const auto index = static_cast<uint32_t>(done.index);
+    if (place.home < 0) return lanes_.on_acknowledged(done.lane, index, now);
+    report(place, {QueueReportKind::acknowledged, place.connection, done.lane, index, 0, 0, {}, now});
+  }
+  // A queue pair of ours on another queue reports.
+  void take(const QueueReport& report);
+  // Of ranks elsewhere, less what other queues received for those here.
+  int64_t carried_rx_bytes() const { return carried_rx_bytes_; }
+
+ private:
+  void report(const QpPlace& place, const QueueReport& report) { links_->post(place.home, report); }
+
+  Lanes& lanes_;
+  OpRecords& records_;
+  QueueLinks* links_ = nullptr;
+  int64_t carried_rx_bytes_ = 0;
+};
+
+}  // namespace etloop
