@@ -4,26 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "core/message_carrier.h"
 #include "support/check.h"
 #include "support/core_parts.h"
+#include "support/recording_network.h"
 
 using namespace etloop;
 
 namespace {
-
-class RecordingNetwork final : public MessageCarrier {
- public:
-  void carry(const CarriedMessage& message, uint32_t queue_pair, Nanos) override {
-    messages.push_back(message);
-    queue_pairs.push_back(queue_pair);
-  }
-  void carry_grant(int32_t, uint32_t, uint32_t index, Nanos) override { grants.push_back(index); }
-
-  std::vector<CarriedMessage> messages;
-  std::vector<uint32_t> queue_pairs;
-  std::vector<uint32_t> grants;
-};
 
 struct Ends {
   explicit Ends(const EnginePlan& plan) : sender(plan, 0), receiver(plan, 1) {
@@ -36,7 +23,7 @@ struct Ends {
     end.ops.issue(0);
   }
 
-  RecordingNetwork network;
+  test::RecordingNetwork network;
   test::CoreParts sender;
   test::CoreParts receiver;
 };

@@ -1,11 +1,13 @@
 // What leaves a port first: one run of each queue pair, then answers, then the rest; and what a full port keeps waiting.
 #include "core/packets/transmission.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "support/check.h"
 #include "support/core_parts.h"
+#include "support/exchanges.h"
 
 using namespace etloop;
 
@@ -186,6 +188,105 @@ void every_peer_is_asked_once() {
   CHECK(sender.probing.under_way());
 }
 
+// Rank 0 of an exchange over a port where each answer costs a call: it receives data on some queue pairs and sends on others.
+struct Passer : test::CoreParts {
+  explicit Passer(Nanos patience_ns = 1'000'000) : CoreParts(test::exchanges(1), 0) {
+    open();
+    records.open(0, 0, 0, true);
+    transmission.set_answer_patience(patience_ns);
+  }
+  // The receiving queue pairs, by their ordinal.
+  uint32_t in(uint32_t ordinal) const { return connections[test::kIn].recv_qps[ordinal]; }
+  void hear_data(uint32_t ordinal, uint32_t psn = 0) {
+    wire::Packet packet;
+    packet.opcode = wire::Opcode::write_only;
+    packet.ack_req = true;
+    packet.psn = psn;
+    packet.rkey = connections[test::kIn].data_rkey;
+    packet.dma_bytes = packet.payload_bytes = 64;
+    Delivered delivered;
+    CHECK(queue_pairs[in(ordinal)].on_request(packet, delivered));
+    transmission.queue_acknowledgement(in(ordinal), clock.now_ns);
+  }
+  void grant(uint32_t ordinal) {
+    WorkRequest request;
+    request.kind = WorkKind::clear_to_send;
+    request.bytes = 64;
+    transmission.post(in(ordinal), request);
+  }
+  void send_data(uint32_t bytes = 64) { transmission.post(connections[test::kOut].send_qps[0], write(bytes)); }
+  // What leaves in a turn.
+  std::vector<wire::Opcode> turn() {
+    port.sent.clear();
+    transmission.transmit(port, clock, 100);
+    std::vector<wire::Opcode> opcodes;
+    for (const PacketRun& run : port.sent) opcodes.push_back(run.head.opcode);
+    return opcodes;
+  }
+  RecordingPort port;
+  StillClock clock;
+};
+
+using Opcodes = std::vector<wire::Opcode>;
+using wire::Opcode;
+
+void an_acknowledgement_leaves_behind_the_grants_of_its_queue_pair() {
+  Passer passer;
+  passer.hear_data(0);
+  passer.hear_data(1);
+  passer.grant(0);
+  passer.grant(0);
+  CHECK(passer.turn() == (Opcodes{Opcode::write_only, Opcode::write_only, Opcode::acknowledge, Opcode::acknowledge}));
+  CHECK_EQ(passer.port.sent[2].flow, passer.port.sent[0].flow);
+  CHECK(passer.turn().empty());
+}
+
+void one_acknowledgement_answers_what_comes_while_data_leaves() {
+  Passer passer;
+  passer.hear_data(0, 0);
+  passer.send_data();
+  CHECK(passer.turn() == Opcodes{Opcode::write_only_imm});
+  passer.hear_data(0, 1);
+  passer.send_data();
+  CHECK(passer.turn() == Opcodes{Opcode::write_only_imm});
+  CHECK(passer.turn() == Opcodes{Opcode::acknowledge});  // as soon as a turn has nothing else
+  CHECK_EQ(passer.port.sent[0].head.psn, 1u);
+}
+
+void an_acknowledgement_is_not_put_off_for_ever() {
+  Passer passer;
+  passer.hear_data(0);
+  for (int turns = 0; turns < 4; ++turns) {
+    passer.send_data();
+    CHECK(passer.turn() == Opcodes{Opcode::write_only_imm});
+    passer.clock.now_ns += 5'000;
+  }
+  passer.send_data();
+  CHECK(passer.turn() == (Opcodes{Opcode::write_only_imm, Opcode::acknowledge}));
+}
+
+void a_short_message_leaves_whole_before_answers_and_a_long_one_does_not() {
+  Passer passer;
+  passer.hear_data(0);
+  passer.send_data(4 * test::kMtu);
+  CHECK(passer.turn() == (Opcodes{Opcode::write_first, Opcode::write_middle, Opcode::write_last_imm}));
+  Passer with_much;
+  with_much.queue_pairs[with_much.connections[test::kOut].send_qps[0]].set_window(64);
+  with_much.hear_data(0);
+  with_much.send_data(40 * test::kMtu);
+  const Opcodes sent = with_much.turn();
+  const auto answered = std::ranges::find(sent, Opcode::acknowledge);
+  CHECK(answered != sent.end() && answered + 1 != sent.end());
+}
+
+void where_answers_cost_no_calls_they_go_at_once() {
+  Passer passer(0);
+  passer.hear_data(0);
+  passer.grant(0);
+  passer.send_data(2 * test::kMtu);
+  CHECK(passer.turn() == (Opcodes{Opcode::write_first, Opcode::acknowledge, Opcode::write_only, Opcode::write_last_imm}));
+}
+
 }  // namespace
 
 int main() {
@@ -198,5 +299,10 @@ int main() {
   each_kind_of_packet_has_its_own_marks();
   what_is_held_keeps_no_other_kind();
   every_peer_is_asked_once();
+  an_acknowledgement_leaves_behind_the_grants_of_its_queue_pair();
+  one_acknowledgement_answers_what_comes_while_data_leaves();
+  an_acknowledgement_is_not_put_off_for_ever();
+  a_short_message_leaves_whole_before_answers_and_a_long_one_does_not();
+  where_answers_cost_no_calls_they_go_at_once();
   return test::failures();
 }

@@ -1,6 +1,8 @@
 #include "core/lanes.h"
 
+#include <algorithm>
 #include <cassert>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -12,7 +14,7 @@ void Lanes::load(OpSink& ops) {
 }
 
 bool Lanes::open(uint32_t run, const OpWork& work, Nanos now) {
-  begin(run, work);
+  prepare(run, work);
   ++ops_[run].open_lanes;  // held meanwhile, so that no lane ends the op
   const std::vector<int32_t>& batch_channels = plan_.schedules.batch_channels;
   if (batch_channels.empty() || batch_channels[static_cast<size_t>(work.table)] == 0) {
@@ -20,10 +22,36 @@ bool Lanes::open(uint32_t run, const OpWork& work, Nanos now) {
   } else {
     open_first_batches(run, now);
   }
+  if (ops_[run].work.begun) note_executed(run, now);
   return failure_.none() && --ops_[run].open_lanes == 0;
 }
 
-void Lanes::begin(uint32_t run, const OpWork& work) {
+void Lanes::begin(uint32_t run, Nanos now) {
+  if (ops_[run].work.begun) return;
+  ops_[run].work.begun = true;
+  for (const uint32_t lane : ops_[run].held) queue_lane(lane);
+  note_executed(run, now);
+  move_lanes(now);
+}
+
+bool Lanes::grants(const OpWork& work) const {
+  const ScheduleSet& set = plan_.schedules;
+  const auto table = static_cast<size_t>(work.table);
+  const auto lanes = std::span(set.lanes).subspan(static_cast<size_t>(set.lane_offsets[table]),
+                                                  static_cast<size_t>(set.lane_offsets[table + 1] - set.lane_offsets[table]));
+  return work.cutting->handshake == Handshake::clear_to_send &&
+         std::ranges::any_of(lanes, [](const Lane& lane) { return lane.recv_from >= 0; });
+}
+
+// One lane of an op has executed its last step, or all of its lanes are open. Where batches follow they go on.
+void Lanes::note_executed(uint32_t run, Nanos now) {
+  if (--ops_[run].unexecuted_lanes != 0 || !failure_.none()) return;
+  const bool batches_follow =
+      std::ranges::any_of(ops_[run].channels, [](const ChannelRun& channel) { return channel.next_lane >= 0; });
+  if (!batches_follow) op_sink_->on_executed(run, now);
+}
+
+void Lanes::prepare(uint32_t run, const OpWork& work) {
   if (run >= ops_.size()) ops_.resize(run + 1);
   const ScheduleSet& set = plan_.schedules;
   const auto table = static_cast<size_t>(work.table);
@@ -32,6 +60,8 @@ void Lanes::begin(uint32_t run, const OpWork& work) {
   begun.first_lane = set.lane_offsets[table];
   begun.end_lane = set.lane_offsets[table + 1];
   begun.open_lanes = 0;
+  begun.unexecuted_lanes = 1;
+  begun.held.clear();
   begun.lane_runs.clear();
   begun.channels.clear();
   if (!set.dependent_offsets.empty()) begun.lane_runs.assign(static_cast<size_t>(begun.end_lane - begun.first_lane), kNone);
@@ -125,6 +155,8 @@ void Lanes::open_lane(uint32_t run, int32_t lane_row, Nanos now) {
   seek(opened.granting, kEntryRecv);
   OpLanes& op = ops_[run];
   ++op.open_lanes;
+  ++op.unexecuted_lanes;
+  if (!op.work.begun) op.held.push_back(index);
   if (!op.channels.empty()) ++op.channels[static_cast<size_t>(lane.channel)].open_lanes;
   if (!op.lane_runs.empty()) op.lane_runs[static_cast<size_t>(number)] = index;
   if (send_connection >= 0) connect_sending(opened, index);
@@ -203,7 +235,7 @@ void Lanes::queue_lane(uint32_t lane) {
 
 void Lanes::move_lane(uint32_t lane, Nanos now) {
   bool executed = false;
-  while (lanes_[lane].may_execute() && released(lanes_[lane])) {
+  while (ops_[lanes_[lane].op_run].work.begun && lanes_[lane].may_execute() && released(lanes_[lane])) {
     lanes_[lane].execute();
     executed = true;
   }
@@ -214,6 +246,7 @@ void Lanes::move_lane(uint32_t lane, Nanos now) {
     paths_.close(lane, lanes_[lane], now);
   }
   if (executed) wake_dependents(lanes_[lane].op_run, lanes_[lane].number);
+  if (executed && lanes_[lane].execution.done()) note_executed(lanes_[lane].op_run, now);
   if (lanes_[lane].over()) end_lane(lane, now);
 }
 
@@ -366,7 +399,8 @@ void Lanes::refuse_message(const ArrivedMessage& message, LaneRun::Arrival arriv
 
 void Lanes::add_waits(const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const {
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (lanes_[lane].in_use) add_waits(lanes_[lane], queue_pairs, out);
+    // One that has not begun waits for what its rank waits for.
+    if (lanes_[lane].in_use && ops_[lanes_[lane].op_run].work.begun) add_waits(lanes_[lane], queue_pairs, out);
   }
 }
 

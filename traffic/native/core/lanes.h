@@ -28,6 +28,7 @@ struct OpWork {
   const ConnectionIndex* send_to = nullptr;  // nullptr: it sends nothing
   const ConnectionIndex* recv_from = nullptr;
   bool point_to_point = false;  // its one peer is at position 0
+  bool begun = true;            // else its lanes grant what they will receive, and wait for `begin`
 };
 
 // A message of a lane that receives, or a part of one.
@@ -39,10 +40,12 @@ struct ArrivedMessage {
   int64_t part_bytes;  // less if its data is split over queue pairs
 };
 
-// Who is to know that the lanes of an op are over.
+// Who is to know how far the lanes of an op are.
 class OpSink {
  public:
   virtual ~OpSink() = default;
+  // All that an op receives is here, and all that it sends was handed over; what it sent may still be under way.
+  virtual void on_executed(uint32_t run, Nanos now) = 0;
   virtual void on_lanes_over(uint32_t run, Nanos now) = 0;
 };
 
@@ -69,6 +72,10 @@ class Lanes {
   // Opens the lanes of an op: those of the first batch of every channel. `run` is the op's number among the records.
   // True: the op is over, without its sink having been told.
   bool open(uint32_t run, const OpWork& work, Nanos now);
+  // An op that was opened ahead, and has lanes, begins; if it has not.
+  void begin(uint32_t run, Nanos now);
+  // Whether an op has messages to grant.
+  bool grants(const OpWork& work) const;
   // Whether all lanes of an op that was opened are over.
   bool over(uint32_t run) const { return ops_[run].open_lanes == 0; }
 
@@ -102,6 +109,8 @@ class Lanes {
     int32_t first_lane = 0;
     int32_t end_lane = 0;
     uint32_t open_lanes = 0;
+    uint32_t unexecuted_lanes = 0;   // open ones with steps left, and one until the op has begun and all are open
+    std::vector<uint32_t> held;      // lanes that were opened before the op began
     // Where lanes of the table wait for each other: the LaneRun of each, kNone before it is opened, kLaneOver after.
     std::vector<uint32_t> lane_runs;
     std::vector<ChannelRun> channels;  // of a table with several batches
@@ -114,7 +123,8 @@ class Lanes {
     EarlyArrivals early_arrivals;
   };
 
-  void begin(uint32_t run, const OpWork& work);
+  void prepare(uint32_t run, const OpWork& work);
+  void note_executed(uint32_t run, Nanos now);
   void open_first_batches(uint32_t run, Nanos now);
   void open_next_batch(uint32_t run, int32_t channel, Nanos now);
   void open_lane(uint32_t run, int32_t lane_row, Nanos now);

@@ -34,27 +34,34 @@ void LocalRanks::add(const EnginePlan& plan, const PlannedRank& planned) {
   for (const int32_t c : planned.communicators) {
     const auto first = plan.communicator_members.begin() + plan.communicator_offsets[static_cast<size_t>(c)];
     const auto last = plan.communicator_members.begin() + plan.communicator_offsets[static_cast<size_t>(c) + 1];
-    rank.communicators.push_back({c, static_cast<int32_t>(std::find(first, last, planned.rank) - first), 0, {}, {}});
+    rank.communicators.push_back({c, static_cast<int32_t>(std::find(first, last, planned.rank) - first), 0, {}, {}, {}});
   }
   for (const int32_t peer : planned.peers) rank.peers.push_back({peer, 0, 0, {}, {}});
-  std::map<uint32_t, std::vector<std::pair<int32_t, int32_t>>> receives;  // slot -> (sequence, op)
+  const auto in_sequence = [&program](int32_t a, int32_t b) {
+    return program.sequence[static_cast<size_t>(a)] < program.sequence[static_cast<size_t>(b)];
+  };
+  std::map<uint32_t, std::vector<int32_t>> receives;  // slot -> ops
   for (size_t op = 0; op < program.size(); ++op) {
     const auto slot = static_cast<size_t>(program.slot[op]);
     switch (program.kind[op]) {
       case OpKind::delay: break;
-      case OpKind::collective: ++rank.communicators[slot].ops; break;
+      case OpKind::collective:
+        ++rank.communicators[slot].ops;
+        rank.communicators[slot].collectives.push_back(static_cast<int32_t>(op));
+        break;
       case OpKind::send: ++rank.peers[slot].sends; break;
       case OpKind::recv:
         ++rank.peers[slot].recvs;
-        receives[static_cast<uint32_t>(slot)].emplace_back(program.sequence[op], static_cast<int32_t>(op));
+        receives[static_cast<uint32_t>(slot)].push_back(static_cast<int32_t>(op));
         break;
     }
   }
   for (auto& [slot, ops] : receives) {
-    std::sort(ops.begin(), ops.end());
-    EagerQueue queue{slot, {}, 0};
-    for (const auto& [sequence, op] : ops) queue.ops.push_back(op);
-    rank.eager.push_back(std::move(queue));
+    std::stable_sort(ops.begin(), ops.end(), in_sequence);
+    rank.eager.push_back({slot, std::move(ops), 0});
+  }
+  for (CommunicatorSlot& slot : rank.communicators) {
+    std::stable_sort(slot.collectives.begin(), slot.collectives.end(), in_sequence);
   }
   rank.awaited = !planned.background;
   rank.traffic_class = traffic_class_of(plan, planned);

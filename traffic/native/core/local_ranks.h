@@ -16,6 +16,7 @@
 namespace etloop {
 
 inline constexpr int32_t kEveryPort = -1;
+inline constexpr uint32_t kNotOpened = UINT32_MAX;  // instead of an op's number among the records
 
 // (channel, position) -> connection.
 class ConnectionIndex {
@@ -43,6 +44,8 @@ struct CommunicatorSlot {
   uint32_t ops = 0;  // collectives per iteration
   ConnectionIndex send_to;
   ConnectionIndex recv_from;
+  std::vector<int32_t> collectives;  // ops of an iteration, by sequence
+  uint32_t next_run = kNotOpened;    // `Ops` keeps here the first of the next iteration, where that is opened ahead
 };
 
 struct PeerSlot {
@@ -66,7 +69,7 @@ struct LocalRank {
   std::vector<CommunicatorSlot> communicators;
   std::vector<PeerSlot> peers;
   std::vector<EagerQueue> eager;
-  std::vector<uint32_t> receive_run;  // by op, of RECVs: `Ops` keeps here which were opened ahead
+  std::vector<uint32_t> ahead_run;  // by op, of RECVs and collectives: `Ops` keeps here which were opened ahead
   bool awaited = true;  // by the run; else its progress is none
   uint8_t traffic_class = 0;
 };

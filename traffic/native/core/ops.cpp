@@ -1,5 +1,6 @@
 #include "core/ops.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace etloop {
@@ -18,10 +19,13 @@ void Ops::begin_iteration(uint32_t rank_index, Nanos now) {
     if (rank.awaited) ++ranks_finished_;
     return;
   }
-  if (!rank.eager.empty() && rank.receive_run.empty()) rank.receive_run.assign(rank.run.program().size(), kNone);
+  rank.ahead_run.assign(rank.run.program().size(), kNone);
+  for (CommunicatorSlot& slot : rank.communicators) {
+    if (slot.next_run == kNone) continue;
+    rank.ahead_run[static_cast<size_t>(slot.collectives.front())] = std::exchange(slot.next_run, kNone);
+  }
   for (EagerQueue& queue : rank.eager) {
     queue.next = 0;
-    for (const int32_t op : queue.ops) rank.receive_run[static_cast<size_t>(op)] = kNone;
     for (size_t ahead = 0; ahead < kEagerReceives; ++ahead) open_eager(rank_index, queue, now);
   }
 }
@@ -31,12 +35,37 @@ void Ops::open_eager(uint32_t rank_index, EagerQueue& queue, Nanos now) {
   LocalRank& rank = ranks_[rank_index];
   while (queue.next < queue.ops.size()) {
     const int32_t op = queue.ops[queue.next++];
-    if (rank.receive_run[static_cast<size_t>(op)] == kBegun) continue;
-    const uint32_t run = open_record(rank_index, op);
-    rank.receive_run[static_cast<size_t>(op)] = run;
-    open_lanes(run, now);
+    if (rank.ahead_run[static_cast<size_t>(op)] == kBegun) continue;
+    rank.ahead_run[static_cast<size_t>(op)] = open_ahead(rank_index, op, rank.run.iteration(), now);
     return;
   }
+}
+
+uint32_t Ops::open_ahead(uint32_t rank_index, int32_t op, int32_t iteration, Nanos now) {
+  const uint32_t run = open_record(rank_index, op, iteration);
+  open_lanes(run, now);
+  return run;
+}
+
+// As NCCL's proxy does, which turns to the next receive of a connection when it is through with the one before, whether or
+// not the kernel that waits for it has begun.
+void Ops::on_executed(uint32_t run, Nanos now) {
+  const uint32_t rank_index = runs_[run].rank_index;
+  LocalRank& rank = ranks_[rank_index];
+  const Program& program = rank.run.program();
+  const auto op = static_cast<size_t>(records_[run].op);
+  if (program.kind[op] != OpKind::collective) return;
+  CommunicatorSlot& slot = rank.communicators[static_cast<size_t>(program.slot[op])];
+  const auto after = std::upper_bound(
+      slot.collectives.begin(), slot.collectives.end(), program.sequence[op],
+      [&program](int32_t sequence, int32_t other) { return sequence < program.sequence[static_cast<size_t>(other)]; });
+  const bool wraps = after == slot.collectives.end();
+  if (wraps && rank.run.last_iteration()) return;
+  const int32_t next = wraps ? slot.collectives.front() : *after;
+  const int32_t iteration = rank.run.iteration() + (wraps ? 1 : 0);
+  uint32_t& opened = wraps ? slot.next_run : rank.ahead_run[static_cast<size_t>(next)];
+  if (opened != kNone || !lanes_.grants(work_of(rank, next, iteration))) return;
+  opened = open_ahead(rank_index, next, iteration, now);
 }
 
 void Ops::issue_ready(Nanos now) {
@@ -66,9 +95,9 @@ void Ops::issue_op(const ReadyOp& ready, Nanos now) {
     return;
   }
   uint32_t run = kNone;
-  if (program.kind[op] == OpKind::recv) run = std::exchange(rank.receive_run[op], kBegun);
+  if (program.kind[op] != OpKind::send) run = std::exchange(rank.ahead_run[op], kBegun);
   const bool opened_ahead = run != kNone;
-  if (!opened_ahead) run = open_record(ready.rank_index, ready.op);
+  if (!opened_ahead) run = open_record(ready.rank_index, ready.op, rank.run.iteration());
   runs_[run].issued = true;
   records_[run].intended_ns = ready.intended_ns;
   records_[run].issued_ns = now;
@@ -76,18 +105,20 @@ void Ops::issue_op(const ReadyOp& ready, Nanos now) {
     open_lanes(run, now);
   } else if (lanes_.over(run)) {
     finish_op(run, now);
+  } else {
+    lanes_.begin(run, now);
   }
 }
 
-uint32_t Ops::open_record(uint32_t rank_index, int32_t op) {
+uint32_t Ops::open_record(uint32_t rank_index, int32_t op, int32_t iteration) {
   const LocalRank& rank = ranks_[rank_index];
-  const uint32_t run = records_.open(rank.rank, op, rank.run.iteration(), rank.awaited);
+  const uint32_t run = records_.open(rank.rank, op, iteration, rank.awaited);
   if (run >= runs_.size()) runs_.resize(run + 1);
   runs_[run] = {rank_index, false};
   return run;
 }
 
-OpWork Ops::work_of(const LocalRank& rank, int32_t op) const {
+OpWork Ops::work_of(const LocalRank& rank, int32_t op, int32_t iteration) const {
   const Program& program = rank.run.program();
   const auto index = static_cast<size_t>(op);
   const auto slot = static_cast<size_t>(program.slot[index]);
@@ -119,12 +150,14 @@ OpWork Ops::work_of(const LocalRank& rank, int32_t op) const {
   work.table = plan_.schedules.table(program.schedule[index], position);
   work.cutting = &plan_.schedules.cutting[static_cast<size_t>(program.schedule[index])];
   work.message_bytes = program.message_bytes[index];
-  work.tag = static_cast<uint32_t>(rank.run.iteration()) * ops + static_cast<uint32_t>(program.sequence[index]);
+  work.tag = static_cast<uint32_t>(iteration) * ops + static_cast<uint32_t>(program.sequence[index]);
   return work;
 }
 
 void Ops::open_lanes(uint32_t run, Nanos now) {
-  const OpWork work = work_of(ranks_[runs_[run].rank_index], records_[run].op);
+  OpWork work = work_of(ranks_[runs_[run].rank_index], records_[run].op, records_[run].iteration);
+  // A RECV opened ahead takes in what comes, a collective only once it has begun: it would pass it on.
+  work.begun = runs_[run].issued || work.send_to == nullptr;
   if (lanes_.open(run, work, now) && runs_[run].issued) finish_op(run, now);
 }
 

@@ -1,5 +1,5 @@
-// The ops of a port's ranks: which may begin when, by the dependencies of their programs; receives that are opened ahead of
-// their op; and when each is over. The work of an op is done by its lanes.
+// The ops of a port's ranks: which may begin when, by the dependencies of their programs; what is opened ahead, so that its
+// grants are there before it begins; and when each is over. The work of an op is done by its lanes.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,8 @@ class Ops final : public OpSink {
   }
   void on_delay_over(uint32_t rank_index, int32_t op, Nanos due_ns) { complete(rank_index, op, due_ns); }
   void on_lanes_over(uint32_t run, Nanos now) override;
+  // Opens the next collective of the communicator: its messages are granted as soon as nothing of this one is to come.
+  void on_executed(uint32_t run, Nanos now) override;
 
   // All ranks that the run waits for.
   bool finished() const { return ranks_finished_ == ranks_.awaited(); }
@@ -43,8 +45,8 @@ class Ops final : public OpSink {
   void add_waits(std::vector<WaitRecord>& out) const;
 
  private:
-  static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr uint32_t kBegun = UINT32_MAX - 1;  // of a RECV
+  static constexpr uint32_t kNone = kNotOpened;
+  static constexpr uint32_t kBegun = UINT32_MAX - 1;  // of a RECV or collective
 
   // An op that was opened, by its number among the records.
   struct OpRun {
@@ -55,9 +57,10 @@ class Ops final : public OpSink {
   void begin_iteration(uint32_t rank_index, Nanos now);
   void issue_ready(Nanos now);
   void issue_op(const ReadyOp& ready, Nanos now);
-  uint32_t open_record(uint32_t rank_index, int32_t op);
-  OpWork work_of(const LocalRank& rank, int32_t op) const;
+  uint32_t open_record(uint32_t rank_index, int32_t op, int32_t iteration);
+  OpWork work_of(const LocalRank& rank, int32_t op, int32_t iteration) const;
   void open_lanes(uint32_t run, Nanos now);
+  uint32_t open_ahead(uint32_t rank_index, int32_t op, int32_t iteration, Nanos now);
   void open_eager(uint32_t rank_index, EagerQueue& queue, Nanos now);
   void finish_op(uint32_t run, Nanos now);
   void complete(uint32_t rank_index, int32_t op, Nanos at_ns);

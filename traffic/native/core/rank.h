@@ -28,6 +28,7 @@ class RankRun {
   bool iteration_over() const { return unfinished_ == 0; }
   bool finished() const { return started_ == iterations_ && unfinished_ == 0; }
   int32_t iteration() const { return started_ - 1; }
+  bool last_iteration() const { return started_ == iterations_; }
   bool started() const { return started_ > 0; }
   Nanos last_completion_ns() const { return last_ns_; }
   // The iteration under way has not finished this op.

@@ -22,6 +22,7 @@
 #include "port/shared_queues.h"
 #include "port/system_clock.h"
 #include "port/udp_arrivals.h"
+#include "port/udp_complaints.h"
 #include "port/udp_drops.h"
 #include "port/udp_socket.h"
 #include "port/waiting_datagrams.h"
@@ -34,8 +35,13 @@ constexpr Nanos kDeviceQueueRetryNs = 50'000;     // after ENOBUFS, which no rea
 constexpr Nanos kDepartureHorizonNs = 1'000'000'000;  // fq's own is 10 s
 constexpr Nanos kAnswerPatienceNs = 1'000'000;  // an answer is a system call as dear as half a send of fifteen packets
 constexpr int kMaxEvents = 64;
+// So few receivers are asked one by one: a look into an empty socket costs less than the call that lists those that are not,
+// and a watched socket calls its watcher at every datagram, on the core that brings it.
+constexpr size_t kAskedOneByOne = 4;
 constexpr uint64_t kSenderTag = UINT64_MAX;  // of an epoll event; receivers have their address index
 
+// Not connected to its destination, although that would spare every send the look for a route: the kernel would then number
+// its IPv4 packets from a number that it draws, and the identification is inside the ICRC.
 struct Sender {
   Descriptor socket;
   size_t segment_bytes = 0;  // what the kernel cuts longer sends into, unless they say otherwise; 0: nothing
@@ -68,6 +74,7 @@ struct UdpPort::State {
   TxResult send_backlog();
   TxResult refuse(int fd, int code);
   size_t receive_from(size_t address, PortSink& sink, size_t budget);
+  size_t receive_in_turn(PortSink& sink, size_t budget);
   size_t deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns);
   int64_t kernel_drops() const;
   bool drops() { return random() % 1'000'000 < config.drop_per_million; }
@@ -80,7 +87,8 @@ struct UdpPort::State {
   std::vector<Nanos> drained_ns;  // when each receiver was last seen empty: what it holds came later
   std::map<std::tuple<uint16_t, uint16_t, uint8_t>, Sender> senders;  // by address index, source port and class
   std::vector<Flow> flows;
-  Descriptor poll;  // receivers for reading, where there are several, and blocked senders for one writable event
+  size_t next_receiver = 0;  // to be asked first, where they are asked one by one
+  Descriptor poll;  // receivers for reading, where there are many, and blocked senders for one writable event
   bool sender_blocked = false;
   bool device_queue_full = false;
   ArrivalClock clock;
@@ -122,8 +130,7 @@ Result<void> UdpPort::State::open_receivers() {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = i;
-    // A watched socket calls the watcher at every datagram, on the core that brings it; one alone is looked at itself.
-    if (config.addresses.size() > 1 && epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (config.addresses.size() > kAskedOneByOne && epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
       return Error{"cannot watch a UDP socket: " + errno_text(errno)};
     }
     receivers.push_back(*std::move(receiver));
@@ -318,6 +325,16 @@ size_t UdpPort::State::receive_from(size_t address, PortSink& sink, size_t budge
   return packets;
 }
 
+// From another one every time, so that none is kept waiting by the others.
+size_t UdpPort::State::receive_in_turn(PortSink& sink, size_t budget) {
+  size_t packets = 0;
+  for (size_t i = 0; i < receivers.size() && packets < budget; ++i) {
+    packets += receive_from((next_receiver + i) % receivers.size(), sink, budget - packets);
+  }
+  next_receiver = (next_receiver + 1) % receivers.size();
+  return packets;
+}
+
 UdpPort::UdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
 UdpPort::~UdpPort() = default;
 
@@ -415,7 +432,7 @@ size_t UdpPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;
   if (!state.backlog.empty()) state.send_backlog();
   state.send_waiting();
-  if (state.receivers.size() == 1) return state.receive_from(0, sink, budget);
+  if (state.receivers.size() <= kAskedOneByOne) return state.receive_in_turn(sink, budget);
   std::array<epoll_event, kMaxEvents> events;
   const int ready = epoll_wait(state.poll.get(), events.data(), kMaxEvents, 0);
   size_t packets = 0;
@@ -433,9 +450,12 @@ void UdpPort::wait(Nanos timeout_ns, int wake_fd) {
   if (!state.backlog.empty()) state.send_backlog();
   state.send_waiting();
   if (std::exchange(state.device_queue_full, false)) timeout_ns = std::min(timeout_ns, kDeviceQueueRetryNs);
-  const int only_receiver = state.receivers.size() == 1 ? state.receivers[0].get() : -1;  // -1: not looked at
-  const int watched = only_receiver < 0 || state.sender_blocked ? state.poll.get() : -1;
-  std::array<pollfd, 3> polled{{{watched, POLLIN, 0}, {wake_fd, POLLIN, 0}, {only_receiver, POLLIN, 0}}};
+  const bool one_by_one = state.receivers.size() <= kAskedOneByOne;
+  const int watched = !one_by_one || state.sender_blocked ? state.poll.get() : -1;  // -1: not looked at
+  std::array<pollfd, 2 + kAskedOneByOne> polled{{{watched, POLLIN, 0}, {wake_fd, POLLIN, 0}}};
+  for (size_t i = 0; i < kAskedOneByOne; ++i) {
+    polled[2 + i] = {one_by_one && i < state.receivers.size() ? state.receivers[i].get() : -1, POLLIN, 0};
+  }
   const Nanos bounded_ns = std::max<Nanos>(timeout_ns, 0);
   const timespec timeout{bounded_ns / 1'000'000'000, bounded_ns % 1'000'000'000};
   if (ppoll(polled.data(), polled.size(), timeout_ns == kNever ? nullptr : &timeout, nullptr) <= 0) return;
@@ -471,30 +491,10 @@ int64_t UdpPort::State::kernel_drops() const {
   return drops;
 }
 
-std::vector<std::string> UdpPort::degraded() const {
-  std::vector<std::string> out;
-  if (state_->config.vlan_id >= 0) {
-    out.push_back("UDP sockets write no VLAN tags: an interface of that VLAN must, which maps the priority given with "
-                  "packets (ip link set ... type vlan egress-qos-map " +
-                  std::to_string(state_->config.vlan_priority) + ":" + std::to_string(state_->config.vlan_priority) + ")");
-    if (!state_->own_priorities) {
-      out.emplace_back("the kernel takes no priority for single packets (Linux 6.14 does): congestion notifications, and what "
-                       "else has marks of its own, have the one that their DSCP gives them, mostly 0");
-    }
-  }
-  return out;
-}
+std::vector<std::string> UdpPort::degraded() const { return udp_degraded(state_->config, state_->own_priorities); }
 
 std::string UdpPort::last_error() const {
-  const int code = state_->last_errno;
-  if (code == 0) return "";
-  const std::string text = "the kernel did not send a datagram: " + errno_text(code);
-  if (code != EMSGSIZE) return text;
-  const bool all_v4 = std::ranges::all_of(state_->config.addresses, [](const IpAddress& ip) { return ip.is_v4(); });
-  const size_t ip_udp_bytes = all_v4 ? 28 : 48;
-  const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, state_->config.path_mtu) + ip_udp_bytes;
-  return text + "; raise the MTU of every interface on the path to " + std::to_string(needed_mtu) +
-         ", or lower the path MTU from " + std::to_string(state_->config.path_mtu);
+  return state_->last_errno == 0 ? "" : udp_send_error(state_->config, state_->last_errno);
 }
 
 }  // namespace etloop

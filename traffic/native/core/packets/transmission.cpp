@@ -10,6 +10,11 @@ namespace {
 
 // Half of what a queue pair has under way at first: who grants never waits for room.
 constexpr uint32_t kMostPatientGrants = 32;
+// Acknowledgements of data that are put off leave after this, even where every turn finds more to send: as long as a burst
+// of sends takes, and far less than any timeout.
+constexpr Nanos kLongestPutOffNs = 20'000;
+// Of data that leaves before answers do: what one segmented send carries, about.
+constexpr uint64_t kShortBurstPackets = 16;
 
 }  // namespace
 
@@ -129,6 +134,7 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
     if (const WorkRequest* begun = qp.run_sent(run, leaves_ns); begun != nullptr && carries_data(begun->kind)) {
       departures_.note(queue_pairs_.place(index), *begun, leaves_ns);
     }
+    data_packets_ += &ring == &data_ring_ ? run.count : 0;
     pools_.sent(index, run, qp.in_flight_packets());
     flows_.sent(index, run, qp.counters.tx_packets - qp.counters.retransmitted_packets - sent_before, now);
     queue_pairs_.arm_timer(index);
@@ -146,20 +152,25 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
   return TxResult::sent;
 }
 
+TxResult Transmission::transmit_answers_of(Qp& qp, TxPort& port) {
+  while (qp.answer_due()) {
+    PacketRun run = qp.answer();
+    // READ responses carry data, and its marks.
+    if (wire::shape(run.head.opcode).role == wire::Role::acknowledgement) {
+      mark(run, plan_.transport.ack);
+      run.may_wait = true;
+    }
+    if (const TxResult result = port.send(run); result != TxResult::sent) return result;
+    qp.answer_sent(run);
+  }
+  return TxResult::sent;
+}
+
 // False: nothing more leaves now. What is held alone does not keep the rest.
 bool Transmission::transmit_answers(TxPort& port, std::vector<uint32_t>& waiting) {
   while (!waiting.empty()) {
     Qp& qp = queue_pairs_[waiting.back()];
-    while (qp.answer_due()) {
-      PacketRun run = qp.answer();
-      // READ responses carry data, and its marks.
-      if (wire::shape(run.head.opcode).role == wire::Role::acknowledgement) {
-        mark(run, plan_.transport.ack);
-        run.may_wait = true;
-      }
-      if (const TxResult result = port.send(run); result != TxResult::sent) return result == TxResult::held;
-      qp.answer_sent(run);
-    }
+    if (const TxResult result = transmit_answers_of(qp, port); result != TxResult::sent) return result == TxResult::held;
     qp.ack_queued = false;
     waiting.pop_back();
   }
@@ -193,18 +204,38 @@ bool Transmission::any_answers() const {
          probing_.replies_due() || probing_.under_way();
 }
 
+// False: the port takes no more now.
+bool Transmission::transmit_grants(TxPort& port, Clock& clock) {
+  while (grant_ring_.size() > 0 && failure_.none()) {
+    const uint32_t index = grant_ring_.front();
+    const TxResult result = transmit_one(grant_ring_, port, clock);
+    if (result == TxResult::held) return true;
+    if (result != TxResult::sent) return false;
+    // The acknowledgement is the shorter one, and may so be the last of those that leave together.
+    Qp& qp = queue_pairs_[index];
+    if (!answers_cost_calls() || qp.queued || !qp.ack_queued) continue;
+    if (transmit_answers_of(qp, port) == TxResult::would_block) return false;
+  }
+  return true;
+}
+
 // What other hosts wait for, beside data. False: the port takes no more now.
 bool Transmission::transmit_all_answers(TxPort& port, Clock& clock) {
   if (!any_answers()) return true;
-  if (!transmit_notifications(port) || !transmit_answers(port, acknowledgements_)) return false;
+  if (!transmit_notifications(port)) return false;
+  if (answers_cost_calls() && !transmit_grants(port, clock)) return false;
+  if (!acknowledgements_put_off_ && !transmit_answers(port, acknowledgements_)) return false;
   if (patience_is_over(clock) && !transmit_answers(port, patient_acknowledgements_)) return false;
-  if (!transmit_probes(port, clock)) return false;
-  while (grant_ring_.size() > 0 && failure_.none()) {
-    const TxResult result = transmit_one(grant_ring_, port, clock);
-    if (result == TxResult::held) break;
-    if (result != TxResult::sent) return false;
-  }
-  return true;
+  return transmit_probes(port, clock) && transmit_grants(port, clock);
+}
+
+// Whether acknowledgements of data stay for one more look at what arrived. A host that has just sent all that a message
+// released is about to get the next one, as in a ring; one acknowledgement then answers both, and keeps nothing waiting.
+bool Transmission::puts_off(bool sent_data, Clock& clock) {
+  if (!answers_cost_calls() || !sent_data || acknowledgements_.empty() || data_ring_.size() > 0) return false;
+  const Nanos now = clock.now();
+  if (!acknowledgements_put_off_) put_off_since_ns_ = now;
+  return now - put_off_since_ns_ < kLongestPutOffNs;
 }
 
 bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
@@ -212,16 +243,23 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
   if (answers_wait_ && !transmit_all_answers(port, clock)) return false;
   answers_wait_ = true;
   // First one run of every sender, so that what a message released leaves before that message's acknowledgement,
-  // before new grants and before longer bursts of others.
+  // before new grants and before longer bursts of others; where answers cost calls, all of it, if it is short.
   bool held = false;
   const auto send_one = [&](TransmitRing& ring) {
     const TxResult result = transmit_one(ring, port, clock);
     held = result == TxResult::held;
     return result == TxResult::sent || held;
   };
+  const bool sent_data = data_ring_.size() > 0;
+  const uint64_t short_until = data_packets_ + (answers_cost_calls() ? kShortBurstPackets : 0);
   for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && !held && failure_.none(); --turn, --budget) {
     if (!send_one(data_ring_)) return false;
   }
+  while (budget > 0 && data_ring_.size() > 0 && !held && failure_.none() && data_packets_ < short_until) {
+    if (!send_one(data_ring_)) return false;
+    --budget;
+  }
+  acknowledgements_put_off_ = puts_off(sent_data, clock);
   if (!transmit_all_answers(port, clock)) return false;
   answers_wait_ = grant_ring_.size() > 0;
   while (budget > 0 && data_ring_.size() > 0 && !held && failure_.none()) {

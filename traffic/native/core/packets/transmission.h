@@ -47,7 +47,8 @@ class Transmission {
   void load();
   // What is sent passes here first; nullptr: nothing does.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
-  // Acknowledgements of grants, for which nobody waits, may stay so long: one of them then answers several.
+  // Of a port where an answer costs a call: acknowledgements of grants, for which nobody waits, may stay so long, and one of
+  // them then answers several. 0: another port, on which answers leave at once.
   void set_answer_patience(Nanos patience_ns) { answer_patience_ns_ = patience_ns; }
 
   // When acknowledgements that waited leave, whatever else there is to send; kNever: none waits.
@@ -96,7 +97,11 @@ class Transmission {
   bool transmit_all(TxPort& port, Clock& clock, size_t budget);
   bool any_answers() const;
   bool transmit_all_answers(TxPort& port, Clock& clock);
+  bool answers_cost_calls() const { return answer_patience_ns_ > 0; }
+  bool puts_off(bool sent_data, Clock& clock);
   bool transmit_answers(TxPort& port, std::vector<uint32_t>& waiting);
+  TxResult transmit_answers_of(Qp& qp, TxPort& port);
+  bool transmit_grants(TxPort& port, Clock& clock);
   bool transmit_notifications(TxPort& port);
   bool transmit_probes(TxPort& port, Clock& clock);
   TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
@@ -118,6 +123,7 @@ class Transmission {
   FaultInjector* faults_ = nullptr;
   // What every turn looks at, whatever came, is together: a host of many ports goes from one to the other.
   bool answers_wait_ = false;  // the port took no more before their turn came
+  bool acknowledgements_put_off_ = false;  // until what has arrived meanwhile was looked at
   TransmitRing data_ring_;     // of sending ends
   TransmitRing grant_ring_;    // of receiving ends: clear-to-send writes
   std::vector<uint32_t> acknowledgements_;
@@ -128,6 +134,8 @@ class Transmission {
   Nanos answer_patience_ns_ = 0;
   std::vector<uint32_t> notifications_;
   WindowPools pools_;
+  uint64_t data_packets_ = 0;  // sent so far
+  Nanos put_off_since_ns_ = 0;
 };
 
 }  // namespace etloop
