@@ -185,7 +185,7 @@ PortRecord PortLoop::counters() const {
   record.idle_turns = idle_turns_;
   record.blocked_ns = blocked_ns_;
   const FaultCounts faults = core_->fault_counts();
-  static_assert(offsetof(PortRecord, injected_cnps) - offsetof(PortRecord, injected_losses) ==
+  static_assert(offsetof(PortRecord, injected_trims) - offsetof(PortRecord, injected_losses) ==
                 (kFaultActions - 1) * sizeof(int64_t));
   std::copy(faults.begin(), faults.end(), &record.injected_losses);
   return record;
