@@ -258,6 +258,8 @@ COUNTERS: Final = (
             "receiver-not-ready NAKs sent for no reason but a rule of the scenario", _SUM, "receiver-not-ready NAKs sent"),
     Counter(_AP, "injected_cnps", "packets", _C,
             "congestion notifications sent for no reason but a rule of the scenario", _SUM, "CNPs sent"),
+    Counter(_AP, "injected_trims", "packets", _C,
+            "received packets that the scenario's faults cut down to their headers", _SUM, "trimmed"),
     Counter(_AP, "scheduled_datagrams", "datagrams", _C,
             "sent with a departure time that the kernel kept (docs/ports.md)"),
     Counter(_AP, "stamped_messages", "messages", _C,

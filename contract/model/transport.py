@@ -175,6 +175,8 @@ class FaultAction(IntEnum):
     SEND_NAK = 6
     SEND_RNR = 7
     SEND_CNP = 8
+    TRIM = 9
+    """As a switch does that trims: what is received is cut down to its headers."""
 
 
 class FaultDirection(IntEnum):
@@ -244,6 +246,8 @@ class FaultRule:
     """Row of the assignment's communicators; -1: point-to-point sends."""
     channel: int = -1
     """Of the connection; -1: any."""
+    entropy_value: int = -1
+    """Number of the one that a packet takes, of those between two addresses, from 0; -1: any."""
     first: int = 1
     """Number of the first packet, from 1."""
     last: int = 0

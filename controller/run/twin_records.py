@@ -28,6 +28,7 @@ _INJECTED: Final = {
     FaultAction.SEND_NAK: "injected_naks",
     FaultAction.SEND_RNR: "injected_rnr_naks",
     FaultAction.SEND_CNP: "injected_cnps",
+    FaultAction.TRIM: "injected_trims",
 }
 
 

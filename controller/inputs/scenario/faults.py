@@ -28,7 +28,9 @@ from etloop.contract.model.transport import (
     FaultDirection,
     FaultPackets,
     FaultRule,
+    TransportKind,
 )
+from etloop.controller.inputs.scenario.multipath import Multipath
 from etloop.controller.inputs.scenario.pauses import PortPause, read_pause
 from numpy.typing import NDArray
 
@@ -37,6 +39,8 @@ POINT_TO_POINT: Final = "p2p"
 """Stands for the connections of sends and receives, which have no communicator."""
 _MOST_PACKETS: Final = 10**15
 _UNASKED: Final = (FaultAction.SEND_NAK, FaultAction.SEND_RNR, FaultAction.SEND_CNP)
+_TRIMMED: Final = (FaultPackets.DATA, FaultPackets.CLEAR_TO_SEND, FaultPackets.REQUEST)
+_ROCE: Final = Multipath()
 _ACTIONS: Final = {action.name.lower(): action for action in FaultAction}
 PAUSE: Final = "pause"
 """Touches no packet: the port sends pause frames."""
@@ -64,7 +68,7 @@ class Faults:
     pauses: tuple[PortPause, ...] = ()
 
 
-def read_faults(transport: Section, seed: int) -> Faults:
+def read_faults(transport: Section, seed: int, multipath: Multipath = _ROCE) -> Faults:
     """The rules under `faults:` of a `transport:` section; `seed` is the scenario's. Mistakes go to its file."""
     rules: list[FaultRule] = []
     communicators: list[str] = []
@@ -78,11 +82,11 @@ def read_faults(transport: Section, seed: int) -> Faults:
             pauses.append(read_pause(section))
             continue
         communicators.append(section.optional("communicator", words, ""))
-        rules.append(_read_rule(section, _ACTIONS[word], seed))
+        rules.append(_read_rule(section, _ACTIONS[word], seed, multipath))
     return Faults(tuple(rules), tuple(communicators), tuple(pauses))
 
 
-def _read_rule(section: Section, action: FaultAction, seed: int) -> FaultRule:
+def _read_rule(section: Section, action: FaultAction, seed: int, multipath: Multipath) -> FaultRule:
     numbers = section.optional("which", _numbers, _ALL)
     chance = section.optional("chance", parse_share_per_million, 1_000_000)
     every = section.optional("every", integer(1, _MOST_PACKETS), 1)
@@ -100,6 +104,7 @@ def _read_rule(section: Section, action: FaultAction, seed: int) -> FaultRule:
         dst_rank=section.optional("to", rank, -1),
         queue_pair=section.optional("qp", integer(0, 63), -1),
         channel=section.optional("channel", integer(0, 2**16), -1),
+        entropy_value=section.optional("entropy_value", integer(0, 1023), -1),
         first=numbers.first,
         last=numbers.last,
         every=every,
@@ -108,16 +113,47 @@ def _read_rule(section: Section, action: FaultAction, seed: int) -> FaultRule:
         behind_packets=_read_behind(section, action),
         seed=section.optional("seed", integer(0, 2**63 - 1), seed),
     )
+    _check_kind(section, rule, multipath)
     section.close()
     return rule
 
 
+def _check_kind(section: Section, rule: FaultRule, multipath: Multipath) -> None:
+    """Find what the transport of this run has not: other answers, ICRCs, packets that are cut."""
+    name = multipath.name.upper()
+    if not multipath.sprays:
+        for key, has in (("do", rule.action is FaultAction.TRIM), ("entropy_value", rule.entropy_value >= 0)):
+            if has:
+                what = "only packets that choose their paths are cut on purpose, or have an entropy value"
+                section.mistake(key, what, "write kind: mrc or uet, or leave it out")
+        return
+    if rule.action in _UNASKED:
+        what = f"{name} has no such answer"
+        section.mistake("do", what, "leave the rule out, or write kind: rocev2")
+    if rule.action is FaultAction.CORRUPT_ICRC and multipath.kind is TransportKind.UET:
+        section.mistake("do", "UET has no ICRC", "write do: drop")
+    if rule.packets is FaultPackets.CNP:
+        section.mistake("packets", f"{name} has no CNPs", "write ack: these tell of marks")
+    if rule.action is FaultAction.TRIM and rule.packets not in _TRIMMED:
+        section.mistake("packets", "only what asks is answered when it is cut", "write data or clear_to_send")
+    values = multipath.settings.entropy_values
+    if rule.entropy_value >= values:
+        section.mistake("entropy_value", f"there are {values}, from 0", f"write at most {values - 1}")
+    if rule.entropy_value >= 0 and rule.direction is not FaultDirection.SENT:
+        section.mistake(
+            "entropy_value", "it is known as a packet is sent", "write side: sent, or leave it out"
+        )
+
+
 def _read_side(section: Section, action: FaultAction) -> FaultDirection:
-    usual = FaultDirection.RECEIVED if action in _UNASKED else FaultDirection.SENT
+    received = action in _UNASKED or action is FaultAction.TRIM
+    usual = FaultDirection.RECEIVED if received else FaultDirection.SENT
     side = section.optional("side", one_of(_SIDES), usual)
     name = action.name.lower()
     if action in _UNASKED and side is not FaultDirection.RECEIVED:
         section.mistake("side", f"{name} answers what is received", "write side: received, or leave it out")
+    if action is FaultAction.TRIM and side is not FaultDirection.RECEIVED:
+        section.mistake("side", "trim cuts what is received", "write side: received, or leave it out")
     if action is FaultAction.CORRUPT_ICRC and side is not FaultDirection.SENT:
         section.mistake("side", "an ICRC is spoilt as it is sent", "write side: sent, or do: drop")
     return side

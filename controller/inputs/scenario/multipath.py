@@ -49,7 +49,6 @@ _ROCE_ONLY: Final = {
     "min_rnr_timer": "it has no receiver-not-ready",
     "outstanding_reads": "it has no READs",
     "cnp": "its acknowledgements tell of marks",
-    "faults": "packets of this kind are not yet made to misbehave",
 }
 """Keys of a transport that mean nothing to those that spray, each with why."""
 

@@ -118,7 +118,7 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     if section.has("timeout_floor") and recovery.timeout_floor_ns > timeout_ns:
         section.mistake("timeout_floor", "it is above the timeout", "lower it, or raise timeout")
     retry_limit = section.optional("retries", integer(0, 63), 7)
-    faults = read_faults(section, seed)
+    faults = read_faults(section, seed, multipath)
     cnp = read_cnp(section.section("cnp"), tagged=tagged)
     if multipath.sprays:
         cnp = replace(cnp, interval_ns=-1)

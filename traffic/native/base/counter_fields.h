@@ -67,6 +67,7 @@
   FIELD(injected_naks) \
   FIELD(injected_rnr_naks) \
   FIELD(injected_cnps) \
+  FIELD(injected_trims) \
   FIELD(scheduled_datagrams) \
   FIELD(stamped_messages) \
   FIELD(card_stamped_messages)

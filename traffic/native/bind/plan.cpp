@@ -61,6 +61,7 @@ FaultRule read_fault(nb::handle rule) {
   read.queue_pair = read_value<int32_t>(rule, "queue_pair");
   read.communicator = read_value<int32_t>(rule, "communicator");
   read.channel = read_value<int32_t>(rule, "channel");
+  read.entropy_value = read_value<int32_t>(rule, "entropy_value");
   read.first = read_value<uint64_t>(rule, "first");
   read.last = read_value<uint64_t>(rule, "last");
   read.every = read_value<uint64_t>(rule, "every");

@@ -1,5 +1,7 @@
 // TIMELY (Mittal et al., SIGCOMM 2015): the rate follows the gradient of the round-trip time between two thresholds.
-// One decision a round trip, as in alibaba-edu/High-Precision-Congestion-Control:.../rdma-hw.cc, whose defaults these are.
+// One decision a round trip, as in alibaba-edu/High-Precision-Congestion-Control:.../rdma-hw.cc, whose defaults these are. A
+// round trip is over when everything is acknowledged that was sent when it began, or, as packets that were lost hold that up,
+// when its time is.
 #include <algorithm>
 
 #include "cc/algorithm.h"
@@ -38,8 +40,10 @@ class Timely {
   }
 
   void on_ack(const Path& path, const Ack& ack, Decision& decision) {
-    if (ack.rtt_ns < 0 || ack.acked_total_bytes <= update_after_bytes_) return;
+    if (ack.rtt_ns < 0) return;
+    if (ack.acked_total_bytes <= update_after_bytes_ && ack.now_ns < update_after_ns_) return;
     update_after_bytes_ = ack.sent_total_bytes;
+    update_after_ns_ = ack.now_ns + ack.rtt_ns;
     const double* p = path.parameters;
     const auto rtt = static_cast<double>(ack.rtt_ns);
     if (last_rtt_ == 0) {
@@ -79,6 +83,7 @@ class Timely {
   double difference_ = 0;
   double stage_ = 0;
   uint64_t update_after_bytes_ = 0;
+  int64_t update_after_ns_ = 0;
 };
 
 }  // namespace

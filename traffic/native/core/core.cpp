@@ -49,8 +49,8 @@ Result<std::unique_ptr<Core>> Core::make(const EnginePlan& plan, int32_t port, i
   core->probing_.load();
   core->transmission_.load();
   core->flows_.load();
-  core->load_faults();
   if (auto exchanged = core->load_exchange(memory); !exchanged) return exchanged.error();
+  core->load_faults();
   return core;
 }
 
@@ -87,13 +87,23 @@ Result<void> Core::load_ranks() {
 
 void Core::load_faults() {
   if (plan_.transport.faults.empty()) return;
-  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.ack, plan_.transport.cnp);
-  for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
-    const QpPlace& place = queue_pairs_.place(i);
-    const PlannedConnection& c = connections_.planned(place.connection);
-    faults_->add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(place.ordinal), draws_as(place, c), queue_pairs_[i].flow(),
+  const auto add_ends = [this](auto& faults) {
+    for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
+      const QpPlace& place = queue_pairs_.place(i);
+      const PlannedConnection& c = connections_.planned(place.connection);
+      faults.add_end({c.src_rank, c.dst_rank, static_cast<int32_t>(place.ordinal), draws_as(place, c), queue_pairs_[i].flow(),
                       place.traffic_class, c.communicator, c.channel});
+    }
+  };
+  if (exchange_ != nullptr) {
+    auto faults = std::make_unique<PathFaults>(plan_.transport.faults);
+    add_ends(*faults);
+    path_faults_ = faults.get();
+    exchange_->set_faults(std::move(faults));
+    return;
   }
+  faults_ = std::make_unique<FaultInjector>(plan_.transport.faults, plan_.transport.ack, plan_.transport.cnp);
+  add_ends(*faults_);
   transmission_.set_faults(faults_.get());
   packets_.set_faults(faults_.get());
 }
@@ -133,6 +143,7 @@ void Core::start(Nanos start_ns) {
 
 void Core::on_due(Nanos now) {
   if (faults_ != nullptr) packets_.release_held(now);
+  if (exchange_ != nullptr) exchange_->release_held(now);
   if (now >= start_ns_) {
     const Nanos at_ns = start_ns_;
     start_ns_ = kNever;
@@ -195,7 +206,9 @@ void Core::send_probes(Nanos now) {
 
 Nanos Core::next_deadline() const {
   if (ops_.any_ready()) return 0;
-  const Nanos held_ns = faults_ == nullptr ? kNever : faults_->next_due();
+  Nanos held_ns = kNever;
+  if (faults_ != nullptr) held_ns = faults_->next_due();
+  if (path_faults_ != nullptr) held_ns = path_faults_->next_due();
   return std::min({events_.next_due(), start_ns_, prober().deadline(), held_ns, transmission_.answers_due_ns()});
 }
 
@@ -210,6 +223,7 @@ std::vector<WaitRecord> Core::waits() const {
 std::vector<FlowRecord> Core::flows() const {
   std::vector<FlowRecord> out = queue_pairs_.records();
   for (uint32_t i = 0; faults_ != nullptr && i < out.size(); ++i) out[i].injected_faults = faults_->count_of(i);
+  for (uint32_t i = 0; path_faults_ != nullptr && i < out.size(); ++i) out[i].injected_faults = path_faults_->count_of(i);
   return out;
 }
 

@@ -108,7 +108,8 @@ class Core final : public PortSink {
 
   // Timers that are due, and the beginning of the run.
   void on_time(Nanos now) {
-    if (faults_ != nullptr || now >= std::min(start_ns_, events_.next_due())) on_due(now);
+    const bool holds = faults_ != nullptr || path_faults_ != nullptr;
+    if (holds || now >= std::min(start_ns_, events_.next_due())) on_due(now);
   }
   // Begins every op whose dependencies are met.
   void issue(Nanos now) {
@@ -138,7 +139,10 @@ class Core final : public PortSink {
     if (exchange_ != nullptr) return {exchange_->foreign(), exchange_->trimmed()};
     return {packets_.foreign(), packets_.trimmed()};
   }
-  FaultCounts fault_counts() const { return faults_ == nullptr ? FaultCounts{} : faults_->counts(); }
+  FaultCounts fault_counts() const {
+    if (path_faults_ != nullptr) return path_faults_->counts();
+    return faults_ == nullptr ? FaultCounts{} : faults_->counts();
+  }
   const std::vector<uint64_t>& turnarounds() const { return records_.turnarounds(); }
   // Rates and windows over time; nullptr: they were not asked for.
   const RateSeries* series() const { return flows_.series(); }
@@ -158,7 +162,8 @@ class Core final : public PortSink {
   Nanos start_ns_ = kNever;
   EventHeap events_;
   std::unique_ptr<PacketExchange> exchange_;  // nullptr: RoCEv2
-  std::unique_ptr<FaultInjector> faults_;     // nullptr: no rule concerns this port
+  std::unique_ptr<FaultInjector> faults_;     // of RoCEv2; nullptr: no rule concerns this port
+  const PathFaults* path_faults_ = nullptr;   // the exchange's
   Failure failure_;
   Transmission transmission_;
   QueuePairs queue_pairs_;

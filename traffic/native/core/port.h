@@ -41,6 +41,7 @@ struct BuiltPacket {
   uint32_t dest_qpn = 0;
   PacketTrailer trailer = PacketTrailer::icrc;
   bool answers = false;   // leaves even where data waits for the card
+  bool corrupt_icrc = false;  // on purpose; where there is one
   ClassMarks marks;
   std::span<const uint8_t> headers;
   uint32_t payload_bytes = 0;

@@ -161,7 +161,7 @@ PortRecord PortLoop::counters() const {
   record.idle_turns = turns_.idle;
   record.blocked_ns = turns_.blocked_ns;
   const FaultCounts faults = core_->fault_counts();
-  static_assert(offsetof(PortRecord, injected_cnps) - offsetof(PortRecord, injected_losses) ==
+  static_assert(offsetof(PortRecord, injected_trims) - offsetof(PortRecord, injected_losses) ==
                 (kFaultActions - 1) * sizeof(int64_t));
   std::copy(faults.begin(), faults.end(), &record.injected_losses);
   return record;

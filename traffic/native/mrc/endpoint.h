@@ -19,9 +19,11 @@ struct Endpoint {
   static constexpr uint64_t kWriteBytes =
       wire::mrc::Bth::kBytes + wire::mrc::Meth::kBytes + wire::mrc::Reth::kBytes + wire::mrc::kIcrcBytes;
 
-  Endpoint(uint32_t remote_qpn, multipath::PathStates& paths, uint32_t pattern_rkey, const TransportParams& params,
+  Endpoint(uint32_t remote_qpn, multipath::PathStates& to_peer, uint32_t pattern_rkey, const TransportParams& params,
            FlowRecord& counters, std::pmr::memory_resource& memory)
-      : requester(remote_qpn, paths, params, counters, memory), responder(remote_qpn, params, pattern_rkey, counters) {}
+      : paths(to_peer),
+        requester(remote_qpn, to_peer, params, counters, memory),
+        responder(remote_qpn, params, pattern_rkey, counters) {}
 
   void post(const WorkRequest& request) { requester.post(request); }
   bool has_run() const { return requester.has_run(); }
@@ -49,6 +51,7 @@ struct Endpoint {
   uint32_t in_flight_packets() const { return requester.in_flight_packets(); }
   const AnswerTimer& timer() const { return requester.timer(); }
 
+  const multipath::PathStates& paths;
   Requester requester;
   Responder responder;
   bool queued = false;          // in its owner's transmit queue

@@ -6,9 +6,9 @@
 namespace etloop {
 
 enum class FaultAction : uint8_t {
-  drop, duplicate, reorder, delay, corrupt_icrc, mark_ce, send_nak, send_rnr, send_cnp,
+  drop, duplicate, reorder, delay, corrupt_icrc, mark_ce, send_nak, send_rnr, send_cnp, trim,
 };
-inline constexpr uint32_t kFaultActions = 9;
+inline constexpr uint32_t kFaultActions = 10;
 enum class FaultDirection : uint8_t { sent, received };
 enum class FaultPackets : uint8_t { any, data, clear_to_send, ack, nak, cnp, request };
 
@@ -24,6 +24,7 @@ struct FaultRule {
   int32_t queue_pair = -1;  // of the connection; -1: all
   int32_t communicator = kAnyCommunicator;
   int32_t channel = -1;     // -1: any
+  int32_t entropy_value = -1;  // which of those between two addresses, from 0; -1: any
   uint64_t first = 1;       // packets are numbered from 1, for every queue pair end and rule by itself
   uint64_t last = 0;        // 0: no end
   uint64_t every = 1;

@@ -238,9 +238,17 @@ std::string validate(const EnginePlan& plan) {
       credit.share_per_million == 0 || credit.share_per_million > 1'000'000) {
     return "transport: credits are UET's, and one of their settings is out of range";
   }
-  if (sprays && (!transport.faults.empty() || transport.window_packets > kMostSprayedWindow)) {
-    return "transport: a multipath transport has no faults, and a window of at most " +
-           std::to_string(kMostSprayedWindow) + " packets";
+  if (sprays && transport.window_packets > kMostSprayedWindow) {
+    return "transport: a multipath transport has a window of at most " + std::to_string(kMostSprayedWindow) + " packets";
+  }
+  for (size_t i = 0; i < transport.faults.size(); ++i) {
+    const FaultRule& rule = transport.faults[i];
+    const bool unasked = rule.action == FaultAction::send_nak || rule.action == FaultAction::send_rnr ||
+                         rule.action == FaultAction::send_cnp;
+    if (sprays && unasked) return at("transport.faults", i, "answers that nobody asked for are RoCEv2's");
+    if (!sprays && (rule.action == FaultAction::trim || rule.entropy_value >= 0)) {
+      return at("transport.faults", i, "only packets that choose their paths are trimmed, or have an entropy value");
+    }
   }
   if (transport.cnp_interval_ns < -1 || transport.cnp_scope > CnpScope::port) {
     return "transport: the interval or scope of congestion notifications is out of range";

@@ -112,7 +112,8 @@ bool FrameFlows::put_built(const BuiltPacket& built, Nanos now, BuiltFrame& fram
     std::fill(at, frame.bytes.data() + frame.bytes.size(), uint8_t{0});
   }
   if (built.trailer == PacketTrailer::none) return true;
-  const uint32_t icrc = wire::icrc_of_headers(path.flow, built.headers, built.payload_bytes, built.payload);
+  const uint32_t icrc = wire::icrc_of_headers(path.flow, built.headers, built.payload_bytes, built.payload) ^
+                        (built.corrupt_icrc ? 1U : 0U);
   std::memcpy(frame.bytes.data() + frame.bytes.size() - wire::kIcrcBytes, &icrc, wire::kIcrcBytes);
   return true;
 }

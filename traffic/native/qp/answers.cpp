@@ -98,13 +98,17 @@ void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
   const int32_t moved = psn_distance(end, una_);
   if (moved <= 0) return;
   outcome.packets += static_cast<uint32_t>(moved);
+  const uint32_t from = una_;
   una_ = end;
   rnr_retries_ = 0;
   timer_.note_progress(now);
   implied_told_ = false;
   requests_.complete_before(una_, outcome);
   timer_.measure(end, now, outcome.rtt_ns);
-  if (selective_ != nullptr) selective_->board.arrived_before(una_);
+  if (selective_ != nullptr) {
+    selective_->board.arrived_before(una_);
+    selective_->learn_round_trip(from, static_cast<uint32_t>(moved), now, outcome);
+  }
   // After a rewind, the acknowledgement of earlier transmissions can overtake what would be sent again.
   if (psn_distance(next_psn_, una_) < 0) rewind(una_);
 }
@@ -187,7 +191,10 @@ void Requester::learn_arrivals(const wire::Packet& packet, Nanos now, AckOutcome
     uint32_t end = bit;
     while (end < bits && has_bit(packet.payload, end)) ++end;
     const uint32_t psn = advance(packet.psn, 1 + bit);
-    if (end > bit && selective_->board.arrived(psn, end - bit) > 0) timer_.measure_arrived(psn, end - bit, now, outcome.rtt_ns);
+    if (end > bit && selective_->board.arrived(psn, end - bit) > 0) {
+      timer_.measure_arrived(psn, end - bit, now, outcome.rtt_ns);
+      selective_->learn_round_trip(psn, end - bit, now, outcome);
+    }
     bit = end + 1;
   }
   if ((reorders_ && !names_packets) || selective_->board.lose_overtaken() == 0) return;

@@ -149,11 +149,14 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
   const uint32_t end = advance(run.head.psn, span);
   if (selective_ != nullptr) {
     const bool again = any_lost();
-    if (selective_->board.under_way() == 0) timer_.restart(now);
+    const bool alone = selective_->board.under_way() == 0;
+    if (alone) timer_.restart(now);
     selective_->board.sent(run.head.psn, span);
-    if (last_asked(run) != kNoPacket) {
+    if (const uint32_t asked = last_asked(run); asked != kNoPacket) {
       selective_->board.note_asked();
       selective_->probe.note_asked(now);
+      // Where packets may overtake each other, and of a probe, it is not sure that the earlier transmission was lost.
+      if (again && alone && probing_ == 0 && !reorders_) selective_->repeated.note_sent(asked, now);
     }
     if (again) {
       counters_.retransmitted_packets += run.count;

@@ -13,6 +13,7 @@
 #include "plan/plan.h"
 #include "plan/records.h"
 #include "qp/answer_timer.h"
+#include "qp/repeated_round_trip.h"
 #include "qp/request_ring.h"
 #include "qp/scoreboard.h"
 #include "qp/tail_probe.h"
@@ -71,6 +72,13 @@ class Requester {
     explicit Selective(const TransportParams& params) : probe(params) {}
     Scoreboard board;
     TailProbe probe;
+    RepeatedRoundTrip repeated;
+
+    // Of packets that arrived, for congestion control: what was sent once says it best.
+    void learn_round_trip(uint32_t psn, uint32_t count, Nanos now, AckOutcome& outcome) {
+      const Nanos again_ns = repeated.arrived(psn, count, now);
+      if (outcome.rtt_ns < 0) outcome.rtt_ns = again_ns;
+    }
   };
 
   PacketRun build(const WorkRequest& request, uint32_t psn, uint32_t room, uint32_t max_run);

@@ -18,9 +18,10 @@ struct Endpoint {
   // Of a write beside its payload.
   static constexpr uint64_t kWriteBytes = wire::uet::Request::kBytes + wire::uet::StandardRequest::kBytes;
 
-  Endpoint(uint32_t remote_qpn, multipath::PathStates& paths, uint32_t pattern_rkey, const TransportParams& params,
+  Endpoint(uint32_t remote_qpn, multipath::PathStates& to_peer, uint32_t pattern_rkey, const TransportParams& params,
            FlowRecord& counters, std::pmr::memory_resource& memory)
-      : requester(remote_qpn, paths, params, counters, memory),
+      : paths(to_peer),
+        requester(remote_qpn, to_peer, params, counters, memory),
         responder(counters.local_qpn, params, pattern_rkey, counters) {}
   void attach(PdcIds& ids, uint32_t end) {
     requester.attach(ids, end);
@@ -56,6 +57,7 @@ struct Endpoint {
   uint32_t in_flight_packets() const { return requester.sender().packets().under_way(); }
   const AnswerTimer& timer() const { return requester.sender().timer(); }
 
+  const multipath::PathStates& paths;
   Requester requester;
   Responder responder;
   bool queued = false;          // in its owner's transmit queue

@@ -5,6 +5,7 @@
 #include <span>
 #include <variant>
 
+#include "plan/fault_rules.h"
 #include "wire/uet.h"
 
 namespace etloop::uet {
@@ -22,6 +23,18 @@ struct Outgoing {
   bool again() const { return request() != nullptr && request()->retransmitted; }
   uint32_t payload_bytes() const { return packet.payload_bytes; }
   const uint8_t* payload() const { return packet.payload; }
+  // As rules of faults see it.
+  FaultPackets kind() const { return kind_of(packet); }
+  static FaultPackets kind_of(const wire::uet::Packet& packet) {
+    if (const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses)) {
+      const auto& start = write->start;
+      const bool grants = start.operation == wire::uet::Operation::write && start.start_of_message && start.end_of_message &&
+                          !start.has_header_data;
+      return grants ? FaultPackets::clear_to_send : FaultPackets::data;
+    }
+    if (std::holds_alternative<wire::uet::Ack>(packet.pds)) return FaultPackets::ack;
+    return std::holds_alternative<wire::uet::Nack>(packet.pds) ? FaultPackets::nak : FaultPackets::any;
+  }
   size_t encode(std::span<uint8_t> out) const { return wire::uet::encode_headers(packet, out); }
 
  private:

@@ -441,7 +441,7 @@ void Network::transmit_built(int32_t port, const wire::IpFlow& flow, const Built
     frame.stored += built.payload_bytes;
   }
   frame.datagram_bytes = static_cast<uint32_t>(built.datagram_bytes());
-  frame.icrc = check_of(frame);
+  frame.icrc = check_of(frame) ^ (built.corrupt_icrc ? 1U : 0U);
   frame.traffic_class = traffic_class;
   frame.answer = built.answers || built.payload != nullptr;
   carry(port, frame, built.dest_qpn);

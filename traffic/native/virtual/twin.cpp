@@ -475,7 +475,7 @@ TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   TwinFrame& frame = frames_[handle];
   heading_[handle] = {built.flow, built.dest_qpn};
   frame.src_port = built.src_port;
-  frame.corrupted = false;
+  frame.corrupted = built.corrupt_icrc;
   frame.stored = 0;
   frame.append(built.headers);
   frame.datagram_bytes = static_cast<uint32_t>(built.datagram_bytes());

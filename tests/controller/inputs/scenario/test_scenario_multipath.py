@@ -158,6 +158,38 @@ def test_ordered_delivery_keeps_to_one_path() -> None:
         ("  kind: mrc\n  mrc: {entropy_values: 0}", "s.yaml:4: transport.mrc.entropy_values: "),
         ("  kind: mrc\n  mrc: {entropy: best}", "s.yaml:4: transport.mrc.entropy: "),
         ("  kind: mrc\n  mrc: {planes: 8}", "s.yaml:4: transport.mrc.planes: "),
+        (
+            "  kind: uet\n  faults: [{do: send_nak, which: 3}]",
+            "s.yaml:4: transport.faults[0].do: UET has no such answer; leave the rule out, or write kind: rocev2",
+        ),
+        (
+            "  kind: uet\n  faults: [{do: corrupt_icrc, which: 3}]",
+            "s.yaml:4: transport.faults[0].do: UET has no ICRC; write do: drop",
+        ),
+        (
+            "  kind: mrc\n  faults: [{do: drop, packets: cnp, which: 3}]",
+            "s.yaml:4: transport.faults[0].packets: MRC has no CNPs; write ack: these tell of marks",
+        ),
+        (
+            "  kind: mrc\n  faults: [{do: trim, packets: ack, which: 3}]",
+            "s.yaml:4: transport.faults[0].packets: only what asks is answered when it is cut; write data or clear_to_send",
+        ),
+        (
+            "  kind: mrc\n  faults: [{do: trim, side: sent, which: 3}]",
+            "s.yaml:4: transport.faults[0].side: trim cuts what is received; write side: received, or leave it out",
+        ),
+        (
+            "  kind: mrc\n  faults: [{do: drop, entropy_value: 128, which: all}]",
+            "s.yaml:4: transport.faults[0].entropy_value: there are 128, from 0; write at most 127",
+        ),
+        (
+            "  kind: mrc\n  faults: [{do: drop, entropy_value: 1, side: received, which: all}]",
+            "s.yaml:4: transport.faults[0].entropy_value: it is known as a packet is sent; write side: sent, or leave it out",
+        ),
+        (
+            "  faults: [{do: trim, which: 3}]",
+            "s.yaml:3: transport.faults[0].do: only packets that choose their paths are cut on purpose, ",
+        ),
     ],
     ids=lambda value: value.strip().replace("\n", " ") if value.startswith("  ") else "",
 )

@@ -256,7 +256,7 @@ def test_rules_in_the_order_of_the_file() -> None:
             "  faults: [{which: 3}]",
             (
                 "s.yaml:4: transport.faults[0].do: is missing; write one of drop, duplicate, reorder, delay, "
-                "corrupt_icrc, mark_ce, send_nak, send_rnr, send_cnp, pause"
+                "corrupt_icrc, mark_ce, send_nak, send_rnr, send_cnp, trim, pause"
             ),
         ),
         (

@@ -89,8 +89,8 @@ EndProgress MultipathExchange<End>::progress(uint32_t index) const {
 // ---- sending
 
 template <typename End>
-TxResult MultipathExchange<End>::send(TxPort& port, uint32_t index, const Outgoing& outgoing, const ClassMarks& marks,
-                                      bool answers) {
+TxResult MultipathExchange<End>::send(TxPort& port, Clock& clock, uint32_t index, const Outgoing& outgoing,
+                                      const ClassMarks& marks, bool answers) {
   std::array<uint8_t, End::kMaxHeaderBytes> headers;
   const size_t used = outgoing.encode(headers);
   BuiltPacket built;
@@ -103,7 +103,15 @@ TxResult MultipathExchange<End>::send(TxPort& port, uint32_t index, const Outgoi
   built.headers = std::span(headers).first(used);
   built.payload_bytes = outgoing.payload_bytes();
   built.payload = outgoing.payload();
-  return port.send_built(built);
+  if (faults_ == nullptr || probing_.under_way()) return port.send_built(built);
+  const SprayedPacket packet{outgoing.kind(), value_number(index, outgoing.entropy)};
+  return faults_->send(port, index, packet, built, clock.now());
+}
+
+template <typename End>
+int32_t MultipathExchange<End>::value_number(uint32_t index, uint16_t value) const {
+  uint32_t number = 0;
+  return ends_[index].paths.index_of(value, number) ? static_cast<int32_t>(number) : -1;
 }
 
 template <typename End>
@@ -133,7 +141,7 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
       outgoing.set_asks(run.head.ack_req);
     }
     const bool grants = &ring == &grant_ring_;
-    const TxResult result = send(port, index, outgoing, grants ? plan_.transport.grant : ClassMarks{}, false);
+    const TxResult result = send(port, clock, index, outgoing, grants ? plan_.transport.grant : ClassMarks{}, false);
     if (result == TxResult::failed) fail_at(index, port);
     if (result != TxResult::sent) return result;
     const Nanos now = clock.now();
@@ -161,14 +169,14 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
     End& end = ends_[index];
     while (end.answer_due()) {
       const Outgoing answer = end.answer();
-      if (const TxResult result = send(port, index, answer, plan_.transport.ack, true); result != TxResult::sent) {
+      if (const TxResult result = send(port, clock, index, answer, plan_.transport.ack, true); result != TxResult::sent) {
         return result == TxResult::held;
       }
       end.answer_sent();
     }
     if (end.probe_due(clock.now())) {
       const Outgoing probe = end.probe();
-      if (const TxResult result = send(port, index, probe, {}, true); result != TxResult::sent) {
+      if (const TxResult result = send(port, clock, index, probe, {}, true); result != TxResult::sent) {
         return result == TxResult::held;
       }
       end.probe_sent(probe, clock.now());
@@ -182,7 +190,8 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
 
 template <typename End>
 bool MultipathExchange<End>::transmit(TxPort& port, Clock& clock, size_t budget) {
-  if (!transmit_answers(port, clock) || !transmit_strays(port)) return false;
+  if (faults_ != nullptr && !faults_->send_due(port, clock.now())) return false;
+  if (!transmit_answers(port, clock) || !transmit_strays(port, clock)) return false;
   if (probing_.under_way()) {
     probing_.send_writes(clock.now(), [this](uint32_t qp, const WorkRequest& request) { post(qp, request); });
   }

@@ -3,6 +3,7 @@
 // its packets find their way in is of a class derived from this.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory_resource>
@@ -61,7 +62,7 @@ class MultipathExchange : public PacketExchange {
   MultipathExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory);
 
   // What leaves for no queue pair; before everything else. False: nothing more leaves now.
-  virtual bool transmit_strays(TxPort& port) = 0;
+  virtual bool transmit_strays(TxPort& port, Clock& clock) = 0;
 
   // A datagram for no queue pair here.
   void refuse(const Datagram& datagram, uint32_t dest_qpn, Nanos now) {
@@ -71,7 +72,9 @@ class MultipathExchange : public PacketExchange {
   uint32_t accepts(uint32_t index) const;
   void queue(uint32_t index);
   void queue_answers(uint32_t index);
-  TxResult send(TxPort& port, uint32_t index, const Outgoing& outgoing, const ClassMarks& marks, bool answers);
+  TxResult send(TxPort& port, Clock& clock, uint32_t index, const Outgoing& outgoing, const ClassMarks& marks, bool answers);
+  // The number of an entropy value that a packet of this end may take, or that its peer's may; -1: it is none.
+  int32_t value_number(uint32_t index, uint16_t value) const;
   // What has come is handed over, and what is to be said of it waits for its turn.
   void deliver(uint32_t index, Nanos now);
   void on_answer(uint32_t index, const AckOutcome& outcome, Nanos now);
@@ -116,6 +119,14 @@ class MultipathExchange : public PacketExchange {
   std::vector<uint32_t> answers_;  // queue pairs with answers or probes to send
   std::vector<uint8_t> probes_;    // by queue pair: so many came through
 };
+
+// What a switch that trims would have left of a datagram.
+inline Datagram cut_down(Datagram datagram) {
+  constexpr size_t kLeftBytes = 64;
+  datagram.trimmed = true;
+  datagram.bytes = datagram.bytes.first(std::min(datagram.bytes.size(), kLeftBytes));
+  return datagram;
+}
 
 // Congestion Experienced, of a datagram's traffic class.
 constexpr bool is_marked(const Datagram& datagram) { return (datagram.traffic_class & 0x03) == 0x03; }

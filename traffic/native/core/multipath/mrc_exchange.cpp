@@ -11,7 +11,7 @@ MrcExchange::MrcExchange(const ExchangeParts& parts, std::pmr::memory_resource& 
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) queue_pair_to_.emplace(queue_pairs_.place(i).peer_ip, i);
 }
 
-bool MrcExchange::transmit_strays(TxPort& port) {
+bool MrcExchange::transmit_strays(TxPort& port, Clock& clock) {
   while (!replies_.empty()) {
     const Reply& reply = replies_.back();
     mrc::Outgoing outgoing;
@@ -24,7 +24,7 @@ bool MrcExchange::transmit_strays(TxPort& port) {
     eeth.tx_timestamp = reply.tx_timestamp;
     outgoing.packet.body = eeth;
     outgoing.entropy = reply.entropy;
-    if (const TxResult result = send(port, reply.qp, outgoing, plan_.transport.ack, true); result != TxResult::sent) {
+    if (const TxResult result = send(port, clock, reply.qp, outgoing, plan_.transport.ack, true); result != TxResult::sent) {
       return result == TxResult::held;
     }
     replies_.pop_back();
@@ -51,7 +51,17 @@ void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
     refuse(datagram, packet.bth.dest_qpn, now);
     return;
   }
-  on_packet(index, packet, datagram, now);
+  if (faults_ == nullptr) {
+    on_packet(index, packet, datagram, now);
+    return;
+  }
+  Datagram changed = datagram;
+  const auto fate = fate_of(index, {mrc::Outgoing::kind_of(packet), -1}, changed, now);
+  if (fate.cut) {
+    on_trimmed(cut_down(changed), now);
+    return;
+  }
+  for (uint32_t times = fate.times; times > 0; --times) on_packet(index, packet, changed, now);
 }
 
 void MrcExchange::on_trimmed(const Datagram& datagram, Nanos now) {

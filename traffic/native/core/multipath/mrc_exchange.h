@@ -28,7 +28,7 @@ class MrcExchange final : public MultipathExchange<mrc::Endpoint> {
     uint16_t tx_timestamp = 0;
   };
 
-  bool transmit_strays(TxPort& port) override;
+  bool transmit_strays(TxPort& port, Clock& clock) override;
   void on_trimmed(const Datagram& datagram, Nanos now);
   void on_packet(uint32_t index, const wire::mrc::Packet& packet, const Datagram& datagram, Nanos now);
   void on_endpoint_packet(const wire::mrc::Packet& packet, const Datagram& datagram);

@@ -4,8 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/time.h"
+#include "core/multipath/path_faults.h"
 #include "core/packets/flows.h"
 #include "core/port.h"
 #include "core/request_sink.h"
@@ -26,6 +30,31 @@ class PacketExchange : public EndProgressSource, public RequestSink {
   // Datagrams that are not of this run.
   virtual int64_t foreign() const = 0;
   virtual int64_t trimmed() const = 0;
+
+  // What this port does wrong on purpose, before the run.
+  void set_faults(std::unique_ptr<PathFaults> faults) { faults_ = std::move(faults); }
+  // What was received and held back, and is due now, is taken in.
+  void release_held(Nanos now) {
+    Datagram released;
+    std::vector<uint8_t> content;
+    while (faults_ != nullptr && faults_->take_released(now, released, content)) {
+      taken_as_is_ = true;
+      on_datagram(released, now);
+      taken_as_is_ = false;
+    }
+  }
+
+ protected:
+  // Of a packet that came for an end: what becomes of it.
+  PathFaults::Fate fate_of(uint32_t index, const SprayedPacket& packet, Datagram& datagram, Nanos now) {
+    if (faults_ == nullptr || taken_as_is_) return {};
+    return faults_->on_received(index, packet, datagram, now);
+  }
+
+  std::unique_ptr<PathFaults> faults_;  // nullptr: no rule concerns this port
+
+ private:
+  bool taken_as_is_ = false;  // faults had their say
 };
 
 }  // namespace etloop

@@ -89,13 +89,13 @@ void UetExchange::on_credit(const wire::uet::Control& control, const Datagram& d
   arm_timer(index);
 }
 
-bool UetExchange::transmit_strays(TxPort& port) {
+bool UetExchange::transmit_strays(TxPort& port, Clock& clock) {
   while (!strays_.empty()) {
     const Stray& stray = strays_.back();
     uet::Outgoing outgoing;
     outgoing.packet.pds = stray.nack;
     outgoing.entropy = stray.value;
-    if (const TxResult result = send(port, stray.qp, outgoing, plan_.transport.ack, true); result != TxResult::sent) {
+    if (const TxResult result = send(port, clock, stray.qp, outgoing, plan_.transport.ack, true); result != TxResult::sent) {
       return result == TxResult::held;
     }
     strays_.pop_back();
@@ -144,6 +144,33 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
     ++foreign_;
     return;
   }
+  const uint32_t index = faults_ == nullptr ? kNone : end_of(packet, datagram);
+  if (index == kNone) {
+    dispatch(packet, datagram, now);
+    return;
+  }
+  Datagram changed = datagram;
+  const auto fate = fate_of(index, {uet::Outgoing::kind_of(packet), -1}, changed, now);
+  if (fate.cut) {
+    on_trimmed(cut_down(changed), now);
+    return;
+  }
+  for (uint32_t times = fate.times; times > 0; --times) dispatch(packet, changed, now);
+}
+
+// Whose packet it is, where it says so: kNone of those that do not, or of nobody here.
+uint32_t UetExchange::end_of(const wire::uet::Packet& packet, const Datagram& datagram) const {
+  if (const auto* request = std::get_if<wire::uet::Request>(&packet.pds)) {
+    const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses);
+    if (!request->syn) return owner(request->dpdcid, PdcRole::target, datagram);
+    return write == nullptr ? kNone : opened_by(*write, datagram);
+  }
+  if (const auto* ack = std::get_if<wire::uet::Ack>(&packet.pds)) return owner(ack->dpdcid, PdcRole::initiator, datagram);
+  if (const auto* nack = std::get_if<wire::uet::Nack>(&packet.pds)) return owner(nack->dpdcid, PdcRole::initiator, datagram);
+  return kNone;
+}
+
+void UetExchange::dispatch(const wire::uet::Packet& packet, const Datagram& datagram, Nanos now) {
   if (const auto* request = std::get_if<wire::uet::Request>(&packet.pds)) {
     on_request(*request, packet, datagram, now);
   } else if (const auto* ack = std::get_if<wire::uet::Ack>(&packet.pds)) {

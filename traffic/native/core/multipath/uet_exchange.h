@@ -37,10 +37,12 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
     wire::uet::Nack nack;
   };
 
-  bool transmit_strays(TxPort& port) override;
+  bool transmit_strays(TxPort& port, Clock& clock) override;
   // kNone: of no end here.
   uint32_t owner(uint16_t pdc, uet::PdcRole role, const Datagram& datagram) const;
   uint32_t opened_by(const wire::uet::StandardRequest& message, const Datagram& datagram) const;
+  uint32_t end_of(const wire::uet::Packet& packet, const Datagram& datagram) const;
+  void dispatch(const wire::uet::Packet& packet, const Datagram& datagram, Nanos now);
   void on_trimmed(const Datagram& datagram, Nanos now);
   void on_request(const wire::uet::Request& request, const wire::uet::Packet& packet, const Datagram& datagram, Nanos now);
   void on_control(const wire::uet::Control& control, const Datagram& datagram, Nanos now);

@@ -33,20 +33,6 @@ bool is_one_of(FaultPackets packets, const wire::Packet& packet) {
   return false;
 }
 
-// SplitMix64's finalizer: one well mixed number for one packet.
-uint64_t mixed(uint64_t z) {
-  z += 0x9E3779B97F4A7C15;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return z ^ (z >> 31);
-}
-
-bool chance(const FaultRule& rule, uint32_t rule_index, uint32_t end, uint64_t number) {
-  if (rule.chance_per_million >= 1'000'000) return true;
-  const uint64_t drawn = mixed(mixed(mixed(rule.seed + rule_index) ^ end) + number);
-  return drawn % 1'000'000 < rule.chance_per_million;
-}
-
 // Packet i of a run, alone.
 PacketRun single_of(const PacketRun& run, uint32_t i) {
   PacketRun single = run;
@@ -58,34 +44,19 @@ PacketRun single_of(const PacketRun& run, uint32_t i) {
 
 }  // namespace
 
-void FaultInjector::add_end(const End& end) {
+void FaultInjector::add_end(const FaultEnd& end) {
   EndState state{end, {}, {}, 0};
   for (uint32_t i = 0; i < rules_.size(); ++i) {
-    const FaultRule& rule = rules_[i];
-    const bool concerns = (rule.src_rank < 0 || rule.src_rank == end.src_rank) &&
-                          (rule.dst_rank < 0 || rule.dst_rank == end.dst_rank) &&
-                          (rule.queue_pair < 0 || rule.queue_pair == end.queue_pair) &&
-                          (rule.communicator == kAnyCommunicator || rule.communicator == end.communicator) &&
-                          (rule.channel < 0 || rule.channel == end.channel);
-    if (concerns) (rule.direction == FaultDirection::sent ? state.sent : state.received).push_back({i, 0});
+    if (concerns(rules_[i], end)) (rules_[i].direction == FaultDirection::sent ? state.sent : state.received).add(i);
   }
   if (end.flow >= end_of_flow_.size()) end_of_flow_.resize(end.flow + 1, kNoEnd);
   end_of_flow_[end.flow] = static_cast<uint32_t>(ends_.size());
   ends_.push_back(std::move(state));
 }
 
-// Counts the packet for every rule that looks at its kind; the first rule that selects it acts.
-const FaultRule* FaultInjector::select(uint32_t end, std::vector<Watch>& watches, const wire::Packet& packet) {
-  const FaultRule* selected = nullptr;
-  for (Watch& watch : watches) {
-    const FaultRule& rule = rules_[watch.rule];
-    if (!is_one_of(rule.packets, packet)) continue;
-    const uint64_t number = ++watch.seen;
-    const bool in_range = number >= rule.first && (rule.last == 0 || number <= rule.last);
-    if (selected != nullptr || !in_range || (number - rule.first) % rule.every != 0) continue;
-    if (chance(rule, watch.rule, ends_[end].end.draws_as, number)) selected = &rule;
-  }
-  return selected;
+const FaultRule* FaultInjector::select(uint32_t end, FaultChoice& choice, const wire::Packet& packet) {
+  return choice.choose(rules_, ends_[end].end.draws_as,
+                       [&packet](const FaultRule& rule) { return is_one_of(rule.packets, packet); });
 }
 
 void FaultInjector::note(uint32_t end, FaultAction action) {
@@ -179,6 +150,7 @@ void FaultInjector::apply(const FaultRule& rule, uint32_t end, PacketRun&& singl
     case FaultAction::send_nak:
     case FaultAction::send_rnr:
     case FaultAction::send_cnp:  // rules of these are for what is received
+    case FaultAction::trim:
       enqueue(single);
       return;
   }
@@ -245,9 +217,9 @@ void FaultInjector::answer_unasked(const FaultRule& rule, uint32_t end, const wi
 
 uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, const Answering& answering, Datagram& datagram,
                                     Nanos now) {
-  std::vector<Watch>& watches = ends_[end].received;
-  if (watches.empty() && held_received_.empty()) return 1;
-  const FaultRule* rule = select(end, watches, packet);
+  FaultChoice& choice = ends_[end].received;
+  if (choice.empty() && held_received_.empty()) return 1;
+  const FaultRule* rule = select(end, choice, packet);
   for (Incoming& held : held_received_) {
     if (held.end == end && held.behind > 0 && --held.behind == 0) held.due_ns = now;
   }
@@ -266,7 +238,8 @@ uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, co
       answer_unasked(*rule, end, packet, answering);
       note(end, rule->action);
       return 1;
-    case FaultAction::corrupt_icrc: return 1;  // rules of it are for what is sent
+    case FaultAction::corrupt_icrc:  // rules of it are for what is sent
+    case FaultAction::trim: return 1;  // of packets that choose their paths
     case FaultAction::reorder:
     case FaultAction::delay: break;
   }

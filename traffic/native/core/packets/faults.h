@@ -3,35 +3,20 @@
 // packets, whatever the timing: chance is a function of seed, rule, queue pair and packet number.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <vector>
 
 #include "base/time.h"
+#include "core/packets/fault_choice.h"
 #include "core/port.h"
 #include "plan/fault_rules.h"
 #include "wire/packet_run.h"
 
 namespace etloop {
 
-// How often each action was taken.
-using FaultCounts = std::array<int64_t, kFaultActions>;
-
 class FaultInjector final : public TxPort {
  public:
-  // A queue pair end that rules may concern.
-  struct End {
-    int32_t src_rank = -1;
-    int32_t dst_rank = -1;
-    int32_t queue_pair = 0;
-    uint32_t draws_as = 0;  // of `chance`: which queue pair end it is, in every run of a scenario
-    FlowId flow = 0;
-    uint8_t traffic_class = 0;
-    int32_t communicator = -1;
-    int32_t channel = 0;
-  };
-
   // What an answer of this end would say of itself at the moment: a card told its number only after the rules were loaded.
   struct Answering {
     uint32_t remote_qpn = 0;
@@ -43,7 +28,7 @@ class FaultInjector final : public TxPort {
       : rules_(rules), acknowledgements_(acknowledgements), notifications_(notifications) {}
 
   // Ends are numbered in the order they are added; every flow belongs to one.
-  void add_end(const End& end);
+  void add_end(const FaultEnd& end);
 
   // What follows is sent through this port at this time. Sends what is due; false: the port takes no more.
   bool attach(TxPort& port, Nanos now);
@@ -63,14 +48,10 @@ class FaultInjector final : public TxPort {
   int64_t count_of(uint32_t end) const { return ends_[end].done; }
 
  private:
-  struct Watch {
-    uint32_t rule;
-    uint64_t seen = 0;
-  };
   struct EndState {
-    End end;
-    std::vector<Watch> sent;
-    std::vector<Watch> received;
+    FaultEnd end;
+    FaultChoice sent;
+    FaultChoice received;
     int64_t done = 0;
   };
   struct Outgoing {
@@ -88,7 +69,7 @@ class FaultInjector final : public TxPort {
     uint32_t behind = 0;
   };
 
-  const FaultRule* select(uint32_t end, std::vector<Watch>& watches, const wire::Packet& packet);
+  const FaultRule* select(uint32_t end, FaultChoice& choice, const wire::Packet& packet);
   void note(uint32_t end, FaultAction action);
   void apply(const FaultRule& rule, uint32_t end, PacketRun&& single);
   void enqueue(const PacketRun& run);

@@ -1,0 +1,176 @@
+#include "core/multipath/path_faults.h"
+
+#include <algorithm>
+
+#include "wire/wire.h"
+
+namespace etloop {
+
+namespace {
+
+constexpr uint8_t kCongestionExperienced = 0x03;
+constexpr size_t kMostHeld = 1U << 14;  // then packets pass as if no rule had selected them
+
+bool is_one_of(FaultPackets asked, FaultPackets kind) {
+  switch (asked) {
+    case FaultPackets::any: return true;
+    case FaultPackets::request: return kind == FaultPackets::data || kind == FaultPackets::clear_to_send;
+    case FaultPackets::data:
+    case FaultPackets::clear_to_send:
+    case FaultPackets::ack:
+    case FaultPackets::nak:
+    case FaultPackets::cnp: return asked == kind;
+  }
+  return false;
+}
+
+auto looks_at(const SprayedPacket& packet) {
+  return [packet](const FaultRule& rule) {
+    return is_one_of(rule.packets, packet.kind) && (rule.entropy_value < 0 || rule.entropy_value == packet.entropy_value);
+  };
+}
+
+// Of packets that wait for others of their end to pass.
+template <typename Held>
+void let_past(Held& held, uint32_t end, Nanos now) {
+  for (auto& each : held) {
+    if (each.end == end && each.behind > 0 && --each.behind == 0) each.due_ns = now;
+  }
+}
+
+}  // namespace
+
+void PathFaults::add_end(const FaultEnd& end) {
+  EndState state{end, {}, {}, 0};
+  for (uint32_t i = 0; i < rules_.size(); ++i) {
+    if (concerns(rules_[i], end)) (rules_[i].direction == FaultDirection::sent ? state.sent : state.received).add(i);
+  }
+  ends_.push_back(std::move(state));
+}
+
+void PathFaults::note(uint32_t end, FaultAction action) {
+  ++counts_[static_cast<size_t>(action)];
+  ++ends_[end].done;
+}
+
+void PathFaults::hold(const FaultRule& rule, uint32_t end, const BuiltPacket& built, Nanos now) {
+  Outgoing& held = held_.emplace_back();
+  held.built = built;
+  held.headers.assign(built.headers.begin(), built.headers.end());
+  if (built.payload != nullptr) held.payload.assign(built.payload, built.payload + built.payload_bytes);
+  held.due_ns = now + rule.delay_ns;
+  held.end = end;
+  held.behind = rule.action == FaultAction::reorder ? rule.behind_packets : 0;
+}
+
+TxResult PathFaults::apply(const FaultRule& rule, TxPort& port, uint32_t end, const BuiltPacket& built, Nanos now) {
+  BuiltPacket changed = built;
+  switch (rule.action) {
+    case FaultAction::drop: return TxResult::sent;
+    case FaultAction::reorder:
+    case FaultAction::delay:
+      if (held_.size() >= kMostHeld) return port.send_built(built);
+      hold(rule, end, built, now);
+      return TxResult::sent;
+    case FaultAction::duplicate: {
+      const TxResult result = port.send_built(built);
+      if (result == TxResult::sent) port.send_built(built);  // where there is no room for another, it is lost on the way
+      return result;
+    }
+    case FaultAction::corrupt_icrc: changed.corrupt_icrc = true; break;
+    case FaultAction::mark_ce:
+      changed.marks.traffic_class = static_cast<int16_t>(
+          (built.marks.traffic_class == kFlowClass ? ends_[end].end.traffic_class : built.marks.traffic_class) |
+          kCongestionExperienced);
+      break;
+    case FaultAction::send_nak:
+    case FaultAction::send_rnr:
+    case FaultAction::send_cnp:
+    case FaultAction::trim: break;  // refused with the plan, or of what is received
+  }
+  return port.send_built(changed);
+}
+
+TxResult PathFaults::send(TxPort& port, uint32_t end, const SprayedPacket& packet, const BuiltPacket& built, Nanos now) {
+  EndState& state = ends_[end];
+  if (state.sent.empty()) return port.send_built(built);
+  const auto looks = looks_at(packet);
+  const FaultRule* rule = state.sent.choose(rules_, state.end.draws_as, looks);
+  const TxResult result = rule == nullptr ? port.send_built(built) : apply(*rule, port, end, built, now);
+  if (result != TxResult::sent) {
+    state.sent.forget_last(rules_, looks);
+    return result;
+  }
+  if (rule != nullptr) note(end, rule->action);
+  const bool waits = rule != nullptr && (rule->action == FaultAction::reorder || rule->action == FaultAction::delay);
+  if (!waits) let_past(held_, end, now);
+  return result;
+}
+
+bool PathFaults::send_due(TxPort& port, Nanos now) {
+  for (auto due = held_.begin(); due != held_.end();) {
+    if (due->due_ns > now) {
+      ++due;
+      continue;
+    }
+    due->built.headers = due->headers;
+    if (!due->payload.empty()) due->built.payload = due->payload.data();
+    const TxResult result = port.send_built(due->built);
+    if (result != TxResult::sent) return result == TxResult::held;
+    due = held_.erase(due);
+  }
+  return true;
+}
+
+PathFaults::Fate PathFaults::on_received(uint32_t end, const SprayedPacket& packet, Datagram& datagram, Nanos now) {
+  EndState& state = ends_[end];
+  if (state.received.empty() && held_received_.empty()) return {};
+  const FaultRule* rule = state.received.choose(rules_, state.end.draws_as, looks_at(packet));
+  let_past(held_received_, end, now);
+  if (rule == nullptr) return {};
+  switch (rule->action) {
+    case FaultAction::drop: note(end, rule->action); return {0, false};
+    case FaultAction::duplicate: note(end, rule->action); return {2, false};
+    case FaultAction::trim: note(end, rule->action); return {1, true};
+    case FaultAction::mark_ce:
+      datagram.traffic_class |= kCongestionExperienced;
+      note(end, rule->action);
+      return {};
+    case FaultAction::corrupt_icrc:
+    case FaultAction::send_nak:
+    case FaultAction::send_rnr:
+    case FaultAction::send_cnp: return {};
+    case FaultAction::reorder:
+    case FaultAction::delay: break;
+  }
+  if (held_received_.size() >= kMostHeld) return {};
+  Incoming& held = held_received_.emplace_back();
+  held.datagram = datagram;
+  held.datagram.hops = {};
+  held.content.assign(datagram.bytes.begin(), datagram.bytes.end());
+  held.due_ns = now + rule->delay_ns;
+  held.end = end;
+  held.behind = rule->action == FaultAction::reorder ? rule->behind_packets : 0;
+  note(end, rule->action);
+  return {0, false};
+}
+
+bool PathFaults::take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content) {
+  const auto due = std::find_if(held_received_.begin(), held_received_.end(),
+                                [now](const Incoming& held) { return held.due_ns <= now; });
+  if (due == held_received_.end()) return false;
+  datagram = due->datagram;
+  content = std::move(due->content);
+  datagram.bytes = content;
+  held_received_.erase(due);
+  return true;
+}
+
+Nanos PathFaults::next_due() const {
+  Nanos due_ns = kNever;
+  for (const Outgoing& held : held_) due_ns = std::min(due_ns, held.due_ns);
+  for (const Incoming& held : held_received_) due_ns = std::min(due_ns, held.due_ns);
+  return due_ns;
+}
+
+}  // namespace etloop
