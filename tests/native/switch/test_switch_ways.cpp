@@ -214,8 +214,8 @@ void a_chance_is_kept() {
 void trimmed_packets_have_a_class_of_their_own() {
   SwitchConfig config = config_of(3);
   config.pfc = true;
-  config.trim_bytes = 200;
-  config.trim_dscp = 48;
+  config.trimming.frame_bytes = 200;
+  config.trimming.dscp = 48;
   config.groups[6].alpha_log2 = -8;
   config.queues[3].alpha_log2 = -8;
   config.queues[6].strict = true;
@@ -246,8 +246,8 @@ void trimmed_packets_have_a_class_of_their_own() {
 // Beside a full queue of data: what is short goes whole, and what was trimmed elsewhere is never cut again.
 void short_packets_are_marked_and_trimmed_ones_left_alone() {
   SwitchConfig config = config_of(3);
-  config.trim_bytes = 200;
-  config.trim_dscp = 48;
+  config.trimming.frame_bytes = 200;
+  config.trimming.dscp = 48;
   config.queues[3].alpha_log2 = -8;
   config.queues[6].strict = true;
   config.pfc = true;

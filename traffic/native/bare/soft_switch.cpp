@@ -56,6 +56,10 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override;
   void pause(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) override;
   void release(const SwitchFrame& frame) override { pool.give(frame.handle); }
+  uint64_t hash_key(const SwitchFrame& frame, HashFields fields) override {
+    const std::span<const uint8_t> bytes = pool.frame(frame.handle);
+    return etloop::hash_key(soft::read_hashed(bytes, soft::read_headers(bytes)), fields);
+  }
 
   struct Arrival {
     Nanos stamp_ns;
@@ -226,10 +230,10 @@ uint32_t SoftSwitch::State::copy_of(uint32_t handle) {
 
 void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Nanos stamp_ns) {
   SwitchFrame frame{.handle = handle, .flow_key = headers.flow_key};
-  frame.entropy = static_cast<uint8_t>(headers.src_port);
+  frame.entropy = headers.src_port;
   frame.frame_bytes = soft::frame_bytes(pool.stored(handle).bytes);
   frame.dscp = headers.dscp;
-  frame.ecn = headers.ecn;
+  frame.ecn = headers.ecn & 3;
   const auto add = [&](uint32_t destination, uint32_t one) {
     frame.destination = destination;
     frame.handle = one;

@@ -19,6 +19,7 @@ struct SoftFabric::Node final : SwitchSink {
   void pause(size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) override {
     fabric.paused(index, port, priority, quanta, end_ns);
   }
+  uint64_t hash_key(const SwitchFrame& frame, HashFields fields) override { return fabric.sink_.hash_key(frame, fields); }
 
   SoftFabric& fabric;
   size_t index;

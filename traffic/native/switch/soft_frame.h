@@ -52,6 +52,9 @@ struct Headers {
 // Looks at a frame without check sequence.
 Headers read_headers(std::span<const uint8_t> frame);
 
+// What a switch may hash of a frame that was read as IP, also of the packet inside it (IP in IP, a routing header skipped).
+HashedHeaders read_hashed(std::span<const uint8_t> frame, const Headers& headers);
+
 // Length on a link, check sequence and padding included.
 int32_t frame_bytes(size_t bytes);
 

@@ -1,7 +1,6 @@
-// The switch model's part of links that go down and come up, and of the routes that follow from it.
+// The switch model's part of links that go down and come up.
 #include <algorithm>
 #include <cassert>
-#include <utility>
 
 #include "switch/switch_model.h"
 
@@ -43,13 +42,6 @@ void SwitchModel::on_link(size_t port, bool up, Nanos now) {
     kick(port, now);
   }
   check_conservation();
-}
-
-void SwitchModel::set_ways(WayTable ways) {
-  assert(ways.first.size() == ways_.first.size());
-  if (ways == ways_) return;
-  ways_ = std::move(ways);
-  for (Flowlet& flowlet : flowlets_) flowlet.used = false;  // its port may lead there no more
 }
 
 }  // namespace etloop

@@ -15,6 +15,7 @@
 #include "base/prefetch.h"
 #include "switch/fabric_event.h"
 #include "switch/fabric_routes.h"
+#include "switch/flow_hash.h"
 #include "switch/switch_buffer.h"
 #include "switch/switch_config.h"
 #include "switch/switch_counters.h"
@@ -26,9 +27,9 @@ struct SwitchFrame {
   uint32_t destination = 0;  // row of SwitchConfig::routes
   uint64_t flow_key = 0;     // of the five-tuple, see flow_key()
   int32_t frame_bytes = 0;   // Ethernet frame with its check sequence
+  uint16_t entropy = 0;      // its UDP source port
   uint8_t dscp = 0;
-  uint8_t ecn = 0;           // two bits of the IP header
-  uint8_t entropy = 0;       // the low bits of its UDP source port
+  uint8_t ecn : 2 = 0;         // of the IP header
   bool corrupted : 1 = false;  // a bit was flipped on the way
   bool trimmed : 1 = false;    // only its first `frame_bytes` are left
 };
@@ -44,6 +45,8 @@ class SwitchSink {
   virtual void drop(size_t in_port, const SwitchFrame& frame, SwitchDrop why, Nanos now) = 0;
   // A PFC frame for one priority leaves; its last bit at `end_ns`. Quanta 0: resume.
   virtual void pause(size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) = 0;
+  // The key of other fields than the five-tuple's, for switches that hash them: whoever keeps a frame's bytes knows them.
+  virtual uint64_t hash_key(const SwitchFrame& frame, HashFields) { return frame.flow_key; }
 };
 
 // Bytes of a line that every frame costs beside itself: preamble and gap.
@@ -74,11 +77,6 @@ class LineTime {
 
 // 512 bit times a quantum (IEEE 802.1Qbb).
 Nanos pause_ns(uint16_t quanta, int64_t rate_bps);
-// The same for the same five-tuple everywhere; what a seed makes of it differs from switch to switch.
-uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t src_port, uint16_t dst_port, uint8_t protocol);
-// Which of `ways` equal routes a switch with that seed takes for a flow.
-size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
-
 // From when on pauses count in a switch that begins at `begin_ns`; kNever: it has not begun.
 inline Nanos counted_from_ns(Nanos begin_ns) { return begin_ns == kNever ? 0 : begin_ns; }
 
@@ -115,6 +113,9 @@ class SwitchModel {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr size_t kFlowlets = 1 << 14;
+  static constexpr int64_t kSlowness = 256;
+  static constexpr int64_t kMostSlowness = 1 << 24;
   // Of an event: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
   enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
   struct Packet {
@@ -152,9 +153,7 @@ class SwitchModel {
   };
   static_assert(offsetof(Port, queues) == kLineBytes);
   struct Flowlet {
-    uint64_t flow_key = 0;
     Nanos last_ns = 0;
-    uint32_t destination = 0;  // copies of one frame for several hosts have one five-tuple
     uint16_t port = 0;
     bool used = false;
   };
@@ -168,7 +167,12 @@ class SwitchModel {
   void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number = kNone);
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
-  int32_t route(const SwitchFrame& frame, Nanos now);
+  int32_t route(const Packet& packet, Nanos now);
+  uint64_t key_of(const Packet& packet);
+  std::span<const uint16_t> open_ways(uint32_t destination);
+  uint16_t least_to_send(std::span<const uint16_t> ways, const SwitchFrame& frame, Nanos now);
+  uint16_t flowlet_way(std::span<const uint16_t> ways, const Packet& packet, Nanos now);
+  WayTable weighted(WayTable ways) const;
   void enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos now);
   bool trim(uint32_t packet, size_t out_port, Nanos now);
   void discard(uint32_t packet, SwitchDrop why, Nanos now);
@@ -204,6 +208,7 @@ class SwitchModel {
   std::vector<uint16_t> open_ways_;  // of the frame that is routed, while links are down
   size_t ports_down_ = 0;
   uint64_t mixed_seed_;
+  std::vector<int64_t> slowness_;  // by port, `kSlowness` for the fastest
   std::vector<int64_t> fault_seen_;
   uint8_t strict_ = 0;  // queues, as bits
   Random random_;

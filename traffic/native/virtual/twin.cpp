@@ -167,6 +167,18 @@ class Network final : public VirtualPorts, public FabricSink {
     else streams_.lost(heading_[handle].flow);
     free_frames_.push_back(handle);
   }
+  uint64_t hash_key(const SwitchFrame& frame, HashFields fields) override {
+    const uint32_t handle = frame.handle & ~kOfStream;
+    if (handle != frame.handle) {
+      const TwinStream& stream = streams_.stream(heading_[handle].flow);
+      return etloop::hash_key(headers_of(stream.src_ip, stream.dst_ip, stream.udp_port, stream.udp_port), fields);
+    }
+    const TwinFlow& flow = flows_[heading_[handle].flow];
+    const uint16_t dst_port = plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port;
+    HashedHeaders headers = headers_of(flow.src_ip, flow.dst_ip, frames_[handle].src_port, dst_port);
+    if (dst_port == wire::kRoceUdpPort) headers.dest_qp = heading_[handle].dest_qpn;
+    return etloop::hash_key(headers, fields);
+  }
   void link_news(const FabricEnd& end, LinkNews news, Nanos at_ns) override {
     outcome_.link_steps.push_back({end, news, at_ns});
   }
@@ -318,7 +330,7 @@ class Network final : public VirtualPorts, public FabricSink {
     if (waiting * on_link.frame_bytes > kMostWaitingBytes) return false;
     on_link.destination = own.to;
     on_link.flow_key = key_of(own.src_ip, own.dst_ip, own.udp_port, own.udp_port);
-    on_link.entropy = static_cast<uint8_t>(own.udp_port);
+    on_link.entropy = own.udp_port;
     const uint32_t handle = take_frame();
     heading_[handle].flow = static_cast<uint32_t>(stream);
     on_link.handle = handle | kOfStream;
@@ -435,7 +447,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   const TwinFlow& flow = flows_[run.flow];
   on_link.destination = flow.destination;
   on_link.flow_key = flow.key;
-  on_link.entropy = static_cast<uint8_t>(flow.src_port);
+  on_link.entropy = flow.src_port;
   wire::Packet packet = run.head;
   for (uint32_t i = 0; i < run.count; ++i) {
     packet.psn = (run.head.psn + i) & wire::kPsnMask;
@@ -469,7 +481,7 @@ TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
   on_link.destination = flow.destination;
-  on_link.entropy = static_cast<uint8_t>(built.src_port);
+  on_link.entropy = built.src_port;
   on_link.flow_key = key_of(flow.src_ip, flow.dst_ip, built.src_port, plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port);
   const uint32_t handle = take_frame();
   TwinFrame& frame = frames_[handle];

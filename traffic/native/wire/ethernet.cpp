@@ -18,7 +18,6 @@ constexpr size_t kIpv4Bytes = 20;
 constexpr size_t kIpv6Bytes = 40;
 constexpr size_t kUdpBytes = 8;
 constexpr int64_t kQuantumBits = 512;
-constexpr uint32_t kPortBits = 0x3FFF;
 
 void put16(uint8_t* at, size_t value) {
   at[0] = static_cast<uint8_t>(value >> 8);
@@ -54,8 +53,7 @@ size_t put_ipv4(uint8_t* ip, const Path& path, uint8_t traffic_class, uint16_t i
 }
 
 size_t put_ipv6(uint8_t* ip, const Path& path, uint8_t traffic_class, size_t udp_bytes) {
-  const uint32_t flow_label = path.flow.src_port & kPortBits;
-  put32(ip, 0x60000000 | (uint32_t{traffic_class} << 20) | flow_label);
+  put32(ip, 0x60000000 | (uint32_t{traffic_class} << 20) | flow_label(path.flow.src_port));
   put16(ip + 4, udp_bytes);
   ip[6] = kUdp;
   ip[7] = path.hop_limit;

@@ -35,6 +35,9 @@ struct Path {
   uint8_t hop_limit = kHopLimit;
 };
 
+// Of an IPv6 packet with that UDP source port.
+constexpr uint32_t flow_label(uint16_t src_port) { return src_port & 0x3FFFU; }
+
 size_t header_bytes(const Path& path);
 
 // Writes Ethernet, IP and UDP headers for a datagram of `datagram_bytes`; returns their length. UDP checksum 0 as
