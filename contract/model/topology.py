@@ -200,6 +200,37 @@ class SettingsOrigin:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherNode:
+    """Another switch, as segments name it, and the ports that lead there."""
+
+    node: int
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Usids:
+    """Micro segments of SRv6 that a switch knows (RFC 9800, blocks of 32 bits and identifiers of 16)."""
+
+    block: int
+    """First 32 bits of the addresses that carry them."""
+    node: int
+    """Its own (uN): taken out, and what follows is looked at."""
+    adjacencies: tuple[int, ...]
+    """By port (uA): taken out, and the packet leaves there."""
+    others: tuple[OtherNode, ...] = ()
+    """Ways to other switches, along which their own stay in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """How addresses of a network carry micro segments."""
+
+    block: int
+    decapsulation: int
+    """Behind the last: hosts take the outer header off."""
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchSettings:
     """One switch. `traffic/native/switch/switch_config.h` is the same in C++."""
 
@@ -242,6 +273,8 @@ class SwitchSettings:
     """Of `STRUCTURED`: how many bits of the UDP source port are below those that name a way."""
     entropy_bits: int = 8
     """How many bits name it."""
+    usids: Usids | None = None
+    """None: it knows no segments, and drops what they lead."""
 
     @property
     def hash_bits(self) -> int:
@@ -326,6 +359,8 @@ class Topology:
     attachments: tuple[Attachment, ...]
     outages: tuple[Outage, ...] = ()
     routing: Routing = Routing()
+    segments: Segments | None = None
+    """None: no switch knows any."""
 
     def port_name(self, end: SwitchEnd) -> str:
         """A switch port as people read it: "leaf0/4"."""

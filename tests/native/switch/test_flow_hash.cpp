@@ -173,7 +173,7 @@ void ways_have_their_weights() {
   for (const LoadBalancing balancing : {LoadBalancing::ecmp, LoadBalancing::spray, LoadBalancing::structured}) {
     SwitchConfig config = config_of(4);
     config.routes = {{1, 2, 3}};
-    config.balancing = balancing;
+    config.ways.balancing = balancing;
     config.ports[1].weight = 3;
     config.ports[2].weight = 6;
     config.ports[3].weight = 12;  // 3, 6 and 12 are 1, 2 and 4
@@ -196,7 +196,7 @@ void weights_outlive_routes_and_equal_ones_are_none() {
   CHECK(spread(config, 500) == spread(plain, 500));
 
   config.ports[2].weight = 18;
-  config.balancing = LoadBalancing::structured;
+  config.ways.balancing = LoadBalancing::structured;
   Bench bench(config);
   bench.model.set_ways({{0, 2}, {1, 2}});
   for (int i = 0; i < 9; ++i) {
@@ -213,9 +213,9 @@ void weights_outlive_routes_and_equal_ones_are_none() {
 void structured_entropy_has_fields() {
   SwitchConfig config = config_of(5);
   config.routes = {{1, 2, 3, 4}};
-  config.balancing = LoadBalancing::structured;
-  config.entropy_shift = 4;
-  config.entropy_bits = 2;
+  config.ways.balancing = LoadBalancing::structured;
+  config.ways.entropy_shift = 4;
+  config.ways.entropy_bits = 2;
   Bench bench(config);
   for (uint32_t value = 0; value < 256; ++value) {
     SwitchFrame frame = frame_to(0, 26, 100);
@@ -230,7 +230,7 @@ void structured_entropy_has_fields() {
 void what_adapts_counts_the_time_to_drain() {
   SwitchConfig config = config_of(3);
   config.routes = {{1, 2}};
-  config.balancing = LoadBalancing::adaptive;
+  config.ways.balancing = LoadBalancing::adaptive;
   config.ports[2].rate_bps = 400 * kGbps;
   Bench bench(config);
   for (int i = 0; i < 500; ++i) bench.model.on_frame(0, frame_to(0), 0);
@@ -242,8 +242,8 @@ void what_adapts_counts_the_time_to_drain() {
 void flows_of_one_entry_share_its_way() {
   SwitchConfig config = config_of(5);
   config.routes = {{1, 2, 3, 4}};
-  config.balancing = LoadBalancing::flowlet;
-  config.flowlet_gap_ns = 1'000'000'000;
+  config.ways.balancing = LoadBalancing::flowlet;
+  config.ways.flowlet_gap_ns = 1'000'000'000;
   Bench bench(config);
   std::vector<size_t> first(20'000);
   std::map<size_t, int64_t> before;
@@ -270,12 +270,12 @@ void flows_of_one_entry_share_its_way() {
 
 void what_cannot_be_is_refused() {
   SwitchConfig config = config_of(2);
-  config.hash_fields = 0;
+  config.ways.hash_fields = 0;
   CHECK_EQ(validate(config), "hash_fields: names none, or one that is not known");
-  config.hash_fields = kFiveTuple;
-  config.entropy_shift = 9;
+  config.ways.hash_fields = kFiveTuple;
+  config.ways.entropy_shift = 9;
   CHECK_EQ(validate(config), "entropy_bits: are none, or beyond the 16 of a UDP port");
-  config.entropy_shift = 8;
+  config.ways.entropy_shift = 8;
   CHECK_EQ(validate(config), "");
   config.ports[1].weight = 257;
   CHECK_EQ(validate(config), "ports[1].weight: is outside 1 to 256");

@@ -258,7 +258,7 @@ void conservation_over_random_switches() {
     config.pfc = random(2) == 0;
     config.watchdog_detect_ns = static_cast<Nanos>(random(2) * 100'000);
     config.watchdog_restore_ns = static_cast<Nanos>(random(2) * 100'000);
-    config.balancing = static_cast<LoadBalancing>(random(5));
+    config.ways.balancing = static_cast<LoadBalancing>(random(5));
     config.trimming.frame_bytes = random(2) == 0 ? 64 : 0;
     for (auto& route : config.routes) route.push_back(static_cast<uint16_t>(random(ports)));
     if (!validate(config).empty()) continue;

@@ -52,6 +52,7 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
              const ReceivedFrame& received);
   void arrive(const soft::Headers& headers, uint32_t handle, Nanos stamp_ns);
   uint32_t copy_of(uint32_t handle);
+  bool in_usid_block(const IpAddress& destination) const;
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override;
   void pause(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) override;
@@ -60,6 +61,8 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
     const std::span<const uint8_t> bytes = pool.frame(frame.handle);
     return etloop::hash_key(soft::read_hashed(bytes, soft::read_headers(bytes)), fields);
   }
+  usid::Head segment_of(const SwitchFrame& frame) override;
+  usid::Head next_segment(const SwitchFrame& frame) override;
 
   struct Arrival {
     Nanos stamp_ns;
@@ -217,6 +220,25 @@ void SoftSwitch::State::store(std::span<const uint8_t> bytes, const soft::Offloa
   arrive(headers, handle, received.stamp_ns);
 }
 
+bool SoftSwitch::State::in_usid_block(const IpAddress& destination) const {
+  const usid::Head head = usid::head_of(destination);
+  return std::any_of(config.fabric.switches.begin(), config.fabric.switches.end(),
+                     [&](const SwitchConfig& one) { return one.usids.is_in_block(head); });
+}
+
+usid::Head SoftSwitch::State::segment_of(const SwitchFrame& frame) {
+  return usid::head_of(soft::ipv6_destination(pool.frame(frame.handle), pool.stored(frame.handle).ip_at));
+}
+
+usid::Head SoftSwitch::State::next_segment(const SwitchFrame& frame) {
+  const std::span<uint8_t> bytes = pool.frame(frame.handle);
+  const size_t ip_at = pool.stored(frame.handle).ip_at;
+  IpAddress carrier = soft::ipv6_destination(bytes, ip_at);
+  usid::shift(carrier);
+  soft::set_ipv6_destination(bytes, ip_at, carrier);
+  return usid::head_of(carrier);
+}
+
 uint32_t SoftSwitch::State::copy_of(uint32_t handle) {
   const uint32_t copy = pool.take(pool.stored(handle).bytes);
   if (copy == FramePool::kNone) {
@@ -239,6 +261,11 @@ void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Na
     frame.handle = one;
     arrivals.push_back({stamp_ns, static_cast<uint32_t>(arrivals.size()), static_cast<uint32_t>(receiving), frame});
   };
+  if (headers.use == soft::FrameUse::ip && in_usid_block(headers.dst_ip)) {
+    frame.segmented = true;  // and its destination is what the segments say
+    add(0, handle);
+    return;
+  }
   uint32_t destination = kNowhere;
   if (const auto found = by_address.find(headers.dst_ip); headers.use == soft::FrameUse::ip && found != by_address.end()) {
     destination = found->second;

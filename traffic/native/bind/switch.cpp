@@ -1,5 +1,7 @@
 #include "bind/switch.h"
 
+#include <algorithm>
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -91,6 +93,21 @@ SwitchTrimming trimming_from(nb::handle trimming) {
   return config;
 }
 
+// contract.model.topology.Usids: its own, those of its ports, and the ways to those of others.
+UsidTable usids_from(nb::handle usids) {
+  UsidTable table;
+  table.block = read_value<uint32_t>(usids, "block");
+  table.entries.push_back({read_value<uint16_t>(usids, "node"), true, {}});
+  uint16_t port = 0;
+  for (const auto usid : read_value<std::vector<uint16_t>>(usids, "adjacencies")) table.entries.push_back({usid, true, {port++}});
+  for (const nb::handle other : nb::getattr(usids, "others")) {
+    table.entries.push_back({read_value<uint16_t>(other, "node"), false, read_value<std::vector<uint16_t>>(other, "ports")});
+  }
+  std::sort(table.entries.begin(), table.entries.end(),
+            [](const UsidEntry& a, const UsidEntry& b) { return a.usid < b.usid; });
+  return table;
+}
+
 // An end that is not there is refused later, with all that is wrong.
 void mark_host_port(FabricConfig& config, const FabricEnd& end) {
   if (end.switch_index >= config.switches.size()) return;
@@ -132,14 +149,15 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
   for (const nb::handle queue : eight(settings, "queues")) config.queues[number++] = queue_from(queue);
   read_pausing(settings, config);
   config.latency_ns = read_value<int64_t>(settings, "latency_ns");
-  config.balancing = read_enum(settings, "balancing", LoadBalancing::structured);
-  config.flowlet_gap_ns = read_value<int64_t>(settings, "flowlet_gap_ns");
-  config.hash_fields = read_value<uint16_t>(settings, "hash_bits");
-  config.entropy_shift = read_value<uint8_t>(settings, "entropy_shift");
-  config.entropy_bits = read_value<uint8_t>(settings, "entropy_bits");
+  config.ways.balancing = read_enum(settings, "balancing", LoadBalancing::structured);
+  config.ways.flowlet_gap_ns = read_value<int64_t>(settings, "flowlet_gap_ns");
+  config.ways.hash_fields = read_value<uint16_t>(settings, "hash_bits");
+  config.ways.entropy_shift = read_value<uint8_t>(settings, "entropy_shift");
+  config.ways.entropy_bits = read_value<uint8_t>(settings, "entropy_bits");
   if (const nb::object trimming = nb::getattr(settings, "trimming"); !trimming.is_none()) {
     config.trimming = trimming_from(trimming);
   }
+  if (const nb::object usids = nb::getattr(settings, "usids"); !usids.is_none()) config.usids = usids_from(usids);
   config.seed = read_value<uint64_t>(settings, "seed");
   for (const nb::handle fault : nb::getattr(settings, "faults")) config.faults.push_back(fault_from(fault));
   config.routes = nb::cast<std::vector<std::vector<uint16_t>>>(routes);

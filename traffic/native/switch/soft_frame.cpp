@@ -20,6 +20,7 @@ constexpr uint8_t kIpv6Inside = 41;
 constexpr uint8_t kRoutingHeader = 43;
 constexpr size_t kIpv4Bytes = 20;
 constexpr size_t kIpv6Bytes = 40;
+constexpr size_t kIpv6DestinationAt = 24;
 constexpr size_t kUdpBytes = 8;
 constexpr size_t kUdpLengthAt = 4;
 constexpr size_t kUdpChecksumAt = 6;
@@ -209,6 +210,16 @@ void set_traffic_class(std::span<uint8_t> frame, size_t ip_at, uint8_t traffic_c
   }
   ip[1] = traffic_class;
   finish_ipv4(frame, ip_at);
+}
+
+IpAddress ipv6_destination(std::span<const uint8_t> frame, size_t ip_at) {
+  IpAddress destination;
+  std::memcpy(destination.bytes.data(), frame.data() + ip_at + kIpv6DestinationAt, destination.bytes.size());
+  return destination;
+}
+
+void set_ipv6_destination(std::span<uint8_t> frame, size_t ip_at, const IpAddress& destination) {
+  std::memcpy(frame.data() + ip_at + kIpv6DestinationAt, destination.bytes.data(), destination.bytes.size());
 }
 
 void set_lengths(std::span<uint8_t> frame, const Headers& headers) {

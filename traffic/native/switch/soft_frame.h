@@ -73,6 +73,10 @@ void finish_checksum(std::span<uint8_t> frame, const OffloadHeader& offload);
 // Sets DSCP and ECN, and the IPv4 checksum with them. The frame must have been read as IP.
 void set_traffic_class(std::span<uint8_t> frame, size_t ip_at, uint8_t traffic_class);
 
+// Of a frame that was read as IPv6.
+IpAddress ipv6_destination(std::span<const uint8_t> frame, size_t ip_at);
+void set_ipv6_destination(std::span<uint8_t> frame, size_t ip_at, const IpAddress& destination);
+
 // Makes the lengths in IP and UDP headers those of a frame that was cut to `frame.size()`.
 void set_lengths(std::span<uint8_t> frame, const Headers& headers);
 

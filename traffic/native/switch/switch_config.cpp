@@ -62,10 +62,23 @@ std::string check_maps(const SwitchConfig& config) {
   return {};
 }
 
-std::string check_ways(const SwitchConfig& config) {
-  if (config.hash_fields == 0 || config.hash_fields >> kHashFields != 0) return "hash_fields: names none, or one that is not known";
-  if (config.entropy_bits == 0 || config.entropy_shift + config.entropy_bits > kPortBits) {
+std::string check_ways(const WayRules& ways) {
+  if (ways.hash_fields == 0 || ways.hash_fields >> kHashFields != 0) return "hash_fields: names none, or one that is not known";
+  if (ways.entropy_bits == 0 || ways.entropy_shift + ways.entropy_bits > kPortBits) {
     return "entropy_bits: are none, or beyond the 16 of a UDP port";
+  }
+  return ways.flowlet_gap_ns < 0 ? "times must not be negative" : "";
+}
+
+std::string check_usids(const UsidTable& table, size_t ports) {
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    const UsidEntry& entry = table.entries[i];
+    const bool rises = entry.usid != 0 && (i == 0 || table.entries[i - 1].usid < entry.usid);
+    if (!rises) return at("usids", i) + ": is 0, or not above the one before it";
+    if (!entry.is_own && entry.ports.empty()) return at("usids", i) + ": leads nowhere";
+    for (const uint16_t port : entry.ports) {
+      if (port >= ports) return at("usids", i) + ": names port " + std::to_string(port);
+    }
   }
   return {};
 }
@@ -110,10 +123,11 @@ std::string validate(const SwitchConfig& config) {
     return "buffer_bytes: " + std::to_string(config.buffer_bytes) + " is less than the " + std::to_string(set_aside) +
            " that reserves and headroom of all ports set aside";
   }
-  if (config.latency_ns < 0 || config.watchdog_detect_ns < 0 || config.watchdog_restore_ns < 0 || config.flowlet_gap_ns < 0) {
+  if (config.latency_ns < 0 || config.watchdog_detect_ns < 0 || config.watchdog_restore_ns < 0) {
     return "times must not be negative";
   }
-  if (std::string what = check_ways(config); !what.empty()) return what;
+  if (std::string what = check_ways(config.ways); !what.empty()) return what;
+  if (std::string what = check_usids(config.usids, config.ports.size()); !what.empty()) return what;
   if (std::string what = check_trimming(config.trimming); !what.empty()) return what;
   for (size_t i = 0; i < config.routes.size(); ++i) {
     for (const uint16_t port : config.routes[i]) {

@@ -9,6 +9,7 @@
 
 #include "base/time.h"
 #include "switch/flow_hash.h"
+#include "switch/usid_table.h"
 
 namespace etloop {
 
@@ -65,6 +66,15 @@ struct SwitchFault {
   bool corrupt = false;
 };
 
+// How one of several equally short ways is chosen.
+struct WayRules {
+  LoadBalancing balancing = LoadBalancing::ecmp;
+  Nanos flowlet_gap_ns = 0;
+  HashFields hash_fields = kFiveTuple;
+  uint8_t entropy_shift = 0;  // of `structured`: the bits of the UDP source port that name a way begin here
+  uint8_t entropy_bits = 8;   // and are so many
+};
+
 // Packets that are refused and cut instead of being dropped (SAI_SWITCH_ATTR_PACKET_TRIM_*).
 struct SwitchTrimming {
   int64_t frame_bytes = 0;  // what is left of a frame, its check sequence included; 0: nothing is trimmed
@@ -95,11 +105,8 @@ struct SwitchConfig {
   Nanos watchdog_restore_ns = 0;
   WatchdogAction watchdog_action = WatchdogAction::drop;
   Nanos latency_ns = 0;  // from the last bit in to the queue
-  LoadBalancing balancing = LoadBalancing::ecmp;
-  Nanos flowlet_gap_ns = 0;
-  HashFields hash_fields = kFiveTuple;
-  uint8_t entropy_shift = 0;  // of `structured`: the bits of the UDP source port that name a way begin here
-  uint8_t entropy_bits = 8;   // and are so many
+  WayRules ways;
+  UsidTable usids;
   SwitchTrimming trimming;
   uint64_t seed = 1;  // of the hash, of marking and of random faults
   std::vector<SwitchFault> faults;

@@ -25,7 +25,7 @@ void SwitchModel::flush(size_t port, size_t queue, SwitchDrop why, Nanos now) {
 
 void SwitchModel::on_link(size_t port, bool up, Nanos now) {
   Port& p = ports_[port];
-  if (p.up != up) ports_down_ += up ? size_t{0} - 1 : 1;
+  ways_.set_up(port, up);
   p.up = up;
   p.connected = up;
   for (size_t queue = 0; queue < kPriorities; ++queue) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <utility>
 
 namespace etloop {
 
@@ -30,33 +29,15 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
       begin_ns_(begin_ns),
       events_(events),
       owner_(owner),
-      mixed_seed_(seed_of_hash(config.seed)),
-      slowness_(config.ports.size()),
+      ways_(config),
       random_{config.seed} {
   ports_.resize(config.ports.size());
   for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = LineTime(config.ports[port].rate_bps);
-  WayTable ways;
-  for (const std::vector<uint16_t>& toward : config.routes) {
-    ways.first.push_back(static_cast<uint32_t>(ways.ports.size()));
-    ways.ports.insert(ways.ports.end(), toward.begin(), toward.end());
-  }
-  ways.first.push_back(static_cast<uint32_t>(ways.ports.size()));
-  ways_ = weighted(std::move(ways));
   fault_seen_.assign(config.faults.size(), 0);
-  if (config.balancing == LoadBalancing::flowlet || config.balancing == LoadBalancing::adaptive_flowlet) {
-    flowlets_.resize(kFlowlets);
-  }
-  int64_t fastest_bps = 1;
-  for (const SwitchPortConfig& port : config.ports) fastest_bps = std::max(fastest_bps, port.rate_bps);
-  for (size_t port = 0; port < ports_.size(); ++port) {
-    slowness_[port] = std::min(fastest_bps * kSlowness / config.ports[port].rate_bps, kMostSlowness);
-  }
   for (size_t queue = 0; queue < kPriorities; ++queue) {
     if (config.queues[queue].strict) strict_ |= static_cast<uint8_t>(1U << queue);
   }
 }
-
-uint64_t SwitchModel::Random::operator()() { return mixed(state += 0x9E3779B97F4A7C15); }
 
 void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number) {
   events_.push({at_ns, owner_, number, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), static_cast<uint8_t>(kind)});
@@ -186,6 +167,26 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
     return true;
   }
   return false;
+}
+
+int32_t SwitchModel::route(const Packet& packet, Nanos now) {
+  const SwitchFrame& frame = packet.frame;
+  std::span<const uint16_t> ways;
+  if (frame.segmented) [[unlikely]] {
+    ways = ways_.open(config_.usids.follow(sink_.segment_of(frame), [&] { return sink_.next_segment(frame); }));
+  } else {
+    ways = ways_.to(frame.destination);
+  }
+  if (ways.empty()) return -1;
+  const auto key = [&] {
+    const HashFields fields = config_.ways.hash_fields;
+    if (fields == kFiveTuple) [[likely]] return frame.flow_key;
+    const uint64_t found = sink_.hash_key(frame, fields);
+    return (fields & bit_of(HashField::in_port)) != 0 ? mixed(found + packet.in_port + 1) : found;
+  };
+  const size_t queue = config_.class_to_queue[config_.dscp_to_class[frame.dscp & 63]];
+  const auto load = [&](uint16_t port) { return buffer_.lane(port, queue).queue_bytes + (ports_[port].free_ns > now ? 1 : 0); };
+  return ways_.choose(ways, frame.entropy, now, random_, key, load);
 }
 
 bool SwitchModel::trim(uint32_t packet, size_t out_port, Nanos now) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/prefetch.h"
@@ -19,6 +20,7 @@
 #include "switch/switch_buffer.h"
 #include "switch/switch_config.h"
 #include "switch/switch_counters.h"
+#include "switch/switch_ways.h"
 
 namespace etloop {
 
@@ -32,6 +34,7 @@ struct SwitchFrame {
   uint8_t ecn : 2 = 0;         // of the IP header
   bool corrupted : 1 = false;  // a bit was flipped on the way
   bool trimmed : 1 = false;    // only its first `frame_bytes` are left
+  bool segmented : 1 = false;  // its destination address carries micro segments, and these lead it
 };
 static_assert(sizeof(SwitchFrame) == 24);
 
@@ -47,6 +50,9 @@ class SwitchSink {
   virtual void pause(size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) = 0;
   // The key of other fields than the five-tuple's, for switches that hash them: whoever keeps a frame's bytes knows them.
   virtual uint64_t hash_key(const SwitchFrame& frame, HashFields) { return frame.flow_key; }
+  // The front of a segmented frame's destination address; and the same after its first segment was taken out.
+  virtual usid::Head segment_of(const SwitchFrame&) { return {}; }
+  virtual usid::Head next_segment(const SwitchFrame&) { return {}; }
 };
 
 // Bytes of a line that every frame costs beside itself: preamble and gap.
@@ -96,7 +102,7 @@ class SwitchModel {
   // The same, and the switch knows nothing of it: it goes on to send, and all that is sent either way is lost.
   void on_unnoticed_link(size_t port, bool up) { ports_[port].connected = up; }
   // Routes as they are from now on, in place of those of the configuration: of as many destinations.
-  void set_ways(WayTable ways);
+  void set_ways(WayTable ways) { ways_.set(std::move(ways)); }
   void take(const FabricEvent& event);
   // It is soon to take it: asks for the memory that it looks at.
   void expect(const FabricEvent& event) const;
@@ -113,9 +119,6 @@ class SwitchModel {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr size_t kFlowlets = 1 << 14;
-  static constexpr int64_t kSlowness = 256;
-  static constexpr int64_t kMostSlowness = 1 << 24;
   // Of an event: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
   enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
   struct Packet {
@@ -152,27 +155,11 @@ class SwitchModel {
     Nanos xoff_ns[kPriorities] = {};  // when it was said last
   };
   static_assert(offsetof(Port, queues) == kLineBytes);
-  struct Flowlet {
-    Nanos last_ns = 0;
-    uint16_t port = 0;
-    bool used = false;
-  };
-
-  // SplitMix64 (Steele, Lea, Flood 2014).
-  struct Random {
-    uint64_t state = 0;
-    uint64_t operator()();
-  };
 
   void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number = kNone);
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
   int32_t route(const Packet& packet, Nanos now);
-  uint64_t key_of(const Packet& packet);
-  std::span<const uint16_t> open_ways(uint32_t destination);
-  uint16_t least_to_send(std::span<const uint16_t> ways, const SwitchFrame& frame, Nanos now);
-  uint16_t flowlet_way(std::span<const uint16_t> ways, const Packet& packet, Nanos now);
-  WayTable weighted(WayTable ways) const;
   void enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos now);
   bool trim(uint32_t packet, size_t out_port, Nanos now);
   void discard(uint32_t packet, SwitchDrop why, Nanos now);
@@ -203,15 +190,10 @@ class SwitchModel {
   std::vector<uint32_t> free_;
   FabricEvents& events_;
   uint64_t owner_;  // of its own events among those of others
-  std::vector<Flowlet> flowlets_;
-  WayTable ways_;
-  std::vector<uint16_t> open_ways_;  // of the frame that is routed, while links are down
-  size_t ports_down_ = 0;
-  uint64_t mixed_seed_;
-  std::vector<int64_t> slowness_;  // by port, `kSlowness` for the fastest
+  SwitchWays ways_;
   std::vector<int64_t> fault_seen_;
   uint8_t strict_ = 0;  // queues, as bits
-  Random random_;
+  SwitchRandom random_;
   int64_t queued_packets_ = 0;
   int64_t received_ = 0;
   int64_t sent_ = 0;

@@ -107,8 +107,17 @@ class Network final : public VirtualPorts, public FabricSink {
     made.key = key_of(made.src_ip, dst_ip, src_port);
     const int64_t on_link_bytes = dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6;
     made.around_bytes = static_cast<uint32_t>(on_link_bytes - kLineOverheadBytes) + planned.tag_bytes;
+    const usid::Route* led = route_to(planned, dst_ip);
+    if (led != nullptr) made.around_bytes += usid::kOuterHeaderBytes;
     flows_.push_back(made);
+    segments_.push_back(led);
     return static_cast<FlowId>(flows_.size() - 1);
+  }
+
+  static const usid::Route* route_to(const PlannedPort& from, const IpAddress& to) {
+    const auto found = std::find_if(from.segments.begin(), from.segments.end(),
+                                    [&](const usid::Route& route) { return route.to == to; });
+    return found == from.segments.end() ? nullptr : &*found;
   }
 
   void wake(int32_t index, Nanos due_ns) override {
@@ -141,7 +150,8 @@ class Network final : public VirtualPorts, public FabricSink {
   // ---- the network's side
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
-    const bool damaged = frame.corrupted || (frame.trimmed && !names_packet(frame));
+    const bool misled = frame.segmented && !reached(attachment, frame);
+    const bool damaged = misled || frame.corrupted || (frame.trimmed && !names_packet(frame));
     if ((frame.handle & kOfStream) != 0) {
       if (damaged || frame.trimmed) streams_.lost(heading_[frame.handle & ~kOfStream].flow);
       free_frames_.push_back(frame.handle & ~kOfStream);
@@ -152,6 +162,17 @@ class Network final : public VirtualPorts, public FabricSink {
     const auto port = static_cast<uint32_t>(port_of_[attachment]);
     const auto traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
     pending_.push({at_ns, 0, frame.handle, port, damaged, frame.trimmed, traffic_class});
+  }
+  // Whether the segments of a frame led it to the host that it is for, which takes the outer header off.
+  bool reached(size_t attachment, const SwitchFrame& frame) const {
+    const TwinFlow& flow = flows_[heading_[frame.handle].flow];
+    const usid::End& end = plan_.ports[static_cast<size_t>(flow.dst_port)].segment_end;
+    return flow.destination == attachment && end.is_for(carriers_[frame.handle]);
+  }
+  usid::Head segment_of(const SwitchFrame& frame) override { return usid::head_of(carriers_[frame.handle]); }
+  usid::Head next_segment(const SwitchFrame& frame) override {
+    usid::shift(carriers_[frame.handle]);
+    return usid::head_of(carriers_[frame.handle]);
   }
   // What a switch left of it is all that there is.
   void cut(const SwitchFrame& on_link) {
@@ -176,6 +197,11 @@ class Network final : public VirtualPorts, public FabricSink {
     const TwinFlow& flow = flows_[heading_[handle].flow];
     const uint16_t dst_port = plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port;
     HashedHeaders headers = headers_of(flow.src_ip, flow.dst_ip, frames_[handle].src_port, dst_port);
+    if (frame.segmented) {
+      headers.inner = headers.outer;
+      headers.outer = led_by(flow, carriers_[handle]);
+      return etloop::hash_key(headers, fields);
+    }
     if (dst_port == wire::kRoceUdpPort) headers.dest_qp = heading_[handle].dest_qpn;
     return etloop::hash_key(headers, fields);
   }
@@ -421,6 +447,8 @@ class Network final : public VirtualPorts, public FabricSink {
   std::vector<Port> ports_;
   std::pmr::vector<TwinFrame> frames_;
   std::pmr::vector<TwinHeading> heading_;  // of each frame
+  std::vector<const usid::Route*> segments_;  // of each flow; nullptr: its packets go by their own address
+  std::vector<IpAddress> carriers_;  // of each frame that has an outer header: its destination as it is by now
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
   TimeWheel<Pending> pending_;  // what arrives at ports, and when their cores are woken
@@ -481,9 +509,16 @@ TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
   on_link.destination = flow.destination;
-  on_link.entropy = built.src_port;
-  on_link.flow_key = key_of(flow.src_ip, flow.dst_ip, built.src_port, plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port);
   const uint32_t handle = take_frame();
+  if (const usid::Route* led = segments_[built.flow]; led != nullptr) {
+    if (carriers_.size() < frames_.size()) carriers_.resize(frames_.capacity());
+    carriers_[handle] = usid::carrier_of(*led, built.src_port);
+    on_link.segmented = true;  // its ports are inside, where no switch looks for entropy
+    on_link.flow_key = flow_key(led_by(flow, carriers_[handle]));
+  } else {
+    on_link.entropy = built.src_port;
+    on_link.flow_key = key_of(flow.src_ip, flow.dst_ip, built.src_port, plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port);
+  }
   TwinFrame& frame = frames_[handle];
   heading_[handle] = {built.flow, built.dest_qpn};
   frame.src_port = built.src_port;
