@@ -98,22 +98,22 @@ def test_segments_lead_over_every_link_and_another_parser_reads_them(desk: Desk)
     from scapy.layers.inet6 import IPv6
     from scapy.layers.l2 import Ether
 
-    brought_up(desk, "packet", "mrc", SEGMENTS, "--mtu", "4300")
+    brought_up(desk, "packet", "mrc", SEGMENTS, "--mtu", "4300B")
     kept = desk.directory / "frames"
     words = [sys.executable, "-m", "etloop.cli.main", "lab", "exec", "b", "--"]
-    sniffing = subprocess.Popen(
+    with subprocess.Popen(
         [*words, sys.executable, "-c", SNIFF, str(kept)],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert sniffing.stdout is not None
-    assert sniffing.stdout.readline() == b"ready\n"
-    scenario = "transport: {kind: mrc, timeout_floor: 500ms, mrc: {srv6: adjacency}}"
-    usual = "transport: {kind: KIND, timeout_floor: 500ms}"
-    (desk.directory / "scenario.yaml").write_text(SCENARIO.replace(usual, scenario))
-    (test,) = json.loads(desk.etloop(*ALL_REDUCE).stdout)["tests"]
-    assert test["errors"] == []
-    assert sniffing.wait(60) == 0
+    ) as sniffing:
+        assert sniffing.stdout is not None
+        assert sniffing.stdout.readline() == b"ready\n"
+        scenario = "transport: {kind: mrc, timeout_floor: 500ms, mrc: {srv6: adjacency}}"
+        usual = "transport: {kind: KIND, timeout_floor: 500ms}"
+        (desk.directory / "scenario.yaml").write_text(SCENARIO.replace(usual, scenario))
+        (test,) = json.loads(desk.etloop(*ALL_REDUCE).stdout)["tests"]
+        assert test["errors"] == []
+        assert sniffing.wait(60) == 0
     switches = {switch.name: switch for switch in desk.status().counters.switches}
     carried = [port.counters["tx_packets"] for port in switches["leaf0"].ports[1:]]
     assert len(carried) == 4

@@ -196,13 +196,14 @@ def test_a_job_goes_by_segments_and_takes_every_path(
 ) -> None:
     assert twin(tmp_path, f"{{kind: {kind}, {kind}: {{srv6: {choice}}}}}") == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["outcome"] in ("passed", "completed"), summary["outcome"]
+    assert (summary["state"], summary["reason"]) == ("done", ""), summary["state"]
     sent = uplinks(tmp_path)
     assert len(sent) == 12
     if choice is SegmentChoice.ADJACENCY:
         leaf0, leaf1, leaf2 = sent[:4], sent[4:8], sent[8:]
         for leaf in (leaf0, leaf1, leaf2):
-            assert max(leaf) - min(leaf) <= 0.1 * max(leaf), "each value names its link"
+            # Messages of some 50 packets, and answers: a link has one more or less of each.
+            assert max(leaf) - min(leaf) <= 0.25 * max(leaf), "each value names its link"
 
 
 def test_a_switch_that_hashes_says_nothing_of_the_way(tmp_path: Path) -> None:
