@@ -16,7 +16,7 @@ from etloop.traffic.topology.topology_file import parse_topology
 from tests.support.places import ROOT
 
 PLACE: Final = ROOT / "examples" / "containerlab"
-LAB: Final[dict[str, Any]] = yaml.safe_load((PLACE / "etloop.clab.yaml").read_text(encoding="utf-8"))
+LAB: Final[dict[str, Any]] = yaml.safe_load((PLACE / "etloop.clab.yml").read_text(encoding="utf-8"))
 NODES: Final[dict[str, Any]] = LAB["topology"]["nodes"]
 LINKS: Final[list[list[str]]] = [link["endpoints"] for link in LAB["topology"]["links"]]
 AGENTS: Final = tuple(name for name, node in NODES.items() if node["kind"] == "linux")
@@ -88,7 +88,10 @@ def test_rig_and_topology_are_of_this_network() -> None:
     joined = {frozenset({a.split("/")[0], b.split("/")[0]}) for a, b in topology.cables()}
     cabled = {frozenset({a.split(":")[0], b.split(":")[0]}) for a, b in LINKS}
     assert joined == {pair for pair in cabled if not pair & set(AGENTS)}
-    assert parse_profile((PLACE / "srlinux.yaml").read_bytes(), "srlinux.yaml").name == "srlinux-container"
+    assert (
+        parse_profile((PLACE / "srlinux.profile.yaml").read_bytes(), "srlinux.profile.yaml").name
+        == "srlinux-container"
+    )
 
 
 def test_agents_join_the_controller_of_the_rig() -> None:

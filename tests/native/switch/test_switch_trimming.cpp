@@ -95,7 +95,7 @@ void queues_and_dscps_may_be_exempt() {
   CHECK_EQ(refused(config, frame_to(0, 27)).trimmed, usual.trimmed);
 }
 
-// What waits in the queue of trimmed packets, acknowledgements among it, is dropped when that is full: a cut one would find no room.
+// What the queue of trimmed packets refuses is dropped, acknowledgements too: a cut one would find no room either.
 void the_queue_of_trimmed_packets_trims_nothing() {
   SwitchConfig config = trimming_config();
   config.dscp_to_class[46] = 6;

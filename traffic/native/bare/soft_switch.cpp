@@ -16,12 +16,12 @@
 #include <thread>
 #include <unordered_map>
 
+#include "bare/pooled_frames.h"
 #include "bare/soft_socket.h"
 #include "base/ip_address.h"
 #include "base/ring.h"
 #include "port/system_clock.h"
 #include "port/udp_socket.h"
-#include "switch/frame_pool.h"
 #include "switch/station_table.h"
 
 namespace etloop {
@@ -33,9 +33,9 @@ constexpr uint32_t kPauseHandle = FramePool::kNone;
 constexpr uint32_t kNowhere = StationTable::kNowhere;
 }  // namespace
 
-struct SoftSwitch::State final : FabricSink, FrameSink {
+struct SoftSwitch::State final : PooledFrames, FrameSink {
   State(const SoftSwitchConfig& settings)
-      : config(settings), pool(settings.mtu_bytes + ethernet::kMaxHeaderBytes, settings.memory_bytes) {}
+      : PooledFrames(settings.mtu_bytes + ethernet::kMaxHeaderBytes, settings.memory_bytes), config(settings) {}
 
   Result<void> open();
   void run();
@@ -52,17 +52,9 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
              const ReceivedFrame& received);
   void arrive(const soft::Headers& headers, uint32_t handle, Nanos stamp_ns);
   uint32_t copy_of(uint32_t handle);
-  bool in_usid_block(const IpAddress& destination) const;
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override;
   void pause(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) override;
-  void release(const SwitchFrame& frame) override { pool.give(frame.handle); }
-  uint64_t hash_key(const SwitchFrame& frame, HashFields fields) override {
-    const std::span<const uint8_t> bytes = pool.frame(frame.handle);
-    return etloop::hash_key(soft::read_hashed(bytes, soft::read_headers(bytes)), fields);
-  }
-  usid::Head segment_of(const SwitchFrame& frame) override;
-  usid::Head next_segment(const SwitchFrame& frame) override;
 
   struct Arrival {
     Nanos stamp_ns;
@@ -88,7 +80,6 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
   };
 
   const SoftSwitchConfig config;
-  FramePool pool;
   std::unique_ptr<SoftFabric> fabric;
   std::vector<std::unique_ptr<SoftSocket>> sockets;
   std::vector<SoftPortCounters> counters;
@@ -220,25 +211,6 @@ void SoftSwitch::State::store(std::span<const uint8_t> bytes, const soft::Offloa
   arrive(headers, handle, received.stamp_ns);
 }
 
-bool SoftSwitch::State::in_usid_block(const IpAddress& destination) const {
-  const usid::Head head = usid::head_of(destination);
-  return std::any_of(config.fabric.switches.begin(), config.fabric.switches.end(),
-                     [&](const SwitchConfig& one) { return one.usids.is_in_block(head); });
-}
-
-usid::Head SoftSwitch::State::segment_of(const SwitchFrame& frame) {
-  return usid::head_of(soft::ipv6_destination(pool.frame(frame.handle), pool.stored(frame.handle).ip_at));
-}
-
-usid::Head SoftSwitch::State::next_segment(const SwitchFrame& frame) {
-  const std::span<uint8_t> bytes = pool.frame(frame.handle);
-  const size_t ip_at = pool.stored(frame.handle).ip_at;
-  IpAddress carrier = soft::ipv6_destination(bytes, ip_at);
-  usid::shift(carrier);
-  soft::set_ipv6_destination(bytes, ip_at, carrier);
-  return usid::head_of(carrier);
-}
-
 uint32_t SoftSwitch::State::copy_of(uint32_t handle) {
   const uint32_t copy = pool.take(pool.stored(handle).bytes);
   if (copy == FramePool::kNone) {
@@ -261,11 +233,8 @@ void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Na
     frame.handle = one;
     arrivals.push_back({stamp_ns, static_cast<uint32_t>(arrivals.size()), static_cast<uint32_t>(receiving), frame});
   };
-  if (headers.use == soft::FrameUse::ip && in_usid_block(headers.dst_ip)) {
-    frame.segmented = true;  // and its destination is what the segments say
-    add(0, handle);
-    return;
-  }
+  frame.segmented = headers.use == soft::FrameUse::ip && carries_segments(config.fabric, headers.dst_ip);
+  if (frame.segmented) return add(0, handle);
   uint32_t destination = kNowhere;
   if (const auto found = by_address.find(headers.dst_ip); headers.use == soft::FrameUse::ip && found != by_address.end()) {
     destination = found->second;

@@ -46,8 +46,8 @@ bool set_option(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) == 0;
 }
 
-// Lets through UDP to the RoCE port over IPv4 and IPv6, also over IPv6 in IPv6, and MAC control frames; anything else never wakes us. The kernel
-// has taken tags out before it asks. IPv4 fragments are let through: they are counted as what they are.
+// Lets through UDP to the RoCE port over IPv4 and IPv6, also over IPv6 in IPv6, and MAC control frames; anything else never
+// wakes us. The kernel has taken tags out before it asks. IPv4 fragments are let through: they are counted as what they are.
 bool attach_filter(int fd, uint16_t udp_port) {
   constexpr uint32_t kWhole = 0x40000;
   sock_filter code[] = {

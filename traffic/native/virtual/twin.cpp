@@ -9,34 +9,18 @@
 
 #include "base/prefetch.h"
 #include "base/time_wheel.h"
-#include "virtual/twin_frames.h"
+#include "virtual/twin_card_port.h"
+#include "virtual/twin_segments.h"
 
 namespace etloop {
 
 namespace {
 
 constexpr uint8_t kEcnMask = 0x03;
-constexpr uint32_t kMaxRun = 4;  // packets of a queue pair that a card takes at a time
 constexpr int64_t kLeastFrameBytes = 64;
 constexpr int64_t kMostWaitingBytes = 6 << 20;  // in a priority of a card, before a stream of UDP keeps the rest
 
-class Network;
-
-class CardPort final : public TxPort {
- public:
-  CardPort(Network& network, int32_t port) : network_(network), port_(port) {}
-  TxResult send(const PacketRun& run) override;
-  TxResult send_built(const BuiltPacket& built) override;
-  bool holds(FlowId flow) override;
-  std::string last_error() const override { return {}; }
-  uint32_t max_run(uint32_t) const override { return kMaxRun; }
-
- private:
-  Network& network_;
-  int32_t port_;
-};
-
-class Network final : public VirtualPorts, public FabricSink {
+class Network final : public VirtualPorts, public FabricSink, public TwinCards {
  public:
   Network(const EnginePlan& plan, const FabricConfig& config, const TwinParams& params)
       : plan_(plan),
@@ -107,17 +91,9 @@ class Network final : public VirtualPorts, public FabricSink {
     made.key = key_of(made.src_ip, dst_ip, src_port);
     const int64_t on_link_bytes = dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6;
     made.around_bytes = static_cast<uint32_t>(on_link_bytes - kLineOverheadBytes) + planned.tag_bytes;
-    const usid::Route* led = route_to(planned, dst_ip);
-    if (led != nullptr) made.around_bytes += usid::kOuterHeaderBytes;
+    made.around_bytes += segments_.add_flow(planned, dst_ip);
     flows_.push_back(made);
-    segments_.push_back(led);
     return static_cast<FlowId>(flows_.size() - 1);
-  }
-
-  static const usid::Route* route_to(const PlannedPort& from, const IpAddress& to) {
-    const auto found = std::find_if(from.segments.begin(), from.segments.end(),
-                                    [&](const usid::Route& route) { return route.to == to; });
-    return found == from.segments.end() ? nullptr : &*found;
   }
 
   void wake(int32_t index, Nanos due_ns) override {
@@ -130,15 +106,15 @@ class Network final : public VirtualPorts, public FabricSink {
     pending_.push({due_ns, 0, kNoFrame, port, false, false, 0});
   }
 
-  TxResult send(int32_t port, const PacketRun& run);
-  TxResult send_built(int32_t port, const BuiltPacket& built);
+  TxResult send(int32_t port, const PacketRun& run) override;
+  TxResult send_built(int32_t port, const BuiltPacket& built) override;
   // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
   bool full_for(int32_t port, uint8_t traffic_class) {
     Port& own = ports_[static_cast<size_t>(port)];
     own.waiting = fabric_.waiting_frames(own.attachment, traffic_class >> 2) > 1;
     return own.waiting;
   }
-  bool holds(int32_t port, FlowId flow) {
+  bool holds(int32_t port, FlowId flow) override {
     Port& own = ports_[static_cast<size_t>(port)];
     if (own.asked != flow) {
       own.asked = flow;
@@ -167,13 +143,10 @@ class Network final : public VirtualPorts, public FabricSink {
   bool reached(size_t attachment, const SwitchFrame& frame) const {
     const TwinFlow& flow = flows_[heading_[frame.handle].flow];
     const usid::End& end = plan_.ports[static_cast<size_t>(flow.dst_port)].segment_end;
-    return flow.destination == attachment && end.is_for(carriers_[frame.handle]);
+    return flow.destination == attachment && segments_.is_for(end, frame.handle);
   }
-  usid::Head segment_of(const SwitchFrame& frame) override { return usid::head_of(carriers_[frame.handle]); }
-  usid::Head next_segment(const SwitchFrame& frame) override {
-    usid::shift(carriers_[frame.handle]);
-    return usid::head_of(carriers_[frame.handle]);
-  }
+  usid::Head segment_of(const SwitchFrame& frame) override { return segments_.head(frame.handle); }
+  usid::Head next_segment(const SwitchFrame& frame) override { return segments_.next(frame.handle); }
   // What a switch left of it is all that there is.
   void cut(const SwitchFrame& on_link) {
     TwinFrame& frame = frames_[on_link.handle];
@@ -191,17 +164,13 @@ class Network final : public VirtualPorts, public FabricSink {
   uint64_t hash_key(const SwitchFrame& frame, HashFields fields) override {
     const uint32_t handle = frame.handle & ~kOfStream;
     if (handle != frame.handle) {
-      const TwinStream& stream = streams_.stream(heading_[handle].flow);
-      return etloop::hash_key(headers_of(stream.src_ip, stream.dst_ip, stream.udp_port, stream.udp_port), fields);
+      const TwinStream& of = streams_.stream(heading_[handle].flow);
+      return etloop::hash_key(headers_of(of.src_ip, of.dst_ip, of.udp_port, of.udp_port), fields);
     }
     const TwinFlow& flow = flows_[heading_[handle].flow];
     const uint16_t dst_port = plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port;
     HashedHeaders headers = headers_of(flow.src_ip, flow.dst_ip, frames_[handle].src_port, dst_port);
-    if (frame.segmented) {
-      headers.inner = headers.outer;
-      headers.outer = led_by(flow, carriers_[handle]);
-      return etloop::hash_key(headers, fields);
-    }
+    if (frame.segmented) return etloop::hash_key(segments_.hashed(flow, handle, headers), fields);
     if (dst_port == wire::kRoceUdpPort) headers.dest_qp = heading_[handle].dest_qpn;
     return etloop::hash_key(headers, fields);
   }
@@ -447,22 +416,12 @@ class Network final : public VirtualPorts, public FabricSink {
   std::vector<Port> ports_;
   std::pmr::vector<TwinFrame> frames_;
   std::pmr::vector<TwinHeading> heading_;  // of each frame
-  std::vector<const usid::Route*> segments_;  // of each flow; nullptr: its packets go by their own address
-  std::vector<IpAddress> carriers_;  // of each frame that has an outer header: its destination as it is by now
+  TwinSegments segments_;
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
   TimeWheel<Pending> pending_;  // what arrives at ports, and when their cores are woken
   std::vector<int32_t> ready_;  // ports whose card has room again
 };
-
-TxResult CardPort::send(const PacketRun& run) { return network_.send(port_, run); }
-
-bool CardPort::holds(FlowId flow) { return network_.holds(port_, flow); }
-
-bool answers(wire::Opcode opcode) {
-  const wire::Role role = wire::shape(opcode).role;
-  return role == wire::Role::acknowledgement || role == wire::Role::notification;
-}
 
 TxResult Network::send(int32_t port, const PacketRun& run) {
   const uint32_t attachment = ports_[static_cast<size_t>(port)].attachment;
@@ -497,8 +456,6 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   return TxResult::sent;
 }
 
-TxResult CardPort::send_built(const BuiltPacket& built) { return network_.send_built(port_, built); }
-
 TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   const uint32_t attachment = ports_[static_cast<size_t>(port)].attachment;
   const TwinFlow& flow = flows_[built.flow];
@@ -510,11 +467,9 @@ TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   on_link.ecn = traffic_class & kEcnMask;
   on_link.destination = flow.destination;
   const uint32_t handle = take_frame();
-  if (const usid::Route* led = segments_[built.flow]; led != nullptr) {
-    if (carriers_.size() < frames_.size()) carriers_.resize(frames_.capacity());
-    carriers_[handle] = usid::carrier_of(*led, built.src_port);
-    on_link.segmented = true;  // its ports are inside, where no switch looks for entropy
-    on_link.flow_key = flow_key(led_by(flow, carriers_[handle]));
+  on_link.segmented = segments_.put(built.flow, handle, built.src_port);
+  if (on_link.segmented) {
+    on_link.flow_key = flow_key(segments_.outer(flow, handle));  // its ports are inside, where no switch looks for entropy
   } else {
     on_link.entropy = built.src_port;
     on_link.flow_key = key_of(flow.src_ip, flow.dst_ip, built.src_port, plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port);

@@ -58,12 +58,6 @@ inline uint64_t key_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_
   return flow_key({src_ip, dst_ip, kUdpProtocol, src_port, dst_port});
 }
 
-// The outer header of a packet that segments lead: no more of it is hashed as a flow.
-inline FiveTuple led_by(const TwinFlow& flow, const IpAddress& carrier) {
-  constexpr uint8_t kIpv6Inside = 41;
-  return {flow.src_ip, carrier, kIpv6Inside, 0, 0};
-}
-
 // What a switch may hash of a UDP packet, with the flow label that our ports give it.
 inline HashedHeaders headers_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port, uint16_t dst_port) {
   HashedHeaders headers;

@@ -112,7 +112,8 @@ bool parse_ip(std::span<const uint8_t> frame, Frame& out, size_t& udp_at, size_t
 
 size_t header_bytes(const Path& path) {
   const size_t outer_bytes = path.segments != nullptr ? usid::kOuterHeaderBytes : 0;
-  return kMacsBytes + 2 + (path.tag ? kTagBytes : 0) + outer_bytes + (path.flow.dst_ip.is_v4() ? kIpv4Bytes : kIpv6Bytes) + kUdpBytes;
+  const size_t ip_bytes = path.flow.dst_ip.is_v4() ? kIpv4Bytes : kIpv6Bytes;
+  return kMacsBytes + 2 + (path.tag ? kTagBytes : 0) + outer_bytes + ip_bytes + kUdpBytes;
 }
 
 size_t put_headers(const Path& path, uint8_t traffic_class, uint16_t ip_id, size_t datagram_bytes,
