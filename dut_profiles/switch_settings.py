@@ -15,7 +15,9 @@ from typing import Final, TypeVar
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.model.switch_presets import FLOWLET_GAP_NS, LATENCY_NS, PAUSE_QUANTA, SEED
 from etloop.contract.model.topology import (
+    FIVE_TUPLE,
     PRIORITIES,
+    HashField,
     LoadBalancing,
     Marking,
     PriorityGroup,
@@ -192,6 +194,7 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
         flowlet_gap_ns=gap_ns,
         trimming=_trimming(profile, taking),
         seed=SEED,
+        hash_fields=_hash_fields(profile, taking),
     )
     if profile.latency.mode.value is ForwardingMode.CUT_THROUGH:
         taking.leave_out("latency.mode", profile.latency.mode)
@@ -326,8 +329,26 @@ def _trimming(profile: DutProfile, taking: _Taking) -> Trimming | None:
     trimming = profile.trimming
     if not taking.given("trimming.enabled", trimming.enabled, False):
         return None
-    frame_bytes = taking.needed("trimming.size_bytes", trimming.size_bytes, 0)
-    return Trimming(frame_bytes, taking.needed("trimming.dscp", trimming.dscp, 0))
+    queue = taking.optional("trimming.queue", trimming.queue)
+    if queue is not None and queue >= PRIORITIES:
+        what = f"queue {queue} is beyond the model's {PRIORITIES}"
+        taking.refuse("trimming.queue", trimming.queue, what, "leave it out: then it is that of the DSCP")
+    return Trimming(
+        frame_bytes=taking.needed("trimming.size_bytes", trimming.size_bytes, 0),
+        dscp=taking.needed("trimming.dscp", trimming.dscp, 0),
+        last_hop_dscp=taking.optional("trimming.last_hop_dscp", trimming.last_hop_dscp),
+        queue=queue,
+    )
+
+
+def _hash_fields(profile: DutProfile, taking: _Taking) -> tuple[HashField, ...]:
+    fields = profile.balancing.hash_fields
+    hashed = taking.given("balancing.hash_fields", fields, FIVE_TUPLE)
+    if not hashed:
+        taking.refuse(
+            "balancing.hash_fields", fields, "nothing is hashed", "name a field, or leave the key out"
+        )
+    return hashed
 
 
 def _key(path: str) -> str:

@@ -147,7 +147,8 @@ def plan_lab(
                 interface=port if len(port) <= LONGEST_INTERFACE and port != "lo" else f"port{len(mine)}",
                 switch_interface=f"sw{number}",
                 mac=_MAC.format(number >> 8, number & 255),
-                addresses=attachment.addresses or _addresses(number, addresses),
+                addresses=attachment.addresses
+                or _addresses(number, addresses, six=topology.segments is not None),
                 rate_bps=topology.port_of(attachment.end).rate_bps,
                 rail=attachment.rail,
                 end=topology.port_name(attachment.end),
@@ -245,8 +246,11 @@ def _ranges(addresses: tuple[str, ...]) -> list[str]:
     return [f'"{first}"' if first == last else f'"{first}-{last}"' for first, last in runs_of(addresses)]
 
 
-def _addresses(attachment: int, count: int) -> tuple[str, ...]:
-    # 198.18.0.0/15 is set aside for benchmarks of network devices (RFC 2544, RFC 6890).
+def _addresses(attachment: int, count: int, *, six: bool) -> tuple[str, ...]:
+    """Addresses of a port; of IPv6 where switches forward by segments, which only that carries."""
+    # 198.18.0.0/15 and 2001:2::/48 are set aside for benchmarks of network devices (RFC 2544, RFC 5180).
+    if six:
+        return tuple(f"2001:2:0:{attachment + 1:x}::{host + 1:x}" for host in range(count))
     return tuple(f"198.18.{attachment + 1}.{host + 1}" for host in range(count))
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment
-from etloop.contract.model.topology import LoadBalancing, Topology
+from etloop.contract.model.topology import FIVE_TUPLE, LoadBalancing, SwitchSettings, Topology
 from etloop.traffic import _native
 from etloop.traffic.flow_level import Between, FlowNetwork, network_with
 from etloop.traffic.topology.routes import Routes, routes
@@ -141,9 +141,8 @@ class _Walk:
             number = pair // len(self._topology.switches)
             switch = self._topology.switches[number]
             ports = np.array(self._table[number][int(dst[flow[at[0]]])], np.int64) + self._first_link[number]
-            if switch.balancing is LoadBalancing.STRUCTURED:
-                what = "balancing: structured goes by source ports, which the flow level does not know"
-                raise PlanError(Problem(f"switch {switch.name}", what, "say --level packet"))
+            if len(ports) > 1:
+                _refuse_what_packets_alone_show(switch)
             if switch.balancing is LoadBalancing.ECMP:
                 chosen = _native.ecmp_choices(np.ascontiguousarray(keys[flow[at]]), switch.seed, len(ports))
                 link[at] = ports[np.frombuffer(chosen, np.int32)]
@@ -155,3 +154,17 @@ class _Walk:
                 extra_link.append(np.full(len(at), port, np.int64))
         again = np.concatenate([np.arange(len(flow), dtype=np.int64), *extra])
         return flow[again], share[again], elapsed[again], np.concatenate([link, *extra_link])
+
+
+def _refuse_what_packets_alone_show(switch: SwitchSettings) -> None:
+    """Raise `PlanError` where a switch chooses among several ways by what the flow level does not know."""
+    whats = {
+        "ways have weights": any(port.weight != switch.ports[0].weight for port in switch.ports),
+        "hash: is not of the five-tuple": switch.balancing is LoadBalancing.ECMP
+        and set(switch.hash_fields) != set(FIVE_TUPLE),
+        "balancing: structured goes by source ports": switch.balancing is LoadBalancing.STRUCTURED,
+    }
+    for what, holds in whats.items():
+        if holds:
+            unknown = f"{what}, which the flow level does not know"
+            raise PlanError(Problem(f"switch {switch.name}", unknown, "say --level packet"))

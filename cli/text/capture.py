@@ -58,6 +58,7 @@ _NAMES: Final = {
     0xF1: "SELECTIVE_NAK",
     0xF2: "TRIMMED_NAK",
 }
+_IPV6_INSIDE: Final = 41
 _ECN: Final = ("", " ect1", " ect0", " CE")
 
 
@@ -136,15 +137,16 @@ def _described(frame: CapturedFrame) -> str:
         tagged = ""
     if kind == b"\x88\x08":
         return _pause(content)
+    whole = len(content) == frame.frame_bytes
+    content, led = _without_outer(content, at + 2, kind)
     src, dst, traffic_class, udp = _addresses(content, at + 2, kind)
     bth = content[udp + 8 : udp + 20]
     if len(bth) < 12:
         return f"{frame.frame_bytes} bytes, cut before the transport header"
     port, udp_port = int.from_bytes(content[udp : udp + 2]), int.from_bytes(content[udp + 2 : udp + 4])
     datagram, told_bytes = content[udp + 8 :], max(int.from_bytes(content[udp + 4 : udp + 6]) - 8, 0)
-    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}"]
+    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}{led}"]
     sizes = f"{frame.frame_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}"
-    whole = len(content) == frame.frame_bytes
     if udp_port == UET_UDP_PORT:
         fields += [uet_text(datagram, told_bytes), sizes]
         cut = whole and (told_bytes > len(datagram) or cut_from(datagram, told_bytes))
@@ -172,6 +174,25 @@ def _addresses(content: bytes, ip: int, kind: bytes) -> tuple[bytes, bytes, int,
             ip + 40,
         )
     return NO_ADDRESS, NO_ADDRESS, 0, len(content)
+
+
+def _without_outer(content: bytes, ip: int, kind: bytes) -> tuple[bytes, str]:
+    """A frame without an outer IPv6 header, whose traffic class counts; and what to say of the segments in it."""
+    outer = content[ip : ip + 40]
+    if kind != b"\x86\xdd" or len(outer) < 40 or outer[6] != _IPV6_INSIDE or len(content) < ip + 42:
+        return content, ""
+    # Traffic class and flow label are in no check.
+    inner = outer[:2] + content[ip + 42 :]
+    return content[:ip] + inner, f" led by {_segments(outer[24:])}"
+
+
+def _segments(carrier: bytes) -> str:
+    """The block of an outer destination and the micro segments that are left in it."""
+    left = [int.from_bytes(carrier[at : at + 2]) for at in range(4, 16, 2)]
+    while left and left[-1] == 0:
+        left.pop()
+    block = f"{int.from_bytes(carrier[:2]):x}:{int.from_bytes(carrier[2:4]):x}"
+    return f"{block} [{' '.join(f'{usid:04x}' for usid in left)}]"
 
 
 def _cut_from(udp: bytes) -> str:

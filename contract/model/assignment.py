@@ -87,6 +87,26 @@ class TransportSettings:
     """Of a kind that sends every packet on a path of its own."""
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentRoute:
+    """How packets to one host are led: at each tier one of several micro segments, by their entropy value."""
+
+    to: str
+    """Address of the host."""
+    tiers: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSettings:
+    """Outer IPv6 headers of a port's packets, whose destination carries micro segments (RFC 9800)."""
+
+    block: int
+    """First 32 bits of the destination."""
+    decapsulation: int
+    """Behind the last tier: this port takes the outer header off."""
+    routes: tuple[SegmentRoute, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PortSettings:
     """One port of the agent: an interface towards the device under test, with the addresses its ranks use."""
@@ -112,6 +132,8 @@ class PortSettings:
     """Of a VERBS port: the RDMA device, such as "mlx5_0", which deals other queue pair numbers than those above."""
     gid_index: int = -1
     """Entry of the device's GID table; -1: found by address."""
+    segments: SegmentSettings | None = None
+    """How SRv6 leads its packets; None: they go by their own addresses."""
 
     @property
     def engine_threads(self) -> int:

@@ -8,7 +8,7 @@ traffic/native/switch/switch_model. Terms follow SAI (opencompute/SAI:inc): traf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 MOST_RAILS: Final = 64
@@ -37,7 +37,7 @@ class LoadBalancing(IntEnum):
     ADAPTIVE_FLOWLET = 4
     """The same for the first packet of a flowlet, which the others follow."""
     STRUCTURED = 5
-    """By the low eight bits of the UDP source port: consecutive entropy values take consecutive ways, as planes do."""
+    """By bits of the UDP source port: consecutive entropy values take consecutive ways, as planes do."""
 
     @property
     def reorders(self) -> bool:
@@ -48,6 +48,37 @@ class LoadBalancing(IntEnum):
     def has_gap(self) -> bool:
         """Whether `flowlet_gap_ns` means something."""
         return self in (LoadBalancing.FLOWLET, LoadBalancing.ADAPTIVE_FLOWLET)
+
+
+class HashField(StrEnum):
+    """What a hash over a packet may cover. In the order of traffic/native/switch/flow_hash.h."""
+
+    SRC_IP = "src_ip"
+    DST_IP = "dst_ip"
+    PROTOCOL = "protocol"
+    SRC_PORT = "src_port"
+    DST_PORT = "dst_port"
+    DEST_QP = "dest_qp"
+    """Destination queue pair of RoCEv2 on UDP port 4791 (SAI_NATIVE_HASH_FIELD_RDMA_BTH_DEST_QP)."""
+    IN_PORT = "in_port"
+    """Of the switch."""
+    FLOW_LABEL = "flow_label"
+    """Of IPv6."""
+    INNER_SRC_IP = "inner_src_ip"
+    """Of the packet inside, where IP carries IP; likewise the others."""
+    INNER_DST_IP = "inner_dst_ip"
+    INNER_PROTOCOL = "inner_protocol"
+    INNER_SRC_PORT = "inner_src_port"
+    INNER_DST_PORT = "inner_dst_port"
+
+
+FIVE_TUPLE: Final = (
+    HashField.SRC_IP,
+    HashField.DST_IP,
+    HashField.PROTOCOL,
+    HashField.SRC_PORT,
+    HashField.DST_PORT,
+)
 
 
 class WatchdogAction(IntEnum):
@@ -65,6 +96,8 @@ class SwitchPort:
     rate_bps: int
     delay_ns: int
     """Propagation to the other end, one way."""
+    weight: int = 1
+    """Its share of what has several equally short ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +138,8 @@ class SwitchQueue:
     """A port's queue may hold 2^alpha_log2 times the shared buffer that is free. Lossless traffic is not limited here."""
     reserved_bytes: int = 0
     marking: Marking | None = None
+    trims: bool = True
+    """Whether what it refuses may be trimmed, where the switch trims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +159,12 @@ class Trimming:
     """Length that is left of its Ethernet frame."""
     dscp: int
     """What it carries from then on, which chooses its queue."""
+    last_hop_dscp: int | None = None
+    """The same at ports with a host behind them; None: as everywhere."""
+    queue: int | None = None
+    """That it waits in at the switch which cut it; None: that of its DSCP."""
+    exempt_dscps: tuple[int, ...] = ()
+    """Whose packets are dropped instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +197,37 @@ class SettingsOrigin:
     """Keys of the topology file that hold instead."""
     most_ports: int | None
     """How many ports the device has; None: nobody says."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherNode:
+    """Another switch, as segments name it, and the ports that lead there."""
+
+    node: int
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Usids:
+    """Micro segments of SRv6 that a switch knows (RFC 9800, blocks of 32 bits and identifiers of 16)."""
+
+    block: int
+    """First 32 bits of the addresses that carry them."""
+    node: int
+    """Its own (uN): taken out, and what follows is looked at."""
+    adjacencies: tuple[int, ...]
+    """By port (uA): taken out, and the packet leaves there."""
+    others: tuple[OtherNode, ...] = ()
+    """Ways to other switches, along which their own stay in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """How addresses of a network carry micro segments."""
+
+    block: int
+    decapsulation: int
+    """Behind the last: hosts take the outer header off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +267,19 @@ class SwitchSettings:
     """What all groups of all ports take their headroom from; None: each has its own reserve."""
     origin: SettingsOrigin | None = None
     """None: a preset."""
+    hash_fields: tuple[HashField, ...] = FIVE_TUPLE
+    """What ECMP and flowlets go by."""
+    entropy_shift: int = 0
+    """Of `STRUCTURED`: how many bits of the UDP source port are below those that name a way."""
+    entropy_bits: int = 8
+    """How many bits name it."""
+    usids: Usids | None = None
+    """None: it knows no segments, and drops what they lead."""
+
+    @property
+    def hash_bits(self) -> int:
+        """The hashed fields as a set of bits."""
+        return sum(1 << tuple(HashField).index(field) for field in set(self.hash_fields))
 
     @property
     def set_aside_bytes(self) -> int:
@@ -274,6 +359,8 @@ class Topology:
     attachments: tuple[Attachment, ...]
     outages: tuple[Outage, ...] = ()
     routing: Routing = Routing()
+    segments: Segments | None = None
+    """None: no switch knows any."""
 
     def port_name(self, end: SwitchEnd) -> str:
         """A switch port as people read it: "leaf0/4"."""

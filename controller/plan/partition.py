@@ -19,6 +19,7 @@ from etloop.contract.model.assignment import (
     ProgramColumns,
     RankAssignment,
     ScheduleTables,
+    SegmentSettings,
     TransportSettings,
 )
 from etloop.contract.model.transport import CaptureSettings, PauseRule
@@ -31,7 +32,6 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
-    from etloop.controller.inputs.scenario.multipath import Multipath
     from etloop.controller.inputs.scenario.scenario import Scenario
     from etloop.controller.plan.demand import Demand, ProgramVariant
     from etloop.controller.plan.job_set import JobSet
@@ -88,6 +88,8 @@ class PlanParts:
     connections: PlacedConnections
     streams: tuple[PlannedStream, ...]
     """Plain UDP beside the jobs."""
+    segments: tuple[SegmentSettings | None, ...]
+    """By port of the placement, how SRv6 leads its packets."""
 
     @property
     def job(self) -> Job:
@@ -117,7 +119,6 @@ def partition(
     streams = streams_of_agents(parts.streams)
     captures = captures_of(scenario.transport.capture, placement)
     pauses = pauses_of(scenario.transport.pauses, placement)
-    multipath = scenario.transport.multipath
     for agent in rig.agents:
         ports = [index for index, place in enumerate(placement.ports) if place.agent == agent.name]
         if not ports:
@@ -129,7 +130,7 @@ def partition(
             run_id=parts.run_id,
             agent=agent.name,
             iterations=scenario.plan_iterations,
-            ports=tuple(_port_settings(placement, connections, index, pauses, multipath) for index in ports),
+            ports=tuple(_port_settings(parts, placement, index, pauses) for index in ports),
             transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
             scale_up_bps=scenario.scale_up_bps,
             scale_up_latency_ns=scenario.scale_up_latency_ns,
@@ -154,8 +155,7 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
     programs, ranks = _ranks(jobs, demand, placement, list(ports))
     members = [group.members for group in job.communicators]
     pauses = pauses_of(scenario.transport.pauses, placement)
-    multipath = scenario.transport.multipath
-    settings = (_port_settings(placement, connections, index, pauses, multipath) for index in ports)
+    settings = (_port_settings(parts, placement, index, pauses) for index in ports)
     return Assignment(
         run_id=parts.run_id,
         agent="",
@@ -232,13 +232,10 @@ def _program(variant: ProgramVariant) -> ProgramColumns:
 
 
 def _port_settings(
-    placement: Placement,
-    connections: PlacedConnections,
-    index: int,
-    pauses: dict[str, tuple[PauseRule, ...]],
-    multipath: Multipath,
+    parts: PlanParts, placement: Placement, index: int, pauses: dict[str, tuple[PauseRule, ...]]
 ) -> PortSettings:
     place = placement.ports[index]
+    connections, multipath = parts.connections, parts.scenario.transport.multipath
     return PortSettings(
         name=place.port.name,
         # Addresses beyond the port's ranks carry nothing and need not exist.
@@ -254,6 +251,7 @@ def _port_settings(
         pauses=pauses.get(f"{place.agent}/{place.port.name}", ()),
         device=place.port.device,
         gid_index=place.port.gid_index,
+        segments=parts.segments[index],
     )
 
 

@@ -33,11 +33,13 @@ from etloop.controller.plan.port_settings import (
 )
 from etloop.controller.plan.rounding import rounding_notes
 from etloop.controller.plan.run_numbers import PLAN_ID, run_nonce, with_first_psn
+from etloop.controller.plan.segments import segment_notes, segment_settings
 from etloop.controller.plan.udp_streams import plan_streams
 from etloop.workload.trace.program import Job
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from etloop.contract.model.topology import Topology
     from etloop.controller.inputs.rig import Rig
 
 
@@ -71,8 +73,10 @@ def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = PLAN_ID) -> 
     return plan_jobs(scenario, rig, only(job, scenario.mapping, scenario.collectives.settings), run_id)
 
 
-def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID) -> Plan:
-    """Lays all jobs of a set out on a rig. Raises as `make_plan`."""
+def plan_jobs(
+    scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID, topology: Topology | None = None
+) -> Plan:
+    """Lays all jobs of a set out on a rig, whose ports `topology` joins. Raises as `make_plan`."""
     job = jobs.job
     refuse_odd_jobs(job)
     demand = demand_of(jobs)
@@ -90,9 +94,11 @@ def plan_jobs(scenario: Scenario, rig: Rig, jobs: JobSet, run_id: str = PLAN_ID)
     scenario = replace(scenario, transport=replace(transport, faults=faults))
     moved = op_bytes(job, demand, placement)
     streams = plan_streams(scenario.streams, rig, {place.agent for place in placement.ports})
-    parts = PlanParts(run_id, scenario, jobs, demand, connections, streams)
+    segments = segment_settings(transport.multipath, topology, placement, connections)
+    parts = PlanParts(run_id, scenario, jobs, demand, connections, streams, segments)
     assignments, rows = partition(parts, rig, placement)
     tables = replace(_tables(scenario, jobs, demand, placement, connections, moved), run_nonce=nonce)
+    tables = replace(tables, notes=(*tables.notes, *segment_notes(transport.multipath, placement, segments)))
     return Plan(assignments, rows, tables, placement, parts)
 
 

@@ -37,7 +37,7 @@ def rig_text(topology: Topology) -> str:
         agent, _, port = attachment.rig_port.partition("/")
         keys = {
             "name": port,
-            "addresses": _addresses(number, attachment),
+            "addresses": _addresses(number, attachment, six=topology.segments is not None),
             "link": format_rate(topology.port_of(attachment.end).rate_bps),
         }
         rail = {} if attachment.rail is None else {"rail": attachment.rail}
@@ -48,8 +48,11 @@ def rig_text(topology: Topology) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _addresses(number: int, attachment: Attachment) -> list[str]:
+def _addresses(number: int, attachment: Attachment, *, six: bool) -> list[str]:
+    """Addresses of a port; of IPv6 where switches forward by segments, which only that carries."""
     if attachment.addresses:
         return list(attachment.addresses)
+    if six:
+        return [f"fd00:{number:x}::1-fd00:{number:x}::{PORT_ADDRESSES:x}"]
     network = f"10.{number >> 8}.{number & 255}"
     return [f"{network}.1-{network}.{PORT_ADDRESSES}"]

@@ -19,6 +19,7 @@ from etloop.contract.model.topology import Topology
 from etloop.contract.model.transport import AS_DATA
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.inputs.scenario.scenario import Scenario
+from etloop.controller.plan.segments import OUTER_HEADER_BYTES
 from etloop.controller.plan.udp_streams import plain_datagrams
 from etloop.controller.run.device_check import known_profile
 from etloop.controller.run.device_demands import demands_of
@@ -123,13 +124,13 @@ def _port_names(topology: Topology | None) -> frozenset[str]:
 
 def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBasis:
     """What results need beside the counts: facts of the rig's ports, and where the profile puts the job's packets."""
-    tag_bytes = _tag_bytes(scenario, rig)
+    added_bytes = _added_bytes(scenario, rig)
     ports = {
         label: RigPortFacts(
             _ip_version(port.addresses),
             counts_packets=port.backend is not PortBackend.VERBS,
             sees_damaged=port.backend is not PortBackend.UDP,
-            tag_bytes=tag_bytes,
+            added_bytes=added_bytes,
         )
         for label, port in rig.ports.items()
     }
@@ -137,12 +138,17 @@ def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBas
     return DeviceBasis(outcome.start_ns, ports, _classes(scenario, rig), plain)
 
 
-def _tag_bytes(scenario: Scenario, rig: Rig) -> int | None:
-    """Of the VLAN tag on the frames of all ports; None where only some write it, for others' interfaces may."""
-    if scenario.transport.vlan_id < 0:
-        return 0
+def _added_bytes(scenario: Scenario, rig: Rig) -> int | None:
+    """Of the VLAN tag on the frames of all ports, and of the outer header of packets that segments lead.
+
+    None where only some ports write the tag, for others' interfaces may.
+    """
+    transport = scenario.transport
+    outer_bytes = OUTER_HEADER_BYTES if transport.multipath.srv6 is not None else 0
+    if transport.vlan_id < 0:
+        return outer_bytes
     backends = {port.backend for port in rig.ports.values()}
-    return TAG_BYTES if backends <= {PortBackend.PACKET, PortBackend.XDP} else None
+    return TAG_BYTES + outer_bytes if backends <= {PortBackend.PACKET, PortBackend.XDP} else None
 
 
 def _ip_version(addresses: tuple[str, ...]) -> int:

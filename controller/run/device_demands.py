@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.capabilities import IPV6_MORE_BYTES, PACKET_OVERHEAD_BYTES
 from etloop.contract.model.congestion import CongestionSettings
+from etloop.controller.plan.segments import OUTER_HEADER_BYTES
 from etloop.dut_profiles.rules.job import JobDemands, JobLink, RigLinks
 from etloop.traffic.cc_library import library_of
 from etloop.traffic.congestion import Algorithm, Need, built_in, of_library
@@ -35,7 +36,8 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         path_mtu_bytes=transport.path_mtu_bytes,
         packet_bytes=transport.path_mtu_bytes
         + PACKET_OVERHEAD_BYTES
-        + (IPV6_MORE_BYTES if rig is not None and _speaks_ipv6(rig) else 0),
+        + (IPV6_MORE_BYTES if rig is not None and _speaks_ipv6(rig) else 0)
+        + (OUTER_HEADER_BYTES if transport.multipath.srv6 is not None else 0),
         lossless=transport.lossless,
         congestion_algorithm=transport.congestion.algorithm,
         needs_marks=bool(needs & (Need.ECN | Need.CNP)),

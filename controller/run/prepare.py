@@ -152,8 +152,9 @@ def prepare(inputs: RunInputs, options: PrepareOptions | None = None) -> Prepare
     with options.confine():
         scenario = replace(scenario, notes=(*scenario.notes, *background_notes(scenario)))
         slowest_bps = min(port.link_bps for port in rig.ports.values())
-        scenario = patient(scenario, slowest_bps, None if device is None else device.topology)
-        plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id)
+        topology = None if device is None else device.topology
+        scenario = patient(scenario, slowest_bps, topology)
+        plan = plan_jobs(scenario, rig, options.jobs(scenario), inputs.run_id, topology)
     refuse_idle_device(scenario, plan.tables, inputs.scenario.source)
     if device is not None:
         check_device(plan, device)

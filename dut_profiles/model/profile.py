@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from etloop.contract.model.counters import CounterObject
+from etloop.contract.model.topology import HashField
 from etloop.dut_profiles.model.stated import Source, Stated
 
 PRIORITIES: Final = 8
@@ -68,19 +69,6 @@ class BalancingMode(StrEnum):
     SPRAY = "spray"
     ADAPTIVE = "adaptive"
     """Per packet, by the load of the ports."""
-
-
-class HashField(StrEnum):
-    """What ECMP hashes."""
-
-    SRC_IP = "src_ip"
-    DST_IP = "dst_ip"
-    PROTOCOL = "protocol"
-    SRC_PORT = "src_port"
-    DST_PORT = "dst_port"
-    DEST_QP = "dest_qp"
-    IN_PORT = "in_port"
-    FLOW_LABEL = "flow_label"
 
 
 class ForwardingMode(StrEnum):
@@ -281,6 +269,10 @@ class Trimming:
     size_bytes: Stated[int] = Stated()
     dscp: Stated[int] = Stated()
     """Of what is left of a packet."""
+    last_hop_dscp: Stated[int] = Stated()
+    """The same at ports with a host behind them, where it is another (asymmetric, by traffic class)."""
+    queue: Stated[int] = Stated()
+    """That it waits in, where that is not the queue of its DSCP."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 from etloop.contract.base.units import parse_factor, parse_name, parse_share_per_million
 from etloop.contract.base.yaml_reader import ConfigFile, Section, integer, read_document, word_of, yes_or_no
 from etloop.contract.model.counters import CounterObject
+from etloop.contract.model.topology import HashField
 from etloop.dut_profiles.model.profile import (
     DSCPS,
     MOST_QUEUES,
@@ -28,7 +29,6 @@ from etloop.dut_profiles.model.profile import (
     DutProfile,
     Ecn,
     ForwardingMode,
-    HashField,
     Identity,
     Latency,
     Maps,
@@ -113,6 +113,8 @@ TRIMMING: Final = {
     "enabled": one(yes_or_no),
     "size_bytes": one(size),
     "dscp": one(integer(0, DSCPS - 1)),
+    "last_hop_dscp": one(integer(0, DSCPS - 1)),
+    "queue": one(integer(0, MOST_QUEUES - 1)),
 }
 LATENCY: Final = {"mode": one(word_of(ForwardingMode)), "port_to_port_ns": one(duration)}
 COUNTERS: Final = {"tolerance_per_million": one(parse_share_per_million)}

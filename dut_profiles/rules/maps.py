@@ -11,8 +11,16 @@ from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
 from etloop.contract.base.units import number_spans
+from etloop.contract.model.topology import HashField
 from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where
-from etloop.dut_profiles.model.profile import DutKind, DutProfile, HashField, Scheduler, Trust
+from etloop.dut_profiles.model.profile import DutKind, DutProfile, Scheduler, Trust
+
+_TELL_QUEUE_PAIRS_APART: Final = {
+    HashField.SRC_PORT,
+    HashField.DEST_QP,
+    HashField.FLOW_LABEL,
+    HashField.INNER_SRC_PORT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +174,7 @@ def _lossless_shares(profile: DutProfile) -> Iterator[Problem | NotStated]:
 
 def _blind_hash(profile: DutProfile) -> Iterator[Problem | NotStated]:
     fields = profile.balancing.hash_fields
-    apart = {HashField.SRC_PORT, HashField.DEST_QP, HashField.FLOW_LABEL}
-    if fields.value is not None and not apart & set(fields.value):
+    if fields.value is not None and not _TELL_QUEUE_PAIRS_APART & set(fields.value):
         what = f"ECMP hashes {', '.join(fields.value) or 'nothing'}"
         remedy = (
             "all queue pairs of two addresses take one path: hash the UDP source port or the destination QP"
@@ -183,10 +190,13 @@ def _trimmed_waits(profile: DutProfile) -> Iterator[Problem | NotStated]:
         yield NotStated("trimming.dscp")
         return
     way = way_of_packet(profile, trimming.dscp.value, None)
-    if way is None or way.queue is None:
+    queue = trimming.queue.value
+    if queue is None and way is not None:
+        queue = way.queue
+    if queue is None:
         yield NotStated("maps")
-    elif profile.queue(way.queue).scheduler.value is not Scheduler.STRICT:
-        what = f"trimmed packets (DSCP {trimming.dscp.value}) leave by queue {way.queue}, which is not strict"
+    elif profile.queue(queue).scheduler.value is not Scheduler.STRICT:
+        what = f"trimmed packets (DSCP {trimming.dscp.value}) leave by queue {queue}, which is not strict"
         remedy = "the news of a loss waits behind data: give it a strict queue"
         yield Problem(where(trimming.dscp, "trimming.dscp"), what, remedy)
 

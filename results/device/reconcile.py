@@ -54,8 +54,8 @@ class AgentPort:
     """False of network cards that send by themselves: there the agent sees messages only."""
     damaged_datagrams: int = 0
     """Come to the host with a wrong checksum and dropped before the agent saw them; their bytes are not known."""
-    tag_bytes: int | None = 0
-    """Of the VLAN tag on all its packets, both ways; None where it is not known which of them have one."""
+    added_bytes: int | None = 0
+    """Of the VLAN tag and the outer IPv6 header on all its packets, both ways; None where it is not known which have a tag."""
     plain: PlainDatagrams = PlainDatagrams()
     """What it sent and got beside them."""
 
@@ -142,11 +142,11 @@ def _counted_by_agent(
         return datagrams + lost + damaged, None, f"of them {reasons_text}, so their bytes are not known"
     if agent.ip_version not in IP_BYTES:
         return datagrams, None, "the port has IPv4 and IPv6 addresses, so bytes of frames are not known"
-    if agent.tag_bytes is None:
+    if agent.added_bytes is None:
         return datagrams, None, "an interface may put VLAN tags on, so bytes of frames are not known"
     fcs = 0 if device.with_fcs else FCS_BYTES
     headers = ETHERNET_BYTES - fcs + IP_BYTES[agent.ip_version] + UDP_BYTES
-    return datagrams, payload + datagrams * headers + tagged * agent.tag_bytes, ""
+    return datagrams, payload + datagrams * headers + tagged * agent.added_bytes, ""
 
 
 def _share(

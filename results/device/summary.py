@@ -65,8 +65,8 @@ class RigPortFacts:
     """Whether its agent sees packets; False of network cards that send by themselves."""
     sees_damaged: bool = True
     """Whether packets with a wrong check are among those that its agent counts as received; not those of kernel sockets."""
-    tag_bytes: int | None = 0
-    """Of the VLAN tag on all packets it sends and gets; None: not known of all."""
+    added_bytes: int | None = 0
+    """Of the VLAN tag and the outer IPv6 header on all packets it sends and gets; None: not known of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
                 ip_version=facts.ip_version,
                 counts_packets=facts.counts_packets,
                 damaged_datagrams=0 if facts.sees_damaged else _count(ports, "rx_icrc_encapsulated", row),
-                tag_bytes=facts.tag_bytes,
+                added_bytes=facts.added_bytes,
                 plain=basis.plain.get(name, PlainDatagrams()),
             )
         )

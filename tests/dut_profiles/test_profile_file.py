@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import pytest
 from etloop.contract.base.errors import ConfigError
-from etloop.dut_profiles.model.profile import Breakout, DutKind, DutProfile, HashField, WatchdogAction
+from etloop.contract.model.topology import HashField
+from etloop.dut_profiles.model.profile import Breakout, DutKind, DutProfile, WatchdogAction
 from etloop.dut_profiles.model.stated import Basis, Claim, Stated, stated_values
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 from etloop.dut_profiles.reading.profile_file import parse_profile

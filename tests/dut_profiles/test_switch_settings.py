@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.switch_presets import LATENCY_NS
-from etloop.contract.model.topology import LoadBalancing, Marking, PriorityGroup, SwitchPort, Watchdog
+from etloop.contract.model.topology import (
+    FIVE_TUPLE,
+    HashField,
+    LoadBalancing,
+    Marking,
+    PriorityGroup,
+    SwitchPort,
+    Trimming,
+    Watchdog,
+)
 from etloop.dut_profiles.model.profile import DutKind
 from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 from etloop.dut_profiles.reading.profile_file import parse_profile
@@ -57,6 +66,18 @@ def test_what_the_profile_states_is_what_is_modelled() -> None:
     assert (settings.pfc, settings.balancing) == (True, LoadBalancing.SPRAY)
     assert (settings.buffer_bytes, settings.headroom_pool_bytes) == (32_000_000, None)
     assert settings.dscp_to_class[26] == 3
+
+
+def test_a_hash_and_trimming_are_as_the_profile_has_them() -> None:
+    plain = modelled().settings("s0", ports(2))
+    assert (plain.hash_fields, plain.trimming) == (FIVE_TUPLE, None)
+    trims = "{enabled: true, size: 206B, dscp: 48, last_hop_dscp: 3, queue: 6}"
+    hashed = "balancing: {mode: ecmp, hash_fields: [src_ip, dest_qp]}\ntrimming: " + trims
+    device = modelled(("balancing: {mode: spray}", hashed))
+    settings = device.settings("s0", ports(2))
+    assert settings.hash_fields == (HashField.SRC_IP, HashField.DEST_QP)
+    assert settings.trimming == Trimming(206, 48, 3, 6)
+    assert {"trimming.last_hop_dscp: 3", "trimming.queue: 6"} <= set(device.origin.stated)
 
 
 def test_what_was_taken_and_what_was_not_is_said() -> None:
@@ -121,6 +142,12 @@ def test_ports_count_as_far_as_they_may_be_split() -> None:
         ("headroom: 100kB, ", "", "p: groups[3].headroom_bytes: is not stated; state it; the model needs it"),
         ("alpha: 1/8", "alpha: 1/3", "alpha 1/3 is no power of two; the model takes 1/8, 1/4, ... 128"),
         ("alpha: 8", "alpha: 3/2", "alpha 3/2 is no power of two"),
+        ("mode: spray", "mode: ecmp, hash_fields: []", "nothing is hashed; name a field"),
+        (
+            "balancing: {mode: spray}",
+            "trimming: {enabled: true, size: 206B, dscp: 48, queue: 9}",
+            "queue 9 is beyond the model's 8; leave it out: then it is that of the DSCP",
+        ),
         ("alpha: 1/8", "xoff: 1MB", "a fixed xoff cannot be modelled"),
         ("26: 3}", "26: 9}", "it goes beyond the model's 8 classes, groups and queues"),
         ("class_to_queue: identity", "class_to_queue: {0-8: 1}", "it goes beyond the model's 8 classes"),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import struct
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,6 +15,7 @@ from etloop.cli.main import main
 
 from tests.lab.test_lab import desk
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
+from tests.support.places import ROOT
 
 if TYPE_CHECKING:
     from tests.lab.test_lab import Desk
@@ -35,15 +40,15 @@ pytestmark = [
 ]
 
 
-def brought_up(desk: Desk, backend: str, kind: str) -> None:
+def brought_up(desk: Desk, backend: str, kind: str, topology: str = TOPOLOGY, *more: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     path = desk.directory / "topology.yaml"
-    path.write_text(TOPOLOGY)
+    path.write_text(topology)
     (desk.directory / "scenario.yaml").write_text(SCENARIO.replace("KIND", kind))
     words = ("lab", "up", str(path), "--unmeasured", "--agents", "--backend", backend, "--bind", bind)
-    assert main([*words, "--rig-out", str(desk.directory / "rig.yaml")]) == 0
+    assert main([*words, *more, "--rig-out", str(desk.directory / "rig.yaml")]) == 0
 
 
 ALL_REDUCE: Final = (
@@ -63,6 +68,70 @@ def test_a_collective_takes_both_spines_and_every_byte_arrives(desk: Desk, kind:
     carried = [sum(port.counters["rx_bytes"] for port in spine.ports) for spine in spines]
     assert sum(carried) > row["etloop"]["fabric_bytes"]
     assert min(carried) > 0.2 * sum(carried), "one connection each way, and each takes both"
+
+
+SEGMENTS: Final = """\
+srv6: {block: "fc00:1::/32"}
+leaf_spine:
+  leaves: [{ports: [a/p0]}, {ports: [b/p0]}]
+  spines: 2
+  uplinks: 2
+  rate: 100Mbps
+"""
+
+
+SNIFF: Final = """\
+import socket, struct, sys
+taken = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
+taken.bind(("p0", 0x86DD))
+print("ready", flush=True)
+with open(sys.argv[1], "wb") as kept:
+    for _ in range(40):
+        frame, origin = taken.recvfrom(9000)
+        kept.write(struct.pack(">HB", len(frame), origin[2]) + frame)
+"""
+"""Keeps the next 40 frames of IPv6 of a port, each behind its length and whether it is this host's own (4)."""
+
+
+def test_segments_lead_over_every_link_and_another_parser_reads_them(desk: Desk) -> None:
+    from scapy.layers.inet import UDP
+    from scapy.layers.inet6 import IPv6
+    from scapy.layers.l2 import Ether
+
+    brought_up(desk, "packet", "mrc", SEGMENTS, "--mtu", "4300B")
+    kept = desk.directory / "frames"
+    words = [sys.executable, "-m", "etloop.cli.main", "lab", "exec", "b", "--"]
+    with subprocess.Popen(
+        [*words, sys.executable, "-c", SNIFF, str(kept)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as sniffing:
+        assert sniffing.stdout is not None
+        assert sniffing.stdout.readline() == b"ready\n"
+        scenario = "transport: {kind: mrc, timeout_floor: 500ms, mrc: {srv6: adjacency}}"
+        usual = "transport: {kind: KIND, timeout_floor: 500ms}"
+        (desk.directory / "scenario.yaml").write_text(SCENARIO.replace(usual, scenario))
+        (test,) = json.loads(desk.etloop(*ALL_REDUCE).stdout)["tests"]
+        assert test["errors"] == []
+        assert sniffing.wait(60) == 0
+    switches = {switch.name: switch for switch in desk.status().counters.switches}
+    carried = [port.counters["tx_packets"] for port in switches["leaf0"].ports[1:]]
+    assert len(carried) == 4
+    assert max(carried) - min(carried) <= 0.25 * max(carried), "the values name the links in turn"
+    assert not sum(port.counters["no_route_packets"] for one in switches.values() for port in one.ports)
+    content, arrived = kept.read_bytes(), 0
+    while content:
+        size, origin = struct.unpack_from(">HB", content)
+        frame, content = Ether(content[3 : 3 + size]), content[3 + size :]
+        if origin == socket.PACKET_OUTGOING or frame[IPv6].nh != socket.IPPROTO_IPV6:
+            continue
+        outer, inner = frame[IPv6], frame[IPv6].payload
+        assert (outer.dst, outer.src, outer.plen) == ("fc00:1:d001::", inner.src, 40 + inner.plen)
+        assert (inner.src, inner.dst) == ("2001:2:0:1::1", "2001:2:0:2::1")
+        assert (inner.nh, inner[UDP].dport, inner[UDP].len) == (socket.IPPROTO_UDP, 4971, inner.plen)
+        assert outer.fl == inner.fl == inner[UDP].sport & 0x3FFF
+        arrived += 1
+    assert arrived > 10
 
 
 def test_a_port_that_cannot_choose_source_ports_refuses_by_name(desk: Desk) -> None:

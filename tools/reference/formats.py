@@ -31,6 +31,7 @@ _RANKS: Final = "[0-9]{1,6}(-[0-9]{1,6})?"
 _LANE: Final = "[0-7]"
 _ANY_PATH: Final = r"[^\s]+"
 _LABEL: Final = r".{1,60}"
+_SWITCH_PORT: Final = r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64})?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ RIG: Final = Format(
 _ONE: Final = "ports: [a/p0], rate: 100Gbps"
 _SWITCH: Final = (
     "{pfc: {watchdog: {detect: 1ms}}, trimming: {size: 128B, dscp: 48}, faults: [{every: 10, in: a/p0, out: a/p0}],"
-    " queues: {0: {ecn: {kmin: 1kB}}}, buffer: 1MiB}"
+    " queues: {0: {ecn: {kmin: 1kB}}}, port_weights: {a/p0: 2}, usids: {a/p0: 0xe000},"
+    " buffer: 1MiB}"
 )
 _PLAIN: Final = "{preset: lossy, device: x, queues: {0: {weight: 1}}, pfc: {enabled: false}}"
 _KNOWN_SWITCH: Final = _SWITCH[1:-1]
@@ -164,6 +166,7 @@ TOPOLOGY: Final = Format(
     lambda text: parse_topology(text, "topology.yaml"),
     (
         f"single: {{{_ONE}, switch: {_SWITCH}}}",
+        f"{{srv6: {{block: 'fc00:1::/32'}}, single: {{{_ONE}}}}}",
         f"single: {{{_ONE}, switch: {_PLAIN}}}",
         f"leaf_spine: {{rate: 100Gbps, leaves: [{{ports: [a/p0]}}], leaf: {_PLAIN}, spine: {_PLAIN}}}",
         f"rail: {{rate: 100Gbps, spines: 1, rails: [{{ports: [a/p0]}}], rail: {_PLAIN}, spine: {_PLAIN}}}",
@@ -182,7 +185,8 @@ TOPOLOGY: Final = Format(
         f"{{switches: [{{name: a, {_PLAIN[1:-1]}}}], attach: [{{port: a/p0, to: a, rate: 100Gbps}}]}}",
     ),
     {f"{switch}.maps.{each}": "[0-9]{1,2}" for switch in _SWITCHES for each in _MAPS}
-    | {f"{switch}.{each}": _LANE for switch in _SWITCHES for each in ("groups", "queues")},
+    | {f"{switch}.{each}": _LANE for switch in _SWITCHES for each in ("groups", "queues")}
+    | {f"{switch}.{each}": _SWITCH_PORT for switch in _SWITCHES for each in ("port_weights", "usids")},
     {switch: "switches[]" for switch in _SWITCHES if switch != "switches[]"},
 )
 SWEEP: Final = Format(

@@ -7,8 +7,9 @@ down, is decided by the switch.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
-from etloop.contract.model.topology import Topology
+from etloop.contract.model.topology import SwitchLink, Topology
 
 Routes = tuple[tuple[tuple[int, ...], ...], ...]
 """By switch, by attachment: the ports that lead there, rising; none where it cannot be reached."""
@@ -16,7 +17,7 @@ Routes = tuple[tuple[tuple[int, ...], ...], ...]
 
 def routes(topology: Topology) -> Routes:
     """Ports by hop count alone, as routing protocols of data centres have it: rates and delays do not count."""
-    neighbours = _neighbours(topology)
+    neighbours = _neighbours(len(topology.switches), topology.links)
     edges = sorted({attachment.end.switch for attachment in topology.attachments})
     toward = {switch: _toward(neighbours, switch) for switch in edges}
     return tuple(
@@ -30,9 +31,15 @@ def routes(topology: Topology) -> Routes:
     )
 
 
+def ways_between(switches: int, links: Sequence[SwitchLink]) -> list[list[tuple[int, ...]]]:
+    """By switch as target, by switch: the ports on a shortest path to the target; none for the target itself."""
+    neighbours = _neighbours(switches, links)
+    return [_toward(neighbours, target) for target in range(switches)]
+
+
 def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """Attachments in groups that can reach each other; one group if the network hangs together."""
-    neighbours = _neighbours(topology)
+    neighbours = _neighbours(len(topology.switches), topology.links)
     island = [-1] * len(topology.switches)
     for first in range(len(topology.switches)):
         if island[first] >= 0:
@@ -50,10 +57,10 @@ def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in groups.values())
 
 
-def _neighbours(topology: Topology) -> list[list[tuple[int, int]]]:
+def _neighbours(switches: int, links: Sequence[SwitchLink]) -> list[list[tuple[int, int]]]:
     """By switch: its own port and the switch at the other end, for every link."""
-    found: list[list[tuple[int, int]]] = [[] for _ in topology.switches]
-    for link in topology.links:
+    found: list[list[tuple[int, int]]] = [[] for _ in range(switches)]
+    for link in links:
         found[link.a.switch].append((link.a.port, link.b.switch))
         found[link.b.switch].append((link.b.port, link.a.switch))
     return found

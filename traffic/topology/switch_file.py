@@ -29,7 +29,6 @@ from etloop.contract.model.topology import (
     DSCPS,
     FOREVER_NS,
     PRIORITIES,
-    LoadBalancing,
     Marking,
     PriorityGroup,
     SettingsOrigin,
@@ -41,12 +40,12 @@ from etloop.contract.model.topology import (
     Watchdog,
     WatchdogAction,
 )
+from etloop.traffic.topology.ways_file import read_ways
 
 MOST_ALPHA_LOG2: Final = 8
 MOST_BUFFER_BYTES: Final = 1 << 40
 LARGEST_TRIMMED_BYTES: Final = 9216
 _PRESETS: Final = {"lossless": True, "lossy": False}
-_BALANCING: Final = {way.name.lower(): way for way in LoadBalancing}
 _ACTIONS: Final = {action.name.lower(): action for action in WatchdogAction}
 _MOMENTS: Final = {"dequeue": True, "enqueue": False}
 _NOT_OF_THE_DEVICE: Final = frozenset({"name", "device", "seed", "faults"})
@@ -54,6 +53,7 @@ _NOT_OF_THE_DEVICE: Final = frozenset({"name", "device", "seed", "faults"})
 _size = bounded(parse_bytes, 0, MOST_BUFFER_BYTES, format_bytes)
 _time = bounded(parse_duration_ns, 0, 3600 * NS_PER_S, format_duration)
 _priority = integer(0, PRIORITIES - 1)
+_dscp = integer(0, DSCPS - 1)
 
 
 class DeviceModel(Protocol):
@@ -120,7 +120,7 @@ def read_switch(
     maps = section.section("maps")
     pfc = section.section("pfc")
     settings = replace(
-        settings,
+        read_ways(section, settings, known_as),
         dscp_to_class=_map(maps, "dscp_to_class", settings.dscp_to_class),
         class_to_queue=_map(maps, "class_to_queue", settings.class_to_queue),
         class_to_group=_map(maps, "class_to_group", settings.class_to_group),
@@ -132,19 +132,11 @@ def read_switch(
         pause_quanta=pfc.optional("pause_quanta", integer(1, 65535), settings.pause_quanta),
         watchdog=_watchdog(pfc.section("watchdog")) if pfc.has("watchdog") else settings.watchdog,
         latency_ns=section.optional("latency", _time, settings.latency_ns),
-        balancing=section.optional("balancing", one_of(_BALANCING), settings.balancing),
-        flowlet_gap_ns=section.optional("flowlet_gap", _time, settings.flowlet_gap_ns),
         trimming=_trimming(section.section("trimming")) if section.has("trimming") else settings.trimming,
         headroom_pool_bytes=section.optional("headroom_pool", _size, settings.headroom_pool_bytes),
         seed=section.optional("seed", integer(0, 2**63 - 1), seed),
         faults=_faults(section, known_as),
     )
-    if section.has("flowlet_gap") and not settings.balancing.has_gap:
-        section.mistake(
-            "flowlet_gap",
-            "only flowlets have a gap",
-            "remove it, or write balancing: flowlet or adaptive_flowlet",
-        )
     if pfc.has("enabled") and settings.pfc and not any(group.lossless for group in settings.groups):
         remedy = "write preset: lossless, or lossless: true for a group under groups"
         pfc.mistake("enabled", "no group is lossless, so nobody would ever be paused", remedy)
@@ -231,6 +223,7 @@ def _queues(section: Section, settings: SwitchSettings) -> tuple[SwitchQueue, ..
                 alpha_log2=one.optional("alpha", _alpha_log2, default.alpha_log2),
                 reserved_bytes=one.optional("reserved", _size, default.reserved_bytes),
                 marking=_marking(one, default.marking, settings.ports),
+                trims=one.optional("trim", yes_or_no, default.trims),
             )
         )
         if strict and one.has("weight"):
@@ -276,10 +269,14 @@ def _trimming(section: Section) -> Trimming:
     size = bounded(parse_bytes, 64, LARGEST_TRIMMED_BYTES, format_bytes)
     found = Trimming(
         frame_bytes=section.required("size", size, 64, "write what is left of a frame, such as 128B"),
-        dscp=section.required(
-            "dscp", integer(0, DSCPS - 1), 0, "write the DSCP of trimmed packets, such as 48"
-        ),
+        dscp=section.required("dscp", _dscp, 0, "write the DSCP of trimmed packets, such as 48"),
+        last_hop_dscp=section.optional("last_hop_dscp", _dscp, None),
+        queue=section.optional("queue", _priority, None),
+        exempt_dscps=section.texts("exempt", _dscp, 0),
     )
+    for dscp in {found.dscp, found.last_hop_dscp} & set(found.exempt_dscps):
+        what = f"DSCP {dscp} is that of trimmed packets, which nothing trims again"
+        section.mistake("exempt", what, "leave it out of the list")
     section.close()
     return found
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from etloop.contract.base.ip_address import parse_addresses
@@ -33,6 +34,7 @@ from etloop.contract.model.topology import (
     Attachment,
     Outage,
     Routing,
+    Segments,
     SwitchEnd,
     SwitchLink,
     SwitchPort,
@@ -43,6 +45,7 @@ from etloop.traffic.topology.draft import Draft, link_of
 from etloop.traffic.topology.routes import islands
 from etloop.traffic.topology.short_form_file import read_dumbbell, read_parking_lot, read_single, read_tiers
 from etloop.traffic.topology.switch_file import DeviceModel, Devices, no_devices, read_device, read_switch
+from etloop.traffic.topology.usid_file import read_segments, read_usids, with_ways
 
 MOST_ROUTES: Final = 1 << 22
 """Switches times attachments: rows of all routing tables together."""
@@ -82,14 +85,17 @@ def parse_topology(
     devices = Devices(find_device)
     of_file = read_device(top, devices)
     devices.everywhere = device or of_file
-    switches = _read_switches(draft, file, file_wide, devices)
+    segments = read_segments(top)
+    switches = _read_switches(draft, file, file_wide, devices, segments)
+    if segments is not None:
+        switches = with_ways(switches, tuple(draft.links), file)
     _refuse_unused(devices.everywhere, switches, file)
     outages = _read_outages(top, draft)
     routing = _read_routing(top.section("routing"))
     top.close()
     _refuse_odd_shapes(top, draft)
     file.refuse_mistakes()
-    topology = Topology(switches, tuple(draft.links), tuple(draft.attachments), outages, routing)
+    topology = Topology(switches, tuple(draft.links), tuple(draft.attachments), outages, routing, segments)
     _refuse_islands(topology, file)
     return topology
 
@@ -157,7 +163,9 @@ def _refuse_unused(
         file.mistake(None, "", what, "leave one of the two out")
 
 
-def _read_switches(draft: Draft, file: ConfigFile, seed: int, devices: Devices) -> tuple[SwitchSettings, ...]:
+def _read_switches(
+    draft: Draft, file: ConfigFile, seed: int, devices: Devices, segments: Segments | None
+) -> tuple[SwitchSettings, ...]:
     """All switches of the draft. One section may describe many; what is wrong with it is told once."""
     if len(draft.names) > MOST_SWITCHES:
         file.mistake(None, "", f"{len(draft.names)} switches", f"describe at most {MOST_SWITCHES}")
@@ -176,7 +184,9 @@ def _read_switches(draft: Draft, file: ConfigFile, seed: int, devices: Devices) 
         if draft.one_by_one:
             again.has("name")
         # Switches that hash alike would all make the same choice (polarisation).
-        found.append(read_switch(again, name, ports, seed + index, draft.known_as[index], devices))
+        usids = read_usids(again, index, len(ports), draft.known_as[index], segments)
+        settings = read_switch(again, name, ports, seed + index, draft.known_as[index], devices)
+        found.append(replace(settings, usids=usids))
         file.problems += [problem for problem in here.problems if problem not in known_problems]
         known_problems.update(here.problems)
     return tuple(found)

@@ -19,7 +19,7 @@ from etloop.contract.base.units import (
     parse_share_per_million,
 )
 from etloop.contract.base.value_form import TEXT, FormedParser, choice_form, form_of, formed
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, word_of, yes_or_no
 from etloop.contract.model.transport import (
     MOST_SPRAYED_WINDOW,
     TRANSPORT_KINDS,
@@ -30,6 +30,7 @@ from etloop.contract.model.transport import (
     TransportKind,
 )
 from etloop.traffic.congestion import Need
+from etloop.traffic.topology.segment_routes import SegmentChoice
 
 MRC_UDP_PORT: Final = 4971
 UET_UDP_PORT: Final = 4793
@@ -76,6 +77,8 @@ class Multipath:
     settings: MultipathSettings = MultipathSettings()
     udp_port: int = 0
     """Destination port of packets that spray; RoCEv2's is the rig's business."""
+    srv6: SegmentChoice | None = None
+    """By what micro segments their packets are led; None: by none."""
 
     @property
     def sprays(self) -> bool:
@@ -106,9 +109,10 @@ def read_multipath(transport: Section, window_packets: int) -> Multipath:
         section = transport.section(written.key)
         settings = _settings(section, sprayed)
         udp_port = section.optional("udp_port", integer(1, 65535), written.udp_port)
+        srv6 = section.optional("srv6", word_of(SegmentChoice), None)
         section.close()
         if kind is sprayed:
-            read = Multipath(kind, settings, udp_port)
+            read = Multipath(kind, settings, udp_port, srv6)
         elif transport.has(written.key):
             other = next(name for name, named in TRANSPORT_KINDS.items() if named is kind)
             transport.mistake(

@@ -8,13 +8,16 @@ import pytest
 from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.switch_presets import preset
 from etloop.contract.model.topology import (
+    FIVE_TUPLE,
     FOREVER_NS,
+    HashField,
     LoadBalancing,
     Marking,
     Routing,
     SwitchEnd,
     SwitchPort,
     Topology,
+    Trimming,
     Watchdog,
     WatchdogAction,
 )
@@ -123,13 +126,16 @@ def test_parts_one_by_one_with_everything_that_a_switch_may_say() -> None:
             seed: 9
             balancing: flowlet
             flowlet_gap: 20us
+            hash: [src_ip, dst_ip, dest_qp]
+            weights: rate
+            port_weights: {up: 6}
             pfc: {enabled: true, pause_quanta: 1000, watchdog: {detect: 200ms, restore: 100ms, action: forward}}
             maps: {dscp_to_class: {10: 4}, class_to_queue: {4: 5}}
             groups: {4: {lossless: true, reserved: 8KiB, alpha: 1/8, headroom: 64KiB, resume_offset: 4KiB}}
             queues:
-              5: {weight: 7, alpha: 4, ecn: {kmin: 100KiB, kmax: 200KiB, pmax: 5%, at: enqueue}}
+              5: {weight: 7, alpha: 4, trim: false, ecn: {kmin: 100KiB, kmax: 200KiB, pmax: 5%, at: enqueue}}
               3: {ecn: {enabled: false}}
-            trimming: {size: 128B, dscp: 48}
+            trimming: {size: 128B, dscp: 48, last_hop_dscp: 16, queue: 5, exempt: [0, 46]}
             faults: [{in: a/p0, out: up, every: 100, from: 1ms, until: 2ms}, {chance: 0.1%, corrupt: true}]
           - name: s1
         links:
@@ -143,6 +149,11 @@ def test_parts_one_by_one_with_everything_that_a_switch_may_say() -> None:
     assert (first.pfc, first.pause_quanta, first.seed, second.seed) == (True, 1000, 9, 6)
     assert first.watchdog == Watchdog(200_000_000, 100_000_000, WatchdogAction.FORWARD)
     assert first.balancing is LoadBalancing.FLOWLET
+    assert first.hash_fields == (HashField.SRC_IP, HashField.DST_IP, HashField.DEST_QP)
+    assert first.hash_bits == 0b100011
+    assert [port.weight for port in first.ports] == [6, 1]
+    assert first.trimming == Trimming(128, 48, 16, 5, (0, 46))
+    assert [queue.trims for queue in first.queues] == [True] * 5 + [False] + [True] * 2
     assert first.queues[5].marking == Marking(102_400, 204_800, 50_000, at_dequeue=False)
     assert first.queues[3].marking is None
     assert first.groups[4].alpha_log2 == -3
@@ -155,7 +166,55 @@ def test_parts_one_by_one_with_everything_that_a_switch_may_say() -> None:
     assert topology.port_name(SwitchEnd(0, 0)) == "s0/up"
 
 
+@pytest.mark.parametrize(
+    ("rates", "weights", "why"),
+    [
+        ("100Gbps 100Gbps", [1, 1], "alike"),
+        ("100Gbps 400Gbps", [1, 4], "in proportion"),
+        ("40Gbps 100Gbps", [102, 256], "not multiples of each other: to a part of 256"),
+        ("1Mbps 3200Gbps", [1, 256], "no port is left out, however slow"),
+    ],
+)
+def test_weights_follow_the_rates(rates: str, weights: list[int], why: str) -> None:
+    slow, fast = rates.split()
+    topology = parsed(f"""
+        switches: [{{name: s0, weights: rate}}, {{name: s1}}]
+        links: [{{from: s0, to: s1, rate: {slow}}}, {{from: s0, to: s1, rate: {fast}}}]
+        attach: [{{port: a/p0, to: s1, rate: 1Gbps}}, {{port: b/p0, to: s1, rate: 1Gbps}}]
+    """)
+    assert [port.weight for port in topology.switches[0].ports] == weights, why
+    assert {port.weight for port in topology.switches[1].ports} == {1}
+
+
+def test_without_a_word_ways_are_alike_and_the_hash_is_that_of_the_five_tuple() -> None:
+    (switch,) = parsed(SINGLE).switches
+    assert (switch.hash_fields, switch.hash_bits) == (FIVE_TUPLE, 0b11111)
+    assert (switch.entropy_shift, switch.entropy_bits) == (0, 8)
+    assert {port.weight for port in switch.ports} == {1}
+
+
 MISTAKES = (
+    (
+        "ways that cannot be chosen so",
+        SINGLE
+        + """      switch:
+        balancing: spray
+        hash: [src_ip, qp]
+        entropy: {shift: 10, bits: 8}
+        port_weights: {7: 2, a/p0: 0}
+        trimming: {size: 128B, dscp: 48, exempt: [48], queue: 8}
+        """,
+        [
+            "nothing is hashed; remove it, or write balancing: ecmp, flowlet or adaptive_flowlet",
+            '"qp" is not one of the choices',
+            "bits 10 to 17 of a UDP port of 16 bits",
+            "no bits name a way; remove it, or write balancing: structured",
+            'the switch has no port "7"; write one of',
+            "0 is out of range",
+            "DSCP 48 is that of trimmed packets, which nothing trims again",
+            "8 is out of range",
+        ],
+    ),
     (
         "a network without ports: what follows from it is not told beside it",
         "    single: {ports: [], rate: 1Gbps}",

@@ -305,8 +305,8 @@ void the_link_of_a_host_is_nobodys_way() {
 void flowlets_leave_a_way_that_is_routed_around() {
   FabricConfig config = two_leaves(2);
   for (SwitchConfig& one : config.switches) {
-    one.balancing = LoadBalancing::flowlet;
-    one.flowlet_gap_ns = 10 * kConvergence;
+    one.ways.balancing = LoadBalancing::flowlet;
+    one.ways.flowlet_gap_ns = 10 * kConvergence;
   }
   Bench bench(config);
   for (uint64_t key = 0; key < 20; ++key) bench.arrives(static_cast<Nanos>(key) * 200'000, key, 1);

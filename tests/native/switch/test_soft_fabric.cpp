@@ -305,8 +305,8 @@ void pauses_and_links_are_what_they_are() {
 // What is copied for several hosts has one five-tuple, and every copy goes where it is meant for.
 void flowlets_of_copies_keep_apart() {
   FabricConfig config = star(4);
-  config.switches[0].balancing = LoadBalancing::flowlet;
-  config.switches[0].flowlet_gap_ns = 1'000'000;
+  config.switches[0].ways.balancing = LoadBalancing::flowlet;
+  config.switches[0].ways.flowlet_gap_ns = 1'000'000;
   config.switches[0].routes = {{0}, {1}, {1, 2}, {3, 0}};
   Heard heard;
   SoftFabric fabric(config, heard, 0);

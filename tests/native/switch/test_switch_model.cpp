@@ -190,8 +190,8 @@ void a_pause_holds_and_ends() {
 
 void a_full_queue_trims_instead_of_dropping() {
   SwitchConfig config = config_of(4);
-  config.trim_bytes = 64;
-  config.trim_dscp = 48;
+  config.trimming.frame_bytes = 64;
+  config.trimming.dscp = 48;
   config.queues[6].strict = true;
   config.buffer_bytes = 200'000;
   config.queues[3].alpha_log2 = -2;
@@ -258,8 +258,8 @@ void conservation_over_random_switches() {
     config.pfc = random(2) == 0;
     config.watchdog_detect_ns = static_cast<Nanos>(random(2) * 100'000);
     config.watchdog_restore_ns = static_cast<Nanos>(random(2) * 100'000);
-    config.balancing = static_cast<LoadBalancing>(random(5));
-    config.trim_bytes = random(2) == 0 ? 64 : 0;
+    config.ways.balancing = static_cast<LoadBalancing>(random(5));
+    config.trimming.frame_bytes = random(2) == 0 ? 64 : 0;
     for (auto& route : config.routes) route.push_back(static_cast<uint16_t>(random(ports)));
     if (!validate(config).empty()) continue;
     int64_t first = -1;

@@ -66,7 +66,7 @@ void packets_are_sprayed_and_flows_are_not() {
   for (const LoadBalancing balancing : {LoadBalancing::spray, LoadBalancing::ecmp}) {
     SwitchConfig config = config_of(4);
     config.routes = {{1, 2, 3}};
-    config.balancing = balancing;
+    config.ways.balancing = balancing;
     Bench bench(config);
     for (int i = 0; i < 3000; ++i) bench.model.on_frame(0, frame_to(0, 26, 100), i * kSlotNs);
     bench.advance(1'000'000'000);
@@ -82,8 +82,8 @@ void flowlets_move_after_a_gap_and_only_then() {
   for (const Nanos apart_ns : {Nanos{10'000}, Nanos{10'001}}) {
     SwitchConfig config = config_of(5);
     config.routes = {{1, 2, 3, 4}};
-    config.balancing = LoadBalancing::flowlet;
-    config.flowlet_gap_ns = 10'000;
+    config.ways.balancing = LoadBalancing::flowlet;
+    config.ways.flowlet_gap_ns = 10'000;
     Bench bench(config);
     for (int i = 0; i < 400; ++i) {
       bench.advance(i * apart_ns);
@@ -98,7 +98,7 @@ void flowlets_move_after_a_gap_and_only_then() {
 void what_adapts_takes_the_way_with_least_to_send() {
   SwitchConfig config = config_of(6);
   config.routes = {{1, 2, 3, 4}, {1}};
-  config.balancing = LoadBalancing::adaptive;
+  config.ways.balancing = LoadBalancing::adaptive;
   Bench bench(config);
   for (int i = 0; i < 40; ++i) bench.model.on_frame(0, frame_to(0), 0);
   bench.advance(1'000'000'000);
@@ -117,7 +117,7 @@ void what_adapts_takes_the_way_with_least_to_send() {
 void structured_entropy_names_its_way() {
   SwitchConfig config = config_of(6);
   config.routes = {{1, 2, 3, 4}};
-  config.balancing = LoadBalancing::structured;
+  config.ways.balancing = LoadBalancing::structured;
   Bench bench(config);
   for (int i = 0; i < 42; ++i) {
     SwitchFrame frame = frame_to(0);
@@ -135,8 +135,8 @@ void structured_entropy_names_its_way() {
 void flowlets_that_adapt_leave_a_busy_way() {
   SwitchConfig config = config_of(5);
   config.routes = {{1, 2}, {1}, {2}};
-  config.balancing = LoadBalancing::adaptive_flowlet;
-  config.flowlet_gap_ns = 10'000;
+  config.ways.balancing = LoadBalancing::adaptive_flowlet;
+  config.ways.flowlet_gap_ns = 10'000;
   Bench bench(config);
   bench.model.on_frame(0, frame_to(0, 26, 100), 0);
   bench.advance(5'000);
@@ -214,8 +214,8 @@ void a_chance_is_kept() {
 void trimmed_packets_have_a_class_of_their_own() {
   SwitchConfig config = config_of(3);
   config.pfc = true;
-  config.trim_bytes = 200;
-  config.trim_dscp = 48;
+  config.trimming.frame_bytes = 200;
+  config.trimming.dscp = 48;
   config.groups[6].alpha_log2 = -8;
   config.queues[3].alpha_log2 = -8;
   config.queues[6].strict = true;
@@ -246,8 +246,8 @@ void trimmed_packets_have_a_class_of_their_own() {
 // Beside a full queue of data: what is short goes whole, and what was trimmed elsewhere is never cut again.
 void short_packets_are_marked_and_trimmed_ones_left_alone() {
   SwitchConfig config = config_of(3);
-  config.trim_bytes = 200;
-  config.trim_dscp = 48;
+  config.trimming.frame_bytes = 200;
+  config.trimming.dscp = 48;
   config.queues[3].alpha_log2 = -8;
   config.queues[6].strict = true;
   config.pfc = true;

@@ -16,12 +16,12 @@
 #include <thread>
 #include <unordered_map>
 
+#include "bare/pooled_frames.h"
 #include "bare/soft_socket.h"
 #include "base/ip_address.h"
 #include "base/ring.h"
 #include "port/system_clock.h"
 #include "port/udp_socket.h"
-#include "switch/frame_pool.h"
 #include "switch/station_table.h"
 
 namespace etloop {
@@ -33,9 +33,9 @@ constexpr uint32_t kPauseHandle = FramePool::kNone;
 constexpr uint32_t kNowhere = StationTable::kNowhere;
 }  // namespace
 
-struct SoftSwitch::State final : FabricSink, FrameSink {
+struct SoftSwitch::State final : PooledFrames, FrameSink {
   State(const SoftSwitchConfig& settings)
-      : config(settings), pool(settings.mtu_bytes + ethernet::kMaxHeaderBytes, settings.memory_bytes) {}
+      : PooledFrames(settings.mtu_bytes + ethernet::kMaxHeaderBytes, settings.memory_bytes), config(settings) {}
 
   Result<void> open();
   void run();
@@ -55,7 +55,6 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override;
   void pause(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) override;
-  void release(const SwitchFrame& frame) override { pool.give(frame.handle); }
 
   struct Arrival {
     Nanos stamp_ns;
@@ -81,7 +80,6 @@ struct SoftSwitch::State final : FabricSink, FrameSink {
   };
 
   const SoftSwitchConfig config;
-  FramePool pool;
   std::unique_ptr<SoftFabric> fabric;
   std::vector<std::unique_ptr<SoftSocket>> sockets;
   std::vector<SoftPortCounters> counters;
@@ -226,15 +224,17 @@ uint32_t SoftSwitch::State::copy_of(uint32_t handle) {
 
 void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Nanos stamp_ns) {
   SwitchFrame frame{.handle = handle, .flow_key = headers.flow_key};
-  frame.entropy = static_cast<uint8_t>(headers.src_port);
+  frame.entropy = headers.src_port;
   frame.frame_bytes = soft::frame_bytes(pool.stored(handle).bytes);
   frame.dscp = headers.dscp;
-  frame.ecn = headers.ecn;
+  frame.ecn = headers.ecn & 3;
   const auto add = [&](uint32_t destination, uint32_t one) {
     frame.destination = destination;
     frame.handle = one;
     arrivals.push_back({stamp_ns, static_cast<uint32_t>(arrivals.size()), static_cast<uint32_t>(receiving), frame});
   };
+  frame.segmented = headers.use == soft::FrameUse::ip && carries_segments(config.fabric, headers.dst_ip);
+  if (frame.segmented) return add(0, handle);
   uint32_t destination = kNowhere;
   if (const auto found = by_address.find(headers.dst_ip); headers.use == soft::FrameUse::ip && found != by_address.end()) {
     destination = found->second;

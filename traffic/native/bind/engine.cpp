@@ -47,6 +47,8 @@ PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t ind
   config.udp_port = plan.ports[index].udp_port;
   config.trailer = trailer_of(plan.transport.multipath.kind);
   config.path_mtu = plan.transport.path_mtu;
+  config.segments = plan.ports[index].segments;
+  config.segment_end = plan.ports[index].segment_end;
   config.trimmed_dscps = plan.transport.trims.dscps;
   config.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
   config.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");

@@ -1,6 +1,7 @@
 #include "bind/plan.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstring>
@@ -126,6 +127,20 @@ PauseRule read_pause(nb::handle rule) {
   return read;
 }
 
+void read_segments(nb::handle settings, PlannedPort& port) {
+  const auto block = read_value<uint32_t>(settings, "block");
+  const auto decapsulation = read_value<uint16_t>(settings, "decapsulation");
+  port.segment_end = {block, decapsulation};
+  for (nb::handle route : nb::getattr(settings, "routes")) {
+    usid::Route read;
+    read.to = parse_address(read_value<std::string>(route, "to"));
+    read.block = block;
+    read.tiers = read_value<std::vector<std::vector<uint16_t>>>(route, "tiers");
+    read.decapsulation = decapsulation;
+    port.segments.push_back(std::move(read));
+  }
+}
+
 PlannedPort read_port(nb::handle settings, int32_t vlan_id) {
   PlannedPort port;
   port.name = read_value<std::string>(settings, "name");
@@ -144,6 +159,7 @@ PlannedPort read_port(nb::handle settings, int32_t vlan_id) {
   for (nb::handle rule : nb::getattr(settings, "pauses")) port.pauses.push_back(read_pause(rule));
   port.device = read_value<std::string>(settings, "device");
   port.gid_index = read_value<int32_t>(settings, "gid_index");
+  if (const nb::object segments = nb::getattr(settings, "segments"); !segments.is_none()) read_segments(segments, port);
   return port;
 }
 

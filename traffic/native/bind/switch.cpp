@@ -1,5 +1,7 @@
 #include "bind/switch.h"
 
+#include <algorithm>
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -46,6 +48,7 @@ QueueConfig queue_from(nb::handle queue) {
   config.weight = read_value<uint32_t>(queue, "weight");
   config.alpha_log2 = read_value<int8_t>(queue, "alpha_log2");
   config.reserved_bytes = read_value<int64_t>(queue, "reserved_bytes");
+  config.trims = read_value<bool>(queue, "trims");
   const nb::object marking = nb::getattr(queue, "marking");
   if (marking.is_none()) return config;
   config.ecn = true;
@@ -78,6 +81,40 @@ Enum read_enum(nb::handle owner, const char* name, Enum last) {
   return static_cast<Enum>(value);
 }
 
+SwitchTrimming trimming_from(nb::handle trimming) {
+  SwitchTrimming config;
+  config.frame_bytes = read_value<int64_t>(trimming, "frame_bytes");
+  config.dscp = read_value<uint8_t>(trimming, "dscp");
+  if (!nb::getattr(trimming, "last_hop_dscp").is_none()) config.last_hop_dscp = read_value<uint8_t>(trimming, "last_hop_dscp");
+  if (!nb::getattr(trimming, "queue").is_none()) config.queue = read_value<uint8_t>(trimming, "queue");
+  for (const auto dscp : read_value<std::vector<uint8_t>>(trimming, "exempt_dscps")) {
+    config.exempt_dscps |= uint64_t{1} << (dscp & 63);
+  }
+  return config;
+}
+
+// contract.model.topology.Usids: its own, those of its ports, and the ways to those of others.
+UsidTable usids_from(nb::handle usids) {
+  UsidTable table;
+  table.block = read_value<uint32_t>(usids, "block");
+  table.entries.push_back({read_value<uint16_t>(usids, "node"), true, {}});
+  uint16_t port = 0;
+  for (const auto usid : read_value<std::vector<uint16_t>>(usids, "adjacencies")) table.entries.push_back({usid, true, {port++}});
+  for (const nb::handle other : nb::getattr(usids, "others")) {
+    table.entries.push_back({read_value<uint16_t>(other, "node"), false, read_value<std::vector<uint16_t>>(other, "ports")});
+  }
+  std::sort(table.entries.begin(), table.entries.end(),
+            [](const UsidEntry& a, const UsidEntry& b) { return a.usid < b.usid; });
+  return table;
+}
+
+// An end that is not there is refused later, with all that is wrong.
+void mark_host_port(FabricConfig& config, const FabricEnd& end) {
+  if (end.switch_index >= config.switches.size()) return;
+  std::vector<SwitchPortConfig>& ports = config.switches[end.switch_index].ports;
+  if (end.port < ports.size()) ports[end.port].to_host = true;
+}
+
 void read_pausing(nb::handle settings, SwitchConfig& config) {
   config.pfc = read_value<bool>(settings, "pfc");
   config.pause_quanta = read_value<uint16_t>(settings, "pause_quanta");
@@ -95,6 +132,7 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
   config.name = read_value<std::string>(settings, "name");
   for (const nb::handle port : nb::getattr(settings, "ports")) {
     config.ports.push_back({read_value<int64_t>(port, "rate_bps"), read_value<int64_t>(port, "delay_ns")});
+    config.ports.back().weight = read_value<uint16_t>(port, "weight");
   }
   config.buffer_bytes = read_value<int64_t>(settings, "buffer_bytes");
   if (const nb::object pool = nb::getattr(settings, "headroom_pool_bytes"); !pool.is_none()) {
@@ -111,12 +149,15 @@ SwitchConfig switch_config_from(nb::handle settings, nb::handle routes) {
   for (const nb::handle queue : eight(settings, "queues")) config.queues[number++] = queue_from(queue);
   read_pausing(settings, config);
   config.latency_ns = read_value<int64_t>(settings, "latency_ns");
-  config.balancing = read_enum(settings, "balancing", LoadBalancing::structured);
-  config.flowlet_gap_ns = read_value<int64_t>(settings, "flowlet_gap_ns");
+  config.ways.balancing = read_enum(settings, "balancing", LoadBalancing::structured);
+  config.ways.flowlet_gap_ns = read_value<int64_t>(settings, "flowlet_gap_ns");
+  config.ways.hash_fields = read_value<uint16_t>(settings, "hash_bits");
+  config.ways.entropy_shift = read_value<uint8_t>(settings, "entropy_shift");
+  config.ways.entropy_bits = read_value<uint8_t>(settings, "entropy_bits");
   if (const nb::object trimming = nb::getattr(settings, "trimming"); !trimming.is_none()) {
-    config.trim_bytes = read_value<int64_t>(trimming, "frame_bytes");
-    config.trim_dscp = read_value<uint8_t>(trimming, "dscp");
+    config.trimming = trimming_from(trimming);
   }
+  if (const nb::object usids = nb::getattr(settings, "usids"); !usids.is_none()) config.usids = usids_from(usids);
   config.seed = read_value<uint64_t>(settings, "seed");
   for (const nb::handle fault : nb::getattr(settings, "faults")) config.faults.push_back(fault_from(fault));
   config.routes = nb::cast<std::vector<std::vector<uint16_t>>>(routes);
@@ -134,6 +175,7 @@ FabricConfig fabric_from(nb::handle topology, nb::handle routes) {
   }
   for (const nb::handle attachment : nb::getattr(topology, "attachments")) {
     config.attachments.push_back({end_from(nb::getattr(attachment, "end")), read_value<bool>(attachment, "honours_pause")});
+    mark_host_port(config, config.attachments.back().end);
   }
   for (const nb::handle outage : nb::getattr(topology, "outages")) {
     config.outages.push_back({end_from(nb::getattr(outage, "end")), read_value<int64_t>(outage, "from_ns"),

@@ -257,6 +257,9 @@ std::string validate(const EnginePlan& plan) {
   for (size_t p = 0; p < plan.ports.size(); ++p) {
     if (plan.ports[p].addresses.empty()) return at("ports", p, "no address");
     if (plan.ports[p].link_bps <= 0) return at("ports", p, "no link speed");
+    for (const usid::Route& route : plan.ports[p].segments) {
+      if (!usid::is_sound(route) || route.to.is_v4()) return at("ports", p, "a route of segments that no address holds");
+    }
     if (plan.ports[p].queues == 0 || plan.ports[p].queues > 1024) return at("ports", p, "no queues, or too many");
     if (static_cast<uint64_t>(plan.ports[p].qpn_base) + plan.ports[p].qpn_count > (1U << 24)) {
       return at("ports", p, "queue pair numbers beyond 24 bits");

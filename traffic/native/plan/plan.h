@@ -12,6 +12,7 @@
 #include "plan/fault_rules.h"
 #include "plan/schedule.h"
 #include "wire/packet_run.h"
+#include "wire/usid.h"
 
 namespace etloop {
 
@@ -106,8 +107,15 @@ struct PlannedPort {
   // (queue_deal.h); they follow each other in the plan. -1: every address, and all that its rank has, is on one port.
   int32_t queue = -1;
   std::vector<PauseRule> pauses;
+  std::vector<usid::Route> segments;  // by which packets to some addresses are led
+  usid::End segment_end;              // whose outer headers are taken off
   std::string device;      // the RDMA device that carries the transport; empty: we do
   int32_t gid_index = -1;  // of the device; -1: found by address
+
+  // What its packets have on a link beside Ethernet, IP and UDP.
+  uint32_t around_bytes() const {
+    return tag_bytes + static_cast<uint32_t>(segments.empty() ? 0 : usid::kOuterHeaderBytes);
+  }
 };
 
 // What a minimum time lies between congestion notifications of.

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "plan/records.h"
 #include "wire/packet_run.h"
+#include "wire/usid.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -41,6 +42,8 @@ struct PortConfig {
   uint8_t vlan_priority = 0;
   uint8_t hop_limit = 0;       // TTL of what is sent; 0: the usual
   PacketTrailer trailer = PacketTrailer::icrc;  // of every packet
+  std::vector<usid::Route> segments;  // by which packets to some addresses are led; none: by their own address
+  usid::End segment_end;              // whose outer headers are taken off
   uint64_t trimmed_dscps = 0;  // bit i: a packet with DSCP i that is not whole was cut down by a switch
   bool segmentation_offload = true;
   int64_t receive_buffer_bytes = 64 << 20;  // asked for; what the kernel gave is in counters()

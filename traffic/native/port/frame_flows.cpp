@@ -35,8 +35,9 @@ Result<void> FrameFlows::open() {
   if (!found) return found.error();
   interface_ = *std::move(found);
   if (auto opened = neighbours_.open(); !opened) return opened;
-  const bool all_v4 = config_.addresses[0].is_v4();
-  const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, config_.path_mtu) + (all_v4 ? 28 : 48);
+  const size_t outer_bytes = config_.segments.empty() ? 0 : usid::kOuterHeaderBytes;
+  const size_t ip_bytes = (config_.addresses[0].is_v4() ? 28 : 48) + outer_bytes;
+  const size_t needed_mtu = wire::datagram_bytes(wire::Opcode::write_only_imm, config_.path_mtu) + ip_bytes;
   if (interface_.mtu != 0 && static_cast<size_t>(interface_.mtu) < needed_mtu) {
     return Error{"interface " + interface_.name + " has an MTU of " + std::to_string(interface_.mtu) + ", packets of path MTU " +
                  std::to_string(config_.path_mtu) + " need " + std::to_string(needed_mtu) + "; ip link set " + interface_.name +
@@ -62,6 +63,9 @@ Result<FlowId> FrameFlows::add_flow(uint16_t address, const IpAddress& dst_ip, u
   if (is_new) hops_.push_back({neighbours_.look_up(interface_, *hop_ip), monotonic_ns(), *hop_ip});
   Flow added{{.source = interface_.mac, .destination = {}, .tag = {}, .flow = {src_ip, dst_ip, src_port, config_.udp_port}},
              at->second, traffic_class};
+  const auto led = std::find_if(config_.segments.begin(), config_.segments.end(),
+                                [&](const usid::Route& route) { return route.to == dst_ip; });
+  if (led != config_.segments.end()) added.path.segments = &*led;
   if (config_.hop_limit != 0) added.path.hop_limit = config_.hop_limit;
   if (config_.vlan_id >= 0) added.path.tag = ethernet::Tag{static_cast<uint16_t>(config_.vlan_id), config_.vlan_priority};
   flows_.push_back(added);
@@ -163,10 +167,12 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
   ++counters.rx_datagrams;
   counters.rx_bytes += static_cast<int64_t>(parsed.kind == ethernet::FrameKind::roce ? parsed.datagram_bytes : 0);
   const auto address = address_of_.find(parsed.dst_ip);
+  // A switch may have taken an outer header off; one that is still there must be for this host.
+  const bool is_ours = !parsed.carrier || config_.segment_end.is_for(*parsed.carrier);
   const std::optional<ethernet::Tag>& carried = parsed.tag ? parsed.tag : tag;
   // A tag that says only the priority is no network of its own (802.1Q, 6.6).
   const int32_t network = carried && carried->id != 0 ? carried->id : -1;
-  if (address == address_of_.end() || (network >= 0 && config_.vlan_id > 0 && network != config_.vlan_id)) {
+  if (!is_ours || address == address_of_.end() || (network >= 0 && config_.vlan_id > 0 && network != config_.vlan_id)) {
     ++counters.foreign_datagrams;
     return false;
   }

@@ -29,6 +29,8 @@ class FrameFlows {
 
   Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class);
   const Interface& interface() const { return interface_; }
+  // Whether its packets go by their own addresses.
+  bool leads_itself() const { return config_.segments.empty(); }
 
   // Headers of a run's next packet with a datagram of this length; none while its neighbour is not known, and then the
   // packet is as good as lost on the way.

@@ -47,21 +47,26 @@ bool set_option(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof value) == 0;
 }
 
-// Lets through UDP to the RoCE port over IPv4 and IPv6, and MAC control frames; anything else never wakes us. The kernel
-// has taken tags out before it asks. IPv4 fragments are let through: they are counted as what they are.
+// Lets through UDP to the RoCE port over IPv4 and IPv6, also over IPv6 in IPv6, and MAC control frames; anything else never
+// wakes us. The kernel has taken tags out before it asks. IPv4 fragments are let through: they are counted as what they are.
 bool attach_filter(int fd, uint16_t udp_port) {
   constexpr uint32_t kWhole = 0x40000;
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, 0, 5),
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 23),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 10),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 15),
       BPF_STMT(BPF_LDX | BPF_B | BPF_MSH, 14),  // the length of the IPv4 header
       BPF_STMT(BPF_LD | BPF_H | BPF_IND, 16),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, udp_port, 6, 7),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IPV6, 0, 4),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, udp_port, 11, 12),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IPV6, 0, 9),
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 20),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 4),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 5, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_IPV6, 0, 8),  // an outer header, and UDP over IPv6 inside
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 60),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 0, 6),
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 96),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, udp_port, 3, 4),
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 56),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, udp_port, 1, 2),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_PAUSE, 0, 1),

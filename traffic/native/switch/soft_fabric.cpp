@@ -19,6 +19,9 @@ struct SoftFabric::Node final : SwitchSink {
   void pause(size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) override {
     fabric.paused(index, port, priority, quanta, end_ns);
   }
+  uint64_t hash_key(const SwitchFrame& frame, HashFields fields) override { return fabric.sink_.hash_key(frame, fields); }
+  usid::Head segment_of(const SwitchFrame& frame) override { return fabric.sink_.segment_of(frame); }
+  usid::Head next_segment(const SwitchFrame& frame) override { return fabric.sink_.next_segment(frame); }
 
   SoftFabric& fabric;
   size_t index;

@@ -78,6 +78,10 @@ class FabricSink {
   virtual void pause(size_t attachment, uint8_t priority, uint16_t quanta, Nanos at_ns) = 0;
   // The frame goes no further; why is in the counters.
   virtual void release(const SwitchFrame& frame) = 0;
+  // As `SwitchSink` has them.
+  virtual uint64_t hash_key(const SwitchFrame& frame, HashFields) { return frame.flow_key; }
+  virtual usid::Head segment_of(const SwitchFrame&) { return {}; }
+  virtual usid::Head next_segment(const SwitchFrame&) { return {}; }
   // A card has begun to send its last frame but those that wait: there is room for one more.
   virtual void card_sends(size_t, Nanos) {}
   // `end` is one of the link's. A link that nobody routed around is used again as soon as it is up.

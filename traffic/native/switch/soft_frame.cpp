@@ -15,8 +15,12 @@ constexpr uint16_t kTagged = 0x8100;
 constexpr uint16_t kServiceTagged = 0x88A8;
 constexpr uint8_t kTcp = 6;
 constexpr uint8_t kUdp = 17;
+constexpr uint8_t kIpv4Inside = 4;
+constexpr uint8_t kIpv6Inside = 41;
+constexpr uint8_t kRoutingHeader = 43;
 constexpr size_t kIpv4Bytes = 20;
 constexpr size_t kIpv6Bytes = 40;
+constexpr size_t kIpv6DestinationAt = 24;
 constexpr size_t kUdpBytes = 8;
 constexpr size_t kUdpLengthAt = 4;
 constexpr size_t kUdpChecksumAt = 6;
@@ -70,7 +74,54 @@ void read_ipv6(std::span<const uint8_t> frame, Headers& out) {
   out.transport_at = out.ip_at + kIpv6Bytes;
 }
 
+void read_ports(std::span<const uint8_t> frame, Headers& out) {
+  const bool has_ports = out.protocol == kUdp || out.protocol == kTcp;
+  if (!has_ports || frame.size() < out.transport_at + kUdpBytes) out.transport_at = 0;
+  if (out.transport_at == 0) return;
+  out.src_port = get16(frame.data() + out.transport_at);
+  out.dst_port = get16(frame.data() + out.transport_at + 2);
+}
+
+FiveTuple tuple_of(const Headers& headers) {
+  return {headers.src_ip, headers.dst_ip, headers.protocol, headers.src_port, headers.dst_port};
+}
+
+// Where the packet inside begins, and of which kind it is (`kIpv4Inside`, `kIpv6Inside`); 0: there is none.
+size_t inner_at(std::span<const uint8_t> frame, const Headers& headers, uint8_t& kind) {
+  const uint8_t* ip = frame.data() + headers.ip_at;
+  size_t at = headers.ip_at + (ip[0] >> 4 == 4 ? size_t{ip[0] & 0x0FU} * 4 : kIpv6Bytes);
+  kind = headers.protocol;
+  if (kind == kRoutingHeader && frame.size() >= at + 8) {
+    kind = frame[at];
+    at += (size_t{frame[at + 1]} + 1) * 8;
+  }
+  return kind == kIpv4Inside || kind == kIpv6Inside ? at : 0;
+}
+
 }  // namespace
+
+HashedHeaders read_hashed(std::span<const uint8_t> frame, const Headers& headers) {
+  constexpr size_t kDestQpAt = 5;
+  HashedHeaders out;
+  if (headers.use != FrameUse::ip) return out;
+  out.outer = tuple_of(headers);
+  const uint8_t* ip = frame.data() + headers.ip_at;
+  if (ip[0] >> 4 == 6) out.flow_label = get32(ip) & 0xFFFFF;
+  const bool is_roce = headers.protocol == kUdp && headers.dst_port == wire::kRoceUdpPort;
+  if (is_roce && headers.transport_at != 0 && frame.size() >= headers.transport_at + kUdpBytes + wire::kBthBytes) {
+    out.dest_qp = get32(frame.data() + headers.transport_at + kUdpBytes + kDestQpAt - 1) & 0xFFFFFF;
+  }
+  uint8_t kind = 0;
+  Headers inner;
+  inner.ip_at = inner_at(frame, headers, kind);
+  if (inner.ip_at == 0) return out;
+  if (kind == kIpv4Inside && frame.size() >= inner.ip_at + kIpv4Bytes) read_ipv4(frame, inner);
+  if (kind == kIpv6Inside && frame.size() >= inner.ip_at + kIpv6Bytes) read_ipv6(frame, inner);
+  if (inner.use != FrameUse::ip) return out;
+  read_ports(frame, inner);
+  out.inner = tuple_of(inner);
+  return out;
+}
 
 Headers read_headers(std::span<const uint8_t> frame) {
   Headers out;
@@ -91,17 +142,8 @@ Headers read_headers(std::span<const uint8_t> frame) {
   if (type == kIpv4 && frame.size() >= out.ip_at + kIpv4Bytes) read_ipv4(frame, out);
   if (type == kIpv6 && frame.size() >= out.ip_at + kIpv6Bytes) read_ipv6(frame, out);
   if (out.use != FrameUse::ip) return out;
-  const bool has_ports = out.protocol == kUdp || out.protocol == kTcp;
-  if (!has_ports || frame.size() < out.transport_at + kUdpBytes) out.transport_at = 0;
-  if (out.transport_at != 0) {
-    out.src_port = get16(frame.data() + out.transport_at);
-    out.dst_port = get16(frame.data() + out.transport_at + 2);
-  }
-  uint8_t src[16];
-  uint8_t dst[16];
-  std::memcpy(src, out.src_ip.bytes.data(), sizeof src);
-  std::memcpy(dst, out.dst_ip.bytes.data(), sizeof dst);
-  out.flow_key = flow_key(src, dst, out.src_port, out.dst_port, out.protocol);
+  read_ports(frame, out);
+  out.flow_key = flow_key(tuple_of(out));
   return out;
 }
 
@@ -168,6 +210,16 @@ void set_traffic_class(std::span<uint8_t> frame, size_t ip_at, uint8_t traffic_c
   }
   ip[1] = traffic_class;
   finish_ipv4(frame, ip_at);
+}
+
+IpAddress ipv6_destination(std::span<const uint8_t> frame, size_t ip_at) {
+  IpAddress destination;
+  std::memcpy(destination.bytes.data(), frame.data() + ip_at + kIpv6DestinationAt, destination.bytes.size());
+  return destination;
+}
+
+void set_ipv6_destination(std::span<uint8_t> frame, size_t ip_at, const IpAddress& destination) {
+  std::memcpy(frame.data() + ip_at + kIpv6DestinationAt, destination.bytes.data(), destination.bytes.size());
 }
 
 void set_lengths(std::span<uint8_t> frame, const Headers& headers) {

@@ -52,6 +52,9 @@ struct Headers {
 // Looks at a frame without check sequence.
 Headers read_headers(std::span<const uint8_t> frame);
 
+// What a switch may hash of a frame that was read as IP, also of the packet inside it (IP in IP, a routing header skipped).
+HashedHeaders read_hashed(std::span<const uint8_t> frame, const Headers& headers);
+
 // Length on a link, check sequence and padding included.
 int32_t frame_bytes(size_t bytes);
 
@@ -69,6 +72,10 @@ void finish_checksum(std::span<uint8_t> frame, const OffloadHeader& offload);
 
 // Sets DSCP and ECN, and the IPv4 checksum with them. The frame must have been read as IP.
 void set_traffic_class(std::span<uint8_t> frame, size_t ip_at, uint8_t traffic_class);
+
+// Of a frame that was read as IPv6.
+IpAddress ipv6_destination(std::span<const uint8_t> frame, size_t ip_at);
+void set_ipv6_destination(std::span<uint8_t> frame, size_t ip_at, const IpAddress& destination);
 
 // Makes the lengths in IP and UDP headers those of a frame that was cut to `frame.size()`.
 void set_lengths(std::span<uint8_t> frame, const Headers& headers);

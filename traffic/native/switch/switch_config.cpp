@@ -7,12 +7,15 @@ namespace {
 constexpr size_t kMostPorts = 1024;
 constexpr size_t kMostDestinations = 1 << 20;
 constexpr int8_t kMostAlpha = 8;
+constexpr uint16_t kMostWeight = 256;
+constexpr unsigned kPortBits = 16;
 
 std::string at(const char* what, size_t index) { return std::string(what) + "[" + std::to_string(index) + "]"; }
 
 std::string check_port(const SwitchPortConfig& port, size_t index) {
   if (port.rate_bps <= 0) return at("ports", index) + ".rate_bps: must be above 0";
   if (port.propagation_ns < 0) return at("ports", index) + ".propagation_ns: must not be negative";
+  if (port.weight == 0 || port.weight > kMostWeight) return at("ports", index) + ".weight: is outside 1 to 256";
   return {};
 }
 
@@ -59,6 +62,36 @@ std::string check_maps(const SwitchConfig& config) {
   return {};
 }
 
+std::string check_ways(const WayRules& ways) {
+  if (ways.hash_fields == 0 || ways.hash_fields >> kHashFields != 0) return "hash_fields: names none, or one that is not known";
+  if (ways.entropy_bits == 0 || ways.entropy_shift + ways.entropy_bits > kPortBits) {
+    return "entropy_bits: are none, or beyond the 16 of a UDP port";
+  }
+  return ways.flowlet_gap_ns < 0 ? "times must not be negative" : "";
+}
+
+std::string check_usids(const UsidTable& table, size_t ports) {
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    const UsidEntry& entry = table.entries[i];
+    const bool rises = entry.usid != 0 && (i == 0 || table.entries[i - 1].usid < entry.usid);
+    if (!rises) return at("usids", i) + ": is 0, or not above the one before it";
+    if (!entry.is_own && entry.ports.empty()) return at("usids", i) + ": leads nowhere";
+    for (const uint16_t port : entry.ports) {
+      if (port >= ports) return at("usids", i) + ": names port " + std::to_string(port);
+    }
+  }
+  return {};
+}
+
+std::string check_trimming(const SwitchTrimming& trimming) {
+  if (trimming.frame_bytes < 0 || (trimming.frame_bytes > 0 && trimming.frame_bytes < 64)) {
+    return "trimming.frame_bytes: must be 0, or 64 and more";
+  }
+  if (trimming.dscp > 63 || trimming.last_hop_dscp > 63) return "trimming: a DSCP is above 63";
+  if (trimming.queue >= static_cast<int16_t>(kPriorities)) return "trimming.queue: is above 7";
+  return {};
+}
+
 }  // namespace
 
 int64_t set_aside_bytes(const SwitchConfig& config) {
@@ -90,10 +123,12 @@ std::string validate(const SwitchConfig& config) {
     return "buffer_bytes: " + std::to_string(config.buffer_bytes) + " is less than the " + std::to_string(set_aside) +
            " that reserves and headroom of all ports set aside";
   }
-  if (config.latency_ns < 0 || config.watchdog_detect_ns < 0 || config.watchdog_restore_ns < 0 || config.flowlet_gap_ns < 0) {
+  if (config.latency_ns < 0 || config.watchdog_detect_ns < 0 || config.watchdog_restore_ns < 0) {
     return "times must not be negative";
   }
-  if (config.trim_bytes < 0 || (config.trim_bytes > 0 && config.trim_bytes < 64)) return "trim_bytes: must be 0, or 64 and more";
+  if (std::string what = check_ways(config.ways); !what.empty()) return what;
+  if (std::string what = check_usids(config.usids, config.ports.size()); !what.empty()) return what;
+  if (std::string what = check_trimming(config.trimming); !what.empty()) return what;
   for (size_t i = 0; i < config.routes.size(); ++i) {
     for (const uint16_t port : config.routes[i]) {
       if (port >= config.ports.size()) return at("routes", i) + ": names port " + std::to_string(port);

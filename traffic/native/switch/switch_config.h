@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/time.h"
+#include "switch/flow_hash.h"
+#include "switch/usid_table.h"
 
 namespace etloop {
 
@@ -16,6 +18,8 @@ inline constexpr size_t kPriorities = 8;  // traffic classes, queues and priorit
 struct SwitchPortConfig {
   int64_t rate_bps = 0;
   Nanos propagation_ns = 0;  // of the link to whatever is at its other end
+  bool to_host = false;      // a host is at its other end, and no switch
+  uint16_t weight = 1;       // its share of what has several ways
 };
 
 // Ingress accounting of one priority group, alike on every port.
@@ -37,6 +41,7 @@ struct QueueConfig {
   int64_t kmin_bytes = 0;
   int64_t kmax_bytes = 0;
   uint32_t pmax_per_million = 0;
+  bool trims = true;  // what it refuses may be trimmed, where the switch trims
 };
 
 enum class LoadBalancing : uint8_t {
@@ -45,7 +50,7 @@ enum class LoadBalancing : uint8_t {
   flowlet,
   adaptive,          // packet by packet to the way with least to send
   adaptive_flowlet,  // the same for the first of a flowlet, which the others follow
-  structured,        // by the low bits of the UDP source port: consecutive ones take consecutive ways
+  structured,        // by bits of the UDP source port: consecutive values of these take consecutive ways
 };
 enum class WatchdogAction : uint8_t { drop, forward };
 
@@ -59,6 +64,27 @@ struct SwitchFault {
   Nanos from_ns = 0;
   Nanos until_ns = kNever;
   bool corrupt = false;
+};
+
+// How one of several equally short ways is chosen.
+struct WayRules {
+  LoadBalancing balancing = LoadBalancing::ecmp;
+  Nanos flowlet_gap_ns = 0;
+  HashFields hash_fields = kFiveTuple;
+  uint8_t entropy_shift = 0;  // of `structured`: the bits of the UDP source port that name a way begin here
+  uint8_t entropy_bits = 8;   // and are so many
+};
+
+// Packets that are refused and cut instead of being dropped (SAI_SWITCH_ATTR_PACKET_TRIM_*).
+struct SwitchTrimming {
+  int64_t frame_bytes = 0;  // what is left of a frame, its check sequence included; 0: nothing is trimmed
+  uint8_t dscp = 0;         // of what is left
+  int16_t last_hop_dscp = -1;  // the same at ports with a host behind them; -1: as everywhere
+  int16_t queue = -1;          // that it waits in; -1: that of its DSCP
+  uint64_t exempt_dscps = 0;   // whose packets are dropped as ever, as bits
+
+  uint8_t dscp_at(bool to_host) const { return to_host && last_hop_dscp >= 0 ? static_cast<uint8_t>(last_hop_dscp) : dscp; }
+  bool is_mark(uint8_t of_packet) const { return of_packet == dscp || of_packet == last_hop_dscp; }
 };
 
 struct SwitchConfig {
@@ -79,10 +105,9 @@ struct SwitchConfig {
   Nanos watchdog_restore_ns = 0;
   WatchdogAction watchdog_action = WatchdogAction::drop;
   Nanos latency_ns = 0;  // from the last bit in to the queue
-  LoadBalancing balancing = LoadBalancing::ecmp;
-  Nanos flowlet_gap_ns = 0;
-  int64_t trim_bytes = 0;  // 0: tail drop. Else what a packet is cut to instead of being dropped
-  uint8_t trim_dscp = 0;
+  WayRules ways;
+  UsidTable usids;
+  SwitchTrimming trimming;
   uint64_t seed = 1;  // of the hash, of marking and of random faults
   std::vector<SwitchFault> faults;
   // routes[destination]: ports that lead there; empty: unreachable, dropped.

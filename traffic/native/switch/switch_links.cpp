@@ -1,7 +1,6 @@
-// The switch model's part of links that go down and come up, and of the routes that follow from it.
+// The switch model's part of links that go down and come up.
 #include <algorithm>
 #include <cassert>
-#include <utility>
 
 #include "switch/switch_model.h"
 
@@ -26,7 +25,7 @@ void SwitchModel::flush(size_t port, size_t queue, SwitchDrop why, Nanos now) {
 
 void SwitchModel::on_link(size_t port, bool up, Nanos now) {
   Port& p = ports_[port];
-  if (p.up != up) ports_down_ += up ? size_t{0} - 1 : 1;
+  ways_.set_up(port, up);
   p.up = up;
   p.connected = up;
   for (size_t queue = 0; queue < kPriorities; ++queue) {
@@ -43,13 +42,6 @@ void SwitchModel::on_link(size_t port, bool up, Nanos now) {
     kick(port, now);
   }
   check_conservation();
-}
-
-void SwitchModel::set_ways(WayTable ways) {
-  assert(ways.first.size() == ways_.first.size());
-  if (ways == ways_) return;
-  ways_ = std::move(ways);
-  for (Flowlet& flowlet : flowlets_) flowlet.used = false;  // its port may lead there no more
 }
 
 }  // namespace etloop

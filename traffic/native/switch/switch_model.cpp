@@ -10,22 +10,7 @@ namespace {
 
 constexpr uint8_t kCongestionExperienced = 3;
 constexpr uint8_t kNotEcnCapable = 0;
-constexpr size_t kFlowlets = 1 << 14;
 constexpr int64_t kQuantumBytes = 2048;  // of weight 1; several rounds of small quanta cost time and change nothing
-
-// SplitMix64's finaliser (Steele, Lea, Flood 2014).
-uint64_t mixed(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return z ^ (z >> 31);
-}
-
-uint64_t seed_of_hash(uint64_t seed) { return mixed(seed + 0x9E3779B97F4A7C15); }
-
-// Of a number of ways, which is mostly a power of two: division is slow.
-size_t remainder(uint64_t value, size_t ways) {
-  return static_cast<size_t>(std::has_single_bit(ways) ? value & (ways - 1) : value % ways);
-}
 
 }  // namespace
 
@@ -36,17 +21,6 @@ Nanos line_ns(int64_t frame_bytes, int64_t rate_bps) {
 
 Nanos pause_ns(uint16_t quanta, int64_t rate_bps) { return int64_t{quanta} * 512 * 1'000'000'000 / rate_bps; }
 
-uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t src_port, uint16_t dst_port,
-                  uint8_t protocol) {
-  uint64_t key = 0x9E3779B97F4A7C15;
-  for (size_t i = 0; i < 16; ++i) key = mixed(key + (uint64_t{src[i]} << 8 | dst[i]) + 1);
-  return mixed(key + (uint64_t{src_port} << 24 | uint64_t{dst_port} << 8 | protocol));
-}
-
-size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways) {
-  return remainder(mixed(flow_key + seed_of_hash(seed)), ways);
-}
-
 SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner)
     : config_(config),
       sink_(sink),
@@ -55,25 +29,15 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
       begin_ns_(begin_ns),
       events_(events),
       owner_(owner),
-      mixed_seed_(seed_of_hash(config.seed)),
+      ways_(config),
       random_{config.seed} {
   ports_.resize(config.ports.size());
   for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = LineTime(config.ports[port].rate_bps);
-  for (const std::vector<uint16_t>& ways : config.routes) {
-    ways_.first.push_back(static_cast<uint32_t>(ways_.ports.size()));
-    ways_.ports.insert(ways_.ports.end(), ways.begin(), ways.end());
-  }
-  ways_.first.push_back(static_cast<uint32_t>(ways_.ports.size()));
   fault_seen_.assign(config.faults.size(), 0);
-  if (config.balancing == LoadBalancing::flowlet || config.balancing == LoadBalancing::adaptive_flowlet) {
-    flowlets_.resize(kFlowlets);
-  }
   for (size_t queue = 0; queue < kPriorities; ++queue) {
     if (config.queues[queue].strict) strict_ |= static_cast<uint8_t>(1U << queue);
   }
 }
-
-uint64_t SwitchModel::Random::operator()() { return mixed(state += 0x9E3779B97F4A7C15); }
 
 void SwitchModel::schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number) {
   events_.push({at_ns, owner_, number, static_cast<uint16_t>(port), static_cast<uint8_t>(lane), static_cast<uint8_t>(kind)});
@@ -147,7 +111,7 @@ void SwitchModel::arrived(uint32_t packet, Nanos now) {
     discard(packet, SwitchDrop::link_down, now);
     return;
   }
-  const int32_t out = route(p.frame, now);
+  const int32_t out = route(p, now);
   if (out < 0) {
     ++counters_[p.in_port].no_route_packets;
     discard(packet, SwitchDrop::no_route, now);
@@ -205,68 +169,41 @@ bool SwitchModel::faulted(uint32_t packet, size_t out_port, Nanos now) {
   return false;
 }
 
-int32_t SwitchModel::route(const SwitchFrame& frame, Nanos now) {
-  if (frame.destination >= config_.routes.size()) return -1;
-  const uint32_t first = ways_.first[frame.destination];
-  std::span<const uint16_t> ways(ways_.ports.data() + first, ways_.first[frame.destination + 1] - first);
-  if (ports_down_ > 0) [[unlikely]] {
-    open_ways_.clear();  // those whose link is up, in their order
-    for (const uint16_t port : ways) {
-      if (ports_[port].up) open_ways_.push_back(port);
-    }
-    ways = open_ways_;
+int32_t SwitchModel::route(const Packet& packet, Nanos now) {
+  const SwitchFrame& frame = packet.frame;
+  std::span<const uint16_t> ways;
+  if (frame.segmented) [[unlikely]] {
+    ways = ways_.open(config_.usids.follow(sink_.segment_of(frame), [&] { return sink_.next_segment(frame); }));
+  } else {
+    ways = ways_.to(frame.destination);
   }
   if (ways.empty()) return -1;
-  if (ways.size() == 1) return ways[0];
-  const auto least_to_send = [&] {
-    const size_t queue = config_.class_to_queue[config_.dscp_to_class[frame.dscp & 63]];
-    // Of equal ones any: all switches that began with the first would send to it together.
-    const size_t first_looked = remainder(random_(), ways.size());
-    uint16_t best = ways[first_looked];
-    int64_t least = INT64_MAX;
-    for (size_t looked = 0; looked < ways.size(); ++looked) {
-      const uint16_t port = ways[(first_looked + looked) % ways.size()];
-      const int64_t to_send = buffer_.lane(port, queue).queue_bytes + (ports_[port].free_ns > now ? 1 : 0);
-      if (to_send < least) {
-        least = to_send;
-        best = port;
-      }
-    }
-    return best;
+  const auto key = [&] {
+    const HashFields fields = config_.ways.hash_fields;
+    if (fields == kFiveTuple) [[likely]] return frame.flow_key;
+    const uint64_t found = sink_.hash_key(frame, fields);
+    return (fields & bit_of(HashField::in_port)) != 0 ? mixed(found + packet.in_port + 1) : found;
   };
-  switch (config_.balancing) {
-    case LoadBalancing::ecmp: return ways[remainder(mixed(frame.flow_key + mixed_seed_), ways.size())];
-    case LoadBalancing::spray: return ways[remainder(random_(), ways.size())];
-    case LoadBalancing::structured: return ways[frame.entropy % ways.size()];
-    case LoadBalancing::adaptive: return least_to_send();
-    case LoadBalancing::flowlet:
-    case LoadBalancing::adaptive_flowlet: {
-      Flowlet& flowlet = flowlets_[mixed(frame.flow_key + config_.seed) % kFlowlets];
-      const bool goes_on = flowlet.used && flowlet.flow_key == frame.flow_key &&
-                           flowlet.destination == frame.destination &&
-                           now - flowlet.last_ns <= config_.flowlet_gap_ns && ports_[flowlet.port].up;
-      if (!goes_on) {
-        const uint16_t port = config_.balancing == LoadBalancing::adaptive_flowlet
-                                  ? least_to_send()
-                                  : ways[remainder(random_(), ways.size())];
-        flowlet = {frame.flow_key, now, frame.destination, port, true};
-      }
-      flowlet.last_ns = now;
-      return flowlet.port;
-    }
-  }
-  return -1;
+  const size_t queue = config_.class_to_queue[config_.dscp_to_class[frame.dscp & 63]];
+  const auto load = [&](uint16_t port) { return buffer_.lane(port, queue).queue_bytes + (ports_[port].free_ns > now ? 1 : 0); };
+  return ways_.choose(ways, frame.entropy, now, random_, key, load);
 }
 
 bool SwitchModel::trim(uint32_t packet, size_t out_port, Nanos now) {
   Packet& p = packets_[packet];
+  const SwitchTrimming& rule = config_.trimming;
   // What was trimmed before, here or elsewhere, is never trimmed again.
-  if (config_.trim_bytes == 0 || p.frame.trimmed || p.frame.dscp == config_.trim_dscp) return false;
-  const uint8_t traffic_class = config_.dscp_to_class[config_.trim_dscp & 63];
-  const size_t queue = config_.class_to_queue[traffic_class];
+  if (rule.frame_bytes == 0 || p.frame.trimmed || rule.is_mark(p.frame.dscp)) return false;
+  if ((rule.exempt_dscps >> (p.frame.dscp & 63) & 1) != 0) return false;
+  const size_t refused_by = config_.class_to_queue[config_.dscp_to_class[p.frame.dscp & 63]];
+  const uint8_t dscp = rule.dscp_at(config_.ports[out_port].to_host);
+  const uint8_t traffic_class = config_.dscp_to_class[dscp & 63];
+  const size_t queue = rule.queue >= 0 ? static_cast<size_t>(rule.queue) : config_.class_to_queue[traffic_class];
+  // Nor is anything in the queue of what was trimmed, whose room the cut packet would need.
+  if (!config_.queues[refused_by].trims || queue == refused_by) return false;
   const size_t group = config_.class_to_group[traffic_class];
-  const auto left_bytes = std::min(p.frame.frame_bytes, static_cast<int32_t>(config_.trim_bytes));
-  QueueCounters& refusing = counters_[out_port].queues[config_.class_to_queue[config_.dscp_to_class[p.frame.dscp & 63]]];
+  const auto left_bytes = std::min(p.frame.frame_bytes, static_cast<int32_t>(rule.frame_bytes));
+  QueueCounters& refusing = counters_[out_port].queues[refused_by];
   ++refusing.trimmed_packets;
   if (buffer_.admit(p.in_port, group, out_port, queue, left_bytes) != Admission::admitted) {
     ++refusing.trim_dropped_packets;
@@ -275,7 +212,7 @@ bool SwitchModel::trim(uint32_t packet, size_t out_port, Nanos now) {
   // A packet that is no longer than what would be left goes whole, and is marked all the same.
   p.frame.trimmed = left_bytes < p.frame.frame_bytes;
   p.trimmed_here = true;
-  p.frame.dscp = config_.trim_dscp;
+  p.frame.dscp = dscp;
   p.frame.frame_bytes = left_bytes;
   p.group = static_cast<uint8_t>(group);
   enqueue(packet, out_port, queue, now);

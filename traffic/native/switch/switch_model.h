@@ -10,14 +10,17 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/prefetch.h"
 #include "switch/fabric_event.h"
 #include "switch/fabric_routes.h"
+#include "switch/flow_hash.h"
 #include "switch/switch_buffer.h"
 #include "switch/switch_config.h"
 #include "switch/switch_counters.h"
+#include "switch/switch_ways.h"
 
 namespace etloop {
 
@@ -26,11 +29,12 @@ struct SwitchFrame {
   uint32_t destination = 0;  // row of SwitchConfig::routes
   uint64_t flow_key = 0;     // of the five-tuple, see flow_key()
   int32_t frame_bytes = 0;   // Ethernet frame with its check sequence
+  uint16_t entropy = 0;      // its UDP source port
   uint8_t dscp = 0;
-  uint8_t ecn = 0;           // two bits of the IP header
-  uint8_t entropy = 0;       // the low bits of its UDP source port
+  uint8_t ecn : 2 = 0;         // of the IP header
   bool corrupted : 1 = false;  // a bit was flipped on the way
   bool trimmed : 1 = false;    // only its first `frame_bytes` are left
+  bool segmented : 1 = false;  // its destination address carries micro segments, and these lead it
 };
 static_assert(sizeof(SwitchFrame) == 24);
 
@@ -44,6 +48,11 @@ class SwitchSink {
   virtual void drop(size_t in_port, const SwitchFrame& frame, SwitchDrop why, Nanos now) = 0;
   // A PFC frame for one priority leaves; its last bit at `end_ns`. Quanta 0: resume.
   virtual void pause(size_t port, uint8_t priority, uint16_t quanta, Nanos end_ns) = 0;
+  // The key of other fields than the five-tuple's, for switches that hash them: whoever keeps a frame's bytes knows them.
+  virtual uint64_t hash_key(const SwitchFrame& frame, HashFields) { return frame.flow_key; }
+  // The front of a segmented frame's destination address; and the same after its first segment was taken out.
+  virtual usid::Head segment_of(const SwitchFrame&) { return {}; }
+  virtual usid::Head next_segment(const SwitchFrame&) { return {}; }
 };
 
 // Bytes of a line that every frame costs beside itself: preamble and gap.
@@ -74,11 +83,6 @@ class LineTime {
 
 // 512 bit times a quantum (IEEE 802.1Qbb).
 Nanos pause_ns(uint16_t quanta, int64_t rate_bps);
-// The same for the same five-tuple everywhere; what a seed makes of it differs from switch to switch.
-uint64_t flow_key(const uint8_t (&src)[16], const uint8_t (&dst)[16], uint16_t src_port, uint16_t dst_port, uint8_t protocol);
-// Which of `ways` equal routes a switch with that seed takes for a flow.
-size_t ecmp_choice(uint64_t flow_key, uint64_t seed, size_t ways);
-
 // From when on pauses count in a switch that begins at `begin_ns`; kNever: it has not begun.
 inline Nanos counted_from_ns(Nanos begin_ns) { return begin_ns == kNever ? 0 : begin_ns; }
 
@@ -98,7 +102,7 @@ class SwitchModel {
   // The same, and the switch knows nothing of it: it goes on to send, and all that is sent either way is lost.
   void on_unnoticed_link(size_t port, bool up) { ports_[port].connected = up; }
   // Routes as they are from now on, in place of those of the configuration: of as many destinations.
-  void set_ways(WayTable ways);
+  void set_ways(WayTable ways) { ways_.set(std::move(ways)); }
   void take(const FabricEvent& event);
   // It is soon to take it: asks for the memory that it looks at.
   void expect(const FabricEvent& event) const;
@@ -151,24 +155,11 @@ class SwitchModel {
     Nanos xoff_ns[kPriorities] = {};  // when it was said last
   };
   static_assert(offsetof(Port, queues) == kLineBytes);
-  struct Flowlet {
-    uint64_t flow_key = 0;
-    Nanos last_ns = 0;
-    uint32_t destination = 0;  // copies of one frame for several hosts have one five-tuple
-    uint16_t port = 0;
-    bool used = false;
-  };
-
-  // SplitMix64 (Steele, Lea, Flood 2014).
-  struct Random {
-    uint64_t state = 0;
-    uint64_t operator()();
-  };
 
   void schedule(Nanos at_ns, Kind kind, size_t port, size_t lane, uint32_t number = kNone);
   void arrived(uint32_t packet, Nanos now);
   bool faulted(uint32_t packet, size_t out_port, Nanos now);
-  int32_t route(const SwitchFrame& frame, Nanos now);
+  int32_t route(const Packet& packet, Nanos now);
   void enqueue(uint32_t packet, size_t out_port, size_t queue, Nanos now);
   bool trim(uint32_t packet, size_t out_port, Nanos now);
   void discard(uint32_t packet, SwitchDrop why, Nanos now);
@@ -199,14 +190,10 @@ class SwitchModel {
   std::vector<uint32_t> free_;
   FabricEvents& events_;
   uint64_t owner_;  // of its own events among those of others
-  std::vector<Flowlet> flowlets_;
-  WayTable ways_;
-  std::vector<uint16_t> open_ways_;  // of the frame that is routed, while links are down
-  size_t ports_down_ = 0;
-  uint64_t mixed_seed_;
+  SwitchWays ways_;
   std::vector<int64_t> fault_seen_;
   uint8_t strict_ = 0;  // queues, as bits
-  Random random_;
+  SwitchRandom random_;
   int64_t queued_packets_ = 0;
   int64_t received_ = 0;
   int64_t sent_ = 0;

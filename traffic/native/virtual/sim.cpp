@@ -91,6 +91,8 @@ class Network final : public VirtualPorts {
     receiver_free_ns_.assign(plan.ports.size(), 0);
     fair_links_.resize(plan.ports.size());
     wake_ns_.assign(plan.ports.size(), kNever);
+    const auto led = [](const PlannedPort& port) { return !port.segments.empty(); };
+    if (std::any_of(plan.ports.begin(), plan.ports.end(), led)) outer_bytes_ = usid::kOuterHeaderBytes;
     if (params.queue_capacity_bytes > 0) make_switch();
     for (size_t p = 0; p < plan.ports.size(); ++p) {
       if (plan.ports[p].queue > 0) continue;  // they are found by their first
@@ -222,8 +224,8 @@ class Network final : public VirtualPorts {
   }
 
   // On its link: Ethernet with FCS, preamble and gap; IP; UDP.
-  static int64_t frame_bytes(const Frame& frame) {
-    return frame.datagram_bytes + (frame.flow.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6);
+  int64_t frame_bytes(const Frame& frame) const {
+    return frame.datagram_bytes + (frame.flow.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) + outer_bytes_;
   }
 
   void probe() {
@@ -362,6 +364,7 @@ class Network final : public VirtualPorts {
   }
 
   const EnginePlan& plan_;
+  int64_t outer_bytes_ = 0;  // of every packet, where segments lead them
   const SimParams& params_;
   Random random_;
   VirtualClock clock_;

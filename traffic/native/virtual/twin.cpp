@@ -9,34 +9,18 @@
 
 #include "base/prefetch.h"
 #include "base/time_wheel.h"
-#include "virtual/twin_frames.h"
+#include "virtual/twin_card_port.h"
+#include "virtual/twin_segments.h"
 
 namespace etloop {
 
 namespace {
 
 constexpr uint8_t kEcnMask = 0x03;
-constexpr uint32_t kMaxRun = 4;  // packets of a queue pair that a card takes at a time
 constexpr int64_t kLeastFrameBytes = 64;
 constexpr int64_t kMostWaitingBytes = 6 << 20;  // in a priority of a card, before a stream of UDP keeps the rest
 
-class Network;
-
-class CardPort final : public TxPort {
- public:
-  CardPort(Network& network, int32_t port) : network_(network), port_(port) {}
-  TxResult send(const PacketRun& run) override;
-  TxResult send_built(const BuiltPacket& built) override;
-  bool holds(FlowId flow) override;
-  std::string last_error() const override { return {}; }
-  uint32_t max_run(uint32_t) const override { return kMaxRun; }
-
- private:
-  Network& network_;
-  int32_t port_;
-};
-
-class Network final : public VirtualPorts, public FabricSink {
+class Network final : public VirtualPorts, public FabricSink, public TwinCards {
  public:
   Network(const EnginePlan& plan, const FabricConfig& config, const TwinParams& params)
       : plan_(plan),
@@ -107,6 +91,7 @@ class Network final : public VirtualPorts, public FabricSink {
     made.key = key_of(made.src_ip, dst_ip, src_port);
     const int64_t on_link_bytes = dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6;
     made.around_bytes = static_cast<uint32_t>(on_link_bytes - kLineOverheadBytes) + planned.tag_bytes;
+    made.around_bytes += segments_.add_flow(planned, dst_ip);
     flows_.push_back(made);
     return static_cast<FlowId>(flows_.size() - 1);
   }
@@ -121,15 +106,15 @@ class Network final : public VirtualPorts, public FabricSink {
     pending_.push({due_ns, 0, kNoFrame, port, false, false, 0});
   }
 
-  TxResult send(int32_t port, const PacketRun& run);
-  TxResult send_built(int32_t port, const BuiltPacket& built);
+  TxResult send(int32_t port, const PacketRun& run) override;
+  TxResult send_built(int32_t port, const BuiltPacket& built) override;
   // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
   bool full_for(int32_t port, uint8_t traffic_class) {
     Port& own = ports_[static_cast<size_t>(port)];
     own.waiting = fabric_.waiting_frames(own.attachment, traffic_class >> 2) > 1;
     return own.waiting;
   }
-  bool holds(int32_t port, FlowId flow) {
+  bool holds(int32_t port, FlowId flow) override {
     Port& own = ports_[static_cast<size_t>(port)];
     if (own.asked != flow) {
       own.asked = flow;
@@ -141,7 +126,8 @@ class Network final : public VirtualPorts, public FabricSink {
   // ---- the network's side
 
   void deliver(size_t attachment, const SwitchFrame& frame, Nanos at_ns) override {
-    const bool damaged = frame.corrupted || (frame.trimmed && !names_packet(frame));
+    const bool misled = frame.segmented && !reached(attachment, frame);
+    const bool damaged = misled || frame.corrupted || (frame.trimmed && !names_packet(frame));
     if ((frame.handle & kOfStream) != 0) {
       if (damaged || frame.trimmed) streams_.lost(heading_[frame.handle & ~kOfStream].flow);
       free_frames_.push_back(frame.handle & ~kOfStream);
@@ -153,6 +139,14 @@ class Network final : public VirtualPorts, public FabricSink {
     const auto traffic_class = static_cast<uint8_t>(frame.dscp << 2 | frame.ecn);
     pending_.push({at_ns, 0, frame.handle, port, damaged, frame.trimmed, traffic_class});
   }
+  // Whether the segments of a frame led it to the host that it is for, which takes the outer header off.
+  bool reached(size_t attachment, const SwitchFrame& frame) const {
+    const TwinFlow& flow = flows_[heading_[frame.handle].flow];
+    const usid::End& end = plan_.ports[static_cast<size_t>(flow.dst_port)].segment_end;
+    return flow.destination == attachment && segments_.is_for(end, frame.handle);
+  }
+  usid::Head segment_of(const SwitchFrame& frame) override { return segments_.head(frame.handle); }
+  usid::Head next_segment(const SwitchFrame& frame) override { return segments_.next(frame.handle); }
   // What a switch left of it is all that there is.
   void cut(const SwitchFrame& on_link) {
     TwinFrame& frame = frames_[on_link.handle];
@@ -166,6 +160,19 @@ class Network final : public VirtualPorts, public FabricSink {
     if (handle == frame.handle) --job_frames_;
     else streams_.lost(heading_[handle].flow);
     free_frames_.push_back(handle);
+  }
+  uint64_t hash_key(const SwitchFrame& frame, HashFields fields) override {
+    const uint32_t handle = frame.handle & ~kOfStream;
+    if (handle != frame.handle) {
+      const TwinStream& of = streams_.stream(heading_[handle].flow);
+      return etloop::hash_key(headers_of(of.src_ip, of.dst_ip, of.udp_port, of.udp_port), fields);
+    }
+    const TwinFlow& flow = flows_[heading_[handle].flow];
+    const uint16_t dst_port = plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port;
+    HashedHeaders headers = headers_of(flow.src_ip, flow.dst_ip, frames_[handle].src_port, dst_port);
+    if (frame.segmented) return etloop::hash_key(segments_.hashed(flow, handle, headers), fields);
+    if (dst_port == wire::kRoceUdpPort) headers.dest_qp = heading_[handle].dest_qpn;
+    return etloop::hash_key(headers, fields);
   }
   void link_news(const FabricEnd& end, LinkNews news, Nanos at_ns) override {
     outcome_.link_steps.push_back({end, news, at_ns});
@@ -318,7 +325,7 @@ class Network final : public VirtualPorts, public FabricSink {
     if (waiting * on_link.frame_bytes > kMostWaitingBytes) return false;
     on_link.destination = own.to;
     on_link.flow_key = key_of(own.src_ip, own.dst_ip, own.udp_port, own.udp_port);
-    on_link.entropy = static_cast<uint8_t>(own.udp_port);
+    on_link.entropy = own.udp_port;
     const uint32_t handle = take_frame();
     heading_[handle].flow = static_cast<uint32_t>(stream);
     on_link.handle = handle | kOfStream;
@@ -409,20 +416,12 @@ class Network final : public VirtualPorts, public FabricSink {
   std::vector<Port> ports_;
   std::pmr::vector<TwinFrame> frames_;
   std::pmr::vector<TwinHeading> heading_;  // of each frame
+  TwinSegments segments_;
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
   TimeWheel<Pending> pending_;  // what arrives at ports, and when their cores are woken
   std::vector<int32_t> ready_;  // ports whose card has room again
 };
-
-TxResult CardPort::send(const PacketRun& run) { return network_.send(port_, run); }
-
-bool CardPort::holds(FlowId flow) { return network_.holds(port_, flow); }
-
-bool answers(wire::Opcode opcode) {
-  const wire::Role role = wire::shape(opcode).role;
-  return role == wire::Role::acknowledgement || role == wire::Role::notification;
-}
 
 TxResult Network::send(int32_t port, const PacketRun& run) {
   const uint32_t attachment = ports_[static_cast<size_t>(port)].attachment;
@@ -435,7 +434,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   const TwinFlow& flow = flows_[run.flow];
   on_link.destination = flow.destination;
   on_link.flow_key = flow.key;
-  on_link.entropy = static_cast<uint8_t>(flow.src_port);
+  on_link.entropy = flow.src_port;
   wire::Packet packet = run.head;
   for (uint32_t i = 0; i < run.count; ++i) {
     packet.psn = (run.head.psn + i) & wire::kPsnMask;
@@ -457,8 +456,6 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   return TxResult::sent;
 }
 
-TxResult CardPort::send_built(const BuiltPacket& built) { return network_.send_built(port_, built); }
-
 TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   const uint32_t attachment = ports_[static_cast<size_t>(port)].attachment;
   const TwinFlow& flow = flows_[built.flow];
@@ -469,9 +466,14 @@ TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
   on_link.destination = flow.destination;
-  on_link.entropy = static_cast<uint8_t>(built.src_port);
-  on_link.flow_key = key_of(flow.src_ip, flow.dst_ip, built.src_port, plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port);
   const uint32_t handle = take_frame();
+  on_link.segmented = segments_.put(built.flow, handle, built.src_port);
+  if (on_link.segmented) {
+    on_link.flow_key = flow_key(segments_.outer(flow, handle));  // its ports are inside, where no switch looks for entropy
+  } else {
+    on_link.entropy = built.src_port;
+    on_link.flow_key = key_of(flow.src_ip, flow.dst_ip, built.src_port, plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port);
+  }
   TwinFrame& frame = frames_[handle];
   heading_[handle] = {built.flow, built.dest_qpn};
   frame.src_port = built.src_port;

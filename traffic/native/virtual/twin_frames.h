@@ -11,6 +11,7 @@
 #include "core/core_set.h"
 #include "core/port.h"
 #include "switch/switch_model.h"
+#include "wire/ethernet.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -49,15 +50,20 @@ struct alignas(kLineBytes) TwinFlow {
   uint32_t around_bytes = 0;  // of an Ethernet frame, around the datagram
 };
 
+inline constexpr uint8_t kUdpProtocol = 17;
+
 // What switches choose a path by.
 inline uint64_t key_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port,
                        uint16_t dst_port = wire::kRoceUdpPort) {
-  constexpr uint8_t kUdpProtocol = 17;
-  uint8_t src[16];
-  uint8_t dst[16];
-  std::copy(src_ip.bytes.begin(), src_ip.bytes.end(), src);
-  std::copy(dst_ip.bytes.begin(), dst_ip.bytes.end(), dst);
-  return flow_key(src, dst, src_port, dst_port, kUdpProtocol);
+  return flow_key({src_ip, dst_ip, kUdpProtocol, src_port, dst_port});
+}
+
+// What a switch may hash of a UDP packet, with the flow label that our ports give it.
+inline HashedHeaders headers_of(const IpAddress& src_ip, const IpAddress& dst_ip, uint16_t src_port, uint16_t dst_port) {
+  HashedHeaders headers;
+  headers.outer = {src_ip, dst_ip, kUdpProtocol, src_port, dst_port};
+  if (!dst_ip.is_v4()) headers.flow_label = ethernet::flow_label(src_port);
+  return headers;
 }
 
 }  // namespace etloop

@@ -14,11 +14,12 @@ constexpr uint16_t kMacControl = 0x8808;
 constexpr uint16_t kPriorityFlowControl = 0x0101;
 constexpr Mac kPauseDestination = {0x01, 0x80, 0xC2, 0x00, 0x00, 0x01};
 constexpr uint8_t kUdp = 17;
+constexpr uint8_t kIpv6Inside = 41;
+constexpr uint8_t kEcnMask = 3;
 constexpr size_t kIpv4Bytes = 20;
 constexpr size_t kIpv6Bytes = 40;
 constexpr size_t kUdpBytes = 8;
 constexpr int64_t kQuantumBits = 512;
-constexpr uint32_t kPortBits = 0x3FFF;
 
 void put16(uint8_t* at, size_t value) {
   at[0] = static_cast<uint8_t>(value >> 8);
@@ -54,14 +55,33 @@ size_t put_ipv4(uint8_t* ip, const Path& path, uint8_t traffic_class, uint16_t i
 }
 
 size_t put_ipv6(uint8_t* ip, const Path& path, uint8_t traffic_class, size_t udp_bytes) {
-  const uint32_t flow_label = path.flow.src_port & kPortBits;
-  put32(ip, 0x60000000 | (uint32_t{traffic_class} << 20) | flow_label);
+  put32(ip, 0x60000000 | (uint32_t{traffic_class} << 20) | flow_label(path.flow.src_port));
   put16(ip + 4, udp_bytes);
   ip[6] = kUdp;
   ip[7] = path.hop_limit;
   std::memcpy(ip + 8, path.flow.src_ip.bytes.data(), 16);
   std::memcpy(ip + 24, path.flow.dst_ip.bytes.data(), 16);
   return kIpv6Bytes;
+}
+
+// An outer header before that of the flow, which leads by segments (RFC 8986, 5.1, without a routing header).
+size_t put_carrier(uint8_t* ip, const Path& path, uint8_t traffic_class, size_t udp_bytes) {
+  put_ipv6(ip, path, traffic_class, kIpv6Bytes + udp_bytes);
+  ip[6] = kIpv6Inside;
+  const IpAddress carrier = usid::carrier_of(*path.segments, path.flow.src_port);
+  std::memcpy(ip + 24, carrier.bytes.data(), carrier.bytes.size());
+  return kIpv6Bytes;
+}
+
+// Takes an outer header of IPv6 in IPv6 off: what it says of class and congestion holds, and CE comes out of either (RFC 6040).
+bool take_carrier(std::span<const uint8_t> frame, Frame& out, uint8_t& outer_class) {
+  const uint8_t* ip = frame.data() + out.ip_at;
+  const size_t left = frame.size() - out.ip_at;
+  if (left < kIpv6Bytes || ip[0] >> 4 != 6 || ip[6] != kIpv6Inside) return false;
+  outer_class = static_cast<uint8_t>((get16(ip) >> 4) & 0xFF);
+  std::memcpy(out.carrier.emplace().bytes.data(), ip + 24, 16);
+  out.ip_at += kIpv6Bytes;
+  return true;
 }
 
 // The IP header at `out.ip_at`. False: not UDP. Otherwise `udp_at` and `end` bound what is behind it.
@@ -91,7 +111,9 @@ bool parse_ip(std::span<const uint8_t> frame, Frame& out, size_t& udp_at, size_t
 }  // namespace
 
 size_t header_bytes(const Path& path) {
-  return kMacsBytes + 2 + (path.tag ? kTagBytes : 0) + (path.flow.dst_ip.is_v4() ? kIpv4Bytes : kIpv6Bytes) + kUdpBytes;
+  const size_t outer_bytes = path.segments != nullptr ? usid::kOuterHeaderBytes : 0;
+  const size_t ip_bytes = path.flow.dst_ip.is_v4() ? kIpv4Bytes : kIpv6Bytes;
+  return kMacsBytes + 2 + (path.tag ? kTagBytes : 0) + outer_bytes + ip_bytes + kUdpBytes;
 }
 
 size_t put_headers(const Path& path, uint8_t traffic_class, uint16_t ip_id, size_t datagram_bytes,
@@ -109,6 +131,7 @@ size_t put_headers(const Path& path, uint8_t traffic_class, uint16_t ip_id, size
   put16(at, four ? kIpv4 : kIpv6);
   at += 2;
   const size_t udp_bytes = kUdpBytes + datagram_bytes;
+  if (path.segments != nullptr) at += put_carrier(at, path, traffic_class, udp_bytes);
   at += four ? put_ipv4(at, path, traffic_class, ip_id, udp_bytes) : put_ipv6(at, path, traffic_class, udp_bytes);
   put16(at, path.flow.src_port);
   put16(at + 2, path.flow.dst_port);
@@ -135,9 +158,16 @@ Frame parse(std::span<const uint8_t> frame, uint16_t udp_port) {
   }
   if (type != kIpv4 && type != kIpv6) return out;
   out.ip_at = at + 2;
+  uint8_t outer_class = 0;
+  if (type == kIpv6 && take_carrier(frame, out, outer_class) && frame.size() < out.ip_at + kIpv6Bytes) return out;
   size_t udp_at = 0;
   size_t end = 0;
   if (!parse_ip(frame, out, udp_at, end) || frame.size() < udp_at + kUdpBytes) return out;
+  if (out.carrier) {
+    const bool outer_ce = (outer_class & kEcnMask) == kEcnMask;
+    const uint8_t ecn = outer_ce ? kEcnMask : out.traffic_class & kEcnMask;
+    out.traffic_class = static_cast<uint8_t>((outer_class & ~kEcnMask) | ecn);
+  }
   const uint8_t* udp = frame.data() + udp_at;
   out.src_port = get16(udp);
   out.dst_port = get16(udp + 2);

@@ -9,6 +9,7 @@
 
 #include "base/ip_address.h"
 #include "base/time.h"
+#include "wire/usid.h"
 #include "wire/wire.h"
 
 namespace etloop::ethernet {
@@ -17,8 +18,8 @@ using Mac = std::array<uint8_t, 6>;
 
 inline constexpr size_t kMacsBytes = 12;
 inline constexpr size_t kTagBytes = 4;
-// The longest headers before a datagram: Ethernet with a tag, IPv6, UDP.
-inline constexpr size_t kMaxHeaderBytes = 14 + kTagBytes + 40 + 8;
+// The longest headers before a datagram: Ethernet with a tag, an outer IPv6 header, IPv6, UDP.
+inline constexpr size_t kMaxHeaderBytes = 14 + kTagBytes + usid::kOuterHeaderBytes + 40 + 8;
 inline constexpr uint8_t kHopLimit = 64;
 
 struct Tag {
@@ -33,7 +34,12 @@ struct Path {
   std::optional<Tag> tag;
   wire::IpFlow flow;
   uint8_t hop_limit = kHopLimit;
+  // Of an outer IPv6 header that leads the packet by segments; nullptr: there is none. The flow is IPv6 then.
+  const usid::Route* segments = nullptr;
 };
+
+// Of an IPv6 packet with that UDP source port.
+constexpr uint32_t flow_label(uint16_t src_port) { return src_port & 0x3FFFU; }
 
 size_t header_bytes(const Path& path);
 
@@ -57,7 +63,8 @@ struct Frame {
   uint16_t dst_port = 0;
   uint8_t traffic_class = 0;
   std::optional<Tag> tag;
-  size_t ip_at = 0;        // offset of the IP header
+  size_t ip_at = 0;        // offset of the IP header that the datagram is in
+  std::optional<IpAddress> carrier;  // destination of an outer IPv6 header, where there is one
   size_t datagram_at = 0;  // of BTH
   size_t datagram_bytes = 0;
   size_t left_bytes = 0;   // of the datagram, in a frame that a switch cut: its lengths may name what it was, or what it is

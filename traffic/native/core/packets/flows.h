@@ -53,7 +53,7 @@ class Flows {
   // What a packet of the queue pair occupies on its link beside the datagram.
   uint32_t link_bytes(uint32_t index) const {
     return (queue_pairs_.place(index).peer_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) +
-           plan_.ports[static_cast<size_t>(port_)].tag_bytes;
+           plan_.ports[static_cast<size_t>(port_)].around_bytes();
   }
 
   // Cuts a run to what may leave now, and dates it. 0: the queue pair rests, and a timer or a packet takes it up again.

@@ -54,6 +54,10 @@ struct XdpPort::State {
 };
 
 Result<void> XdpPort::State::open() {
+  if (!flows.leads_itself()) {
+    return Error{"packets that segments lead have an outer header, which an xdp port does not look behind; "
+                 "write backend: packet in the rig"};
+  }
   if (auto opened = flows.open(); !opened) return opened;
   const Interface& interface = flows.interface();
   const uint32_t present = receive_queues(interface.name);

@@ -1,0 +1,103 @@
+"""SRv6 of a transport that sprays: by which micro segments each port's packets are led to each address that it sends to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.ip_address import ip_text
+from etloop.contract.model.assignment import Path, PortBackend, SegmentRoute, SegmentSettings
+from etloop.traffic.topology.segment_routes import SegmentRoutes, ways_of
+
+if TYPE_CHECKING:
+    from etloop.contract.model.topology import Topology
+    from etloop.controller.inputs.scenario.multipath import Multipath
+    from etloop.controller.plan.connections import PlacedConnections
+    from etloop.controller.plan.places.placement import Placement
+
+OUTER_HEADER_BYTES: Final = 40
+
+
+def segment_settings(
+    multipath: Multipath, topology: Topology | None, placement: Placement, connections: PlacedConnections
+) -> tuple[SegmentSettings | None, ...]:
+    """Return the segments of each port of a placement; None for ports whose packets go by their own addresses.
+
+    Raises `PlanError` where no topology has segments, addresses are of IPv4, or a way has none.
+    """
+    if multipath.srv6 is None:
+        return (None,) * len(placement.ports)
+    where = f"transport.{multipath.name}.srv6"
+    if topology is None:
+        what = "nothing says which segments the switches have"
+        raise PlanError(Problem(where, what, "name a topology file with srv6: {block: ...}"))
+    if topology.segments is None:
+        raise PlanError(
+            Problem(
+                where,
+                "the switches of the topology have no segments",
+                "write srv6: {block: fc00:1::/32} in it",
+            )
+        )
+    routes = SegmentRoutes(topology, multipath.srv6)
+    number = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
+    peers = _peers(placement, connections)
+    old = next((to for sent in peers for _, to in sent if ":" not in to), None)
+    if old is not None:
+        what = f"{old} is an IPv4 address, and segments are in an IPv6 header around IPv6"
+        raise PlanError(Problem(where, what, "give the ports of the rig IPv6 addresses"))
+    missing = [place.label for place in placement.ports if place.label not in number]
+    if missing:
+        what = f"port {missing[0]} is not in the topology"
+        raise PlanError(Problem(where, what, "attach it to a switch there"))
+    attachments = [number[place.label] for place in placement.ports]
+    return tuple(
+        SegmentSettings(
+            topology.segments.block,
+            topology.segments.decapsulation,
+            tuple(
+                SegmentRoute(to, routes.tiers(attachments[index], attachments[there])) for there, to in sent
+            ),
+        )
+        for index, sent in enumerate(peers)
+    )
+
+
+def segment_notes(
+    multipath: Multipath, placement: Placement, settings: Sequence[SegmentSettings | None]
+) -> tuple[str, ...]:
+    """What to say of packets that segments lead."""
+    led = [one for one in settings if one is not None]
+    if multipath.srv6 is None or not led:
+        return ()
+    ways = max((ways_of(route.tiers) for one in led for route in one.routes), default=1)
+    values = multipath.settings.entropy_values
+    where = f"transport.{multipath.name}.srv6"
+    led_by = (
+        f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes leads every packet by {multipath.srv6} segments"
+    )
+    notes = [f"{where}: {led_by}; {ways} paths between the ports that are farthest apart"]
+    if values % ways:
+        notes.append(
+            f"{where}: {values} entropy values are no multiple of {ways} paths: some paths have more of them than others"
+        )
+    unable = {PortBackend.XDP}
+    labels = ", ".join(place.label for place in placement.ports if place.port.backend in unable)
+    if labels:
+        notes.append(
+            f"{where}: an xdp port does not look behind an outer header; write backend: packet: {labels}"
+        )
+    return tuple(notes)
+
+
+def _peers(placement: Placement, connections: PlacedConnections) -> list[list[tuple[int, str]]]:
+    """By port: the ports it sends to, data or answers, and the addresses there."""
+    found: list[dict[tuple[int, str], None]] = [{} for _ in placement.ports]
+    columns = connections.columns
+    for row in np.flatnonzero(columns.path == Path.WIRE).tolist():
+        source, target = int(connections.src_port[row]), int(connections.dst_port[row])
+        found[source][target, ip_text(columns.dst_ip[row])] = None
+        found[target][source, ip_text(columns.src_ip[row])] = None
+    return [list(sent) for sent in found]

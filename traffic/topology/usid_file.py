@@ -1,0 +1,140 @@
+"""Micro segments of SRv6 in a topology file: `srv6:`, and what switches may say of their own. Parsing, and the ways that follow.
+
+Decides which identifiers switches and ports have that state none: node i has i + 1, port p of any switch 0xe000 + p.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from ipaddress import IPv6Network
+from typing import Final
+
+from etloop.contract.base.units import QuantityError
+from etloop.contract.base.value_form import ValueForm, formed, pattern_form
+from etloop.contract.base.yaml_reader import ConfigFile, Section
+from etloop.contract.model.topology import OtherNode, Segments, SwitchLink, SwitchSettings, Usids
+from etloop.traffic.topology.routes import ways_between
+
+FIRST_LOCAL: Final = 0xE000
+"""From here on identifiers are of one switch alone, below of the whole network (RFC 9800, 9.2: LIB and GIB)."""
+DECAPSULATION: Final = 0xD001
+_NONE: Final = 0
+_BLOCK_BITS: Final = 32
+
+
+def read_segments(top: Section) -> Segments | None:
+    """Return what a file says under `srv6`; None without it."""
+    if not top.has("srv6"):
+        return None
+    section = top.section("srv6")
+    remedy = "write the prefix of 32 bits that carries segments, such as fc00:1::/32"
+    found = Segments(
+        block=section.required("block", _block, 0, remedy),
+        decapsulation=section.optional("decapsulation", _usid, DECAPSULATION),
+    )
+    section.close()
+    return found
+
+
+def read_usids(
+    section: Section, number: int, ports: int, known_as: Mapping[str, int], segments: Segments | None
+) -> Usids | None:
+    """Return the identifiers of switch `number` with so many ports, without the ways to others; None if it has none."""
+    node = section.optional("usid", _usid_or_none, number + 1)
+    stated = section.section("usids")
+    adjacencies = [FIRST_LOCAL + port for port in range(ports)]
+    for name in stated.entry_names():
+        usid = stated.optional(name, _usid, FIRST_LOCAL)
+        if name in known_as:
+            adjacencies[known_as[name]] = usid
+        else:
+            stated.mistake(name, f'the switch has no port "{name[:64]}"', "name one of its ports")
+    stated.close()
+    if segments is None:
+        for key in ("usid", "usids"):
+            if section.has(key):
+                section.mistake(
+                    key, "the network has no block of segments", "write srv6: {block: ...} beside it"
+                )
+        return None
+    if node == _NONE:
+        return None
+    own = [node, *adjacencies, segments.decapsulation]
+    if twice := next((usid for usid in own if own.count(usid) > 1), None):
+        what = f"{twice:#06x} is that of the switch, of a port or of hosts twice"
+        section.mistake("usids" if section.has("usids") else "usid", what, "give each its own")
+    return Usids(segments.block, node, tuple(adjacencies))
+
+
+def with_ways(
+    switches: Sequence[SwitchSettings], links: tuple[SwitchLink, ...], file: ConfigFile
+) -> tuple[SwitchSettings, ...]:
+    """Return the switches with the ways to each other's nodes. Two nodes alike, or one that a port has, are mistakes."""
+    known = {number: switch.usids for number, switch in enumerate(switches) if switch.usids is not None}
+    nodes: dict[int, str] = {}
+    for number, usids in known.items():
+        name = switches[number].name
+        if usids.node in nodes:
+            what = f"usid {usids.node:#06x} is that of {nodes[usids.node]} and of {name}"
+            file.mistake(None, "", what, "give every switch its own")
+        nodes[usids.node] = name
+    for number, usids in known.items():
+        for usid in usids.adjacencies:
+            if usid in nodes and usid != usids.node:
+                what = f"usid {usid:#06x} of a port of {switches[number].name} is that of {nodes[usid]}"
+                file.mistake(None, "", what, f"give ports identifiers from {FIRST_LOCAL:#06x} on")
+    table = ways_between(len(switches), links)
+    return tuple(
+        replace(
+            switch,
+            usids=replace(
+                switch.usids,
+                others=tuple(
+                    OtherNode(usids.node, ports)
+                    for there, usids in known.items()
+                    if there != number and (ports := table[there][number])
+                ),
+            ),
+        )
+        if switch.usids is not None
+        else switch
+        for number, switch in enumerate(switches)
+    )
+
+
+@formed(pattern_form("IPv6 prefix of 32 bits", r"[0-9A-Fa-f:]+/32"))
+def _block(text: str) -> int:
+    remedy = "write a prefix of 32 bits, such as fc00:1::/32"
+    try:
+        network = IPv6Network(text)
+    except ValueError:
+        raise QuantityError(f'"{text[:64]}" is not an IPv6 prefix', remedy) from None
+    if network.prefixlen != _BLOCK_BITS:
+        raise QuantityError(f"{text} has {network.prefixlen} bits", remedy)
+    return int(network.network_address) >> (128 - _BLOCK_BITS)
+
+
+_USID_FORM: Final = ValueForm(
+    "micro segment",
+    {"type": ["string", "integer"], "pattern": "^(0x[0-9a-fA-F]{1,4}|[0-9]{1,5}|none)$"},
+    "0x0001 to 0xffff",
+    lambda usid: f"{usid:#06x}",
+)
+
+
+@formed(_USID_FORM)
+def _usid(text: str) -> int:
+    remedy = "write one from 0x0001 to 0xffff, such as 0x0021"
+    if not re.fullmatch(r"0x[0-9a-fA-F]{1,4}|[0-9]{1,5}", text):
+        raise QuantityError(f'"{text[:64]}" is not a micro segment', remedy)
+    usid = int(text, 0) if text.startswith("0x") else int(text)
+    if not 1 <= usid <= 0xFFFF:
+        raise QuantityError(f"{text} is out of range", remedy)
+    return usid
+
+
+@formed(_USID_FORM)
+def _usid_or_none(text: str) -> int:
+    return _NONE if text == "none" else _usid(text)
