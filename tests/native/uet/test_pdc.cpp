@@ -126,6 +126,24 @@ void a_close_command_is_repeated_until_it_is_answered() {
   CHECK(pair.a.end.fault() == QpFault::none);
 }
 
+void a_copy_that_comes_after_the_close_command_ends_nothing() {
+  Pair pair;
+  pair.exchange(kMtu, 0);
+  pair.a.end.post(message(kMtu));
+  const Outgoing second = pair.send_all(2000)[0];
+  pair.arrive(second);
+  for (const Packet& packet : pair.answers()) pair.answer(packet, 3000);
+  pair.arrive(pair.close(pair.a.end.deadline()));
+  const std::vector<Packet> lost = pair.answers();  // the answer to the command
+  pair.arrive(second);
+  const std::vector<Packet> told = pair.answers();
+  CHECK_EQ(told.size(), size_t{1});
+  CHECK(std::get<Nack>(told[0].pds).code == NackCode::invalid_dpdcid);
+  pair.answer(told[0], 60'000);
+  CHECK(pair.a.end.fault() == QpFault::none);
+  CHECK(pair.a.end.requester.state() == PdcState::closing);
+}
+
 void what_comes_late_opens_nothing() {
   Pair pair;
   pair.a.end.post(message(kMtu));
@@ -262,6 +280,7 @@ int main() {
   a_message_says_where_it_goes_in_every_packet_and_is_answered_once();
   a_context_that_rests_is_closed_and_the_next_begins_where_it_ended();
   a_close_command_is_repeated_until_it_is_answered();
+  a_copy_that_comes_after_the_close_command_ends_nothing();
   what_comes_late_opens_nothing();
   what_is_not_for_this_end_is_refused_by_its_reason();
   an_error_of_the_peer_ends_the_queue_pair();

@@ -236,6 +236,8 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   ++counters_.naks_rx;
   if (sender_.fault() != QpFault::none) return outcome;
   answered(nack.spdcid);
+  // All was acknowledged before: what is refused now are copies that came after the close command.
+  if (state_ == PdcState::closing) return outcome;
   if (wire::uet::action_of(nack.code) == wire::uet::NackAction::close) {
     sender_.fail(QpFault::remote_operational);
     return outcome;
