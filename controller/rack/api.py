@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +61,16 @@ _MOST_PUBLISHED_WAITING: Final = 32
 """Of so many jobs, the next to start, is told whenever it changes what they wait for; of the others when somebody asks."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ScenarioRules:
+    """What a submitted scenario is read and refused by."""
+
+    root: Path
+    """Its files lie below it."""
+    allowed_code: AllowedCode
+    look_for_files: Callable[[Scenario], tuple[Problem, ...]]
+
+
 class Rack:
     """The jobs of a rack. One thread; everything that changes goes through here."""
 
@@ -78,10 +88,8 @@ class Rack:
         self.ports = tuple(ports)
         self.limits = limits
         self.store = store
-        self._scenario_root = scenario_root
         self.new_job_id = new_job_id
-        self._allowed_code = allowed_code
-        self._look_for_files = look_for_files
+        self._rules = _ScenarioRules(scenario_root, allowed_code, look_for_files)
         self._queued = {job.job_id: job for job in store.in_states(JobState.QUEUED)}
         self._running: dict[str, Job] = {}
         self._cancelling: dict[str, str] = {}
@@ -153,15 +161,15 @@ class Rack:
             what = f"{size_bytes} bytes of text"
             return (Problem("scenario", what, f"keep it below {self.limits.scenario_bytes} bytes"),)
         try:
-            reader = looking_reader(self._allowed_code)
-            scenario = parse_scenario(text.encode(), "scenario", self._scenario_root, reader)
-            refuse_python(scenario, self._allowed_code)
+            reader = looking_reader(self._rules.allowed_code)
+            scenario = parse_scenario(text.encode(), "scenario", self._rules.root, reader)
+            refuse_python(scenario, self._rules.allowed_code)
         except ConfigError as error:
             return error.problems
         except PluginNamed:
             # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
             return ()
-        return self._look_for_files(scenario)
+        return self._rules.look_for_files(scenario)
 
     def cancel(self, job_id: str, who: str) -> Job | None:
         """Ends a queued job at once, and asks a running one to wind up; None if there is no such job.

@@ -87,7 +87,8 @@ class PortLoop {
 
  private:
   PortLoop(std::shared_ptr<const EnginePlan> plan, std::shared_ptr<LoopBoard> board, int32_t port, const LoopConfig& config)
-      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)), links_(*board_, index_), config_(config) {
+      : plan_(std::move(plan)), board_(std::move(board)), index_(static_cast<size_t>(port)),
+        links_(*board_, index_), config_(config) {
     departing_.allowance = SendAllowance(config.limits);
   }
   // How far the run is, for other threads to look at.

@@ -18,6 +18,9 @@ constexpr Nanos kForgetRoundTrips = 64;
 
 constexpr uint32_t advance(uint32_t psn, int32_t by) { return (psn + static_cast<uint32_t>(by)) & wire::kPsnMask; }
 
+// So long after it left is a packet late, not only overtaken.
+Nanos late_after_ns(const AnswerTimer& timer, uint32_t reorder_quarters) { return timer.patience_ns() * reorder_quarters / 4; }
+
 }  // namespace
 
 Sender::Sender(uint32_t number, PathStates& paths, const TransportParams& params, FlowRecord& counters,
@@ -107,7 +110,6 @@ uint32_t Sender::overtaken_by() const {
 
 // A packet may be late by half the time that answers usually take; by more once one that counted as lost had only been late, and
 // by less again when that has not happened for long (as RACK widens its window, RFC 8985, 6.2).
-Nanos Sender::overtaken_by_ns() const { return timer_.patience_ns() * reorder_quarters_ / 4; }
 
 void Sender::note_lost_in_vain(Nanos now) {
   reorder_quarters_ = std::min(reorder_quarters_ + 1, kMostReorderQuarters);
@@ -173,7 +175,7 @@ void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& 
   const Nanos probed_ns = probe_.sent_ns;
   if (!probe_.answered(report.probe_id) || probe_.reason != ProbeReason::silence) return;
   const Nanos before_ns =
-      std::min(probed_ns - std::max<Nanos>(timer_.smoothed_rtt_ns(), 0) / 2, now - overtaken_by_ns());
+      std::min(probed_ns - std::max<Nanos>(timer_.smoothed_rtt_ns(), 0) / 2, now - late_after_ns(timer_, reorder_quarters_));
   for (uint32_t i = 0; i < kBitmapPackets; ++i) {
     const uint32_t psn = advance(report.bitmap_psn, static_cast<int32_t>(i));
     if (!sent_.has(psn) || sent_.at(psn).state != SentState::under_way || sent_.at(psn).sent_ns > before_ns) continue;
@@ -204,7 +206,7 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
     }
     outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
     if (!order_.is_kept()) {
-      sent_.lose_overtaken(overtaken_by(), now - overtaken_by_ns(), [&](const SentPacket& packet) {
+      sent_.lose_overtaken(overtaken_by(), now - late_after_ns(timer_, reorder_quarters_), [&](const SentPacket& packet) {
         ++outcome.lost_packets;
         entropy_.paths().lost(packet.entropy);
       });

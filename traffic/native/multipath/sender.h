@@ -118,7 +118,6 @@ class Sender {
   bool resend_grant();
   void lose_older_than(Nanos sent_before_ns);
   uint32_t overtaken_by() const;
-  Nanos overtaken_by_ns() const;
   void note_lost_in_vain(Nanos now);
   bool waits() const { return !requests_.empty() && sent_.next() != first_untaken_; }
 

@@ -104,32 +104,32 @@ wire::uet::StandardRequest Requester::message_of(const Departure& departure) con
 }
 
 wire::uet::PdsType Requester::type_of_requests() const {
-  if (credit_.is_open()) return ordered_ ? wire::uet::PdsType::rod_cc_request : wire::uet::PdsType::rud_cc_request;
+  if (credit_.account.is_open()) return ordered_ ? wire::uet::PdsType::rod_cc_request : wire::uet::PdsType::rud_cc_request;
   return ordered_ ? wire::uet::PdsType::rod_request : wire::uet::PdsType::rud_request;
 }
 
 void Requester::use_credit(uint64_t window_bytes, uint32_t link_bytes) {
-  link_bytes_ = link_bytes;
-  full_packet_bytes_ = link_bytes_of(path_mtu_);
-  credit_.open(std::max<uint64_t>(window_bytes, full_packet_bytes_));
+  credit_.link_bytes = link_bytes;
+  credit_.full_packet_bytes = link_bytes_of(path_mtu_);
+  credit_.account.open(std::max<uint64_t>(window_bytes, credit_.full_packet_bytes));
 }
 
 uint32_t Requester::link_bytes_of(uint32_t payload_bytes) const {
   return static_cast<uint32_t>(Request::kBytes + wire::uet::CreditTarget::kBytes + wire::uet::StandardRequest::kBytes) +
-         payload_bytes + link_bytes_;
+         payload_bytes + credit_.link_bytes;
 }
 
 bool Requester::on_credit(uint32_t total, Nanos now) {
-  credit_heard_ns_ = now;
-  credit_asked_ = 0;
-  return credit_.granted(total);
+  credit_.heard_ns = now;
+  credit_.asked = 0;
+  return credit_.account.granted(total);
 }
 
 // Where nothing is left to send with, and nothing comes, a grant was lost, or what it was asked by.
 Nanos Requester::credit_due_ns() const {
-  if (credit_request_due_ || !starves()) return kNever;
+  if (credit_.request_due || !starves()) return kNever;
   const Nanos wait_ns = std::max(kLeastCloseRepeatNs, 4 * sender_.timer().smoothed_rtt_ns());
-  return credit_heard_ns_ + (wait_ns << std::min(credit_asked_, kMostDoublings));
+  return credit_.heard_ns + (wait_ns << std::min(credit_.asked, kMostDoublings));
 }
 
 Outgoing Requester::next() {
@@ -140,7 +140,7 @@ Outgoing Requester::next() {
   request.type = type_of_requests();
   request.retransmitted = departure.again;
   // The end of what there is to send is asked after: nothing behind it would reveal its loss.
-  request.asks = departure.last || credit_.ends_with(link_bytes_of(departure.payload_bytes));
+  request.asks = departure.last || credit_.account.ends_with(link_bytes_of(departure.payload_bytes));
   request.syn = state_ == PdcState::opening;
   request.psn = psns_.widen(departure.psn);
   // Responses to all that is acknowledged may be forgotten.
@@ -150,9 +150,9 @@ Outgoing Requester::next() {
   if (request.syn) {
     request.dpdcid = wire::uet::syn_place(static_cast<uint16_t>(wire::psn_distance(departure.psn, start_psn_)));
   }
-  if (credit_.is_open()) {
-    const uint64_t behind_bytes = uint64_t{sender_.waiting_packets() - 1} * full_packet_bytes_;
-    request.credit = {0, credit_.target(behind_bytes, link_bytes_of(departure.payload_bytes))};
+  if (credit_.account.is_open()) {
+    const uint64_t behind_bytes = uint64_t{sender_.waiting_packets() - 1} * credit_.full_packet_bytes;
+    request.credit = {0, credit_.account.target(behind_bytes, link_bytes_of(departure.payload_bytes))};
   }
   outgoing.packet.pds = request;
   outgoing.packet.ses = message_of(departure);
@@ -164,8 +164,8 @@ Outgoing Requester::next() {
 }
 
 const WorkRequest* Requester::sent(const Outgoing& outgoing, Nanos now) {
-  credit_.spend(link_bytes_of(outgoing.payload_bytes()));
-  credit_heard_ns_ = now;
+  credit_.account.spend(link_bytes_of(outgoing.payload_bytes()));
+  credit_.heard_ns = now;
   return sender_.sent(outgoing.narrow_psn, outgoing.entropy, now);
 }
 
@@ -260,7 +260,7 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
   if (!sender_.lose(psn, now)) return outcome;
   // Credits answer for what the last hop has no room for.
-  outcome.nak = nack.code != NackCode::trimmed_last_hop || !credit_.is_open();
+  outcome.nak = nack.code != NackCode::trimmed_last_hop || !credit_.account.is_open();
   ++counters_.packet_seq_err;
   if (trimmed) ++counters_.trimmed_resent;
   return outcome;
@@ -268,7 +268,7 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
 
 bool Requester::control_due(Nanos now) {
   if (sender_.fault() != QpFault::none) return false;
-  return close_due_ || credit_request_due_ || (state_ == PdcState::open && sender_.probe_due(now));
+  return close_due_ || credit_.request_due || (state_ == PdcState::open && sender_.probe_due(now));
 }
 
 Outgoing Requester::control() {
@@ -283,10 +283,10 @@ Outgoing Requester::control() {
     control.retransmitted = closes_sent_ > 0;
     control.psn = psns_.widen(sender_.packets().next());
     outgoing.entropy = sender_.entropy().next_proven();
-  } else if (credit_request_due_) {
+  } else if (credit_.request_due) {
     control.control = ControlType::credit_request;
     control.psn = psns_.widen(sender_.packets().next()) - 1;
-    control.payload = credit_.target(uint64_t{sender_.waiting_packets()} * full_packet_bytes_, 0);
+    control.payload = credit_.account.target(uint64_t{sender_.waiting_packets()} * credit_.full_packet_bytes, 0);
     outgoing.entropy = sender_.entropy().next_proven();
   } else {
     control.control = ControlType::probe;
@@ -300,10 +300,10 @@ Outgoing Requester::control() {
 }
 
 void Requester::control_sent(const Outgoing& control, Nanos now) {
-  if (!close_due_ && credit_request_due_) {
-    credit_request_due_ = false;
-    credit_heard_ns_ = now;
-    if (++credit_asked_ > kMostCreditRequests) sender_.fail(QpFault::retries_exceeded);
+  if (!close_due_ && credit_.request_due) {
+    credit_.request_due = false;
+    credit_.heard_ns = now;
+    if (++credit_.asked > kMostCreditRequests) sender_.fail(QpFault::retries_exceeded);
     return;
   }
   if (!close_due_) {
@@ -339,7 +339,7 @@ void Requester::on_timer(Nanos now) {
   } else if (state_ == PdcState::closing) {
     close_due_ = true;
   } else {
-    if (credit_due_ns() <= now) credit_request_due_ = true;
+    if (credit_due_ns() <= now) credit_.request_due = true;
     sender_.on_timer(now);
     // Only a request opens a context at its target.
     if (state_ == PdcState::opening && sender_.resend_for_probe()) {

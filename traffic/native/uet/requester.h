@@ -30,6 +30,16 @@ enum class PdcEvent : uint8_t {
 // The one table of how a PDC's state changes.
 PdcState after(PdcState state, PdcEvent event);
 
+// What a requester has of its receiver's credit, and when it asks for more.
+struct Credit {
+  CreditAccount account;
+  uint32_t link_bytes = 0;  // what a packet occupies beside its datagram
+  uint32_t full_packet_bytes = 0;
+  Nanos heard_ns = 0;  // when something of credit happened
+  uint32_t asked = 0;  // so often in vain
+  bool request_due = false;
+};
+
 class Requester {
  public:
   // What is posted is kept in `memory`, which outlives this.
@@ -75,9 +85,9 @@ class Requester {
   // Before the context is open, nobody grants credit: one packet at a time asks for it.
   bool may_send() const {
     const bool is_before = state_ == PdcState::closed || state_ == PdcState::opening;
-    return credit_.may_send() || (is_before && sender_.packets().under_way() == 0);
+    return credit_.account.may_send() || (is_before && sender_.packets().under_way() == 0);
   }
-  bool starves() const { return state_ == PdcState::open && !credit_.may_send() && sender_.has_run(); }
+  bool starves() const { return state_ == PdcState::open && !credit_.account.may_send() && sender_.has_run(); }
   Nanos credit_due_ns() const;
   wire::uet::PdsType type_of_requests() const;
   uint32_t link_bytes_of(uint32_t payload_bytes) const;
@@ -94,12 +104,7 @@ class Requester {
   multipath::Sender sender_;
   PdcIds* ids_ = nullptr;
   uint32_t end_ = 0;
-  CreditAccount credit_;
-  uint32_t link_bytes_ = 0;
-  uint32_t full_packet_bytes_ = 0;
-  Nanos credit_heard_ns_ = 0;  // when something of credit happened
-  uint32_t credit_asked_ = 0;  // so often in vain
-  bool credit_request_due_ = false;
+  Credit credit_;
   bool ordered_;
   bool sends_;
   uint32_t path_mtu_;
