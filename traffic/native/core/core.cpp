@@ -2,6 +2,7 @@
 
 #include "core/multipath/mrc_exchange.h"
 #include "core/multipath/uet_exchange.h"
+#include "plan/queue_deal.h"
 
 namespace etloop {
 
@@ -23,6 +24,7 @@ uint32_t draws_as(const QpPlace& place, const PlannedConnection& c) {
 Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory)
     : plan_(plan),
       port_(port),
+      is_shared_(port != kEveryPort && is_dealt(plan.ports[static_cast<size_t>(port)])),
       packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, home_lanes_, failure_}),
       transmission_({plan, connections_, queue_pairs_, flows_, probing_, departures_, failure_}),
       queue_pairs_(plan, port, connections_, events_, memory),

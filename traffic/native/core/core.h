@@ -114,7 +114,7 @@ class Core final : public PortSink {
   // Begins every op whose dependencies are met.
   void issue(Nanos now) {
     ops_.issue(now);
-    if (ops_.finished()) queues_.note_finished();
+    if (is_shared_ && ops_.finished()) queues_.note_finished();
   }
   // Sends at most `budget` runs. True: there is more that could be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget) {
@@ -157,6 +157,7 @@ class Core final : public PortSink {
 
   const EnginePlan& plan_;
   int32_t port_;
+  bool is_shared_;  // its queues share its addresses
   // What every packet and turn looks at is together: a host of many ports goes from one to the other.
   PacketArrivals packets_;
   Nanos start_ns_ = kNever;

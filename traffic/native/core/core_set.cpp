@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "core/queues/settle_waits.h"
+#include "plan/queue_deal.h"
 
 namespace etloop {
 
 bool CoreSet::make(int64_t receive_buffer_bytes) {
+  if (std::any_of(plan_.ports.begin(), plan_.ports.end(), is_dealt)) handed_.resize(plan_.ports.size());
   for (size_t p = 0; p < plan_.ports.size(); ++p) {
     const auto index = static_cast<int32_t>(p);
     const auto open = [this, index](uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
@@ -20,7 +22,6 @@ bool CoreSet::make(int64_t receive_buffer_bytes) {
     }
     cores_.push_back(*std::move(core));
     cores_.back()->join(*this, *this);
-    handed_.emplace_back();
     told_.push_back(0);
   }
   return true;
@@ -61,7 +62,7 @@ void CoreSet::turn(int32_t port) {
   Core& core = *cores_[static_cast<size_t>(port)];
   constexpr size_t kBudget = 64;
   turning_ = port;
-  take_handed(port);
+  if (!handed_.empty()) take_handed(port);
   Nanos due_ns = kNever;
   do {
     core.on_time(clock_.now_ns);

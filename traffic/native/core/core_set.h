@@ -105,7 +105,7 @@ class CoreSet final : public ScaleUpLinks, public QueueLinks {
   std::pmr::monotonic_buffer_resource tables_;  // of the cores, until all of them end
   std::vector<std::unique_ptr<Core>> cores_;
   // By the core it is for, and the one it comes from, as each two have a ring of their own.
-  std::vector<std::map<int32_t, std::deque<HandedOver>>> handed_;
+  std::vector<std::map<int32_t, std::deque<HandedOver>>> handed_;  // empty: no port's queues share addresses
   int32_t turning_ = -1;  // whose turn it is
   std::vector<size_t> told_;  // records of a core that are in the run's
   size_t finished_ = 0;       // cores, from the first

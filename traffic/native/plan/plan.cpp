@@ -115,6 +115,7 @@ std::string validate_rank(const EnginePlan& plan, const PlannedRank& rank) {
 std::string validate_queues(const EnginePlan& plan, size_t index) {
   const PlannedPort& port = plan.ports[index];
   if (port.queue < 0) return {};
+  if (index > INT16_MAX) return "it is one of more than 32767 ports whose queues share addresses";
   const auto queue = static_cast<size_t>(port.queue);
   if (queue >= port.queues || index < queue || index - queue + port.queues > plan.ports.size()) {
     return "its queue is out of range";

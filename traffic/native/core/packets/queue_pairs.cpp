@@ -123,7 +123,7 @@ void QueuePairs::add(const EndSettings& end, const PlannedQp& planned, FlowId fl
   qp.counters.sends_data = end.sends_data ? 1 : 0;
   ConnectionEnds& ends = connections_[end.connection];
   places_.push_back({end.connection, end.sends_data, end.peer_ip, end.address, static_cast<uint32_t>(end.ordinal),
-                     end.traffic_class, (end.sends_data ? ends.src_home : ends.dst_home).port});
+                     end.traffic_class, static_cast<int16_t>((end.sends_data ? ends.src_home : ends.dst_home).port)});
   (end.sends_data ? ends.send_qps : ends.recv_qps).push_back(index);
 }
 

@@ -40,8 +40,10 @@ struct QpPlace {
   uint16_t address;  // index of the port's address
   uint32_t ordinal;  // among those of its connection
   uint8_t traffic_class;
-  int32_t home = -1;  // the port that has its rank, if that is another queue
+  int16_t home = -1;  // the port that has its rank, if that is another queue
 };
+// Two of them to a cache line, as every packet looks at one.
+static_assert(sizeof(QpPlace) == 32);
 
 class QueuePairs {
  public:
