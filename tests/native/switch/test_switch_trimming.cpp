@@ -121,7 +121,8 @@ void what_was_trimmed_was_sent_or_lost() {
     int64_t trimmed = 0;
     int64_t sent = 0;
     int64_t lost = 0;
-    for (const QueueCounters& queue : bench.model.counters(10'000'000).ports[0].queues) {
+    const SwitchCounters counters = bench.model.counters(10'000'000);
+    for (const QueueCounters& queue : counters.ports[0].queues) {
       trimmed += queue.trimmed_packets;
       sent += queue.trim_sent_packets;
       lost += queue.trim_dropped_packets;
