@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Final
 from etloop.cli.commands.racks.listing import named_places
 from etloop.contract.base.errors import ConfigError, Problem, TraceError
 from etloop.contract.base.printable import printable
-from etloop.controller.inputs.scenario.scenario import parse_scenario
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.mqtt.messages import MOST_LISTED, JobStatus
 from etloop.controller.racks.choice import Candidate, JobWish, choose, wish_of
-from etloop.controller.racks.needs import Needs, needs_of
+from etloop.controller.racks.needs import Needs
 from etloop.controller.racks.racks_file import RackPlace
 from etloop.controller.racks.survey import ask_racks, view_with
 from etloop.runtime.text_file import read_text
@@ -87,6 +86,10 @@ class _BringsCode(Exception):
 
 
 def _stated(path: Path) -> Needs:
+    # Here, because few jobs go to any rack, and a client starts without what reads scenarios.
+    from etloop.controller.inputs.scenario.scenario import parse_scenario
+    from etloop.controller.racks.scenario_needs import needs_of
+
     def no_code(_: Path) -> Plugin:
         raise _BringsCode
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from etloop.controller.inputs.scenario.scenario import parse_scenario
-from etloop.controller.racks.needs import Needs, needs_of
+from etloop.controller.racks.needs import Needs
+from etloop.controller.racks.scenario_needs import needs_of
 
 FRAMING = ("packet", "xdp")
 FOUR = "workload: {collective: {kind: all_reduce, ranks: 4, size: 1MiB}}\n"
