@@ -73,6 +73,8 @@ void MessagePaths::grant_inside(const LaneRun& lane, uint32_t index, Nanos now) 
 }
 
 void MessagePaths::send(uint32_t number, const LaneRun& lane, uint32_t index, int64_t bytes, Nanos now) {
+  // A grant inside the host takes effect when it was due, which may be before the op began that it was given ahead of.
+  now = std::max(now, records_[lane.op_run].issued_ns);
   const bool on_wire = connections_.on_wire(lane.send_connection);
   records_.note_sent(lane.op_run, bytes, on_wire);
   if (network_ != nullptr) {
