@@ -69,6 +69,20 @@ void an_op_opened_ahead_takes_what_comes_and_sends_nothing() {
   CHECK_EQ(second.completed_ns, 60);
 }
 
+void a_grant_that_was_due_before_its_op_began_is_followed_when_it_begins() {
+  Rank rank(test::exchanges(1));
+  rank.hear_grant(0, 10);
+  rank.hear_message(0, 20);
+  rank.hear_acknowledgement(0, 50);
+  rank.hear_grant(1, 45);  // inside a host: due while the turn was on that began the op
+  rank.hear_message(1, 60);
+  rank.hear_acknowledgement(1, 70);
+  CHECK(rank.ops.finished());
+  const OpRecord& second = rank.records.completed()[1];
+  CHECK_EQ(second.issued_ns, 50);
+  CHECK_EQ(second.first_tx_ns, 50);
+}
+
 void the_first_of_the_next_iteration_follows_the_last_of_this_one() {
   Rank rank(test::exchanges(2));
   for (uint32_t tag = 0; tag < 4; ++tag) {
@@ -103,6 +117,7 @@ void what_needs_no_grant_is_not_opened_ahead() {
 int main() {
   the_next_collective_is_granted_when_nothing_of_this_one_is_to_come();
   an_op_opened_ahead_takes_what_comes_and_sends_nothing();
+  a_grant_that_was_due_before_its_op_began_is_followed_when_it_begins();
   the_first_of_the_next_iteration_follows_the_last_of_this_one();
   what_needs_no_grant_is_not_opened_ahead();
   return test::failures();
