@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -399,3 +402,28 @@ def test_cards_are_paused_where_our_software_holds_back(
         assert twin["notes"][0].startswith(words)
     assert pauses["cards"] > 1000
     assert pauses["software"] == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "number", "words"),
+    [
+        ("*static_cast<volatile int*>(nullptr) = 1;", signal.SIGSEGV, "segmentation fault"),
+        ("std::abort();", signal.SIGABRT, "abort, such as a failed assert"),
+    ],
+)
+def test_a_plugin_that_crashes_is_named(
+    statement: str, number: signal.Signals, words: str, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(files / "cache"))
+    example = (ROOT / "examples" / "cc_plugin" / "aimd.cpp").read_text()
+    crashing = example.replace("  if (ack->ecn_marked) {", f"  {statement}\n  if (ack->ecn_marked) {{")
+    assert crashing != example
+    (files / "mine.cpp").write_text(f"#include <cstdlib>\n{crashing}")
+    with (files / "s.yaml").open("a") as scenario:
+        scenario.write("transport: {cc: {plugin: mine.cpp}}\n")
+    given = command(files, "--topology", str(files / "t.yaml"))
+    ended = subprocess.run(
+        [sys.executable, "-m", "etloop.cli.main", *given], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == -number
+    assert f'error: the congestion control "aimd" is a plugin and crashed: {words}' in ended.stderr

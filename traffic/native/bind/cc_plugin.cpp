@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "bind/plugin_crash.h"
 #include "cc/registry.h"
 
 namespace etloop::cc {
@@ -65,6 +66,9 @@ Result<Plugin> load_plugin(const std::string& path) {
   }
   plugin.table = table_of();
   if (std::string refused = refusal(plugin.table); !refused.empty()) return Error{std::move(refused)};
+  const void* inside = reinterpret_cast<const void*>(table_of);
+  watch_crashes(inside, plugin.table->name);
+  plugin.library = std::shared_ptr<const void>(handle, [inside, library = plugin.library](const void*) { unwatch_crashes(inside); });
   return plugin;
 }
 
