@@ -68,7 +68,7 @@ Result<Plugin> load_plugin(const std::string& path) {
   if (std::string refused = refusal(plugin.table); !refused.empty()) return Error{std::move(refused)};
   const void* inside = reinterpret_cast<const void*>(table_of);
   watch_crashes(inside, plugin.table->name);
-  plugin.library = std::shared_ptr<const void>(handle, [inside, library = plugin.library](const void*) { unwatch_crashes(inside); });
+  plugin.library = {handle, [inside, open = plugin.library](const void*) { unwatch_crashes(inside); }};
   return plugin;
 }
 

@@ -7,8 +7,8 @@
 
 namespace etloop::cc {
 
-// From now on a crash below the code of the library that `inside` lies in (any address of it) is said to be that of the congestion
-// control `name`. At most 16 libraries are watched. Watched twice, it takes two calls of `unwatch_crashes`.
+// From now on a crash in the library that `inside` lies in (any address of it), or in what that called, is said to be that of the
+// congestion control `name`. At most 16 libraries are watched. Watched twice, it takes two calls of `unwatch_crashes`.
 void watch_crashes(const void* inside, std::string_view name);
 void unwatch_crashes(const void* inside);
 
