@@ -355,8 +355,16 @@ def _mistakes_of_job(store: JobStore, state_dir: Path, job: Job) -> Iterator[str
         try:
             read_run(state_dir / "artifacts" / job.run_directory)
         except (EtloopError, OSError) as error:
-            left = sorted(path.name for path in (state_dir / "artifacts" / job.run_directory).iterdir())
-            yield f"({job.state}: {job.reason}) kept no whole run: {error}; it holds {', '.join(left[:20])}"
+            names = _names_in(state_dir / "artifacts" / job.run_directory)
+            yield f"kept no whole run: {error}; it holds {names} ({job.state}: {job.reason})"
+
+
+def _names_in(directory: Path) -> str:
+    try:
+        names = sorted(path.name for path in directory.iterdir())
+    except OSError as error:
+        return f"nothing that can be read ({error.strerror})"
+    return ", ".join(names[:20]) or "nothing"
 
 
 def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callable[[str], None]) -> Outcome:

@@ -18,6 +18,7 @@ WHAT: Final = {
     "cc_plugin": "a congestion control of one's own, in C++ and in Python",
     "collective": "scenario and rig for etloop collective",
     "congestion_control": "two algorithms at several thresholds of marking (sweep)",
+    "containerlab": "switches of a network OS in containers, between four agents",
     "flows": "single transfers by size, and their slowdowns",
     "interference": "two jobs on one switch, alone and together",
     "laptop": "a rack of one machine, broker included",
