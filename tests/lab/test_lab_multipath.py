@@ -150,7 +150,11 @@ def test_wireshark_reads_what_a_port_sends_and_takes_by_uet(desk: Desk) -> None:
         (size,) = struct.unpack_from(">H", content)
         frames.append(content[3 : 3 + size])
         content = content[3 + size :]
-    uet = [frame for frame in frames if frame[23] == socket.IPPROTO_UDP and frame[36:38] == struct.pack(">H", 4793)]
+    uet = [
+        frame
+        for frame in frames
+        if frame[23] == socket.IPPROTO_UDP and frame[36:38] == struct.pack(">H", 4793)
+    ]
     rows = dissected(
         "uet",
         pcap(desk.directory / "uet.pcap", uet),

@@ -101,7 +101,13 @@ SEMANTICS: Final = {
 }
 """A field of semantics in the vectors, and in the dissector behind `uet.ses.`."""
 ELSEWHERE: Final = {
-    *("ack_psn_offset_probe_opaque", "opcode", "payload_length", "initiator_restart_token", "target_restart_token"),
+    *(
+        "ack_psn_offset_probe_opaque",
+        "opcode",
+        "payload_length",
+        "initiator_restart_token",
+        "target_restart_token",
+    ),
     *("nccx_type", "nccx_ccx_state1", "nccx_ccx_state2"),
 }
 """Fields whose name in the dissector depends on another one, or that it shows as a part of one."""
@@ -203,8 +209,8 @@ def test_wireshark_reads_random_headers_as_we_do(tmp_path: Path) -> None:
         except ValueError:
             continue
         frames.append(bytes(frame))
-    for frame, row in zip(frames, shown(frames, tmp_path), strict=True):
-        pds, ses, _ = _native.uet_decode(frame[DATAGRAM_AT:], len(frame) - DATAGRAM_AT)
+    for content, row in zip(frames, shown(frames, tmp_path), strict=True):
+        pds, ses, _ = _native.uet_decode(content[DATAGRAM_AT:], len(content) - DATAGRAM_AT)
         ours = {f"uet.pds.{name}": getattr(pds, name) for name in OURS[type(pds).__name__]}
         if isinstance(ses, _native.UetStandardRequest):
             ours |= {
@@ -242,7 +248,9 @@ def test_recorded_headers_are_read_and_those_that_are_no_packet_marked(tmp_path:
 def test_what_a_switch_cut_shows_the_headers_that_are_left(tmp_path: Path) -> None:
     vectors = [one for one in _vectors("trimmed_frames.json", "vectors") if one["name"].startswith("uet_")]
     frames = [bytes.fromhex(vector["frame"]) for vector in vectors]
-    rows = dissected("uet", pcap(tmp_path / "cut.pcap", frames), "uet.pds.psn", "uet.ses.message_length", "uet.cut")
+    rows = dissected(
+        "uet", pcap(tmp_path / "cut.pcap", frames), "uet.pds.psn", "uet.ses.message_length", "uet.cut"
+    )
     kept = {vector["name"]: row for vector, row in zip(vectors, rows, strict=True)}
     assert all(row[0] == "131073" for row in rows)
     assert kept["uet_cut_128"][1:] == ["3072", ""]
