@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from etloop.contract.base.errors import ConfigError
-from etloop.results.store import case_archive
 from etloop.controller.case.making import CaseInputs, packed_case
 from etloop.results.schema.case import Repeat, RepeatedBy
+from etloop.results.store import case_archive
 from etloop.results.store.case_archive import (
     Member,
     digest_of,
