@@ -167,7 +167,7 @@ def run_with_verdict(
     if pages:
         scenario, rig = (str(run.texts[name]) for name in INPUT_FILES)
         texts[PERFETTO_FILE] = perfetto_json(given, MOST_OPS_OF_PART if run.part else MOST_OPS)
-        texts[REPORT_FILE] = report_html(
-            given, kpis, summary, (scenario, rig), facts, repeating_steps(run.texts.get(CASE_FILE, b""))
-        )
+        case = run.texts.get(CASE_FILE)
+        steps = repeating_steps(case) if isinstance(case, bytes) else ()
+        texts[REPORT_FILE] = report_html(given, kpis, summary, (scenario, rig), facts, steps)
     return replace(run, summary=summary, texts={**run.texts, **texts})
