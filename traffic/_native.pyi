@@ -847,7 +847,7 @@ def uet_decode_cut(datagram: bytes) -> UetPds:
 def uet_nscc_state(state: int) -> UetNsccState:
     """The state of an ACK whose `cc_type` is 0."""
 
-def uet_lengths_agree(request: UetStandardRequest, payload_bytes: int) -> bool:
+def uet_lengths_agree(request: UetStandardRequest, payload_bytes: int, path_mtu: int) -> bool:
     """Whether the lengths that a write or a send states agree with each other and with its payload."""
 
 def blast_send(

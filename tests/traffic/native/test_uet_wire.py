@@ -285,13 +285,22 @@ def test_what_is_malformed_is_refused_by_its_reason(datagram: bytes, why: str) -
 
 def test_a_write_whose_lengths_do_not_agree_is_known() -> None:
     write = _native.UetStandardRequest.decode(STANDARD)
-    assert _native.uet_lengths_agree(write, 8)
-    assert not _native.uet_lengths_agree(write, 7)
+    assert _native.uet_lengths_agree(write, 8, 1024)
+    assert not _native.uet_lengths_agree(write, 7, 1024)
     middle = next(vector for vector in DIALOGUE if vector["name"] == "ai_syn_write_mid")
     _, ses, payload = _native.uet_decode(bytes.fromhex(middle["frame"])[UDP_PAYLOAD_AT:])
     assert isinstance(ses, _native.UetStandardRequest)
-    assert _native.uet_lengths_agree(ses, len(payload))
-    assert not _native.uet_lengths_agree(ses, len(payload) - 1)
+    assert _native.uet_lengths_agree(ses, len(payload), 1024)
+    assert not _native.uet_lengths_agree(ses, len(payload) - 1, 1024)
+
+
+def test_a_first_packet_that_a_switch_cut_does_not_pass_for_a_whole_one() -> None:
+    first = next(vector for vector in DIALOGUE if vector["name"] == "ai_syn_write_som")
+    kept = bytes.fromhex(first["frame"])[UDP_PAYLOAD_AT:][:86]
+    _, ses, payload = _native.uet_decode(kept)
+    assert isinstance(ses, _native.UetStandardRequest)
+    assert len(payload) == 30
+    assert not _native.uet_lengths_agree(ses, len(payload), 1024)
 
 
 def test_what_a_switch_left_of_a_packet_names_it() -> None:

@@ -255,7 +255,7 @@ void bind_uet(nb::module_& module) {
   module.def("uet_encode", &encode_packet, "pds"_a, "ses"_a.none(), "payload"_a = nb::bytes("", 0));
   module.def("uet_decode_cut", &decode_cut_packet, "datagram"_a);
   module.def("uet_nscc_state", &nscc_state, "state"_a);
-  module.def("uet_lengths_agree", &lengths_agree, "request"_a, "payload_bytes"_a);
+  module.def("uet_lengths_agree", &lengths_agree, "request"_a, "payload_bytes"_a, "path_mtu"_a);
 }
 
 }  // namespace etloop

@@ -26,6 +26,11 @@ void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
     fault_ = QpFault::refused_access;
     return;
   }
+  if (!known && !receiver_.lies_beyond(bth.psn) && !fills_its_place(bth, write)) {
+    syndrome_ = wire::kSyndromeNakInvalidRequest;
+    fault_ = QpFault::refused_request;
+    return;
+  }
   switch (receiver_.place(bth.psn, write.payload_bytes)) {
     case Placement::beyond_window: refuse(bth.psn, value, NackReason::psn_out_of_window); return;
     case Placement::duplicate:
@@ -41,6 +46,13 @@ void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
   }
 }
 
+// Every packet of a message is full but the last, which has what is left.
+bool Responder::fills_its_place(const wire::mrc::Bth& bth, const wire::mrc::Write& write) const {
+  if (!ends_message(bth.opcode)) return write.payload_bytes == path_mtu_;
+  const uint32_t bytes = write.reth.dma_bytes;
+  return write.payload_bytes == (bytes == 0 ? 0 : (bytes - 1) % path_mtu_ + 1);
+}
+
 // The last packet of a message says where all of it went.
 void Responder::keep_end(const wire::mrc::Bth& bth, const wire::mrc::Write& write) {
   Delivered delivered;
@@ -54,7 +66,10 @@ void Responder::keep_end(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
 
 bool Responder::next_delivered(Delivered& delivered) {
   multipath::Ending ending;
-  if (!receiver_.next_delivered(delivered, ending)) return false;
+  if (!receiver_.next_delivered(delivered, ending)) {
+    if (receiver_.is_broken()) fault_ = QpFault::refused_request;
+    return false;
+  }
   acknowledge_due_ = true;
   return true;
 }

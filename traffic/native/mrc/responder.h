@@ -18,6 +18,7 @@ class Responder {
         receiver_(params, counters),
         remote_qpn_(remote_qpn),
         pattern_rkey_(pattern_rkey),
+        path_mtu_(params.path_mtu),
         trim_answer_(params.trims.answer) {}
 
   // A write of this queue pair, by the entropy value `value`; `marked`: with Congestion Experienced.
@@ -51,6 +52,7 @@ class Responder {
   };
 
   void refuse(uint32_t psn, uint16_t value, wire::mrc::NackReason reason);
+  bool fills_its_place(const wire::mrc::Bth& bth, const wire::mrc::Write& write) const;
   void keep_end(const wire::mrc::Bth& bth, const wire::mrc::Write& write);
   wire::mrc::Sack sack(const multipath::Cause& cause) const;
   wire::mrc::Neth nack(const Refused& refused) const;
@@ -59,6 +61,7 @@ class Responder {
   multipath::Receiver receiver_;
   uint32_t remote_qpn_;
   uint32_t pattern_rkey_;
+  uint32_t path_mtu_;
   uint32_t syndrome_ = kNoSyndrome;
   bool acknowledge_due_ = false;
   TrimAnswer trim_answer_;

@@ -20,6 +20,8 @@ constexpr uint32_t before(uint32_t psn) { return (psn - 1) & wire::kPsnMask; }
 Receiver::Receiver(const TransportParams& params, FlowRecord& counters)
     : counters_(counters),
       expected_psn_(params.initial_psn & wire::kPsnMask),
+      message_psn_(expected_psn_),
+      path_mtu_(params.path_mtu),
       sack_bytes_(params.multipath.sack_bytes),
       window_(params.window_packets == 0 ? kMostSprayedWindow : std::min(params.window_packets, kMostSprayedWindow)) {}
 
@@ -52,13 +54,27 @@ Placement Receiver::place(uint32_t psn, uint32_t payload_bytes) {
   return Placement::placed;
 }
 
-void Receiver::keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content) {
-  Known known{.ending = ending, .has_content = content.size() == kClearToSendBytes && !message.has_imm, .content = {},
+void Receiver::keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content,
+                            MessagePart part) {
+  // Each packet of the window may be of a message of its own.
+  if (known_.size() == kMostSprayedWindow) is_broken_ = true;
+  if (is_broken_) return;
+  Known known{.ending = ending,
+              .parts = static_cast<uint8_t>(part),
+              .has_content = content.size() == kClearToSendBytes && !message.has_imm,
+              .content = {},
               .delivered = message};
   if (known.has_content) std::copy(content.begin(), content.end(), known.content.begin());
   const auto at = std::partition_point(known_.begin(), known_.end(),
                                        [&](const Known& other) { return psn_distance(other.ending.psn, ending.psn) < 0; });
-  known_.insert(at, known);
+  if (at == known_.end() || at->ending.psn != ending.psn) {
+    known_.insert(at, known);
+    return;
+  }
+  if (at->delivered.bytes != message.bytes || (at->parts & known.parts) != 0) is_broken_ = true;
+  known.parts |= at->parts;
+  if (part == MessagePart::first) *at = known;
+  at->parts = known.parts;
 }
 
 void Receiver::advance() {
@@ -73,6 +89,12 @@ bool Receiver::next_delivered(Delivered& delivered, Ending& ending) {
   if (known_.empty() || psn_distance(known_.front().ending.psn, expected_psn_) >= 0) return false;
   ending = known_.front().ending;
   delivered = known_.front().delivered;
+  // Its length and the packets since the message before it are the same, or bytes of it are not here.
+  const uint32_t packets = std::max(1U, delivered.bytes / path_mtu_ + (delivered.bytes % path_mtu_ != 0 ? 1U : 0U));
+  is_broken_ = is_broken_ || known_.front().parts != static_cast<uint8_t>(MessagePart::all) ||
+               ((message_psn_ + packets - 1) & wire::kPsnMask) != ending.psn;
+  if (is_broken_) return false;
+  message_psn_ = after(ending.psn);
   content_ = known_.front().content;
   if (known_.front().has_content) delivered.payload = content_.data();
   known_.erase(known_.begin());

@@ -41,6 +41,9 @@ struct Ending {
   uint16_t message_id = 0;  // where a transport numbers them
 };
 
+// Which packet of a message tells of it: where its first and its last both do, they are to agree.
+enum class MessagePart : uint8_t { first = 1, last = 2, all = 3 };
+
 enum class Placement : uint8_t { placed, duplicate, beyond_window };
 
 class Receiver {
@@ -52,8 +55,9 @@ class Receiver {
   // Whether it was placed, or is of those that all were.
   bool was_placed(uint32_t psn) const;
   bool lies_beyond(uint32_t psn) const { return wire::psn_distance(psn, expected_psn_) >= static_cast<int32_t>(window_); }
-  // A message that is known to end so. `content`: of a grant; no other is kept.
-  void keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content);
+  // A message that is known to end so, by the packet that `part` names. `content`: of a grant; no other is kept.
+  void keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content,
+                    MessagePart part = MessagePart::all);
   // Once what came is placed and kept.
   void advance();
   // What is whole now, in order; false: nothing more. A payload is valid until the next call.
@@ -65,8 +69,8 @@ class Receiver {
   bool has_cause() const { return !causes_.empty(); }
   const Cause& cause() const { return causes_.front(); }
   void cause_answered() { causes_.erase(causes_.begin()); }
-  // Requires that nothing lies ahead of what is missing.
-  void begin_at(uint32_t psn) { expected_psn_ = psn; }
+  // What came says two things of one message: of a peer that keeps to the protocol it never does.
+  bool is_broken() const { return is_broken_; }
 
   Arrivals arrivals(const Cause& cause) const;
   uint32_t expected_psn() const { return expected_psn_; }
@@ -80,6 +84,7 @@ class Receiver {
 
   struct Known {
     Ending ending;
+    uint8_t parts = 0;  // of MessagePart: which were there
     bool has_content = false;
     std::array<uint8_t, kClearToSendBytes> content{};
     Delivered delivered;
@@ -91,11 +96,14 @@ class Receiver {
 
   FlowRecord& counters_;
   uint32_t expected_psn_;
+  uint32_t message_psn_;  // the first of the message that is handed over next
+  uint32_t path_mtu_;
   uint32_t sack_bytes_;
   uint32_t window_;
   uint32_t unanswered_bytes_ = 0;
   uint32_t ahead_ = 0;
   uint32_t messages_ = 0;
+  bool is_broken_ = false;
   uint64_t received_bytes_ = 0;
   uint64_t bits_[kWindowWords] = {};
   std::vector<Known> known_;  // by sequence number; those before `expected_psn_` are whole

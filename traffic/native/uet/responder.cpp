@@ -100,7 +100,7 @@ std::optional<ReturnCode> Responder::wrong(const StandardRequest& message, uint3
   if (start.job_id != job_id_) return ReturnCode::bad_job;
   if (sends_ && wire::uet::queue_pair_at(start) != local_qpn_) return ReturnCode::bad_index;
   if (!sends_ && message.memory_key != memory_key_ && message.message_bytes > 0) return ReturnCode::bad_key;
-  if (!wire::uet::lengths_agree(message, payload_bytes)) return ReturnCode::unsupported_size;
+  if (!wire::uet::lengths_agree(message, payload_bytes, 1U << mtu_shift_)) return ReturnCode::unsupported_size;
   return std::nullopt;
 }
 
@@ -131,7 +131,7 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
   }
   latest_ = cause;
   gap_ = {};
-  if (message.start.start_of_message) keep_message(psn, message, payload);
+  if (message.start.start_of_message || message.start.end_of_message) keep_message(psn, message, payload);
   receiver_.advance();
   psns_.move_to(expected_psn());
   // A message that is whole is answered when it is handed over, together with all before it.
@@ -143,6 +143,7 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
 }
 
 // The first packet of a message says how long it is and where all of it goes: to an address, or to the receive that a tag names.
+// The last one says how long it was.
 void Responder::keep_message(uint32_t psn, const StandardRequest& message, const uint8_t* payload) {
   Delivered delivered;
   delivered.va = message.start.operation == Operation::write ? message.buffer_offset : message.memory_key;
@@ -151,14 +152,22 @@ void Responder::keep_message(uint32_t psn, const StandardRequest& message, const
   delivered.imm = static_cast<uint32_t>(message.header_data);
   const uint32_t mtu = 1U << mtu_shift_;
   const uint32_t packets = std::max(1U, message.message_bytes / mtu + (message.message_bytes % mtu != 0 ? 1U : 0U));
-  const bool single = message.start.end_of_message && payload != nullptr;
-  receiver_.keep_message({(psn + packets - 1) & wire::kPsnMask, message.start.message_id_or_bytes}, delivered,
-                         {payload, single ? message.message_bytes : 0U});
+  const multipath::Ending here{psn, message.start.message_id_or_bytes};
+  if (!message.start.start_of_message) {
+    receiver_.keep_message(here, delivered, {}, multipath::MessagePart::last);
+  } else if (message.start.end_of_message) {
+    receiver_.keep_message(here, delivered, {payload, payload == nullptr ? 0U : message.message_bytes});
+  } else {
+    receiver_.keep_message({(psn + packets - 1) & wire::kPsnMask, here.message_id}, delivered, {}, multipath::MessagePart::first);
+  }
 }
 
 bool Responder::next_delivered(Delivered& delivered) {
   multipath::Ending ending;
-  if (!receiver_.next_delivered(delivered, ending)) return false;
+  if (!receiver_.next_delivered(delivered, ending)) {
+    if (receiver_.is_broken()) fault_ = QpFault::refused_request;
+    return false;
+  }
   if (responses_.size() == kMostWaiting) responses_.erase(responses_.begin());
   responses_.push_back({ReturnCode::ok, ending.message_id, delivered.bytes, latest_});
   return true;

@@ -285,12 +285,14 @@ Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& 
   return std::visit(SesCheck{}, out.ses);
 }
 
-bool lengths_agree(const StandardRequest& request, uint32_t payload_bytes) {
+bool lengths_agree(const StandardRequest& request, uint32_t payload_bytes, uint32_t path_mtu) {
   const RequestStart& start = request.start;
   const uint64_t offset = start.start_of_message ? 0 : request.message_offset;
   if (!start.start_of_message && request.payload_bytes != payload_bytes) return false;
   const uint64_t end = offset + payload_bytes;
-  return start.end_of_message ? end == request.message_bytes : payload_bytes > 0 && end < request.message_bytes;
+  if (offset % path_mtu != 0) return false;
+  return start.end_of_message ? payload_bytes <= path_mtu && end == request.message_bytes
+                              : payload_bytes == path_mtu && end < request.message_bytes;
 }
 
 size_t encode_headers(const Packet& packet, std::span<uint8_t> out) {

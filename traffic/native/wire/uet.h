@@ -388,8 +388,9 @@ enum class Malformed : uint8_t {
 // Decodes a UDP payload of `datagram_bytes` bytes, of which at least the headers stand in `bytes`. Extensions of atomics count
 // as payload.
 Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out);
-// Whether the lengths that a write or a send states agree with each other and with its payload.
-bool lengths_agree(const StandardRequest& request, uint32_t payload_bytes);
+// Whether the lengths that a write or a send states agree with each other and with its payload: every packet of a message but
+// the last is full, so that what a switch left of one never passes for it.
+bool lengths_agree(const StandardRequest& request, uint32_t payload_bytes, uint32_t path_mtu);
 
 // Writes the headers up to the payload; returns their length. The types and next headers fit the values; `out` holds at least
 // kMaxHeaderBytes.

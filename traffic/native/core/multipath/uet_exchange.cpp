@@ -135,7 +135,7 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
       wire::uet::decode(datagram.bytes, datagram.datagram_bytes, packet) == wire::uet::Malformed::none;
   const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses);
   // A small packet that a switch only marked as cut is whole.
-  const bool whole = readable && (write == nullptr || wire::uet::lengths_agree(*write, packet.payload_bytes));
+  const bool whole = readable && (write == nullptr || wire::uet::lengths_agree(*write, packet.payload_bytes, plan_.transport.path_mtu));
   if (datagram.trimmed && !whole) {
     on_trimmed(datagram, now);
     return;
