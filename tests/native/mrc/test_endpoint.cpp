@@ -76,6 +76,43 @@ std::vector<Packet> answers(End& end) {
   return out;
 }
 
+void a_sack_before_anything_was_sent_says_nothing() {
+  End end;
+  Sack sack;
+  sack.seth.cack_psn = psn(0xFFFFFF);  // the one before the first
+  sack.seth.sack_offset = 1;
+  sack.seth.sack_bitmap = ~uint64_t{0};
+  const AckOutcome outcome = end.end.requester.on_sack(sack, 1000);
+  CHECK_EQ(outcome.packets, 0U);
+  CHECK_EQ(outcome.lost_packets, 0U);
+  CHECK(end.end.fault() == QpFault::none);
+}
+
+void a_message_is_whole_when_its_bytes_are() {
+  struct Row {
+    const char* why;
+    Opcode opcode;
+    uint32_t payload_bytes;
+    uint32_t message_bytes;
+    bool taken;
+  };
+  const Row rows[] = {
+      {"a packet before the last is full", Opcode::write_first, kMtu, 3 * kMtu, true},
+      {"one that is not is refused", Opcode::write_first, kMtu - 4, 3 * kMtu, false},
+      {"the only packet has all of it", Opcode::write_only_imm, 100, 100, true},
+      {"the last has what is left", Opcode::write_last_imm, 100, kMtu + 100, true},
+      {"and not less", Opcode::write_last_imm, 96, kMtu + 100, false},
+  };
+  for (const Row& row : rows) {
+    End end;
+    Write write;
+    write.reth = {0, kRkey, row.message_bytes};
+    write.payload_bytes = row.payload_bytes;
+    end.end.responder.on_write(bth_of(0, row.opcode), write, kValue, false);
+    CHECK_EQ(end.end.fault() == QpFault::none, row.taken);
+  }
+}
+
 void messages_are_handed_over_in_order_when_they_came_in_none() {
   End end;
   for (const uint32_t number : {3U, 1U, 2U}) take(end, number);
@@ -351,6 +388,8 @@ void whatever_the_network_does_messages_come_once(uint64_t seed) {
 }  // namespace
 
 int main() {
+  a_sack_before_anything_was_sent_says_nothing();
+  a_message_is_whole_when_its_bytes_are();
   messages_are_handed_over_in_order_when_they_came_in_none();
   a_mark_is_told_at_once_with_the_packets_value();
   a_bitmap_ends_with_the_packet_that_caused_it();

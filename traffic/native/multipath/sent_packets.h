@@ -23,7 +23,7 @@ static_assert(sizeof(SentPacket) == 16);
 
 class SentPackets {
  public:
-  explicit SentPackets(uint32_t first_psn) : oldest_(first_psn), next_(first_psn), lost_from_(first_psn) {}
+  explicit SentPackets(uint32_t first_psn) : oldest_(first_psn), next_(first_psn), lost_from_(first_psn), arrived_end_(first_psn) {}
 
   uint32_t oldest() const { return oldest_; }
   uint32_t next() const { return next_; }
@@ -77,7 +77,7 @@ class SentPackets {
   uint32_t oldest_;
   uint32_t next_;
   uint32_t lost_from_;        // nothing before it is lost
-  uint32_t arrived_end_ = 0;  // behind the newest that arrived
+  uint32_t arrived_end_;      // behind the newest that arrived
   uint32_t under_way_ = 0;
   uint32_t lost_ = 0;
   uint32_t departures_ = 0;
