@@ -53,9 +53,12 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     if (params_.probe_first) {
       cores_.start_probe();
       drive([&] { return cores_.probed(); });
+      // Copies of probes that are late would be received by the job without having been sent by it.
+      if (outcome_.failure.empty()) drain();
     }
     if (outcome_.failure.empty()) replay();
     const Nanos end_ns = clock_.now_ns;
+    streams_.end();
     if (outcome_.failure.empty()) drain();
     cores_.collect();
     outcome_.end_ns = end_ns;
@@ -189,7 +192,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   static constexpr uint32_t kOfStream = 1U << 31;  // in the handle of a frame: a stream's, not the job's
   static constexpr uint32_t kTurnsPerLook = 1 << 12;
   static constexpr size_t kReadBytes = 64;  // of a frame, when it arrives
-  static constexpr Nanos kMostDrainNs = 100'000'000;
+  static constexpr Nanos kStillNs = 100'000'000;  // a network that brings nothing for so long stands still
+  static constexpr Nanos kMostDrainNs = 60'000'000'000;
   struct Place {
     int32_t port;
     uint16_t address;
@@ -239,12 +243,17 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     }
   }
 
-  // What is under way as the last rank ends arrives as it does between hosts, so that every packet is accounted for. A network
-  // that stands still keeps what it holds.
+  // What is under way as probes or the last rank end arrives as it does between hosts, however deep it is queued, so that every
+  // packet is accounted for. A network that stands still keeps what it holds.
   void drain() {
     const Nanos last_ns = clock_.now_ns + kMostDrainNs;
-    streams_.end();
-    drive([&] { return free_frames_.size() == frames_.size() || clock_.now_ns >= last_ns; });
+    Nanos arrived_ns = clock_.now_ns;
+    size_t free = free_frames_.size();
+    drive([&] {
+      if (free_frames_.size() > free) arrived_ns = clock_.now_ns;
+      free = free_frames_.size();
+      return free == frames_.size() || clock_.now_ns - arrived_ns >= kStillNs || clock_.now_ns >= last_ns;
+    });
     outcome_.too_many_packets = false;
   }
 
