@@ -60,11 +60,11 @@ def _look(classes: str) -> str:
     """Return the attributes of a shape with these classes."""
     colours, names = _colours(), classes.split()
     looks = [_LOOKS[name].format_map(colours) for name in names if name in _LOOKS]
+    colour = next((colours[name] for name in names if name in colours and name[1:].isdigit()), colours["dim"])
     if not _COLOURED.isdisjoint(names):
-        colour = next(
-            (colours[name] for name in names if name in colours and name[1:].isdigit()), colours["dim"]
-        )
         looks.append(f'stroke="{colour}"')
+    if "dot" in names:
+        looks.append(f'fill="{colour}" fill-opacity=".75"')
     return " ".join(looks)
 
 
