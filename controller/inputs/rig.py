@@ -35,6 +35,7 @@ from etloop.contract.base.yaml_reader import (
 )
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.topology import MOST_RAILS
+from etloop.controller.inputs.rig_cards import check_cards
 from etloop.controller.inputs.rig_counters import read_counters
 from etloop.counters.settings import SourceSettings
 from etloop.dut_profiles.reading.catalogue import is_path
@@ -72,6 +73,8 @@ class RigPort:
     """Of a verbs port: the RDMA device, as `rdma link` lists it."""
     gid_index: int = -1
     """Of a verbs port: the entry of its GID table; -1: found by address."""
+    card: str = ""
+    """Ports of an agent with the same are the planes of one network card, in their order; "": a port by itself."""
 
     @property
     def most_threads(self) -> int:
@@ -197,6 +200,7 @@ def _read_agent(section: Section) -> RigAgent:
     if len({port.segmentation_offload for port in agent.ports}) > 1:
         what = "segmentation_offload differs between the ports of one agent"
         section.mistake("ports", what, "set it alike on all of them, or give each port its own agent")
+    check_cards(section, agent.ports)
     section.close()
     return agent
 
@@ -228,6 +232,7 @@ def _read_port(section: Section) -> RigPort:
         busy_poll_us=section.optional("busy_poll", poll, 0) // NS_PER_US,
         device=section.optional("device", _interface, ""),
         gid_index=section.optional("gid_index", integer(0, 255), -1),
+        card=section.optional("card", parse_name, ""),
     )
     _check_device(section, port)
     _check_queues(section, port)

@@ -9,6 +9,7 @@
 
 #include "base/prefetch.h"
 #include "base/time_wheel.h"
+#include "plan/planes.h"
 #include "virtual/twin_card_port.h"
 #include "virtual/twin_segments.h"
 
@@ -40,6 +41,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       const auto index = static_cast<int32_t>(p);
       ports_.push_back({.card = CardPort(*this, index), .attachment = params.attachment_of_port[p]});
       port_of_[ports_[p].attachment] = index;
+      const FabricEnd& end = config.attachments[ports_[p].attachment].end;
+      if (plan.ports[p].planes > 1) plane_at_[{end.switch_index, end.port}] = index;
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
         place_of_[plan.ports[p].addresses[a]] = {index, static_cast<uint16_t>(a)};
       }
@@ -77,16 +80,21 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   Result<FlowId> add_flow(int32_t index, uint16_t address, const IpAddress& dst_ip, uint16_t src_port,
                           uint8_t traffic_class) override {
-    const PlannedPort& planned = plan_.ports[static_cast<size_t>(index)];
+    // Of a card by the plane that has the address.
+    const size_t addresses = plan_.ports[static_cast<size_t>(index)].addresses.size();
+    const size_t own = static_cast<size_t>(index) + address / addresses;
+    const PlannedPort& planned = plan_.ports[own];
     const auto place = place_of_.find(dst_ip);
     if (place == place_of_.end()) return Error{"no port of the plan has the address of a peer"};
     TwinFlow made;
-    made.src_ip = planned.addresses[address];
+    made.src_ip = planned.addresses[address % addresses];
+    made.source = params_.attachment_of_port[own];
     made.dst_ip = dst_ip;
     made.src_port = src_port;
     made.traffic_class = traffic_class;
     made.dst_port = place->second.port;
-    made.dst_address = place->second.address;
+    const PlannedPort& to = plan_.ports[static_cast<size_t>(made.dst_port)];
+    made.dst_address = static_cast<uint16_t>(place->second.address + static_cast<size_t>(to.plane) * to.addresses.size());
     made.destination = params_.attachment_of_port[static_cast<size_t>(made.dst_port)];
     made.key = key_of(made.src_ip, dst_ip, src_port);
     const int64_t on_link_bytes = dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6;
@@ -109,10 +117,16 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   TxResult send(int32_t port, const PacketRun& run) override;
   TxResult send_built(int32_t port, const BuiltPacket& built) override;
   // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
-  bool full_for(int32_t port, uint8_t traffic_class) {
+  bool has_room(uint32_t attachment, uint8_t traffic_class) const {
+    return fabric_.waiting_frames(attachment, traffic_class >> 2) <= 1;
+  }
+  bool full_for(int32_t port, uint32_t attachment, uint8_t traffic_class) {
     Port& own = ports_[static_cast<size_t>(port)];
-    own.waiting = fabric_.waiting_frames(own.attachment, traffic_class >> 2) > 1;
+    own.waiting = !has_room(attachment, traffic_class);
     return own.waiting;
+  }
+  static uint8_t class_of(const TwinFlow& flow, const ClassMarks& marks) {
+    return marks.traffic_class == kFlowClass ? flow.traffic_class : static_cast<uint8_t>(marks.traffic_class);
   }
   bool holds(int32_t port, FlowId flow) override {
     Port& own = ports_[static_cast<size_t>(port)];
@@ -120,7 +134,17 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       own.asked = flow;
       own.asked_class = flows_[flow].traffic_class;
     }
-    return full_for(port, own.asked_class);
+    return full_for(port, own.attachment, own.asked_class);
+  }
+
+  uint32_t planes_up(int32_t port) const override { return ports_[static_cast<size_t>(port)].planes_up; }
+  uint32_t open_planes(int32_t port, FlowId first, const ClassMarks& marks) override {
+    const size_t planes = plan_.ports[static_cast<size_t>(port)].planes;
+    const uint8_t traffic_class = class_of(flows_[first], marks);
+    uint32_t open = 0;
+    for (size_t k = 0; k < planes; ++k) open |= uint32_t{has_room(flows_[first + k].source, traffic_class)} << k;
+    ports_[static_cast<size_t>(port)].waiting = open == 0;
+    return open;
   }
 
   // ---- the network's side
@@ -176,10 +200,18 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
   void link_news(const FabricEnd& end, LinkNews news, Nanos at_ns) override {
     outcome_.link_steps.push_back({end, news, at_ns});
+    const auto plane = plane_at_.find({end.switch_index, end.port});
+    if (plane == plane_at_.end() || (news != LinkNews::noticed && news != LinkNews::up)) return;
+    const int32_t lead = first_plane(plan_, plane->second);
+    const uint32_t bit = 1U << (plane->second - lead);
+    uint32_t& up = ports_[static_cast<size_t>(lead)].planes_up;
+    up = news == LinkNews::up ? up | bit : up & ~bit;
+    ready_.push_back(lead);
   }
   void card_sends(size_t attachment, Nanos) override {
-    const int32_t port = port_of_[attachment];
-    if (port < 0 || !ports_[static_cast<size_t>(port)].waiting) return;
+    if (port_of_[attachment] < 0) return;
+    const int32_t port = first_plane(plan_, port_of_[attachment]);
+    if (!ports_[static_cast<size_t>(port)].waiting) return;
     ports_[static_cast<size_t>(port)].waiting = false;
     ready_.push_back(port);
   }
@@ -202,6 +234,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     FlowId asked = kNoFlow;  // of the flow that the core asked for last: it asks again and again while the card is full
     uint8_t asked_class = 0;
     bool waiting = false;  // its card had no room
+    uint32_t planes_up = ~uint32_t{0};  // of the card whose first plane it is, as bits
   };
   static_assert(sizeof(Port) == kLineBytes);
   struct Pending {
@@ -285,7 +318,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       } else if (ports_[next.port].wake_ns == next.at_ns) {
         ports_[next.port].wake_ns = kNever;
       }
-      cores_.turn(static_cast<int32_t>(next.port));
+      cores_.turn(first_plane(plan_, static_cast<int32_t>(next.port)));
       if (!give_turns()) return false;
       if (too_many()) return false;
     }
@@ -365,7 +398,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     const Pending& next = pending_.front();
     prefetch(&frames_[next.handle], kReadBytes);
     prefetch(&flows_[heading_[next.handle].flow]);
-    cores_.expect_datagram(static_cast<int32_t>(next.port), heading_[next.handle].dest_qpn);
+    cores_.expect_datagram(first_plane(plan_, static_cast<int32_t>(next.port)), heading_[next.handle].dest_qpn);
   }
 
   // Whether enough of a frame that was cut is left for a host that looks for such frames.
@@ -387,7 +420,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
     const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, frame.src_port, flow.dst_address,
                             static_cast<uint8_t>(arrival.traffic_class), arrival.trimmed, {}};
-    cores_.on_datagram(static_cast<int32_t>(arrival.port), datagram);
+    cores_.on_datagram(first_plane(plan_, static_cast<int32_t>(arrival.port)), datagram);
   }
 
   uint32_t take_frame() {
@@ -412,6 +445,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   CoreSet cores_;
   std::map<IpAddress, Place> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
+  std::map<std::pair<uint32_t, uint32_t>, int32_t> plane_at_;  // by switch and port: what is plugged in, of cards of several planes
   std::pmr::vector<TwinFlow> flows_;
   std::vector<Port> ports_;
   std::pmr::vector<TwinFrame> frames_;
@@ -430,7 +464,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   SwitchFrame on_link;
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
-  if (!answers(run.head.opcode) && full_for(port, traffic_class)) return TxResult::held;
+  if (!answers(run.head.opcode) && full_for(port, attachment, traffic_class)) return TxResult::held;
   const TwinFlow& flow = flows_[run.flow];
   on_link.destination = flow.destination;
   on_link.flow_key = flow.key;
@@ -457,11 +491,10 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
 }
 
 TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
-  const uint32_t attachment = ports_[static_cast<size_t>(port)].attachment;
   const TwinFlow& flow = flows_[built.flow];
-  const auto traffic_class =
-      built.marks.traffic_class == kFlowClass ? flow.traffic_class : static_cast<uint8_t>(built.marks.traffic_class);
-  if (!built.answers && full_for(port, traffic_class)) return TxResult::held;
+  const uint32_t attachment = flow.source;
+  const uint8_t traffic_class = class_of(flow, built.marks);
+  if (!built.answers && full_for(port, attachment, traffic_class)) return TxResult::held;
   SwitchFrame on_link;
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
