@@ -142,7 +142,9 @@ class PortSettings:
 
     @property
     def engine_threads(self) -> int:
-        """Threads that carry the port."""
+        """Threads that carry the port; that of a card's first plane carries all of them."""
+        if self.plane:
+            return 0
         return 1 if self.backend is PortBackend.VERBS else self.queues
 
     @property
@@ -151,7 +153,7 @@ class PortSettings:
 
         Those of a UDP port with enough addresses have some of these each, so that no message crosses from one to another.
         """
-        if self.engine_threads == 1:
+        if self.engine_threads <= 1:
             return False
         return self.backend is not PortBackend.UDP or self.queues > len(self.addresses)
 

@@ -40,7 +40,6 @@ def _check_plane(section: Section, first: RigPort, port: RigPort) -> None:
         ("link", format_rate(first.link_bps), format_rate(port.link_bps)),
         ("backend", first.backend.name.lower(), port.backend.name.lower()),
         ("udp_port", str(first.udp_port), str(port.udp_port)),
-        ("rail", _rail(first), _rail(port)),
         ("number of addresses", str(len(first.addresses)), str(len(port.addresses))),
         ("family of addresses", _family(first), _family(port)),
     ):
@@ -53,7 +52,3 @@ def _check_plane(section: Section, first: RigPort, port: RigPort) -> None:
 
 def _family(port: RigPort) -> str:
     return "IPv6" if any(":" in address for address in port.addresses) else "IPv4"
-
-
-def _rail(port: RigPort) -> str:
-    return "none" if port.rail is None else str(port.rail)

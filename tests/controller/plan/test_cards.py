@@ -146,7 +146,6 @@ def test_what_is_not_there_is_refused_by_name(planes: tuple[int, ...], scenario:
             "link: 100Gbps, addresses: 'fd00::1', backend: packet",
             "has family of addresses IPv6, and its plane p0 IPv4",
         ),
-        ("link: 100Gbps, addresses: 10.1.0.1, backend: packet, rail: 1", "has rail 1, and its plane p0 none"),
         (
             "link: 100Gbps, addresses: 10.1.0.1, backend: packet, udp_port: 4792",
             "has udp_port 4792, and its plane p0 4791",

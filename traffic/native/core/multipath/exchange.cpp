@@ -35,6 +35,7 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
       ends_(memory),
       flows_(parts.flows),
       events_(parts.events),
+      planes_up_((1U << planes_) - 1),
       connections_(parts.connections),
       probing_(parts.probing),
       deliveries_(parts.deliveries),
@@ -67,6 +68,7 @@ uint32_t MultipathExchange<End>::accepts(uint32_t index) const {
 template <typename End>
 void MultipathExchange<End>::post(uint32_t index, const WorkRequest& request) {
   ends_[index].post(request);
+  peers_are_there_ = true;
   queue(index);
 }
 
@@ -199,7 +201,7 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
 // Whether a link is up costs a look, before whatever leaves by it.
 template <typename End>
 void MultipathExchange<End>::look_at_planes(TxPort& port, Clock& clock) {
-  const uint32_t up = port.planes_up();
+  const uint32_t up = port.planes_up() & ((1U << planes_) - 1);
   if (up == planes_up_) return;
   planes_up_ = up;
   on_planes_changed(up, clock.now());
@@ -207,7 +209,7 @@ void MultipathExchange<End>::look_at_planes(TxPort& port, Clock& clock) {
 
 template <typename End>
 bool MultipathExchange<End>::transmit(TxPort& port, Clock& clock, size_t budget) {
-  if (planes_ > 1) look_at_planes(port, clock);
+  if (peers_are_there_ && planes_ > 1) look_at_planes(port, clock);
   if (faults_ != nullptr && !faults_->send_due(port, clock.now())) return false;
   if (!transmit_answers(port, clock) || !transmit_strays(port, clock)) return false;
   if (probing_.under_way()) {

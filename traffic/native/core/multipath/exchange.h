@@ -87,7 +87,9 @@ class MultipathExchange : public PacketExchange {
   uint32_t plane_of(const Datagram& datagram) const { return datagram.address / addresses_; }
   // Something of an end's peer has come: what is said of it, and what it is granted, goes back the same way.
   void note_plane(uint32_t index, const Datagram& datagram) {
-    if (planes_ > 1) came_by_[index] = static_cast<uint8_t>(plane_of(datagram));
+    if (planes_ == 1) return;
+    came_by_[index] = static_cast<uint8_t>(plane_of(datagram));
+    peers_are_there_ = true;
   }
 
   // Other planes of the card are up than before. For transports that tell their peers.
@@ -123,7 +125,8 @@ class MultipathExchange : public PacketExchange {
     return int64_t{ends_[index].in_flight_packets()} * plan_.transport.path_mtu;
   }
 
-  uint32_t planes_up_ = multipath::kAllPlanes;
+  uint32_t planes_up_;            // of the card, as bits
+  bool peers_are_there_ = false;  // something was posted or has come: before, nobody listens to what is said of planes
   std::vector<IpAddress> peer_planes_;  // by queue pair and plane; empty: a port by itself
   const Connections& connections_;
   Probing& probing_;

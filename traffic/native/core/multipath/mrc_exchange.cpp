@@ -26,7 +26,7 @@ void MrcExchange::add_peers() {
   }
 }
 
-void MrcExchange::on_planes_changed(uint32_t up, Nanos now) { reports_.changed(up & ((1U << planes_) - 1), now); }
+void MrcExchange::on_planes_changed(uint32_t up, Nanos now) { reports_.changed(up, now); }
 
 // A port status update to each peer that has not answered it, by a plane that is up. False: nothing more leaves now.
 bool MrcExchange::transmit_reports(TxPort& port, Clock& clock) {
