@@ -10,7 +10,7 @@ from etloop.cli.result import CommandResult
 from etloop.cli.text.capture import capture_lines, frames_of
 from etloop.contract.base.errors import ConfigError, Problem
 
-DISSECTOR: Final = Path(__file__).parents[1] / "dissectors" / "mrc.lua"
+_DISSECTORS: Final = Path(__file__).parents[1] / "dissectors"
 
 
 def capture_command(parsed: argparse.Namespace) -> CommandResult:
@@ -18,8 +18,8 @@ def capture_command(parsed: argparse.Namespace) -> CommandResult:
 
     Raises `ConfigError` for a file that is none.
     """
-    if parsed.dissector:
-        return CommandResult(f"{DISSECTOR}\n")
+    if parsed.dissector is not None:
+        return CommandResult(f"{dissector_of(parsed.dissector)}\n")
     path: Path = parsed.file
     try:
         content = path.read_bytes()
@@ -31,3 +31,8 @@ def capture_command(parsed: argparse.Namespace) -> CommandResult:
         f"{len(frames)} packets" + (f", and {lost} that were not kept" if lost else ""),
     ]
     return CommandResult("\n".join(lines) + "\n")
+
+
+def dissector_of(transport: str) -> Path:
+    """Where the Lua dissector of a transport stands; the names are those of `--dissector`."""
+    return _DISSECTORS / f"{transport}.lua"

@@ -8,6 +8,8 @@ from typing import Final
 
 from etloop.cli.parser import Command
 
+DISSECTORS: Final = ("mrc", "uet")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add which capture, or what Wireshark needs for it."""
@@ -17,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--dissector",
-        action="store_true",
-        help="print where the Lua dissector of MRC for Wireshark stands, which has none of its own",
+        choices=DISSECTORS,
+        help="print where the Lua dissector of a transport stands, for a Wireshark that has none of its own",
     )
 
 

@@ -60,7 +60,8 @@ def network_picture(given: KpiInput, facts: DeviceFacts, colours: Mapping[str, i
             )
     height = bottom + 20 + _LINE * max((len(host.lines) for host in hosts), default=1)
     agents = len(set(given.plan.rank_agent))
-    words = f"{agents} agents with {len(ranks)} ports on {len(switches)} switch{'es' if len(switches) > 1 else ''}"
+    count = len(facts.topology.switches) if facts.topology is not None else 0
+    words = f"{agents} agents with {len(ranks)} ports on {count or 1} switch{'es' if count > 1 else ''}"
     speeds = sorted({bps for bps in given.port_bps.values() if bps})
     links = ", ".join(speed_words(bps) for bps in speeds[:4])
     title = f"{words}; links of {links}" if links else words

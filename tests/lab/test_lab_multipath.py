@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from etloop.cli.main import main
+from etloop.traffic import _native
 
 from tests.lab.test_lab import desk
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT
+from tests.support.tshark import dissected, pcap
 
 if TYPE_CHECKING:
     from tests.lab.test_lab import Desk
@@ -80,17 +82,36 @@ leaf_spine:
 """
 
 
+ETH_P_IP: Final = 0x0800
 SNIFF: Final = """\
 import socket, struct, sys
-taken = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
-taken.bind(("p0", 0x86DD))
+protocol = int(sys.argv[2])
+taken = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(protocol))
+taken.bind(("p0", protocol))
 print("ready", flush=True)
 with open(sys.argv[1], "wb") as kept:
     for _ in range(40):
         frame, origin = taken.recvfrom(9000)
         kept.write(struct.pack(">HB", len(frame), origin[2]) + frame)
 """
-"""Keeps the next 40 frames of IPv6 of a port, each behind its length and whether it is this host's own (4)."""
+"""Keeps the next 40 frames of a port and a protocol, each behind its length and whether it is this host's own (4)."""
+
+
+def taken_at_b(desk: Desk, protocol: int) -> bytes:
+    """The frames that pass the port of host `b` during an all-reduce."""
+    kept = desk.directory / "frames"
+    words = [sys.executable, "-m", "etloop.cli.main", "lab", "exec", "b", "--"]
+    with subprocess.Popen(
+        [*words, sys.executable, "-c", SNIFF, str(kept), str(protocol)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as sniffing:
+        assert sniffing.stdout is not None
+        assert sniffing.stdout.readline() == b"ready\n"
+        (test,) = json.loads(desk.etloop(*ALL_REDUCE).stdout)["tests"]
+        assert test["errors"] == []
+        assert sniffing.wait(60) == 0
+    return kept.read_bytes()
 
 
 def test_segments_lead_over_every_link_and_another_parser_reads_them(desk: Desk) -> None:
@@ -99,27 +120,15 @@ def test_segments_lead_over_every_link_and_another_parser_reads_them(desk: Desk)
     from scapy.layers.l2 import Ether
 
     brought_up(desk, "packet", "mrc", SEGMENTS, "--mtu", "4300B")
-    kept = desk.directory / "frames"
-    words = [sys.executable, "-m", "etloop.cli.main", "lab", "exec", "b", "--"]
-    with subprocess.Popen(
-        [*words, sys.executable, "-c", SNIFF, str(kept)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as sniffing:
-        assert sniffing.stdout is not None
-        assert sniffing.stdout.readline() == b"ready\n"
-        scenario = "transport: {kind: mrc, timeout_floor: 500ms, mrc: {srv6: adjacency}}"
-        usual = "transport: {kind: KIND, timeout_floor: 500ms}"
-        (desk.directory / "scenario.yaml").write_text(SCENARIO.replace(usual, scenario))
-        (test,) = json.loads(desk.etloop(*ALL_REDUCE).stdout)["tests"]
-        assert test["errors"] == []
-        assert sniffing.wait(60) == 0
+    scenario = "transport: {kind: mrc, timeout_floor: 500ms, mrc: {srv6: adjacency}}"
+    usual = "transport: {kind: KIND, timeout_floor: 500ms}"
+    (desk.directory / "scenario.yaml").write_text(SCENARIO.replace(usual, scenario))
+    content, arrived = taken_at_b(desk, 0x86DD), 0
     switches = {switch.name: switch for switch in desk.status().counters.switches}
     carried = [port.counters["tx_packets"] for port in switches["leaf0"].ports[1:]]
     assert len(carried) == 4
     assert max(carried) - min(carried) <= 0.25 * max(carried), "the values name the links in turn"
     assert not sum(port.counters["no_route_packets"] for one in switches.values() for port in one.ports)
-    content, arrived = kept.read_bytes(), 0
     while content:
         size, origin = struct.unpack_from(">HB", content)
         frame, content = Ether(content[3 : 3 + size]), content[3 + size :]
@@ -132,6 +141,31 @@ def test_segments_lead_over_every_link_and_another_parser_reads_them(desk: Desk)
         assert outer.fl == inner.fl == inner[UDP].sport & 0x3FFF
         arrived += 1
     assert arrived > 10
+
+
+def test_wireshark_reads_what_a_port_sends_and_takes_by_uet(desk: Desk) -> None:
+    brought_up(desk, "packet", "uet")
+    content, frames = taken_at_b(desk, ETH_P_IP), []
+    while content:
+        (size,) = struct.unpack_from(">H", content)
+        frames.append(content[3 : 3 + size])
+        content = content[3 + size :]
+    uet = [
+        frame
+        for frame in frames
+        if frame[23] == socket.IPPROTO_UDP and frame[36:38] == struct.pack(">H", 4793)
+    ]
+    rows = dissected(
+        "uet",
+        pcap(desk.directory / "uet.pcap", uet),
+        *("_ws.malformed", "uet.cut", "uet.unknown", "uet.pds.type", "uet.pds.psn", "uet.pds.cack_psn"),
+    )
+    for frame, (malformed, cut, unknown, kind, psn, cumulative) in zip(uet, rows, strict=True):
+        pds, _, _ = _native.uet_decode(frame[42:], len(frame) - 42)
+        assert [malformed, cut, unknown, kind] == ["", "", "", str(pds.type)]
+        number = pds.cack_psn if isinstance(pds, _native.UetAck) else getattr(pds, "psn", None)
+        assert int(cumulative or psn) == number
+    assert {"2", "8"} <= {row[3] for row in rows}, "requests and acknowledgements"
 
 
 def test_a_port_that_cannot_choose_source_ports_refuses_by_name(desk: Desk) -> None:

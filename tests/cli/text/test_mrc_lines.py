@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import struct
-import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from etloop.cli.commands.capture import DISSECTOR
-from etloop.cli.main import main
 from etloop.cli.text.capture import CapturedFrame, capture_lines
 from etloop.cli.text.mrc_lines import mrc_text, psn_ranges
 from etloop.traffic import _native
 
 from tests.support.places import ROOT
+from tests.support.tshark import dissected, pcap
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,22 +105,6 @@ def test_a_malformed_packet_says_why() -> None:
 # ---- Wireshark
 
 
-def pcap(path: Path, frames: list[bytes]) -> Path:
-    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-    path.write_bytes(head + b"".join(struct.pack("<IIII", 0, 0, len(f), len(f)) + f for f in frames))
-    return path
-
-
-def dissected(path: Path, *fields: str) -> list[list[str]]:
-    tshark = shutil.which("tshark")
-    if tshark is None:
-        pytest.skip("tshark is not installed (Debian package tshark)")
-    columns = [option for field in fields for option in ("-e", field)]
-    command = [tshark, "-n", "-X", f"lua_script:{DISSECTOR}", "-r", str(path), "-T", "fields", *columns]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    return [line.split("\t") for line in done.stdout.splitlines()]
-
-
 FIELDS: Final = (
     *("va", "dma_bytes", "msn", "cack_psn", "sack_bitmap", "sack_offset", "entropy", "reason", "nack_psn"),
     *("probe_id", "port_mask"),
@@ -155,7 +136,7 @@ def test_wireshark_reads_every_packet_as_we_do(tmp_path: Path) -> None:
         "mrc.psn",
         *(f"mrc.{field}" for field in FIELDS),
     )
-    shown = dissected(pcap(tmp_path / "mrc.pcap", frames), *columns)
+    shown = dissected("mrc", pcap(tmp_path / "mrc.pcap", frames), *columns)
     assert len(shown) == len(frames)
     kinds = set()
     for frame, one in zip(frames, shown, strict=True):
@@ -176,15 +157,10 @@ def test_on_rocev2s_port_the_opcode_decides(tmp_path: Path) -> None:
     for at, length in ((18, 28), (DATAGRAM_AT - 4, 28)):
         acknowledgement[at : at + 2] = struct.pack(">H", length)
     shown = dissected(
+        "mrc",
         pcap(tmp_path / "shared.pcap", [bytes(moved), bytes(acknowledgement)]),
         "mrc.opcode",
         "infiniband.bth.opcode",
     )
     assert [bool(mrc) for mrc, _ in shown] == [True, False]
     assert [bool(roce) for _, roce in shown] == [False, True]
-
-
-def test_the_command_says_where_the_dissector_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["capture", "--dissector"]) == 0
-    assert capsys.readouterr().out == f"{DISSECTOR}\n"
-    assert DISSECTOR.read_text(encoding="utf-8").startswith("-- MRC")

@@ -179,6 +179,13 @@ def test_spines_stand_above_leaves() -> None:
     assert joined == {f"leaf{leaf} to spine{spine}: 1 link" for leaf in (0, 1) for spine in (0, 1)}
 
 
+def test_switches_too_many_to_draw_are_one_box_and_are_counted() -> None:
+    text = b"leaf_spine: {leaves: [{ports: [a/p0]}, {ports: [b/p0]}], spines: 22, rate: 1Gbps}"
+    picture = network_picture(given(), DeviceFacts(topology=parse_topology(text, "t.yaml")), {})
+    assert [box.lines[0] for box in picture.drawing.boxes] == ["24 switches", "a", "b"]
+    assert picture.title == "2 agents with 2 ports on 24 switches; links of 1 Gbit/s."
+
+
 def test_a_matrix_has_a_field_for_each_pair_that_sends_and_groups_of_ports_where_ranks_are_many() -> None:
     small = traffic_matrix(given())
     assert small is not None
