@@ -1,4 +1,4 @@
-"""Ports that are the planes of one network card: ranks are placed on cards, and every plane carries some of their packets. Pure."""
+"""Ports that are the planes of one network card: ranks are placed on cards, and every plane carries some packets. Pure."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def with_planes(placement: Placement, rig: Rig) -> Placement:
 def plane_addresses(
     placement: Placement, ports: Collection[int] | None = None
 ) -> tuple[tuple[str, ...], ...]:
-    """Return, of every address of a rank on a card, what stands for it on each plane; of the cards among `ports` alone, if given."""
+    """Return what stands on each plane for every address of a rank on a card; of the cards among `ports` alone, if given."""
     found: list[tuple[str, ...]] = []
     for index, place in enumerate(placement.ports):
         if place.planes == 1 or place.plane or (ports is not None and index not in ports):

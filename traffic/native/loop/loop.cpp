@@ -9,7 +9,7 @@
 
 #include "plan/queue_deal.h"
 #include "port/open_port.h"
-#include "port/planes_port.h"
+#include "port/planes/planes_port.h"
 #include "port/system_clock.h"
 #include "wire/ethernet.h"
 

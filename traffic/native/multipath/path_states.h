@@ -72,8 +72,8 @@ class PathStates {
   // plane that comes up is forgotten: it was of a plane that was down.
   void set_planes(uint32_t up);
   uint32_t planes_up() const { return planes_up_; }
-  // Planes that lost packet after packet by different paths, and nothing came through: left until a probe by one of their paths is
-  // answered, and then taken whole.
+  // Planes that lost packet after packet by different paths, and nothing came through: left until a probe by one of their paths
+  // is answered, and then taken whole.
   uint32_t suspected() const { return suspected_; }
 
  private:

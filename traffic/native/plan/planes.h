@@ -1,6 +1,6 @@
-// Cards of several planes: ports of the plan that follow each other, over all of which one queue pair sends. The core of the first
-// has the ranks; local plane i leads to plane i of the peer. Where a card's addresses are numbered, those of the first plane come
-// first, then as many of the second, and so on.
+// Cards of several planes: ports of the plan that follow each other, over all of which one queue pair sends. The core of the
+// first has the ranks; local plane i leads to plane i of the peer. Where a card's addresses are numbered, those of the first
+// plane come first, then as many of the second, and so on.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include "base/prefetch.h"
 #include "base/time_wheel.h"
 #include "plan/planes.h"
-#include "virtual/twin_card_port.h"
+#include "virtual/twin_ports.h"
 #include "virtual/twin_segments.h"
 
 namespace etloop {
@@ -42,7 +42,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       ports_.push_back({.card = CardPort(*this, index), .attachment = params.attachment_of_port[p]});
       port_of_[ports_[p].attachment] = index;
       const FabricEnd& end = config.attachments[ports_[p].attachment].end;
-      if (plan.ports[p].planes > 1) plane_at_[{end.switch_index, end.port}] = index;
+      if (plan.ports[p].planes > 1) planes_.add(end, index);
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
         place_of_[plan.ports[p].addresses[a]] = {index, static_cast<uint16_t>(a)};
       }
@@ -106,12 +106,12 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   void wake(int32_t index, Nanos due_ns) override {
     // What is due now and was not done waits for the card, which will wake the core.
-    Port& own = ports_[static_cast<size_t>(index)];
+    TwinPort& own = ports_[static_cast<size_t>(index)];
     if (due_ns <= clock_.now_ns && own.waiting) return;
     if (due_ns == kNever || due_ns >= own.wake_ns) return;
     own.wake_ns = due_ns;
     const auto port = static_cast<uint32_t>(index);
-    pending_.push({due_ns, 0, kNoFrame, port, false, false, 0});
+    pending_.push({due_ns, 0, kNoTwinFrame, port, false, false, 0});
   }
 
   TxResult send(int32_t port, const PacketRun& run) override;
@@ -121,15 +121,12 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     return fabric_.waiting_frames(attachment, traffic_class >> 2) <= 1;
   }
   bool full_for(int32_t port, uint32_t attachment, uint8_t traffic_class) {
-    Port& own = ports_[static_cast<size_t>(port)];
+    TwinPort& own = ports_[static_cast<size_t>(port)];
     own.waiting = !has_room(attachment, traffic_class);
     return own.waiting;
   }
-  static uint8_t class_of(const TwinFlow& flow, const ClassMarks& marks) {
-    return marks.traffic_class == kFlowClass ? flow.traffic_class : static_cast<uint8_t>(marks.traffic_class);
-  }
   bool holds(int32_t port, FlowId flow) override {
-    Port& own = ports_[static_cast<size_t>(port)];
+    TwinPort& own = ports_[static_cast<size_t>(port)];
     if (own.asked != flow) {
       own.asked = flow;
       own.asked_class = flows_[flow].traffic_class;
@@ -139,10 +136,9 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   uint32_t planes_up(int32_t port) const override { return ports_[static_cast<size_t>(port)].planes_up; }
   uint32_t open_planes(int32_t port, FlowId first, const ClassMarks& marks) override {
-    const size_t planes = plan_.ports[static_cast<size_t>(port)].planes;
     const uint8_t traffic_class = class_of(flows_[first], marks);
     uint32_t open = 0;
-    for (size_t k = 0; k < planes; ++k) open |= uint32_t{has_room(flows_[first + k].source, traffic_class)} << k;
+    for (size_t k = 0; k < port_at(plan_, port).planes; ++k) open |= uint32_t{has_room(flows_[first + k].source, traffic_class)} << k;
     ports_[static_cast<size_t>(port)].waiting = open == 0;
     return open;
   }
@@ -200,13 +196,10 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
   void link_news(const FabricEnd& end, LinkNews news, Nanos at_ns) override {
     outcome_.link_steps.push_back({end, news, at_ns});
-    const auto plane = plane_at_.find({end.switch_index, end.port});
-    if (plane == plane_at_.end() || (news != LinkNews::noticed && news != LinkNews::up)) return;
-    const int32_t lead = first_plane(plan_, plane->second);
-    const uint32_t bit = 1U << (plane->second - lead);
-    uint32_t& up = ports_[static_cast<size_t>(lead)].planes_up;
-    up = news == LinkNews::up ? up | bit : up & ~bit;
-    ready_.push_back(lead);
+    const int32_t port = planes_.heard_of(end, news);
+    if (port < 0) return;
+    ready_.push_back(first_plane(plan_, port));
+    ports_[static_cast<size_t>(ready_.back())].hear_of_plane(port - ready_.back(), news == LinkNews::up);
   }
   void card_sends(size_t attachment, Nanos) override {
     if (port_of_[attachment] < 0) return;
@@ -217,36 +210,10 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
 
  private:
-  static constexpr uint32_t kNoFrame = UINT32_MAX;
   static constexpr uint32_t kOfStream = 1U << 31;  // in the handle of a frame: a stream's, not the job's
   static constexpr uint32_t kTurnsPerLook = 1 << 12;
   static constexpr size_t kReadBytes = 64;  // of a frame, when it arrives
   static constexpr Nanos kMostDrainNs = 100'000'000;
-  struct Place {
-    int32_t port;
-    uint16_t address;
-  };
-  static constexpr FlowId kNoFlow = UINT32_MAX;
-  struct alignas(kLineBytes) Port {
-    CardPort card;
-    Nanos wake_ns = kNever;  // when its core is woken
-    uint32_t attachment = 0;
-    FlowId asked = kNoFlow;  // of the flow that the core asked for last: it asks again and again while the card is full
-    uint8_t asked_class = 0;
-    bool waiting = false;  // its card had no room
-    uint32_t planes_up = ~uint32_t{0};  // of the card whose first plane it is, as bits
-  };
-  static_assert(sizeof(Port) == kLineBytes);
-  struct Pending {
-    Nanos at_ns;
-    uint64_t order;
-    uint32_t handle;  // kNoFrame: only a wake-up
-    uint32_t port : 22;
-    bool damaged : 1;  // on the way
-    bool trimmed : 1;  // likewise
-    uint32_t traffic_class : 8;  // as it arrives
-  };
-  static_assert(sizeof(Pending) == 24);
 
   void replay() {
     outcome_.start_ns = clock_.now_ns;
@@ -311,9 +278,9 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
         if (!give_turns()) return false;
         continue;
       }
-      const Pending next = pending_.pop();
+      const TwinPending next = pending_.pop();
       look_ahead();
-      if (next.handle != kNoFrame) {
+      if (next.handle != kNoTwinFrame) {
         take_in(next);
       } else if (ports_[next.port].wake_ns == next.at_ns) {
         ports_[next.port].wake_ns = kNever;
@@ -333,7 +300,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   // Whether nothing of the job is under way or will happen by itself. Streams go on for ever.
   bool job_rests() const {
     return job_frames_ == 0 && pending_.next_ns() == kNever &&
-           std::none_of(ports_.begin(), ports_.end(), [](const Port& port) { return port.waiting; });
+           std::none_of(ports_.begin(), ports_.end(), [](const TwinPort& port) { return port.waiting; });
   }
 
   void send_streams() {
@@ -394,8 +361,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   // The queue pair that the next frame is for is seldom in the caches, and it is known now.
   void look_ahead() const {
-    if (pending_.empty() || pending_.front().handle == kNoFrame) return;
-    const Pending& next = pending_.front();
+    if (pending_.empty() || pending_.front().handle == kNoTwinFrame) return;
+    const TwinPending& next = pending_.front();
     prefetch(&frames_[next.handle], kReadBytes);
     prefetch(&flows_[heading_[next.handle].flow]);
     cores_.expect_datagram(first_plane(plan_, static_cast<int32_t>(next.port)), heading_[next.handle].dest_qpn);
@@ -408,7 +375,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     return frame.frame_bytes >= static_cast<int32_t>(flow.around_bytes + wire::kBthBytes);
   }
 
-  void take_in(const Pending& arrival) {
+  void take_in(const TwinPending& arrival) {
     const TwinFrame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
     if (frame.corrupted || arrival.damaged) {
@@ -443,17 +410,17 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   TwinSeries series_;
   TwinStreams streams_;
   CoreSet cores_;
-  std::map<IpAddress, Place> place_of_;
+  std::map<IpAddress, TwinPlace> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
-  std::map<std::pair<uint32_t, uint32_t>, int32_t> plane_at_;  // by switch and port: what is plugged in, of cards of several planes
+  TwinPlanes planes_;
   std::pmr::vector<TwinFlow> flows_;
-  std::vector<Port> ports_;
+  std::vector<TwinPort> ports_;
   std::pmr::vector<TwinFrame> frames_;
   std::pmr::vector<TwinHeading> heading_;  // of each frame
   TwinSegments segments_;
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
-  TimeWheel<Pending> pending_;  // what arrives at ports, and when their cores are woken
+  TimeWheel<TwinPending> pending_;  // what arrives at ports, and when their cores are woken
   std::vector<int32_t> ready_;  // ports whose card has room again
 };
 

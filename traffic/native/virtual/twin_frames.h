@@ -51,6 +51,10 @@ struct alignas(kLineBytes) TwinFlow {
   uint32_t around_bytes = 0;  // of an Ethernet frame, around the datagram
 };
 
+inline uint8_t class_of(const TwinFlow& flow, const ClassMarks& marks) {
+  return marks.traffic_class == kFlowClass ? flow.traffic_class : static_cast<uint8_t>(marks.traffic_class);
+}
+
 inline constexpr uint8_t kUdpProtocol = 17;
 
 // What switches choose a path by.

@@ -1,5 +1,5 @@
-// What peers are told of the planes of a card that went down or came up, until each has answered; and what they said of theirs. Pure.
-// Port status updates of OCP MRC 1.0, as read by docs/mrc.md.
+// What peers are told of the planes of a card that went down or came up, until each has answered; and what they said of theirs.
+// Pure. Port status updates of OCP MRC 1.0, as read by docs/mrc.md.
 #pragma once
 
 #include <algorithm>

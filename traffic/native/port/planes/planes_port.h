@@ -7,7 +7,7 @@
 
 #include "plan/records.h"
 #include "port/datagram_port.h"
-#include "port/link_state.h"
+#include "port/planes/link_state.h"
 
 namespace etloop {
 

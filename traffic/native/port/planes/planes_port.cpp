@@ -1,4 +1,4 @@
-#include "port/planes_port.h"
+#include "port/planes/planes_port.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>
