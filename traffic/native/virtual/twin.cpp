@@ -80,7 +80,6 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   Result<FlowId> add_flow(int32_t index, uint16_t address, const IpAddress& dst_ip, uint16_t src_port,
                           uint8_t traffic_class) override {
-    // Of a card by the plane that has the address.
     const size_t addresses = plan_.ports[static_cast<size_t>(index)].addresses.size();
     const size_t own = static_cast<size_t>(index) + address / addresses;
     const PlannedPort& planned = plan_.ports[own];
@@ -136,9 +135,10 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   uint32_t planes_up(int32_t port) const override { return ports_[static_cast<size_t>(port)].planes_up; }
   uint32_t open_planes(int32_t port, FlowId first, const ClassMarks& marks) override {
-    const uint8_t traffic_class = class_of(flows_[first], marks);
+    const TwinFlow* flow = &flows_[first];
+    const uint8_t traffic_class = class_of(*flow, marks);
     uint32_t open = 0;
-    for (size_t k = 0; k < port_at(plan_, port).planes; ++k) open |= uint32_t{has_room(flows_[first + k].source, traffic_class)} << k;
+    for (uint32_t k = 0; k < port_at(plan_, port).planes; ++k) open |= uint32_t{has_room(flow[k].source, traffic_class)} << k;
     ports_[static_cast<size_t>(port)].waiting = open == 0;
     return open;
   }
