@@ -26,7 +26,7 @@ def lost(code: int) -> aiomqtt.MqttError:
         ),
         (lost(139), "Server shutting down: it is asked again"),
         (lost(135), "Not authorized: let the broker's access list give this account the topics of the rack"),
-        (lost(128), "the connection was closed and no reason given: the broker has ended"),
+        (lost(128), "the connection was closed and no reason given: the broker was ended"),
         (lost(148), "Topic alias invalid"),
         (aiomqtt.MqttError("Disconnected during message iteration"), "Disconnected during message iteration"),
         (ConnectionResetError(), "ConnectionResetError"),
