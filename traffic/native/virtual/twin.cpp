@@ -41,8 +41,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       const auto index = static_cast<int32_t>(p);
       ports_.push_back({.card = CardPort(*this, index), .attachment = params.attachment_of_port[p]});
       port_of_[ports_[p].attachment] = index;
-      const FabricEnd& end = config.attachments[ports_[p].attachment].end;
-      if (plan.ports[p].planes > 1) planes_.add(end, index);
+      if (plan.ports[p].planes > 1) planes_.add(config.attachments[ports_[p].attachment].end, index);
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
         place_of_[plan.ports[p].addresses[a]] = {index, static_cast<uint16_t>(a)};
       }
@@ -56,9 +55,12 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     if (params_.probe_first) {
       cores_.start_probe();
       drive([&] { return cores_.probed(); });
+      // Copies of probes that are late would be received by the job without having been sent by it.
+      if (outcome_.failure.empty()) drain();
     }
     if (outcome_.failure.empty()) replay();
     const Nanos end_ns = clock_.now_ns;
+    streams_.end();
     if (outcome_.failure.empty()) drain();
     cores_.collect();
     outcome_.end_ns = end_ns;
@@ -213,7 +215,6 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   static constexpr uint32_t kOfStream = 1U << 31;  // in the handle of a frame: a stream's, not the job's
   static constexpr uint32_t kTurnsPerLook = 1 << 12;
   static constexpr size_t kReadBytes = 64;  // of a frame, when it arrives
-  static constexpr Nanos kMostDrainNs = 100'000'000;
 
   void replay() {
     outcome_.start_ns = clock_.now_ns;
@@ -239,12 +240,11 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     }
   }
 
-  // What is under way as the last rank ends arrives as it does between hosts, so that every packet is accounted for. A network
-  // that stands still keeps what it holds.
+  // What is under way as probes or the last rank end arrives as it does between hosts, however deep it is queued, so that every
+  // packet is accounted for. A network that stands still keeps what it holds.
   void drain() {
-    const Nanos last_ns = clock_.now_ns + kMostDrainNs;
-    streams_.end();
-    drive([&] { return free_frames_.size() == frames_.size() || clock_.now_ns >= last_ns; });
+    TwinDraining draining(free_frames_.size(), clock_.now_ns);
+    drive([&] { return draining.is_over(free_frames_.size(), frames_.size(), clock_.now_ns); });
     outcome_.too_many_packets = false;
   }
 

@@ -50,6 +50,25 @@ struct TwinPending {
 };
 static_assert(sizeof(TwinPending) == 24);
 
+// Whether a network that nobody sends to any more has brought what it held.
+class TwinDraining {
+ public:
+  TwinDraining(size_t free_frames, Nanos now) : free_(free_frames), arrived_ns_(now), last_ns_(now + kMostNs) {}
+  // Of `frames` so many are free. True: all are, none has become so for long, or it has taken the longest.
+  bool is_over(size_t free_frames, size_t frames, Nanos now) {
+    if (free_frames > free_) arrived_ns_ = now;
+    free_ = free_frames;
+    return free_ == frames || now - arrived_ns_ >= kStillNs || now >= last_ns_;
+  }
+
+ private:
+  static constexpr Nanos kStillNs = 100'000'000;  // a network that brings nothing for so long stands still
+  static constexpr Nanos kMostNs = 60'000'000'000;
+  size_t free_;
+  Nanos arrived_ns_;
+  Nanos last_ns_;
+};
+
 // Where the ports of cards with several planes are plugged in.
 class TwinPlanes {
  public:
