@@ -51,6 +51,7 @@ struct PortConfig {
   uint64_t drop_seed = 0;
   bool departure_times = true;  // false: something of ours acts on packets as they leave, so they may not wait in the kernel
   uint32_t busy_poll_us = 0;  // how long a look into an empty xdp queue drives its interface; 0: interrupts do
+  bool receive_ring = false;  // of a packet port: frames arrive in memory shared with the kernel
   std::shared_ptr<Capture> capture;  // none: nothing is kept
 };
 
