@@ -1,25 +1,29 @@
 """What an incast on a switch that drops or trims costs: time and timeouts by congestion control and way to recover.
 
-    python -m etloop.bench.incast [--senders 4,15] [--buffers 200KB,800KB]
+    python -m etloop.bench.incast [--senders 4,15] [--buffers 200KB,800KB] [--size 4096]
 
-Each cell is a run of `etloop twin` in virtual time: every sender has one message of 4 MiB for the same receiver, over one
-lossy switch with 100 Gb/s ports. It says the milliseconds that the job took, and how often a retransmission timer ran out.
+Each cell is a run of `etloop twin` in virtual time: every sender has one message for the same receiver, over one lossy switch
+with 100 Gb/s ports. It says how often the time of the receiver's link the job took, and how often a retransmission timer ran
+out.
 The same inputs give the same figures on every machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from etloop.cli.main import main as etloop_main
+
 ALGORITHMS: Final = ("none", "dcqcn", "timely", "dctcp", "swift", "nscc")
-SENDER_BYTES: Final = 4 << 20
 FULL_PACKET_BYTES: Final = 4096 + 16 + 46 + 20
 """On the line, with preamble and gap."""
 LINK_GBPS: Final = 100
@@ -35,38 +39,55 @@ WAYS: Final = {
 """How it recovers: keys of `transport:` and of the switch."""
 
 
-def ideal_ms(senders: int) -> float:
+@dataclass(frozen=True, slots=True)
+class Incast:
+    """So many senders with so many KiB each, and the buffer of the switch that they share."""
+
+    senders: int
+    message_kib: int
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one run: what it took beside what the receiver's link takes for full packets alone."""
+
+    times_ideal: float
+    timeouts: int
+    failure: str
+
+    def __str__(self) -> str:
+        return f"fails ({self.failure})" if self.failure else f"{self.times_ideal:.2f} ({self.timeouts})"
+
+
+def ideal_ns(incast: Incast) -> float:
     """How long the receiver's link takes for full packets alone."""
-    return senders * SENDER_BYTES // 4096 * FULL_PACKET_BYTES * 8 / LINK_GBPS / 1e6
+    return incast.senders * (incast.message_kib << 10) // 4096 * FULL_PACKET_BYTES * 8 / LINK_GBPS
 
 
-def cell(algorithm: str, senders: int, buffer: str, way: str) -> str:
-    """Milliseconds and timeouts of one run."""
+def outcome_of(algorithm: str, incast: Incast, way: str) -> Outcome:
+    """Run one incast in the twin; `way` is a key of `WAYS`."""
     transport, switch = WAYS[way]
-    ports = ", ".join(f"a{number}/p0" for number in range(senders + 1))
+    ports = ", ".join(f"a{number}/p0" for number in range(incast.senders + 1))
+    said = io.StringIO()
     with tempfile.TemporaryDirectory() as name:
         scenario, topology = Path(name, "scenario.yaml"), Path(name, "topology.yaml")
         scenario.write_text(
-            f"workload: {{incast: {{senders: {senders}, size: {SENDER_BYTES >> 20}MiB, bursts: 1}}}}\n"
+            f"workload: {{incast: {{senders: {incast.senders}, size: {incast.message_kib}KiB, bursts: 1}}}}\n"
             f"transport: {{{transport}, cc: {{algorithm: {algorithm}}}}}\n"
         )
         topology.write_text(
-            f"single: {{ports: [{ports}], rate: {LINK_GBPS}Gbps, switch: {{preset: lossy, buffer: {buffer}{switch}}}}}\n"
+            f"single: {{ports: [{ports}], rate: {LINK_GBPS}Gbps, "
+            f"switch: {{preset: lossy, buffer: {incast.buffer}{switch}}}}}\n"
         )
-        command = [
-            sys.executable,
-            "-m",
-            "etloop.cli.main",
-            "twin",
-            str(scenario),
-            "--topology",
-            str(topology),
-        ]
-        done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-    answer = json.loads(done.stdout)["summary"]
-    if answer["state"] != "done":
-        return f"fails ({answer['reason']})"
-    return f"{answer['job']['jct_ns'] / 1e6:.2f} ({answer['transport']['local_ack_timeout_err']})"
+        with contextlib.redirect_stdout(said):
+            etloop_main(["twin", str(scenario), "--topology", str(topology), "--json"])
+    summary = json.loads(said.getvalue())["summary"]
+    if summary["state"] != "done":
+        return Outcome(0, 0, str(summary["reason"]))
+    return Outcome(
+        summary["job"]["jct_ns"] / ideal_ns(incast), summary["transport"]["local_ack_timeout_err"], ""
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,14 +95,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--senders", default="4,15", help="how many, with commas")
     parser.add_argument("--buffers", default="200KB,800KB", help="of the switch, with commas")
+    parser.add_argument("--size", type=int, default=4096, metavar="KIB", help="of each sender's message")
     chosen = parser.parse_args(arguments)
     print(f"{'incast':12s} {'control':8s} {'ideal ms':>8s} " + " ".join(f"{way:>16s}" for way in WAYS))
     for senders in map(int, chosen.senders.split(",")):
         for buffer in chosen.buffers.split(","):
+            incast = Incast(senders, chosen.size, buffer)
             for algorithm in ALGORITHMS:
-                cells = " ".join(f"{cell(algorithm, senders, buffer, way):>16s}" for way in WAYS)
+                cells = " ".join(f"{outcome_of(algorithm, incast, way)!s:>16s}" for way in WAYS)
                 where = f"{senders}:1, {buffer}"
-                print(f"{where:12s} {algorithm:8s} {ideal_ms(senders):8.2f} {cells}", flush=True)
+                print(f"{where:12s} {algorithm:8s} {ideal_ns(incast) / 1e6:8.2f} {cells}", flush=True)
     return 0
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.cli.progress import print_status
 from etloop.contract.base.errors import ConfigError, InputError, Problem
-from etloop.controller.case.opening import OpenCase, opened_case, version_notes
+from etloop.controller.case.opening import OpenCase, is_as_the_run_read_it, opened_case, version_notes
+from etloop.controller.case.recognition import lies_in_run_directory
 from etloop.controller.run.prepare import InputFile, Prepared, RunInputs, new_run_id
 from etloop.results.measure.summary import workload_digest
-from etloop.results.schema.case import Repeat
+from etloop.results.schema.case import CASE_FILE, Repeat
+from etloop.results.store.run_dir import INPUT_FILES
 
 if TYPE_CHECKING:
     import argparse
@@ -68,23 +70,47 @@ def given_files(
         if parsed.traces is not None:
             remedy = "write workload: {trace: ...} in the scenario, or name a case"
             raise ConfigError(Problem("--traces", "only a case has traces that lie elsewhere", remedy))
-        if parsed.rig is not None:
-            yield GivenFiles(RunInputs.of(parsed.scenario, parsed.rig, topology, run_id))
-        else:
-            yield GivenFiles(_without_rig(parsed, topology, run_id))
+        try:
+            if parsed.rig is not None:
+                yield GivenFiles(RunInputs.of(parsed.scenario, parsed.rig, topology, run_id))
+            else:
+                yield GivenFiles(_without_rig(parsed, topology, run_id))
+        except InputError as error:
+            if not lies_in_run_directory(parsed.scenario):
+                raise
+            raise type(error)(*error.problems, _changed_since(parsed.scenario)) from None
         return
     with opened_case(parsed.scenario, parsed.traces) as case:
+        rig, topology = _unless_its_own(case, parsed.rig), _unless_its_own(case, topology)
         made_by = case.case.repeated_by.command
         if command is not None and command is not made_by:
             print_status(
                 f"note: {case.label} is of etloop {made_by}; this is etloop {command}, with other figures"
             )
-        if command is Repeat.RUN and parsed.rig is None:
+        if command is Repeat.RUN and rig is None:
             case.refuse_absent_secrets()
         try:
-            yield GivenFiles(_inputs(case, parsed.rig, topology, run_id), case)
+            yield GivenFiles(_inputs(case, rig, topology, run_id), case)
         except InputError as error:
             raise type(error)(*(_shown(case, problem) for problem in error.problems)) from None
+
+
+def _unless_its_own(case: OpenCase, path: Path | None) -> Path | None:
+    """Return a file of settings that is to hold in place of the case's; None for that which the run of the case read."""
+    if path is None or path.parent.resolve() != Path(case.label).resolve():
+        return path
+    return None if is_as_the_run_read_it(path) else path
+
+
+def _changed_since(scenario: Path) -> Problem:
+    folder = scenario.parent
+    remedy = (
+        f"unzip {folder / CASE_FILE} -d case, change case/{scenario.name}, "
+        f"and name that, with --rig case/{INPUT_FILES[1]}"
+    )
+    return Problem(
+        str(scenario), "is not as the run of this directory read it; what that named is in its case", remedy
+    )
 
 
 def _without_rig(parsed: argparse.Namespace, topology: Path | None, run_id: str | None) -> RunInputs:

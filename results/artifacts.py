@@ -27,6 +27,7 @@ from etloop.results.schema.case import CASE_FILE
 from etloop.results.schema.device_facts import NO_FACTS, DeviceFacts
 from etloop.results.schema.kpis import KPI_FILE, KpiBasis
 from etloop.results.schema.typed_json import to_json
+from etloop.results.store.case_archive import repeating_steps
 from etloop.results.store.run_dir import INPUT_FILES, RunArtifacts
 from etloop.results.tables.arrow_tables import (
     collectives_table,
@@ -166,6 +167,7 @@ def run_with_verdict(
     if pages:
         scenario, rig = (str(run.texts[name]) for name in INPUT_FILES)
         texts[PERFETTO_FILE] = perfetto_json(given, MOST_OPS_OF_PART if run.part else MOST_OPS)
-        has_case = CASE_FILE in run.texts
-        texts[REPORT_FILE] = report_html(given, kpis, summary, (scenario, rig), facts, has_case=has_case)
+        case = run.texts.get(CASE_FILE)
+        steps = repeating_steps(case) if isinstance(case, bytes) else ()
+        texts[REPORT_FILE] = report_html(given, kpis, summary, (scenario, rig), facts, steps)
     return replace(run, summary=summary, texts={**run.texts, **texts})

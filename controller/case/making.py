@@ -10,7 +10,7 @@ import hashlib
 import io
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -107,7 +107,9 @@ class CaseMaker:
             given = each.key == ("device",) and each.value == device
             path = (Path() if given else origin.directory) / each.value
             renamed.append((each, self._taken(each, path, has_groups=_has_groups(each, named))))
-        self.put(_NAMES[origin.kind], origin.kind, with_names(origin.content, renamed))
+        name = _NAMES[origin.kind]
+        self.put(name, origin.kind, with_names(origin.content, renamed))
+        self.files[name] = replace(self.files[name], read_sha256=_digest(origin.content)[1])
 
     def name_topology(self) -> None:
         """Have the scenario name the topology, where neither it nor the rig does: the command line did."""
@@ -121,7 +123,8 @@ class CaseMaker:
     def put(self, name: str, role: CaseRole, content: bytes) -> None:
         """Take a content under a name of the case's own."""
         self.contents[name] = content
-        self.files[name] = CaseFile(name, role, *_digest(content), inside=True)
+        as_read = self.files[name].read_sha256 if name in self.files else ""
+        self.files[name] = CaseFile(name, role, *_digest(content), inside=True, read_sha256=as_read)
 
     def made(self, lab: str) -> CaseInputs:
         """Return what was taken. Raises `ConfigError` where that is more than a case has."""

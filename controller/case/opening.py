@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.controller.case.making import current_versions
 from etloop.results.schema.case import (
     CASE_FILE,
@@ -82,6 +82,19 @@ class OpenCase:
             )
 
 
+def is_as_the_run_read_it(path: Path) -> bool:
+    """Whether a file of settings is that of the run in whose directory it lies, unchanged."""
+    if not (path.parent / CASE_FILE).is_file():
+        return False
+    try:
+        with opened_archive(path.parent / CASE_FILE) as archive:
+            case = case_in(archive, str(path.parent / CASE_FILE))
+        read_sha256 = next((file.read_sha256 for file in case.files if file.name == path.name), "")
+        return bool(read_sha256) and digest_of(path).sha256 == read_sha256
+    except (InputError, OSError):
+        return False
+
+
 def version_notes(case: Case, label: str) -> tuple[str, ...]:
     """Return in which versions the run was another one's than here."""
     then, now = case.versions, current_versions()
@@ -99,9 +112,12 @@ def version_notes(case: Case, label: str) -> tuple[str, ...]:
 def opened_case(path: Path, traces: Path | None = None) -> Iterator[OpenCase]:
     """Open a case, with all its files in a directory that is gone afterwards.
 
+    `path`: an archive, the directory it was unpacked into, a run directory, or the scenario of one as the run read it.
     `traces`: where files are looked for that are not inside, by their names there or in any folder of it. Raises an `InputError`
     with everything that is missing, or not what the run read.
     """
+    if path.name == INPUT_FILES[0]:
+        path = path.parent
     with ExitStack() as stack:
         source = _source_of(path, stack)
         case = source.case

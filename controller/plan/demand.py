@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 POINT_TO_POINT: Final = -1
 """Communicator of connections that carry sends and receives."""
 MOST_OP_BYTES: Final = 1 << 46
+MOST_SCHEDULE_STEPS: Final = 1 << 28
+"""Of all positions of all schedules together, at which the native tables end (kMaxLaneEntries)."""
 """The engine counts an operation's messages in 32 bits; more than 64 TiB of one operation is a wrong unit."""
 _MOST_CHANNELS: Final = 1024
 """As in traffic/native/bind/schedule.cpp."""
@@ -174,6 +176,7 @@ def asked_of(jobs: JobSet) -> Asked:
         schedule_set.index_of_send(0, 0)
     schedules = tuple(schedule_set.schedules)
     tables = to_columns(schedules)
+    _refuse_immense_schedules(schedules, tables)
     uneven = np.array([bool(schedule.splits) for schedule in schedules])
     ops, shape_keys, shape_ops = _op_columns(job, variants, variant_of_rank, uneven)
     _refuse_immense(ops)
@@ -188,6 +191,22 @@ def asked_of(jobs: JobSet) -> Asked:
         shapes=shapes,
         chosen=schedule_set.chosen,
     )
+
+
+def _refuse_immense_schedules(schedules: Sequence[Schedule], tables: ScheduleTables) -> None:
+    steps_of_lane = np.broadcast_to(tables.lane_entry_count, len(tables.lane_send_to))
+    up_to_lane = np.concatenate(([0], np.cumsum(steps_of_lane, dtype=np.int64)))
+    steps = np.diff(up_to_lane[tables.lane_offsets[tables.table_offsets]])
+    if steps.sum() <= MOST_SCHEDULE_STEPS:
+        return
+    most = int(np.argmax(steps))
+    name = f"{schedules[most].collective} by {schedules[most].algorithm} over {schedules[most].size} ranks"
+    what = (
+        f"the job's schedules have {steps.sum()} steps in all, {steps[most]} of them the {name}; "
+        f"at most {MOST_SCHEDULE_STEPS} are planned"
+    )
+    remedy = "pin another algorithm or fewer channels for it, take fewer ranks, or see etloop plan --summary"
+    raise PlanError(Problem("collectives", what, remedy))
 
 
 def _refuse_immense(ops: OpColumns) -> None:

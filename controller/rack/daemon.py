@@ -39,15 +39,22 @@ from etloop.controller.rack.runs.protocol import (
     ToAgent,
     TrafficEnded,
 )
-from etloop.controller.rack.runs.run_state import CLOSE_AGAIN_NS, STOP_NS, RackRun, RackRunEvent, RackRunState
-from etloop.controller.rack.runs.supervisor import RunChild
+from etloop.controller.rack.runs.run_state import (
+    CLOSE_AGAIN_NS,
+    NEVER_NS,
+    STOP_NS,
+    RackRun,
+    RackRunEvent,
+    RackRunState,
+)
+from etloop.controller.rack.runs.supervisor import RunChild, death_of
 from etloop.controller.rack.store import artifacts
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
 from etloop.controller.rack.store.orphaned_runs import InheritedRuns, lock_of
 from etloop.controller.rack.store.retention import Retaining
 from etloop.controller.rack.telemetry.metrics import Tallies
 from etloop.controller.rack.thread_numbers import number_threads
-from etloop.controller.run.kept_run import has_spool
+from etloop.controller.run.kept_run import has_records, tidy_ended
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
 from etloop.controller.session.log_limit import WINDOW_NS, LogLimit
 from etloop.controller.session.router import RouterLink, open_router
@@ -63,7 +70,6 @@ _DISPATCH_NS: Final = 50 * NS_PER_MS
 _HOUSEKEEPING_NS: Final = 5 * NS_PER_S
 HEARTBEAT_NS: Final = 500 * NS_PER_MS
 LOST_AFTER_NS: Final = 3 * NS_PER_S
-_NEVER_NS: Final = 1 << 63
 _RETRY_NS: Final = NS_PER_S
 """Between two attempts to write what the job store did not take."""
 _RETURN_NS: Final = 5 * NS_PER_S
@@ -87,7 +93,7 @@ class Daemon:
     _outgoing: list[ToAgent] = field(default_factory=list)
     tallies: Tallies = field(default_factory=Tallies)
     _gateways: tuple[Gateway, ...] = ()
-    _drain_until_ns: int = _NEVER_NS
+    _drain_until_ns: int = NEVER_NS
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
     _turn_ns: int = 0
@@ -272,7 +278,13 @@ class Daemon:
 
         lock_path = lock_of(self.config.state_dir, begin.run_id)
         child = RunChild(begin, lock_path, self.config.run_memory_bytes, on_frame)
-        return child, asyncio.create_task(child.live())
+        return child, asyncio.create_task(self._lived(child, begin.run_id))
+
+    async def _lived(self, child: RunChild, job_id: str) -> str:
+        """See `RunChild.live`; nothing that is of no use is left on disk then."""
+        death = await child.live()
+        await asyncio.to_thread(tidy_ended, artifacts_of(self.config, job_id))
+        return death
 
     def _close(self, run: RackRun, now_ns: int) -> None:
         """Has the results of a run made from what it left, by a process of its own."""
@@ -283,18 +295,7 @@ class Daemon:
 
     def _close_inherited(self, job_id: str, now_ns: int) -> None:
         child, task = self._child(to_close(self.config, job_id, "the controller went away"))
-        self._runs[job_id] = RackRun(
-            job_id,
-            {},
-            now_ns,
-            _NEVER_NS,
-            child,
-            task,
-            RackRunState.CLOSING,
-            now_ns,
-            is_inherited=True,
-            closings=1,
-        )
+        self._runs[job_id] = RackRun.inherited(job_id, child, task, now_ns)
         self.log.job(job_id, "closing what a controller before this one left")
 
     def _on_frame(self, run: RackRun, frame: RunFrame) -> None:
@@ -337,9 +338,9 @@ class Daemon:
     def _look_at(self, run: RackRun, now_ns: int) -> tuple[Action, ...]:
         match run.state:
             case RackRunState.LIVING | RackRunState.STOPPING | RackRunState.REPORTED if run.task.done():
-                return self._on_exit(run, _death(run.task), now_ns)
+                return self._on_exit(run, death_of(run.task), now_ns)
             case RackRunState.CLOSING if run.task.done():
-                self._on_closed(run, _death(run.task), now_ns)
+                self._on_closed(run, death_of(run.task), now_ns)
             case RackRunState.LIVING:
                 self._lease_slots(run)
                 if why := self._why_stop(run, now_ns):
@@ -361,14 +362,20 @@ class Daemon:
 
     def _on_closed(self, run: RackRun, death: str, now_ns: int) -> None:
         run.advance(RackRunEvent.EXIT, now_ns)
+        if run.child.unstarted:
+            self.obstacles.note(PROCESSES, run.child.unstarted)
         run.note_closed(death)
         self._store_end(run, now_ns)
 
     def _may_be_closed(self, run: RackRun, now_ns: int) -> bool:
         """Whether the run's end is not to be noted now, because what it measured can become results, now or later."""
-        if not run.may_be_closed or not has_spool(artifacts_of(self.config, run.job_id)):
+        if not run.may_be_closed or not has_records(artifacts_of(self.config, run.job_id)):
             return False
-        if now_ns >= run.close_again_ns and DISK not in self.obstacles:
+        if now_ns > self._drain_until_ns:
+            # The next controller finds the job unfinished, and what it measured.
+            del self._runs[run.job_id]
+            self.log.job(run.job_id, "its results are left to the next controller", reason=run.outcome.reason)
+        elif now_ns >= run.close_again_ns and DISK not in self.obstacles:
             self._close(run, now_ns)
         else:
             self.rack.waits_to_end(run.job_id, f"its results wait: {run.outcome.reason}")
@@ -401,7 +408,7 @@ class Daemon:
         if run.outcome.held_up and not run.closings:
             self._put_back(run, run.outcome.held_up, now_ns)
             return
-        if now_ns <= self._drain_until_ns and self._may_be_closed(run, now_ns):
+        if self._may_be_closed(run, now_ns):
             return
         ended = run.outcome
         try:
@@ -490,10 +497,3 @@ class Daemon:
                 self.obstacles.note(STORE, "")
         except StoreFailed as error:
             self.obstacles.note(STORE, str(error))
-
-
-def _death(task: asyncio.Task[str]) -> str:
-    try:
-        return task.result()
-    except Exception as error:  # noqa: BLE001 - a mistake of ours in one run must not end the others
-        return f"its process could not be followed: {type(error).__name__}: {error}"

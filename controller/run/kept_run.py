@@ -17,11 +17,12 @@ from typing import Final
 import numpy as np
 from etloop.contract.base.errors import ConfigError, NoRoom, Problem
 from etloop.contract.model.run import PlanTables, RunOutcome
-from etloop.controller.session.spool import free_reserve, read_spool
+from etloop.controller.run.out_directory import PROBE_FILES
+from etloop.controller.session.spool import free_reserve, has_begun, read_spool
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.typed_json import RunDirError, from_json, to_json
-from etloop.results.store.run_dir import PLAN_FILE, SUMMARY_FILE, RunNotWritten, write_files
+from etloop.results.store.run_dir import PARTIAL_FILES, PLAN_FILE, SUMMARY_FILE, RunNotWritten, write_files
 from etloop.results.verdict.verdict import Conditions
 from numpy.typing import NDArray
 
@@ -92,6 +93,26 @@ def forget_spool(run_dir: Path) -> None:
 def has_spool(run_dir: Path) -> bool:
     """Return whether a run has left what it measured, and no results."""
     return (run_dir / SPOOL / _MATERIAL_FILE).is_file() and not (run_dir / SUMMARY_FILE).is_file()
+
+
+def has_records(run_dir: Path) -> bool:
+    """Return whether such a run may have measured something: results can be made of it."""
+    return has_spool(run_dir) and has_begun(run_dir / SPOOL)
+
+
+def tidy_ended(run_dir: Path) -> None:
+    """Remove what a run that is over, of which no process lives, does not need: all of it where nothing was measured.
+
+    What it measured stays: as results, or in its spool where none could be made.
+    """
+    if has_begun(run_dir / SPOOL) and not (run_dir / SUMMARY_FILE).is_file():
+        return
+    forget_spool(run_dir)
+    with contextlib.suppress(OSError):
+        for pattern in (PARTIAL_FILES, PROBE_FILES):
+            for file in run_dir.glob(pattern):
+                file.unlink(missing_ok=True)
+        run_dir.rmdir()  # Which is refused where results are.
 
 
 @contextlib.contextmanager

@@ -19,6 +19,10 @@ OP_BYTES: Final = 128
 PAGES_BYTES: Final = 16 << 20
 """Of report, timeline and key figures."""
 
+_PROBE: Final = ".etloop-"
+PROBE_FILES: Final = f"{_PROBE}*"
+"""Names of files by which it is found out whether a directory can be written."""
+
 
 def refuse_used_directory(out_dir: Path) -> None:
     """Raise `ConfigError` unless `out_dir` is absent or an empty directory."""
@@ -59,7 +63,7 @@ def claimed_directory(out_dir: Path | None, tables: PlanTables) -> Iterator[None
 def _try_out(out_dir: Path, needed_bytes: int) -> None:
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=out_dir, prefix=".etloop-") as probe:
+        with tempfile.NamedTemporaryFile(dir=out_dir, prefix=_PROBE) as probe:
             probe.write(b"\0")
             probe.flush()
             os.fsync(probe.fileno())

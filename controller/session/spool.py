@@ -291,7 +291,7 @@ def read_spool(directory: Path, reason: str) -> RunOutcome | None:
         SpoolFailed: the spool cannot be read, or is not as this version writes it.
     """
     with _telling(directory, "read"):
-        if not (directory / _BEGUN_FILE).exists():
+        if not has_begun(directory):
             return None
         begun = _BEGUN.read(parse_json((directory / _BEGUN_FILE).read_text(), None))
         ended = _Ended(RunEnd.ABORTED, reason)
@@ -320,6 +320,11 @@ def read_spool(directory: Path, reason: str) -> RunOutcome | None:
         tuple(agents),
         kept_ops=kept,
     )
+
+
+def has_begun(directory: Path) -> bool:
+    """Return whether the session of a spool was ordered to start: from then on it may have measured something."""
+    return (directory / _BEGUN_FILE).exists()
 
 
 def free_reserve(directory: Path) -> None:

@@ -62,7 +62,7 @@ MOST_LISTED: Final = 10
 LEAST_RUNS: Final = 3
 """From so many on, their variation is taken for that of the other side too, where that has only one."""
 LEAST_NEEDLESS_GROWTH: Final = 0.001
-"""Of the share of packets that our timer sent again."""
+"""Of the share of packets that were sent again although the receiver had them."""
 Times = Callable[["RunSamples"], "NDArray[np.float64]"]
 """Picks the times of one thing, by iteration."""
 
@@ -315,7 +315,7 @@ def _doubt(a: Side, b: Side) -> str:
     if lost[1] > lost[0]:
         return f"our own receive buffers lost {lost[1]:.6g} packets a run in B, {lost[0]:.6g} in A (own_lost_packets)"
     needless = [found.get("needless_share", 0.0) for found in figures]
-    if needless[1] > needless[0] + LEAST_NEEDLESS_GROWTH:
+    if needless[1] > needless[0] + LEAST_NEEDLESS_GROWTH and figures[1].get("timeouts") != 0:
         return (
             f"our own timer sent {needless[1]:.2%} of the packets again in B, {needless[0]:.2%} in A, although the receiver had "
             "them (needless_share)"

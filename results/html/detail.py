@@ -16,7 +16,7 @@ from etloop.results.html.lanes import lanes_of, natural
 from etloop.results.kpis.input import KpiInput, connection_frame
 from etloop.results.schema.kpis import BY_NAME, KpiSet, Nature
 from etloop.results.schema.slow_ops import SlowNames
-from etloop.results.schema.summary import VIRTUAL_TIME, Summary
+from etloop.results.schema.summary import Summary
 from etloop.results.text.table import overlap_words
 from etloop.results.text.units import bytes_words, time_words, value_words
 
@@ -227,23 +227,25 @@ def figure_blocks(kpis: KpiSet) -> tuple[Block, ...]:
     return (Fold(f"All {words}, by the names that conditions use", tuple(tables)),)
 
 
-def again_blocks(summary: Summary, scenario_text: str, rig_text: str, *, has_case: bool) -> tuple[Block, ...]:
-    """Return the commands that repeat the run, and what it was made of."""
+def again_blocks(steps: tuple[str, ...], scenario_text: str, rig_text: str) -> tuple[Block, ...]:
+    """Return the commands that repeat the run, and what it was made of; no steps: it cannot be repeated."""
     again: tuple[Block, ...] = (
         Text(
             "This run cannot be repeated by its directory: it keeps no case.zip, because no scenario describes its job "
             "or an earlier version made it."
         ),
     )
-    if has_case:
-        command = "twin" if summary.started_at == VIRTUAL_TIME else "run"
-        agents = "" if command == "twin" else " # with the agents of rig.yaml"
+    if steps:
+        is_real = any(step.startswith("etloop run ") for step in steps)
+        has_lab = any(step.startswith("etloop lab up ") for step in steps)
+        agents = " The agents of rig.yaml must run." if is_real and not has_lab else ""
         again = (
             Text(
                 "In the directory of this page, which holds scenario, rig and all that they name; traces above 4 MiB are "
                 "read from where they were, if they are the same. etloop bundle packs all of it into one file for others."
+                + agents
             ),
-            Source("", f"etloop {command} . --out ../again{agents}\netloop report ../again"),
+            Source("", "\n".join(steps)),
         )
     return (*again, Source("scenario.yaml", scenario_text), Source("rig.yaml", rig_text))
 

@@ -38,12 +38,12 @@ def report_html(
     summary: Summary,
     texts: tuple[str, str],
     facts: DeviceFacts,
-    *,
-    has_case: bool = False,
+    steps: tuple[str, ...] = (),
 ) -> str:
     """Return the page.
 
-    `summary` is the one with the verdict; `texts` are those of scenario and rig; `has_case`: the run's directory can repeat it.
+    `summary` is the one with the verdict; `texts` are those of scenario and rig; `steps` repeat the run
+    in its directory, if it can be repeated.
     """
     lanes = sampled_lanes(given)
     colours = port_colours(given, lanes)
@@ -70,7 +70,7 @@ def report_html(
         Section("trust", "How trustworthy", trust_blocks(summary)),
         Section("device", "Counters of the device", device_blocks(summary)),
         Section("figures", "Key figures", figure_blocks(kpis)),
-        Section("again", "Run it again", again_blocks(summary, scenario_text, rig_text, has_case=has_case)),
+        Section("again", "Run it again", again_blocks(steps, scenario_text, rig_text)),
     )
     what = f"ETLoop run {summary.run_id}"
     subtitle = f"{summary.workload.ranks} ranks, {summary.workload.iterations} iterations of {summary.workload.source}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.results.device.losses import device_counts
 from etloop.results.schema.losses import CONTROL, dropped_by_device
+from etloop.results.schema.needless import needless_packets
 from etloop.results.verdict.evaluation import Frame, aggregate
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
         "retransmitted_share",
         of(counts["retransmitted_packets"], sent, "nothing was sent through the device"),
     )
-    needless = max(counts["duplicate_request"] - counts["injected_duplicates"], 0)
-    yield "needless_share", of(needless, sent, "nothing was sent through the device")
+    yield "needless_share", of(needless_packets(counts), sent, "nothing was sent through the device")
     yield "retransmissions_per_s", of(counts["retransmitted_packets"], seconds, "nothing completed")
     yield "timeouts", NO_COUNTERS if silent else float(counts["local_ack_timeout_err"])
     yield "trimmed_packets", NO_COUNTERS if silent else float(counts["trimmed_received"])

@@ -66,6 +66,8 @@ class CaseFile:
     """Why it is not inside."""
     place: str = ""
     """Where the run read it, in the case of a run directory; "" in a bundle, which goes elsewhere."""
+    read_sha256: str = ""
+    """Of a scenario, rig or topology as the run read it, before what it names got the names of the case."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ whether it is the right content is decided by `opening`.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 import struct
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.errors import ConfigError, InputError, Problem
 from etloop.contract.base.units import approximate_bytes
 from etloop.results.schema.case import CASE_FILE, MANIFEST_FILE, MOST_FILES, Case, case_from_json
 from etloop.results.store.run_dir import INPUT_FILES, SUMMARY_LIMIT_BYTES, TOPOLOGY_FILE
@@ -183,9 +184,18 @@ def opened_archive(path: Path, label: str = "") -> Iterator[CaseArchive]:
         what = f"cannot be read: {error.strerror or error}"
         raise ConfigError(Problem(label, what, "check the name and that it may be read")) from None
     with file:
-        _check_end(file, label)
-        with _opened(file, label) as archive:
-            yield CaseArchive(label, archive, _checked(archive.infolist(), file, label))
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(Problem(label, "is no regular file", "name a case that etloop bundle made"))
+        with _archive_in(file, status.st_size, label) as archive:
+            yield archive
+
+
+@contextmanager
+def _archive_in(file: IO[bytes], size_bytes: int, label: str) -> Iterator[CaseArchive]:
+    _check_end(file, size_bytes, label)
+    with _opened(file, label) as archive:
+        yield CaseArchive(label, archive, _checked(archive.infolist(), size_bytes, label))
 
 
 def _opened(file: IO[bytes], label: str) -> zipfile.ZipFile:
@@ -196,11 +206,8 @@ def _opened(file: IO[bytes], label: str) -> zipfile.ZipFile:
         raise ConfigError(Problem(label, what, _PACK_AGAIN)) from None
 
 
-def _check_end(file: IO[bytes], label: str) -> None:
+def _check_end(file: IO[bytes], size_bytes: int, label: str) -> None:
     """Raise `ConfigError` unless the list of members stands at the end, where it says, and may be read as a whole."""
-    size_bytes = os.fstat(file.fileno()).st_size
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        raise ConfigError(Problem(label, "is no regular file", "name a case that etloop bundle made"))
     if size_bytes > MOST_CASE_BYTES + MOST_DIRECTORY_BYTES:
         what = f"has {approximate_bytes(size_bytes)}, more than a case may have"
         raise ConfigError(Problem(label, what, "name a case that etloop bundle made"))
@@ -220,7 +227,7 @@ def _check_end(file: IO[bytes], label: str) -> None:
         raise ConfigError(Problem(label, what, _PACK_AGAIN))
 
 
-def _checked(entries: Sequence[zipfile.ZipInfo], file: IO[bytes], label: str) -> dict[str, zipfile.ZipInfo]:
+def _checked(entries: Sequence[zipfile.ZipInfo], packed_bytes: int, label: str) -> dict[str, zipfile.ZipInfo]:
     problems: list[Problem] = []
     found: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
@@ -242,7 +249,6 @@ def _checked(entries: Sequence[zipfile.ZipInfo], file: IO[bytes], label: str) ->
         for name in sorted(folders & found.keys())
     ]
     unpacked = sum(entry.file_size for entry in found.values())
-    packed_bytes = os.fstat(file.fileno()).st_size
     if unpacked > MOST_CASE_BYTES or is_too_dense(unpacked, packed_bytes):
         what = (
             f"{approximate_bytes(packed_bytes)} would become {approximate_bytes(unpacked)}; at most "
@@ -281,6 +287,17 @@ def case_in(archive: CaseArchive, label: str) -> Case:
     except UnicodeDecodeError as error:
         raise ConfigError(Problem(where, f"byte {error.start} is not UTF-8", _PACK_AGAIN)) from None
     return case_from_json(text, where)
+
+
+def repeating_steps(content: bytes) -> tuple[str, ...]:
+    """Return the commands that repeat a run, in its directory, by the content of its case; none where that is damaged."""
+    try:
+        with _archive_in(io.BytesIO(content), len(content), CASE_FILE) as archive:
+            steps = case_in(archive, CASE_FILE).steps
+    except InputError:
+        return ()
+    here = (step.replace("CASE --out again", ". --out ../again").replace("CASE", CASE_FILE) for step in steps)
+    return (*here, "etloop report ../again")
 
 
 def read_case(run_dir: Path) -> tuple[Case, dict[str, str]] | None:

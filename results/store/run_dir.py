@@ -37,6 +37,8 @@ OPTIONAL_TABLES: Final = (
 )
 SUMMARY_LIMIT_BYTES: Final = 64 << 20
 PLAN_LIMIT_BYTES: Final = 1 << 30
+PARTIAL_FILES: Final = ".*.partial"
+"""Names of files that are being made."""
 KEPT_LIMIT: Final = 10_000
 """Numbered names tried for a file that stands in the way."""
 

@@ -12,6 +12,7 @@ from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.contract.model.edges import edge_words
 from etloop.contract.model.run import RunEnd
 from etloop.results.measure.timeline import event_words
+from etloop.results.schema.needless import needless_words
 from etloop.results.schema.summary import BaselineSummary, CheckResult, KindSummary, Summary
 from etloop.results.text.crossing import local_traffic_warning
 from etloop.results.text.device import device_lines
@@ -188,12 +189,8 @@ def _figures(summary: Summary) -> list[str]:
         ),
         *wrapped("retransmitted", _retransmissions(transport)),
     ]
-    if needless := max(transport["duplicate_request"] - transport["injected_duplicates"], 0):
-        text = (
-            f"{needless} of them: the receiver had these packets, and our timer ran out before the answer came: it was lost, "
-            "a queue takes longer than transport.timeout_floor, or an end of ours was silent"
-        )
-        lines += wrapped("needless", text)
+    if needless := needless_words(transport):
+        lines += wrapped("needless", needless)
     if provoked := _provoked(transport):
         lines += wrapped("provoked", provoked)
     lines += _own_losses(transport) if summary.losses is None else loss_lines(summary.losses)

@@ -6,7 +6,7 @@ lateness or losses make worse cannot fail the device, it is inconclusive; one th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,6 +14,7 @@ import numpy as np
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.kpis import BY_NAME, Nature
+from etloop.results.schema.needless import is_asked_for
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result, Verdict
 from etloop.results.verdict.evaluation import UNKNOWN, Outcome, Results, evaluate
@@ -88,7 +89,7 @@ def decide_verdict(
     conditions: Conditions, results: Results, vocabulary: Vocabulary, summary: Summary, part: str = ""
 ) -> Verdict:
     """Return the verdict of a run under `conditions`. `part`: of what part of it the `results` are, "" if of all of it."""
-    late, lossy = _own_limits(results, conditions.limits)
+    late, lossy = _own_limits(results, conditions.limits, summary.transport)
     overload = summary.overload
     emulator = late + lossy + overload
     outcomes = tuple(
@@ -124,7 +125,9 @@ def check_mistakes(
     return tuple(found)
 
 
-def _own_limits(results: Results, limits: EmulatorLimits) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _own_limits(
+    results: Results, limits: EmulatorLimits, counts: Mapping[str, int]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """In which respects we were the limit: those that cost time only, and those that cost packets as well."""
     figures = results.figures
     late, lossy = [], []
@@ -141,7 +144,7 @@ def _own_limits(results: Results, limits: EmulatorLimits) -> tuple[tuple[str, ..
         lossy.append(f"{lost:.0f} packets were lost in our own receive buffers (own_lost_packets)")
     needless = figures.get("needless_share") or 0.0
     missed = figures.get("lost_packets", 0.0) or figures.get("dut_dropped_packets", 0.0)
-    if needless > limits.needless_share and not missed:
+    if needless > limits.needless_share and not missed and not is_asked_for(counts):
         late.append(
             f"{needless:.2%} of the packets were sent again although the receiver had them and nothing was lost: our timer was "
             "shorter than the way there and back, or an end of ours was silent; raise transport.timeout_floor (needless_share)"

@@ -75,11 +75,12 @@ RACK_RUN_TRANSITIONS: Final[Mapping[RackRunState, Mapping[RackRunEvent, RackRunS
 }
 
 
+NEVER_NS: Final = 1 << 63
 STOP_NS: Final = 30 * NS_PER_S
 """How long a run that was told to stop may be silent while it collects and stores before its process is killed."""
 CLOSE_AGAIN_NS: Final = 30 * NS_PER_S
 """Between two attempts at what the rack had no room for."""
-_MOST_CLOSINGS: Final = 3
+MOST_CLOSINGS: Final = 3
 """Processes that may die over what one run left."""
 _TOLD: Final = {
     RackRunState.STOPPING: "was told to stop",
@@ -121,6 +122,13 @@ class RackRun:
     store_again_ns: int = 0
     """Not before then is the store asked once more to take its end."""
 
+    @classmethod
+    def inherited(cls, job_id: str, child: RunChild, task: asyncio.Task[str], now_ns: int) -> RackRun:
+        """Return the run of a controller before this one, as its results are being made of what it left."""
+        run = cls(job_id, {}, now_ns, NEVER_NS, child, task, RackRunState.CLOSING, now_ns)
+        run.is_inherited, run.closings = True, 1
+        return run
+
     def advance(self, event: RackRunEvent, now_ns: int) -> None:
         """Move on. Raises `IllegalTransition` for what the state does not accept."""
         self.state = advance("run of the rack", RACK_RUN_TRANSITIONS, self.state, event)
@@ -149,6 +157,8 @@ class RackRun:
 
     def note_closed(self, death: str) -> None:
         """That process is gone; `death`: of what, "" if it ended by itself."""
-        if death:
+        if self.child.unstarted:
+            self.closings -= 1  # Which says nothing about what it left.
+        elif death:
             reason = f"{self.outcome.reason}; closing what it left: {death}"
-            self.outcome = replace(self.outcome, reason=reason, again=self.closings < _MOST_CLOSINGS)
+            self.outcome = replace(self.outcome, reason=reason, again=self.closings < MOST_CLOSINGS)

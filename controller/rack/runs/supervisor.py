@@ -223,3 +223,11 @@ def _kill(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGKILL)
+
+
+def death_of(task: asyncio.Task[str]) -> str:
+    """Return what `RunChild.live` came to in a task that is done, whatever that was."""
+    try:
+        return task.result()
+    except Exception as error:  # noqa: BLE001 - a mistake of ours in one run must not end the others
+        return f"its process could not be followed: {type(error).__name__}: {error}"

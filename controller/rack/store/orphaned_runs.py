@@ -6,6 +6,7 @@ looks at locks, kills what does not end, and reads what was stored.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.controller.rack.store import artifacts, locks
-from etloop.controller.run.kept_run import has_spool
+from etloop.controller.run.kept_run import has_records, tidy_ended
 
 if TYPE_CHECKING:
     from etloop.controller.rack.api import Rack
@@ -38,6 +39,7 @@ class InheritedRuns:
         self._log = log
         self._left: set[str] = set()
         self._to_close: list[str] = []
+        self._tidying: dict[str, asyncio.Task[None]] = {}
         self._written: dict[str, tuple[int, int]] = {}
         """Job -> bytes in its directory, and until when that may stay so."""
 
@@ -57,15 +59,24 @@ class InheritedRuns:
                     self._kill(job_id, lock)
                 continue
             directory = self._state_dir / "artifacts" / job_id
-            if has_spool(directory):
+            if has_records(directory):
                 self._left.discard(job_id)
                 self._to_close.append(job_id)
+                continue
+            if not self._is_tidy(job_id, directory):
                 continue
             summary = artifacts.summary_text(directory)
             job = self._rack.interrupt(job_id, summary, artifacts.size_bytes(directory))
             self._left.discard(job_id)
+            del self._tidying[job_id]
             lock.unlink(missing_ok=True)
             self._log.job(job_id, "interrupted", reason=job.reason)
+
+    def _is_tidy(self, job_id: str, directory: Path) -> bool:
+        """Whether nothing that is of no use is left on disk; a thread sees to it, as that may take long."""
+        if job_id not in self._tidying:
+            self._tidying[job_id] = asyncio.create_task(asyncio.to_thread(tidy_ended, directory))
+        return self._tidying[job_id].done()
 
     def to_close(self) -> list[str]:
         """Return jobs whose results are to be made from what they left, each once: they are the caller's now."""

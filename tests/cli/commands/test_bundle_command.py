@@ -121,6 +121,64 @@ def test_a_run_is_repeated_from_its_directory_alone(run_dir: Path, tmp_path: Pat
     assert ">etloop twin . --out ../again\netloop report ../again</pre>" in page
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("twin", "."),
+        ("twin", "scenario.yaml"),
+        ("twin", "scenario.yaml", "--rig", "rig.yaml", "--topology", "topology.yaml"),
+    ],
+    ids=" ".join,
+)
+def test_the_files_of_a_run_directory_work_where_they_lie(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Whoever is sent a run directory types the names that he sees there."""
+    shutil.rmtree("site")
+    monkeypatch.chdir(run_dir.rename(tmp_path / "sent"))
+    ran(*words, "--out", "../again")
+    assert jct_ns("../again") == jct_ns(".")
+
+
+def test_the_scenario_of_a_run_directory_is_planned_with_and_without_its_rig(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree("site")
+    monkeypatch.chdir(run_dir)
+    ran("plan", "scenario.yaml")
+    capsys.readouterr()
+    ran("plan", "scenario.yaml", "--rig", "rig.yaml")
+    assert capsys.readouterr().out.startswith("./inputs/trace0: 4 ranks")
+    # Another rig holds over that of the run, also one that takes the place of its file.
+    Path("rig.yaml").write_text(RIG.replace("name: b", "name: c"))
+    told = refused(capsys, "plan", "scenario.yaml", "--rig", "rig.yaml")
+    assert "topology: c/p0: the plan uses this port and it is attached to no switch" in told
+
+
+def test_a_scenario_that_was_changed_in_its_run_directory_says_how_it_is_changed(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree("site")
+    monkeypatch.chdir(run_dir)
+    changed = Path("scenario.yaml").read_text() + "iterations: 2\n"
+    Path("scenario.yaml").write_text(changed)
+    told = refused(capsys, "plan", "scenario.yaml", "--rig", "rig.yaml")
+    assert "etloop: job: no file job.<rank>.et; " in told
+    assert told.endswith(
+        "etloop: scenario.yaml: is not as the run of this directory read it; what that named is in its case; unzip "
+        "case.zip -d case, change case/scenario.yaml, and name that, with --rig case/rig.yaml\n"
+    )
+    # What it says to do works.
+    with zipfile.ZipFile("case.zip") as archive:
+        archive.extractall("case")
+    with Path("case/scenario.yaml").open("a") as file:
+        file.write("iterations: 2\n")
+    ran("plan", "case/scenario.yaml", "--rig", "case/rig.yaml")
+    # One that names what is there is run as any other.
+    Path("scenario.yaml").write_text(changed.replace("trace: job", "trace: case/inputs/trace0"))
+    ran("plan", "scenario.yaml", "--rig", "rig.yaml")
+
+
 def test_an_unpacked_case_works_by_itself(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

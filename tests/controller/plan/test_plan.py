@@ -10,6 +10,7 @@ import pytest
 from etloop.cli.text.plan import rank_ranges, render_plan
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import Path, PortBackend
+from etloop.controller.plan import demand
 from etloop.controller.plan.plan import Plan, make_plan
 from etloop.controller.plan.report import report_plan
 from etloop.workload.trace.program import OpKind
@@ -174,6 +175,22 @@ def test_transport_settings_arrive() -> None:
 def test_what_cannot_be_planned_is_refused(op: Coll, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         plan_of(op)
+
+
+def test_more_steps_than_the_engine_reads_are_refused_by_the_name_of_what_has_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reduce-scatter of 4,096 ranks by PAT has 2^24 steps a channel; here the limit is as small as the job."""
+    pinned = "collectives: {all_reduce: {algorithm: ring, channels: 2}, all_gather: {algorithm: ring, channels: 1}}"
+    ops = (Coll(AR, WORLD, 1 << 20), Coll(AG, WORLD, 1 << 20))
+    plan_of(*ops, scenario=pinned)
+    monkeypatch.setattr(demand, "MOST_SCHEDULE_STEPS", 8)
+    with pytest.raises(PlanError) as refused:
+        plan_of(*ops, scenario=pinned)
+    assert str(refused.value) == (
+        "collectives: the job's schedules have 72 steps in all, 56 of them the all-reduce by ring over 4 ranks; at most 8 are "
+        "planned; pin another algorithm or fewer channels for it, take fewer ranks, or see etloop plan --summary"
+    )
 
 
 @settings(max_examples=40, deadline=None)

@@ -94,6 +94,11 @@ class Serving:
                 await asyncio.wait([self._task], timeout=GLANCE_S)
                 assert not self._task.done(), f"the daemon ended: {self.log()}"
 
+    async def ends(self) -> None:
+        """Waits until the daemon has ended by itself."""
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait([self._task])
+
     async def reaches(self, job_id: str, *states: JobState) -> Job:
         """Waits until a job is in one of these states."""
         await self.until(lambda: self.job(job_id).state in states)

@@ -11,8 +11,17 @@ from pathlib import Path
 
 import pytest
 from etloop.contract.base.errors import ConfigError
+from etloop.controller.case.making import CaseInputs, packed_case
+from etloop.results.schema.case import Repeat, RepeatedBy
 from etloop.results.store import case_archive
-from etloop.results.store.case_archive import Member, digest_of, name_fault, opened_archive, write_members
+from etloop.results.store.case_archive import (
+    Member,
+    digest_of,
+    name_fault,
+    opened_archive,
+    repeating_steps,
+    write_members,
+)
 
 Change = Callable[[zipfile.ZipInfo], None]
 
@@ -175,3 +184,31 @@ def test_names_that_writers_may_use() -> None:
     assert [name_fault(name) for name in ("case.json", "inputs/trace0/w é (1).0.et", "a" * 1024)] == [""] * 3
     assert name_fault("") == name_fault("a" * 1025)
     assert name_fault("a\udcff") == "cannot be printed"
+
+
+@pytest.mark.parametrize(
+    ("command", "lab", "steps"),
+    [
+        (Repeat.TWIN, "", ("etloop twin . --out ../again", "etloop report ../again")),
+        (Repeat.RUN, "", ("etloop run . --out ../again", "etloop report ../again")),
+        (
+            Repeat.RUN,
+            "--name mine --addresses 8 --bind tcp://127.0.0.1:7500",
+            (
+                "unzip case.zip -d case",
+                "etloop lab up case/topology.yaml --name mine --addresses 8 --bind tcp://127.0.0.1:7500 --agents",
+                "etloop run . --out ../again",
+                "etloop lab down --name mine",
+                "etloop report ../again",
+            ),
+        ),
+    ],
+    ids=("a twin", "a rig", "a lab, which has to be there first"),
+)
+def test_a_run_directory_says_all_that_has_to_be_typed_in_it(
+    command: Repeat, lab: str, steps: tuple[str, ...]
+) -> None:
+    case = packed_case(CaseInputs((), {}, lab), "r", "0", RepeatedBy(command))
+    assert repeating_steps(case) == steps
+    assert repeating_steps(case[:-1]) == ()
+    assert repeating_steps(b"") == ()

@@ -250,6 +250,24 @@ def test_what_cannot_be_known_is_inconclusive_with_its_reason(text: str, reason:
     assert any(reason in reported for reported in verdict.reasons)
 
 
+@pytest.mark.parametrize(
+    ("sentence", "counts", "result"),
+    [
+        ("a timer of ours ran out", {"local_ack_timeout_err": 2, "naks_rx": 0}, Result.INCONCLUSIVE),
+        ("also where NAKs came as well", {"local_ack_timeout_err": 2, "naks_rx": 7}, Result.INCONCLUSIVE),
+        ("NAKs alone asked for all of it: not us", {"local_ack_timeout_err": 0, "naks_rx": 7}, Result.FAIL),
+    ],
+)
+def test_who_asked_for_what_was_sent_again_without_need(
+    sentence: str, counts: dict[str, int], result: Result
+) -> None:
+    asked = Conditions((RequestedCheck("jct_avg_ns < 1ms", "it matters", "scenario.yaml:7"),))
+    run = summary()
+    run = replace(run, transport={**run.transport, **counts})
+    verdict = decide_verdict(asked, results_by_hand(**NEEDLESS), CHECKED, run)
+    assert verdict.result is result, sentence
+
+
 def test_one_failure_outweighs_what_is_not_known() -> None:
     assert verdict_of("jct_avg < 1ms", "jct_avg_ns < 1ms").result is Result.FAIL
 
@@ -295,7 +313,9 @@ def test_the_device_is_not_blamed_for_us(
     sentence: str, own: dict[str, float], text: str, result: Result
 ) -> None:
     asked = Conditions((RequestedCheck(text, "it matters", "scenario.yaml:7"),))
-    verdict = decide_verdict(asked, results_by_hand(**own), CHECKED, summary())
+    run = summary()
+    run = replace(run, transport=run.transport | {"local_ack_timeout_err": 1})
+    verdict = decide_verdict(asked, results_by_hand(**own), CHECKED, run)
     assert verdict.result is result, sentence
     if result is Result.INCONCLUSIVE:
         assert "the emulator itself was the limit" in only(verdict).reason

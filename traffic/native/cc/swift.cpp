@@ -50,10 +50,11 @@ class Swift {
     timeouts_ = 0;
     if (ack.rtt_ns >= 0) rtt_ = static_cast<double>(ack.rtt_ns);
     const double target = target_ns(path);
-    if (rtt_ < target) {
+    // Of packets that are sent again nobody knows the round trip: that they arrive is all there is to go by.
+    if (ack.rtt_ns < 0 || rtt_ < target) {
       const double acked = static_cast<double>(ack.acked_bytes) / path.mtu_bytes;
       window_ += window_ >= 1 ? p[kAdditive] * acked / window_ : p[kAdditive] * acked;
-    } else if (ack.rtt_ns >= 0) {
+    } else {
       decrease(ack.now_ns, std::max(1 - p[kBeta] * (rtt_ - target) / rtt_, 1 - p[kMostDecrease]));
     }
     tell(path, decision);
@@ -96,8 +97,9 @@ class Swift {
     const double most = static_cast<double>(path.most_window_bytes) / path.mtu_bytes;
     window_ = std::clamp(window_, path.parameters[kMinWindow], std::max(1.0, most));
     decision.window_bytes = std::max<uint64_t>(1, whole(window_ * path.mtu_bytes));
-    // A packet a round trip is the least window; fewer are paced.
-    decision.rate_bps = window_ < 1 ? std::max<uint64_t>(1, whole(window_ * path.packet_bytes * 8e9 / rtt_)) : 0;
+    // A packet a round trip is the least window; fewer are paced, by a round trip that is not beyond what is aimed at.
+    const double round_trip_ns = std::min(rtt_, target_ns(path));
+    decision.rate_bps = window_ < 1 ? std::max<uint64_t>(1, whole(window_ * path.packet_bytes * 8e9 / round_trip_ns)) : 0;
   }
 
   double window_ = 0;  // packets

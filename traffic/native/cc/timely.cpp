@@ -10,7 +10,8 @@
 namespace etloop::cc {
 namespace {
 
-enum : size_t { kAlpha, kBeta, kLow, kHigh, kMinRtt, kAdditive, kHyper, kHyperAfter, kMinRate, kReferenceLine, kCount };
+enum : size_t { kAlpha, kBeta, kLow, kHigh, kMinRtt, kAdditive, kHyper, kHyperAfter, kMinRate, kMaxDecrease, kReferenceLine,
+                kCount };
 
 constexpr Parameter kParameters[] = {
     {"alpha", ETLOOP_CC_RATIO, 0, 0.875, 0.001, 1, "weight of the newest difference of round-trip times"},
@@ -22,6 +23,8 @@ constexpr Parameter kParameters[] = {
     {"hai_rate", ETLOOP_CC_BITS_PER_SECOND, 0, 50e6, 0, 1e12, "step after `hai_after` increases on end"},
     {"hai_after", ETLOOP_CC_COUNT, 0, 5, 1, 1000, "increases on end before hyper increase"},
     {"min_rate", ETLOOP_CC_BITS_PER_SECOND, 0, 100e6, 1e3, 1e12, "no decrease goes below"},
+    {"max_decrease", ETLOOP_CC_RATIO, 0, 0.5, 0.001, 1,
+     "of the rate, the most that one decision takes; 1: all, as the model does"},
     {"reference_line", ETLOOP_CC_BITS_PER_SECOND, 0, 10e9, 0, 1e13,
      "line rate that ai_rate and hai_rate are meant for, scaled to others; 0: they are absolute"},
 };
@@ -56,11 +59,11 @@ class Timely {
     if (rtt < p[kLow]) {
       increase(path);
     } else if (rtt > p[kHigh]) {
-      decrease(p, 1 - p[kBeta] * (1 - p[kHigh] / rtt));
+      decrease(p, p[kBeta] * (1 - p[kHigh] / rtt));
     } else if (gradient <= 0) {
       increase(path);
     } else {
-      decrease(p, std::max(0.0, 1 - p[kBeta] * gradient));
+      decrease(p, p[kBeta] * gradient);
     }
     rate_ = std::min(rate_, static_cast<double>(path.line_rate_bps));
     decision.rate_bps = whole(rate_);
@@ -73,8 +76,8 @@ class Timely {
     rate_ += (stage_ < p[kHyperAfter] ? p[kAdditive] : p[kHyper]) * scale;
     ++stage_;
   }
-  void decrease(const double* p, double factor) {
-    rate_ = std::max(p[kMinRate], rate_ * factor);
+  void decrease(const double* p, double share) {
+    rate_ = std::max(p[kMinRate], rate_ * (1 - std::min(share, p[kMaxDecrease])));
     stage_ = 0;
   }
 
