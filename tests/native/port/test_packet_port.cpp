@@ -298,7 +298,8 @@ void send_joined(uint32_t count, uint32_t first_psn) {
   constexpr size_t kEach = 1056;  // with BTH of 12, ICRC of 4 and an even payload
   std::vector<uint8_t> frame(kOffload.begin(), kOffload.end());
   frame.resize(kOffload.size() + 64 + count * kEach);
-  const size_t at = kOffload.size() + ethernet::put_headers(path, 0x6A, 0, count * kEach, std::span(frame).subspan(kOffload.size()));
+  const std::span<uint8_t> on_wire = std::span(frame).subspan(kOffload.size());
+  const size_t at = kOffload.size() + ethernet::put_headers(path, 0x6A, 0, count * kEach, on_wire);
   for (uint32_t i = 0; i < count; ++i) {
     const Packet packet{.opcode = Opcode::write_middle, .dest_qpn = 0x123, .psn = first_psn + i, .payload_bytes = kEach - 16};
     build_datagram(path.flow, static_cast<uint16_t>(i), packet, std::span(frame).subspan(at + i * kEach, kEach));
