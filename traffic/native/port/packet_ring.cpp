@@ -29,7 +29,8 @@ PacketRing::~PacketRing() {
 
 Result<void> PacketRing::open(int fd, int64_t bytes, size_t offload_bytes, bool card_stamps) {
   assert(memory_ == nullptr);
-  const auto blocks = static_cast<uint32_t>(std::clamp<int64_t>(bytes, kBlockBytes, kMostBytes) / static_cast<int64_t>(kBlockBytes));
+  const int64_t granted_bytes = std::clamp(bytes, static_cast<int64_t>(kBlockBytes), kMostBytes);
+  const auto blocks = static_cast<uint32_t>(granted_bytes / static_cast<int64_t>(kBlockBytes));
   tpacket_req request{};
   request.tp_block_size = kBlockBytes;
   request.tp_block_nr = blocks;
