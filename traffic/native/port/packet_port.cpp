@@ -254,7 +254,9 @@ TxResult PacketPort::State::push_out() {
     const int taken = sendmmsg(sender.get(), &batch[gone], staged - gone, 0);
     ++flows.counters.tx_calls;
     if (taken < 0) {
-      const TxResult result = refuse(errno);
+      const int code = errno;
+      if (config.is_plane && (code == ENETDOWN || code == ENXIO)) break;  // lost with the link
+      const TxResult result = refuse(code);
       if (result == TxResult::failed) {
         is_broken = builds;
         staged = gone = 0;
@@ -404,6 +406,8 @@ Result<std::unique_ptr<PacketPort>> PacketPort::open(const PortConfig& config) {
 Result<FlowId> PacketPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
   return state_->flows.add_flow(address, dst_ip, src_port, traffic_class);
 }
+
+int PacketPort::arrival_fd() const { return state_->receiver.get(); }
 
 const PortRecord& PacketPort::counters() const { return state_->flows.counters; }
 
