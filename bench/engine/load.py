@@ -100,6 +100,8 @@ class Shape:
     """Threads of a port."""
     sleeps: bool = False
     """Whether threads without work sleep instead of polling, so that the processor's time is that of the work."""
+    receive_ring: bool = False
+    """Of packet ports."""
 
     def scenario_text(self, iterations: int) -> str:
         """The scenario of `iterations` of the load."""
@@ -146,9 +148,10 @@ def _rig_text(addresses: Sequence[Sequence[str]], backends: Sequence[PortBackend
     lines = ["agents:"]
     for name, own, backend in zip(AGENTS, addresses, backends, strict=True):
         quoted = ", ".join(f'"{address}"' for address in own)
+        ring = ", receive_ring: true" if shape.receive_ring and backend is PortBackend.PACKET else ""
         port = (
             f"{{name: p0, addresses: [{quoted}], link: {format_rate(shape.link_bps)}, "
-            f"backend: {backend.name.lower()}, queues: {shape.queues}}}"
+            f"backend: {backend.name.lower()}, queues: {shape.queues}{ring}}}"
         )
         lines += [f"  - name: {name}", "    host: here", "    ports:", f"      - {port}"]
     return "\n".join(lines) + "\n"
