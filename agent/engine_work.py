@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 
-ENGINE_ERRORS: Final = (ImportError, OSError, RuntimeError, ValueError, TypeError, MemoryError)
-"""What native code raises, at its import or later, when something fails that it does not report as its state."""
+ENGINE_ERRORS: Final = (Exception,)
+"""What an engine raises, at its import or later, when something fails that it does not report as its state: anything, such as
+what a controller of another build asks of it. It ends a run by name, and not the agent."""
 _ENDS: Final = {EnginePhase.DONE: EngineEnd.DONE, EnginePhase.FAILED: EngineEnd.FAILED}
 _log = logging.getLogger("etloop.agent")
 

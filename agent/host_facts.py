@@ -10,6 +10,7 @@ from typing import Final
 
 from etloop.agent.host_reading import read_capabilities
 from etloop.agent.preflight import HostFacts
+from etloop.contract.protocol.form_digest import MESSAGES, messages_digest
 from etloop.contract.protocol.messages import PROTOCOL_VERSION
 from etloop.traffic.threads.loop_threads import REALTIME_PRIORITY
 
@@ -20,6 +21,7 @@ def versions() -> dict[str, str]:
     """What runs here, by name."""
     found = {
         "protocol": str(PROTOCOL_VERSION),
+        MESSAGES: messages_digest(),
         "python": platform.python_version(),
         "kernel": platform.release(),
         "machine": platform.machine(),

@@ -167,11 +167,15 @@ class AgentLife:
 
     def on_malformed(self, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
         """The controller sent what the protocol does not allow."""
+        if self.state is not AgentState.JOINING:
+            own = ", ".join(f"{name} {version}" for name, version in self._hello.versions.items())
+            self._send(Bye(clipped(f"cannot read what the controller orders: {error}; it runs {own}")))
         if isinstance(error, VersionMismatch):
             self._do(Log(f"controller at {self._controller}: {error}"))
             self._leave(ExitCode.PREPARATION_FAILED)
         else:
-            self._part(f"the controller broke the protocol: {error}", ExitCode.RUN_ERROR, now_ns)
+            why = f"the controller broke the protocol: {error}"
+            self._part(why, ExitCode.RUN_ERROR, now_ns, linger=True)
         return self._taken()
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:

@@ -39,8 +39,31 @@ MOST_UNACKNOWLEDGED: Final = 512
 """Messages that a broker which speaks MQTT 5 hands to a client that has not acknowledged the ones before."""
 _VERSION_REFUSALS: Final = frozenset({1, 132})
 """CONNACK of MQTT 3.1.1 (section 3.2.2.3) and of MQTT 5 (section 3.2.2.2)."""
-_TAKEN_OVER: Final = 142
-"""Reason of a DISCONNECT (MQTT 5, section 3.14.2.1)."""
+_UNSPECIFIED: Final = 128
+_REMEDIES: Final = {
+    129: "is it a broker of MQTT? look at its log",
+    130: "is it a broker of MQTT? look at its log",
+    134: "check the name of the account and the file of its password against the broker's",
+    135: "let the broker's access list give this account the topics of the rack (examples/rack/mosquitto/acl)",
+    136: "look at the broker's log",
+    137: "look at the broker's log",
+    138: "look at the broker's log",
+    139: "it is asked again until it is back",
+    141: "the broker heard nothing for too long: look at the network, and whether a machine was stopped or overloaded",
+    142: "another client of this broker has the same name; "
+    "give every controller a rack name of its own, and every agent its own name",
+    149: "let the broker take larger messages (Mosquitto: max_packet_size, message_size_limit)",
+    150: "let the broker take more messages",
+    151: "let the broker keep more (Mosquitto: max_queued_messages, memory_limit)",
+    152: "somebody who administers the broker has ended it",
+    159: "let the broker take more connections",
+}
+"""What to do about the reason of a DISCONNECT or CONNACK (MQTT 5, sections 3.14.2.1 and 3.2.2.2)."""
+_WITHOUT_A_WORD: Final = (
+    "the connection was closed and no reason given: the broker was ended, a network between is cut, or another client of the "
+    "same name has come in (two controllers of one rack name, two agents of one name); the broker's log says which"
+)
+"""What the library calls an unspecified error, too. Mosquitto 2.0.11 tells nobody that a session was taken over."""
 
 
 def broker_settings(
@@ -133,17 +156,14 @@ async def _spoken(settings: BrokerSettings) -> MqttVersion:
 
 
 def why_lost(error: BaseException) -> str:
-    """Return why a connection was lost, with the reason that a broker of MQTT 5 gave when it ended it."""
+    """Return why a connection was lost, with the reason that a broker of MQTT 5 gave when it ended it, and what to do."""
     cause: BaseException | None = error
     while cause is not None:
         code = cause.rc if isinstance(cause, aiomqtt.MqttCodeError) else None
         if isinstance(code, ReasonCode):
-            if code.value == _TAKEN_OVER:
-                return (
-                    f"{code}: another client of this broker has the same name; "
-                    "give every controller a rack name of its own, and every agent its own name"
-                )
-            return str(code)
+            if code.value == _UNSPECIFIED:
+                return _WITHOUT_A_WORD
+            return f"{code}: {_REMEDIES[code.value]}" if code.value in _REMEDIES else str(code)
         cause = cause.__cause__
     return str(error) or type(error).__name__
 

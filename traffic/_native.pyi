@@ -939,7 +939,7 @@ class PortLoops:
         """FLOW_RECORD rows; call after `stop`."""
 
     def counters(self, port: int) -> bytes:
-        """One PORT_RECORD row; call after `stop`."""
+        """PORT_RECORD rows, one for each plane of a card; call after `stop`."""
 
     def turnarounds(self) -> list[tuple[int, int]]: ...
     def rates(self, port: int) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import Problem, RigError
-from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.assignment import Assignment, PortSettings
 from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome, ThreadBytes
 from etloop.contract.model.records import (
     CC_RECORD,
@@ -86,7 +86,8 @@ class Engine:
         assignment = spread.assignment
         kept = plan_capture(assignment, capture)
         processors = threads.cores or assignment.threads.cores or tuple(_native.usable_processors())
-        planned = plan_threads(threads, assignment.threads, len(assignment.ports), processors)
+        carried = _carried(assignment)
+        planned = plan_threads(threads, assignment.threads, len(carried), processors)
         try:
             library = library_for(assignment.transport.congestion)
             loops = _native.PortLoops(assignment, planned, kept, library, loop_limits(limits, spread.port_of))
@@ -98,12 +99,12 @@ class Engine:
         degraded = [
             f"port {port.name}: the receive buffer is {size} bytes, windows are small; "
             f"sysctl -w net.core.rmem_max={64 << 20}"
-            for index, port in enumerate(assignment.ports)
+            for index, port in enumerate(carried)
             if 0 <= (size := loops.receive_buffer_bytes(index)) < AMPLE_RECEIVE_BUFFER_BYTES
         ]
         degraded += [
             f"port {port.name}: {what}"
-            for index, port in enumerate(assignment.ports)
+            for index, port in enumerate(carried)
             for what in loops.degraded(index)
         ]
         degraded += kept.degraded
@@ -257,8 +258,8 @@ class Engine:
         """What the ports have of what a host may offer or not, such as departure times, and why not."""
         return tuple(
             dict.fromkeys(
-                f"port {self._assignment.ports[loop].name}: {what}"
-                for loop in range(self._loops.ports())
+                f"port {port.name}: {what}"
+                for loop, port in enumerate(_carried(self._assignment))
                 for what in self._loops.capabilities(loop)
             )
         )
@@ -301,3 +302,8 @@ class Engine:
         self.stop()
         self._streams.close()
         self._loops.close()
+
+
+def _carried(assignment: Assignment) -> tuple[PortSettings, ...]:
+    """The port of each loop; of a card with several planes its first."""
+    return tuple(port for port in assignment.ports if port.plane == 0)

@@ -199,7 +199,8 @@ class EndpointLinks:
     def of(assignment: Assignment) -> EndpointLinks:
         """Those of an assignment."""
         ports = [port.name for port in assignment.ports]
-        port_bps = [port.link_bps for port in assignment.ports]
+        # Ranks of a card with several planes are on its first one.
+        port_bps = [port.link_bps * (1 if port.plane else port.planes) for port in assignment.ports]
         ranks = [rank.rank for rank in assignment.ranks]
         row = np.zeros(max(ranks, default=-1) + 1, np.int32)
         row[ranks] = np.arange(len(ranks), dtype=np.int32)

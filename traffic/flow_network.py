@@ -41,6 +41,9 @@ def network_of(assignment: Assignment, rig_ports: tuple[str, ...], topology: Top
 
     Raises `PlanError` if ports are not attached or cannot reach each other.
     """
+    if any(port.planes > 1 for port in assignment.ports):
+        what = "a card has several planes, over which the flow level does not spread a queue pair"
+        raise PlanError(Problem("flow level", what, "say --level packet"))
     table = routes(topology)
     attachments = np.array(attachments_of(assignment, rig_ports, topology, table), np.int64)
     walk = _Walk(topology, table, assignment.transport.path_mtu_bytes)

@@ -230,7 +230,8 @@ def attachments_of(
     connections = assignment.connections
     wire = connections.path == Path.WIRE
     both = port_of[connections.src_rank[wire]] * len(rig_ports) + port_of[connections.dst_rank[wire]]
-    pairs = [divmod(pair, len(rig_ports)) for pair in np.unique(both).tolist()]
+    cards = [divmod(pair, len(rig_ports)) for pair in np.unique(both).tolist()]
+    pairs = [(a + k, b + k) for a, b in cards for k in range(assignment.ports[a].planes)]
     apart = sorted(
         pair
         for pair in pairs

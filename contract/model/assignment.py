@@ -125,8 +125,15 @@ class PortSettings:
     """Threads that carry the port; of an XDP port, which takes as many receive queues of the interface, one each."""
     queue: int = -1
     """Which of its queues this is, where an agent has divided a port whose queues share all addresses; -1: none."""
+    planes: int = 1
+    """So many ports of the assignment are the planes of one card, over all of which its queue pairs send. They follow each other,
+    and ranks are on the first."""
+    plane: int = 0
+    """Which of them this is."""
     busy_poll_us: int = 0
     """How long a look into an empty queue of an XDP port drives the device; 0: its interrupts do."""
+    receive_ring: bool = False
+    """Of a PACKET port: frames arrive in memory shared with the kernel, not by system calls."""
     pauses: tuple[PauseRule, ...] = ()
     device: str = ""
     """Of a VERBS port: the RDMA device, such as "mlx5_0", which deals other queue pair numbers than those above."""
@@ -137,7 +144,9 @@ class PortSettings:
 
     @property
     def engine_threads(self) -> int:
-        """Threads that carry the port."""
+        """Threads that carry the port; that of a card's first plane carries all of them."""
+        if self.plane:
+            return 0
         return 1 if self.backend is PortBackend.VERBS else self.queues
 
     @property
@@ -146,7 +155,7 @@ class PortSettings:
 
         Those of a UDP port with enough addresses have some of these each, so that no message crosses from one to another.
         """
-        if self.engine_threads == 1:
+        if self.engine_threads <= 1:
             return False
         return self.backend is not PortBackend.UDP or self.queues > len(self.addresses)
 
@@ -336,3 +345,6 @@ class Assignment:
     connections: ConnectionColumns
     capture: CaptureSettings = CaptureSettings()
     streams: tuple[UdpStream, ...] = ()
+    planes: tuple[tuple[str, ...], ...] = ()
+    """Of cards with several planes, here and at the other ends of connections: what stands for each address on every plane. The
+    first of each is the one that `connections` have."""

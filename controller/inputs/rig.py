@@ -7,7 +7,7 @@ opens its ports; which rank uses which port is decided by `placement`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -49,6 +49,8 @@ _BACKENDS: Final = {
     "xdp": PortBackend.XDP,
     "verbs": PortBackend.VERBS,
 }
+_FRAMING: Final = (PortBackend.PACKET, PortBackend.XDP)
+"""Whose packets have a source port each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,14 @@ class RigPort:
     """Threads that carry it; of an xdp port as many receive queues of its interface."""
     busy_poll_us: int = 0
     """Of an xdp port; 0: interrupts drive its interface."""
+    receive_ring: bool = False
+    """Of a packet port: what arrives is put into memory shared with the kernel."""
     device: str = ""
     """Of a verbs port: the RDMA device, as `rdma link` lists it."""
     gid_index: int = -1
     """Of a verbs port: the entry of its GID table; -1: found by address."""
+    card: str = ""
+    """Ports of an agent with the same are the planes of one network card, in their order; "": a port by itself."""
 
     @property
     def most_threads(self) -> int:
@@ -197,6 +203,7 @@ def _read_agent(section: Section) -> RigAgent:
     if len({port.segmentation_offload for port in agent.ports}) > 1:
         what = "segmentation_offload differs between the ports of one agent"
         section.mistake("ports", what, "set it alike on all of them, or give each port its own agent")
+    _check_cards(section, agent.ports)
     section.close()
     return agent
 
@@ -226,14 +233,20 @@ def _read_port(section: Section) -> RigPort:
         interface=section.optional("interface", _interface, ""),
         queues=section.optional("queues", integer(1, MOST_QUEUES), 1),
         busy_poll_us=section.optional("busy_poll", poll, 0) // NS_PER_US,
+        receive_ring=section.optional("receive_ring", yes_or_no, False),
         device=section.optional("device", _interface, ""),
         gid_index=section.optional("gid_index", integer(0, 255), -1),
+        card=section.optional("card", parse_name, ""),
     )
     _check_device(section, port)
     _check_queues(section, port)
     if port.busy_poll_us and port.backend is not PortBackend.XDP:
         section.mistake(
             "busy_poll", "only an xdp port polls its interface", "remove it, or write backend: xdp"
+        )
+    if port.receive_ring and port.backend is not PortBackend.PACKET:
+        section.mistake(
+            "receive_ring", "only a packet port has a ring", "remove it, or write backend: packet"
         )
     section.close()
     return port
@@ -264,6 +277,41 @@ def _check_device(section: Section, port: RigPort) -> None:
     if port.gid_index >= 0 and len(port.addresses) > 1:
         what = f"one GID for {len(port.addresses)} addresses"
         section.mistake("gid_index", what, "remove it, and each address finds its own, or give one address")
+
+
+def _check_cards(section: Section, ports: Sequence[RigPort]) -> None:
+    """Note every port that differs from the first one of its card where planes must not."""
+    first: dict[str, RigPort] = {}
+    for port in ports:
+        if port.card:
+            _check_plane(section, first.setdefault(port.card, port), port)
+
+
+def _check_plane(section: Section, first: RigPort, port: RigPort) -> None:
+    name = f"port {port.name} of card {port.card}"
+    if port.backend not in _FRAMING:
+        what = (
+            f"{name} is a {port.backend.name.lower()} port, whose packets have one source port a queue pair"
+        )
+        section.mistake("ports", what, "write backend: packet or xdp, or remove card")
+    if port.queues > 1:
+        section.mistake("ports", f"{name} has queues, which planes have not", "remove queues, or card")
+    for what, of_first, own in (
+        ("link", format_rate(first.link_bps), format_rate(port.link_bps)),
+        ("backend", first.backend.name.lower(), port.backend.name.lower()),
+        ("udp_port", str(first.udp_port), str(port.udp_port)),
+        ("number of addresses", str(len(first.addresses)), str(len(port.addresses))),
+        ("family of addresses", _family(first), _family(port)),
+    ):
+        if own != of_first:
+            remedy = "give all planes of a card the same, or write another card"
+            section.mistake(
+                "ports", f"{name} has {what} {own}, and its plane {first.name} {of_first}", remedy
+            )
+
+
+def _family(port: RigPort) -> str:
+    return "IPv6" if any(":" in address for address in port.addresses) else "IPv4"
 
 
 def _refuse_repetitions(top: Section, agents: tuple[RigAgent, ...]) -> None:

@@ -24,6 +24,7 @@ from etloop.contract.model.assignment import (
 )
 from etloop.contract.model.transport import CaptureSettings, PauseRule
 from etloop.controller.plan.connections import PlacedConnections, select_connections
+from etloop.controller.plan.places.cards import plane_addresses
 from etloop.controller.plan.port_settings import captures_of, pauses_of
 from etloop.controller.plan.udp_streams import streams_of_agents
 from etloop.traffic.collectives.core.columns import select_tables
@@ -105,7 +106,9 @@ def partition(
     job = jobs.job
     threads: dict[str, int] = {}
     for place in placement.ports:
-        threads[place.agent] = threads.get(place.agent, 0) + place.port.most_threads
+        # One thread polls all planes of a card.
+        own = 0 if place.plane else place.port.most_threads
+        threads[place.agent] = threads.get(place.agent, 0) + own
     host_ports: dict[str, int] = {}
     first_thread: dict[str, int] = {}
     for agent in rig.agents:
@@ -125,6 +128,7 @@ def partition(
             continue
         here = np.isin(connections.src_port, ports) | np.isin(connections.dst_port, ports)
         rows[agent.name] = np.flatnonzero(here).astype(np.int32)
+        reached = np.union1d(connections.src_port[rows[agent.name]], connections.dst_port[rows[agent.name]])
         programs, ranks = _ranks(jobs, demand, placement, ports)
         assignments[agent.name] = Assignment(
             run_id=parts.run_id,
@@ -143,6 +147,7 @@ def partition(
             connections=select_connections(connections.columns, rows[agent.name]),
             capture=captures.get(agent.name, CaptureSettings()),
             streams=streams.get(agent.name, ()),
+            planes=plane_addresses(placement, frozenset((*ports, *reached.tolist()))),
         )
     return assignments, rows
 
@@ -177,6 +182,7 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
         ),
         communicator_members=np.array([rank for group in members for rank in group], np.int32),
         connections=connections.columns,
+        planes=plane_addresses(placement),
     )
 
 
@@ -239,7 +245,7 @@ def _port_settings(
     return PortSettings(
         name=place.port.name,
         # Addresses beyond the port's ranks carry nothing and need not exist.
-        addresses=place.port.addresses[: len(place.ranks)],
+        addresses=place.port.addresses[: len(placement.ports[index - place.plane].ranks)],
         udp_port=multipath.udp_port if multipath.sprays else place.port.udp_port,
         link_bps=place.port.link_bps,
         qpn_base=connections.qpn_base[index],
@@ -247,7 +253,10 @@ def _port_settings(
         backend=place.port.backend,
         interface=place.port.interface,
         queues=place.port.queues,
+        planes=place.planes,
+        plane=place.plane,
         busy_poll_us=place.port.busy_poll_us,
+        receive_ring=place.port.receive_ring,
         pauses=pauses.get(f"{place.agent}/{place.port.name}", ()),
         device=place.port.device,
         gid_index=place.port.gid_index,

@@ -20,6 +20,7 @@ from etloop.controller.plan.connections import PlacedConnections, connect
 from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, partition, whole_job
+from etloop.controller.plan.places.cards import plane_notes, refuse_odd_planes
 from etloop.controller.plan.places.job_placement import place_jobs
 from etloop.controller.plan.places.order_warning import order_warnings
 from etloop.controller.plan.places.placement import Placement
@@ -83,6 +84,7 @@ def plan_jobs(
     refuse_one_sided(scenario.transport.multipath, demand.schedules)
     placement = place_jobs(jobs, (demand.pairs,), rig)
     refuse_shared_contexts(scenario.transport.multipath, placement)
+    refuse_odd_planes(scenario.transport.multipath, placement)
     nonce = run_nonce(scenario.transport, run_id)
     transport = with_first_psn(scenario.transport, nonce)
     connections = connect(
@@ -205,6 +207,7 @@ def _tables(
             *trimming_notes(scenario.transport.recovery.trimming, placement),
             *multipath_notes(scenario.transport.multipath, placement),
             *queue_notes(placement),
+            *plane_notes(placement),
         ),
     )
 

@@ -36,7 +36,7 @@ def captures_of(capture: Capture, placement: Placement) -> dict[str, CaptureSett
     """What every agent with ranks is asked to keep. Raises `PlanError` for ports that carry no rank of this run."""
     if not capture.wanted:
         return {}
-    places = [(place.agent, place.port.name) for place in placement.ports if place.ranks]
+    places = [(place.agent, place.port.name) for place in placement.ports if place.is_used]
     refuse_unused_ports("transport.capture.ports", capture.ports, placement)
     wanted = [place for place in places if not capture.ports or "/".join(place) in capture.ports]
     return {
@@ -49,7 +49,7 @@ def captures_of(capture: Capture, placement: Placement) -> dict[str, CaptureSett
 
 def refuse_unused_ports(where: str, names: tuple[str, ...], placement: Placement) -> None:
     """Raises `PlanError` with every name of a port that no rank of the run uses: what is asked of it would not happen."""
-    used = [f"{place.agent}/{place.port.name}" for place in placement.ports if place.ranks]
+    used = [f"{place.agent}/{place.port.name}" for place in placement.ports if place.is_used]
     strange = [name for name in names if name not in used]
     if strange:
         remedy = (
@@ -151,8 +151,12 @@ def pauses_of(pauses: tuple[PortPause, ...], placement: Placement) -> dict[str, 
     framing = [
         f"{place.agent}/{place.port.name}"
         for place in placement.ports
-        if place.ranks and place.port.backend in _FRAMING
+        if place.is_used and place.port.backend in _FRAMING
     ]
+    cards = [place.label for place in placement.ports if place.planes > 1]
+    if pauses and cards:
+        what = f"pause frames are not sent by ports that are planes of a card: {', '.join(cards[:8])}"
+        raise PlanError(Problem("transport.faults", what, "remove the pauses, or card: from the rig's ports"))
     idle = [pause for pause in pauses if not framing or (pause.port and pause.port not in framing)]
     if idle:
         remedy = "write backend: packet or xdp in the rig; kernel sockets send no pause frames"

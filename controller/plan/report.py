@@ -90,7 +90,7 @@ class PortLoad:
     link_bps: int
     ranks: tuple[int, ...]
     queue_pairs: int
-    """Ends on this port."""
+    """Ends on this port; of a card with several planes, those that send over it among others."""
     tx_bytes: int
     rx_bytes: int
     hairpin_bytes: int
@@ -285,15 +285,16 @@ def _ports(plan: Plan) -> tuple[PortLoad, ...]:
     queue_pairs = np.diff(connections.qp_offsets)
     loads = []
     for index, place in enumerate(placement.ports):
-        tx_bytes = int(connections.payload_bytes[wire & (src == index)].sum())
-        rx_bytes = int(connections.payload_bytes[wire & (dst == index)].sum())
+        first = index - place.plane
+        tx_bytes = place.share_of(int(connections.payload_bytes[wire & (src == first)].sum()))
+        rx_bytes = place.share_of(int(connections.payload_bytes[wire & (dst == first)].sum()))
         loads.append(
             PortLoad(
                 agent=place.agent,
                 port=place.port.name,
                 link_bps=place.port.link_bps,
                 ranks=place.ranks,
-                queue_pairs=int(queue_pairs[src == index].sum() + queue_pairs[dst == index].sum()),
+                queue_pairs=int(queue_pairs[src == first].sum() + queue_pairs[dst == first].sum()),
                 tx_bytes=tx_bytes,
                 rx_bytes=rx_bytes,
                 hairpin_bytes=int(connections.payload_bytes[hairpin & (src == index)].sum()),

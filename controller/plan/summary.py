@@ -226,22 +226,21 @@ def _hosts(placement: Placement, totals: _Totals) -> tuple[HostTotal, ...]:
 
 
 def _ports(placement: Placement, totals: _Totals) -> tuple[PortTotal, ...]:
-    return tuple(
-        PortTotal(
-            agent=place.agent,
-            port=place.port.name,
-            link_bps=place.port.link_bps,
-            ranks=len(place.ranks),
-            queue_pairs=queue_pairs,
-            tx_bytes=tx_bytes,
-            rx_bytes=rx_bytes,
-            link_time_ns=-(-max(tx_bytes, rx_bytes) * 8 * NS_PER_S // place.port.link_bps),
+    found = []
+    for index, place in enumerate(placement.ports):
+        first = index - place.plane
+        tx_bytes = place.share_of(int(totals.tx_bytes[first]))
+        rx_bytes = place.share_of(int(totals.rx_bytes[first]))
+        found.append(
+            PortTotal(
+                agent=place.agent,
+                port=place.port.name,
+                link_bps=place.port.link_bps,
+                ranks=len(place.ranks),
+                queue_pairs=int(totals.queue_pairs[first]),
+                tx_bytes=tx_bytes,
+                rx_bytes=rx_bytes,
+                link_time_ns=-(-max(tx_bytes, rx_bytes) * 8 * NS_PER_S // place.port.link_bps),
+            )
         )
-        for place, queue_pairs, tx_bytes, rx_bytes in zip(
-            placement.ports,
-            totals.queue_pairs.tolist(),
-            totals.tx_bytes.tolist(),
-            totals.rx_bytes.tolist(),
-            strict=True,
-        )
-    )
+    return tuple(found)

@@ -131,6 +131,7 @@ def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBas
             counts_packets=port.backend is not PortBackend.VERBS,
             sees_damaged=port.backend is not PortBackend.UDP,
             added_bytes=added_bytes,
+            is_plane=bool(port.card),
         )
         for label, port in rig.ports.items()
     }

@@ -125,7 +125,11 @@ def counting_checks(profile: DutProfile) -> tuple[RequestedCheck, ...]:
 
 def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
     """Return what figures need beside the records: speeds and backends of ports, compute of ranks, packets' payload."""
+    # Ranks are on the first port of a card, whose rate is that of all its planes.
     speeds = {label: port.link_bps for label, port in rig.ports.items()}
+    speeds |= {
+        place.label: place.port.link_bps * place.planes for place in plan.placement.ports if not place.plane
+    }
     job = plan.parts.job
     per_program = [
         int(program.delay_ns[program.kind == OpKind.DELAY].sum(dtype=np.int64)) for program in job.programs

@@ -9,11 +9,14 @@ from typing import Final
 
 from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import Problem, ProtocolError
+from etloop.contract.protocol.form_digest import MESSAGES, messages_digest
 from etloop.contract.protocol.machine import RunState
-from etloop.contract.protocol.messages import Faulted, LoadFailed, Probed, Progress, Started
+from etloop.contract.protocol.messages import Faulted, Hello, LoadFailed, Probed, Progress, Started
 from etloop.controller.session.settings import SessionSettings
 
 _NAMED_AGENTS: Final = 8
+_NAMED_PAIRS: Final = 4
+"""Pairs of ranks of an agent that are named for one and the same problem."""
 _UNDONE: Final = {
     RunState.ASSIGN: "did not load its assignment",
     RunState.PAIR: "did not join its queue pairs with those of network cards",
@@ -51,11 +54,20 @@ def named(names: tuple[str, ...]) -> str:
     return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}{more}"
 
 
-def gone(name: str, why: str, state: RunState, progress: Progress | None) -> Problem:
+def gone(hello: Hello, why: str, state: RunState, progress: Progress | None) -> Problem:
     """An agent that was there and is no more."""
     done = f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
-    remedy = "see whether its process and its host are alive, and its log"
-    return Problem(f"agent '{name}'", f"{why}, in {state.name}{done}", remedy)
+    remedy = _other_build(hello) or "see whether its process and its host are alive, and its log"
+    return Problem(f"agent '{hello.name}'", f"{why}, in {state.name}{done}", remedy)
+
+
+def _other_build(hello: Hello) -> str:
+    """What to do about an agent whose messages have another form than ours, within one version of the protocol."""
+    theirs, ours = hello.versions.get(MESSAGES, "unknown"), messages_digest()
+    if theirs == ours:
+        return ""
+    what = f"its etloop {hello.versions.get('etloop', 'unknown')} is of another build than the controller's"
+    return f"{what} (messages {theirs}, here {ours}): install the same on both"
 
 
 def overdue_start(name: str, started: Started) -> Problem:
@@ -75,11 +87,17 @@ def failed_engine(name: str, faulted: Faulted, overdue: Iterable[tuple[str, int]
     return Problem(f"agent '{name}'", f"{faulted.reason}{suspects}", remedy)
 
 
-def unloadable(name: str, failed: LoadFailed) -> tuple[Problem, ...]:
+def unloadable(hello: Hello, failed: LoadFailed) -> tuple[Problem, ...]:
     """Everything that kept an agent from opening its engine."""
     unspecified = Problem("engine", "could not be opened", "see the agent's log")
+    other = _other_build(hello)
     return tuple(
-        replace(each, where=f"agent '{name}': {each.where}") for each in failed.problems or (unspecified,)
+        replace(
+            each,
+            where=f"agent '{hello.name}': {each.where}",
+            remedy=f"{each.remedy}; {other}" if other else each.remedy,
+        )
+        for each in failed.problems or (unspecified,)
     )
 
 
@@ -111,10 +129,19 @@ def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:
         for failure in probed.failures
     )
     remedy = "check link, addresses, path MTU and traffic class between the two ports"
-    problems = [
-        Problem(where, what if count == 1 else f"{what} ({count} queue pairs)", remedy)
-        for (where, what), count in alike.items()
-    ]
+    problems = []
+    pairs_of: Counter[str] = Counter()
+    more: Counter[str] = Counter()
+    for (where, what), count in alike.items():
+        pairs_of[what] += 1
+        if pairs_of[what] <= _NAMED_PAIRS:
+            problems.append(Problem(where, what if count == 1 else f"{what} ({count} queue pairs)", remedy))
+        else:
+            more[what] += count
+    for what, count in more.items():
+        pairs = pairs_of[what] - _NAMED_PAIRS
+        text = f"{pairs} more pair{'s' if pairs > 1 else ''} of ranks: {what} ({count} queue pairs)"
+        problems.append(Problem(f"agent '{name}'", text, "fix those named first"))
     unnamed = probed.failed - len(probed.failures)
     if unnamed > 0:
         what = f"{unnamed} more queue pairs failed their probe"

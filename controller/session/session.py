@@ -209,7 +209,7 @@ class Session:
             self._pending.add(name)
             self._log(f"agent '{name}' left: {why}; waiting for {run_problems.named(self._roster.missing())}")
             return
-        self._break(now_ns, run_problems.gone(name, why, self.state, self._progress.get(name)))
+        self._break(now_ns, run_problems.gone(self._hellos[name], why, self.state, self._progress.get(name)))
         self._handed_over(name, now_ns)
 
     def _on_breach(self, name: str, error: ProtocolError, now_ns: int) -> None:
@@ -256,7 +256,7 @@ class Session:
                 self._actions += [LogLine(f"agent '{name}': {what}") for what in message.degraded]
                 self._answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
-                self._unready += run_problems.unloadable(name, message)
+                self._unready += run_problems.unloadable(self._hellos[name], message)
                 self._answered(name, now_ns)
             case Paired() if self.state is RunState.PAIR:
                 self._answered(name, now_ns)

@@ -67,6 +67,8 @@ class RigPortFacts:
     """Whether packets with a wrong check are among those that its agent counts as received; not those of kernel sockets."""
     added_bytes: int | None = 0
     """Of the VLAN tag and the outer IPv6 header on all packets it sends and gets; None: not known of all."""
+    is_plane: bool = False
+    """Whether it is one of several ports of a card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,11 @@ def device_results(
     used = (frozenset(plan.port_names) | {one.port for one in reported}) & basis.ports.keys()
     ports = device_ports(sources, used)
     rows = reconcile(reported, ports, counted.tolerance_per_million)
-    received = _received(frames, plan, {one.kind for one in basis.classes} - {PacketKind.DATA})
+    apart = {one.kind for one in basis.classes} - {PacketKind.DATA}
+    received = _received(frames, plan, apart)
+    if not apart <= {PacketKind.NOTIFICATIONS}:
+        # Queue pairs send over all planes of a card, and count packets of a kind for all together.
+        received = tuple(one for one in received if not _facts(basis, one.port).is_plane)
     classes = class_queues(received, sources, basis.classes)
     tables = {
         "dut": dut_table(sources, start_ns),
@@ -137,6 +143,10 @@ def _count(frame: Frame, column: str, row: int) -> int:
     return int(frame.columns[column][row].item())
 
 
+def _facts(basis: DeviceBasis, port: str) -> RigPortFacts:
+    return basis.ports.get(port, RigPortFacts(0, counts_packets=True))
+
+
 def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
     columns = ports.columns
     found = []
@@ -144,7 +154,7 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
         if columns["port"][row] is None:
             continue
         name = f"{columns['agent'][row]}/{columns['port'][row]}"
-        facts = basis.ports.get(name, RigPortFacts(0, counts_packets=True))
+        facts = _facts(basis, name)
         found.append(
             AgentPort(
                 port=name,

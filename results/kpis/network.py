@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.results.device.losses import device_counts
-from etloop.results.schema.losses import CONTROL, dropped_by_device
+from etloop.results.schema.losses import dropped_by_device
 from etloop.results.schema.needless import needless_packets
 from etloop.results.verdict.evaluation import Frame, aggregate
 
@@ -62,9 +62,8 @@ def _losses_of_every_kind(given: KpiInput) -> Iterator[tuple[str, Value]]:
             ("lost_control_packets", "not_received_packets", "unexplained_packets"), NO_COUNTERS
         ).items()
         return
-    control = [losses.packets(name) for name in CONTROL]
-    known = [float(value) for value in control if value is not None]
-    yield "lost_control_packets", sum(known) if len(known) == len(control) else losses.why
+    control = losses.lost_control_packets
+    yield "lost_control_packets", losses.why if control is None else float(control)
     missing = losses.packets("all")
     yield "not_received_packets", (losses.why or NO_COUNTERS) if missing is None else float(missing)
     unexplained = losses.unexplained_packets

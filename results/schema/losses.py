@@ -132,6 +132,19 @@ class LossSummary:
         return next((row.packets for row in self.rows if row.name == name), None)
 
     @property
+    def lost_control_packets(self) -> int | None:
+        """Answers that were not received; None where that is not known.
+
+        What arrived when its queue pair was over is received by the port and taken by nobody, which the row of the others
+        says by a number below zero.
+        """
+        control = [self.packets(name) for name in CONTROL]
+        known = [packets for packets in control if packets is not None]
+        if len(known) < len(control):
+            return None
+        return max(sum(known) + min(self.packets("others") or 0, 0), 0)
+
+    @property
     def is_quiet(self) -> bool:
         """Whether nothing was lost, dropped or sent again, as far as it is known."""
         again = next((row.sent for row in self.rows if row.name == "data_again"), 0)

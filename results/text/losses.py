@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.results.schema.losses import (
     BY_LOSS_NAME,
-    CONTROL,
     COUNTED_BY_WORDS,
     DEVICE_FIGURES,
     SENT_FIGURES,
@@ -46,9 +45,8 @@ def loss_words(losses: LossSummary) -> str:
     elif losses.is_quiet:
         first = f"none: {whole.sent} packets were sent, every one was received, none was sent again"
     else:
-        lost = {name: rows[name].packets for name in ("data", *CONTROL)}
-        control = sum(lost[name] or 0 for name in CONTROL)
-        first = f"{whole.packets} of {whole.sent} packets not received: {lost['data']} of data, {control} of their answers"
+        data, control = rows["data"].packets, losses.lost_control_packets or 0
+        first = f"{whole.packets} of {whole.sent} packets not received: {data} of data, {control} of their answers"
         if streams := rows["streams"].packets:
             first += f", {streams} of plain UDP"
     parts = [first]

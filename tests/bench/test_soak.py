@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +14,9 @@ from pathlib import Path
 
 import pytest
 from etloop.bench.soaking.judged import LEAST_FOR_BYTES, MOST_GROWTH_BYTES, Sample, slope, soak_verdicts
+from etloop.bench.soaking.kinds import KINDS, TOPOLOGY
 
+import etloop
 from tests.controller.rack.mqtt.test_rack_mqtt import mosquitto
 
 __all__ = ["mosquitto"]
@@ -94,3 +99,49 @@ def test_a_soak_that_is_told_to_end_takes_its_rack_along(tmp_path: Path) -> None
             soak.kill()
     assert _about(place) == []
     assert list(place.iterdir()) == []
+
+
+class _Malloc(ctypes.Structure):
+    """What mallinfo2(3) returns."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    )
+
+
+def native_bytes() -> int:
+    """What is allocated by malloc and not freed, mapped blocks included."""
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = _Malloc
+    found = libc.mallinfo2()
+    return int(found.uordblks) + int(found.hblkhd)
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is not glibc 2.33 or later"
+)
+def test_one_twin_after_another_leaves_nothing_behind(tmp_path: Path) -> None:
+    """By counts of objects and of bytes that are in use, which no fragmentation of an allocator touches."""
+    (tmp_path / "topology.yaml").write_text(TOPOLOGY)
+    (tmp_path / "scenario.yaml").write_text(next(kind for kind in KINDS if "DCQCN" in kind.name).scenario)
+
+    def counted(number: int) -> tuple[int, int, int]:
+        out = tmp_path / "out"
+        etloop.run_twin(
+            tmp_path / "scenario.yaml", out_dir=out, topology=tmp_path / "topology.yaml", seed=number
+        )
+        shutil.rmtree(out)
+        gc.collect()
+        return len(gc.get_objects()), sys.getallocatedblocks(), native_bytes()
+
+    warm_up, more = 6, 12
+    for number in range(1, warm_up):
+        counted(number)
+    objects, blocks, in_use_bytes = counted(warm_up)
+    for number in range(warm_up + 1, warm_up + more):
+        counted(number)
+    last_objects, last_blocks, last_bytes = counted(warm_up + more)
+    assert last_objects - objects < more
+    assert last_blocks - blocks < 40 * more
+    assert last_bytes - in_use_bytes < more * MOST_GROWTH_BYTES

@@ -17,7 +17,7 @@ from tests.support.places import ROOT
 
 NAMES = {path.relative_to(ROOT).as_posix(): path for path in PAGES}
 BLOCKS = [block for path in PAGES for block in page_blocks(path)]
-WHERE_RUN = {"sh": {"not-run"}, "python": {"form"}}
+WHERE_RUN = {"sh": {"not-run", "run-by"}, "python": {"form"}}
 FORMS = {"conditions", "credentials", "formula", "schedule", "syntax"}
 """What is read or derived elsewhere: by the tests of the same name below, and in tests/docs/test_forms.py."""
 namespaces = pytest.mark.skipif(not apart(), reason=NO_NAMESPACES)
@@ -40,8 +40,18 @@ def test_every_page_with_commands_is_run() -> None:
 
 def test_what_is_not_run_is_little_and_has_a_reason() -> None:
     left = Counter(block.words["not-run"] for block in BLOCKS if "not-run" in block.words)
-    assert left == {"a device": 6, "a container engine": 3, "an installation": 4}
+    assert left == {"a device": 6, "a container engine": 1, "an installation": 4}
     assert set(left) == set(NOT_RUN), "a reason that nobody gives any more is taken out"
+
+
+def test_what_another_test_runs_is_there() -> None:
+    """With an image that it builds beforehand, as no registry is asked."""
+    left = [block for block in BLOCKS if "run-by" in block.words]
+    assert {block.page for block in left} == {"README.md", "docs/deploy.md"}
+    for block in left:
+        words = {word for command in block.commands() for word in command.partition(";")[0].split()}
+        text = (ROOT / block.words["run-by"]).read_text()
+        assert not [word for word in words - {"docker", "compose", "--build"} if f'"{word}"' not in text]
 
 
 def test_output_follows_commands() -> None:
@@ -72,6 +82,8 @@ def page_of(text: str) -> list[Block]:
         ("```basic\n10\n```\n", "a block of 'basic'"),
         ("```sh\nls\n", "page.md:1: this fence is never closed"),
         ('```sh not-run="no time"\nls\n```\n', "not-run='no time'; the reasons are: a device"),
+        ("```sh run-by=tests/none.py\nls\n```\n", "run-by='tests/none.py' is no file of tests"),
+        ("```sh run-by=tests/../Makefile\nls\n```\n", "run-by='tests/../Makefile' is no file of tests"),
         ("```sh measured\nls\n```\n", "sh blocks know no measured"),
         ("```text\nls\n```\n", "say what this text is"),
         ("```text output=some\nls\n```\n", "output=some; write output or output=measured"),

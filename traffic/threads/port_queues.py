@@ -30,7 +30,7 @@ class Spread:
 
 def spread_queues(assignment: Assignment) -> Spread:
     """Return the assignment with a port for every queue."""
-    if all(port.engine_threads == 1 for port in assignment.ports):
+    if all(port.engine_threads <= 1 for port in assignment.ports):
         return Spread(assignment, tuple(range(len(assignment.ports))))
     ports: list[PortSettings] = []
     port_of: list[int] = []
@@ -59,7 +59,7 @@ def _by_address(port: PortSettings) -> list[_Share]:
     """Addresses in blocks, so that ranks of one host stay together."""
     queues = port.engine_threads if port.backend is PortBackend.UDP else port.queues
     shares: list[_Share] = []
-    for first, last in itertools.pairwise(_block_edges(len(port.addresses), port.engine_threads)):
+    for first, last in itertools.pairwise(_block_edges(len(port.addresses), max(port.engine_threads, 1))):
         pauses = port.pauses if first == 0 else ()
         queue = replace(port, addresses=port.addresses[first:last], queues=queues, pauses=pauses)
         shares.append(((first, last), queue))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.controller.plan.job_set import JobPart, JobSet
+from etloop.controller.plan.places.cards import by_card, refuse_planes, with_planes
 from etloop.controller.plan.places.placement import (
     Placement,
     PortPlace,
@@ -31,9 +32,17 @@ def place_jobs(jobs: JobSet, chunks: Iterable[PairColumns], rig: Rig) -> Placeme
     """
     host = np.array(jobs.hosts(), np.int64)
     moved = _host_bytes(host, chunks, jobs.parts)
-    placed = [place(part.ranks, own, part.mapping, rig) for part, own in zip(jobs.parts, moved, strict=True)]
-    if len(placed) == 1:
-        return placed[0]
+    refuse_planes(rig, (part.mapping for part in jobs.parts))
+    cards = by_card(rig)
+    placed = [
+        place(part.ranks, own, part.mapping, cards) for part, own in zip(jobs.parts, moved, strict=True)
+    ]
+    return with_planes(placed[0] if len(placed) == 1 else _joined(jobs, placed, cards), rig)
+
+
+def _joined(jobs: JobSet, placed: Sequence[Placement], rig: Rig) -> Placement:
+    """Several jobs' placements as one."""
+    host = np.array(jobs.hosts(), np.int64)
     labels = list(rig.ports)
     members: dict[str, list[int]] = {label: [] for label in labels}
     of_label = {port.label: port for one in placed for port in one.ports}

@@ -41,6 +41,20 @@ class PortPlace:
     agent: str
     port: RigPort
     ranks: tuple[int, ...]
+    """Of a card with several planes on the first one."""
+    plane: int = 0
+    planes: int = 1
+    """Of its card, whose ports follow each other; 1: a port by itself."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it carries anything of ranks."""
+        return bool(self.ranks) or self.plane > 0
+
+    def share_of(self, card_bytes: int) -> int:
+        """Of the bytes of a card those of this plane, if all have as many; what is left over is the first one's."""
+        each, rest = divmod(card_bytes, self.planes)
+        return each if self.plane else each + rest
 
     @property
     def label(self) -> str:
@@ -50,7 +64,8 @@ class PortPlace:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where every rank is. `port` indexes `ports`, which holds the ports that have ranks, in the order of the rig."""
+    """Where every rank is. `port` indexes `ports`, which holds the ports that have ranks, in the order of the rig; of a card with
+    several planes its other ports, too."""
 
     host: tuple[int, ...]
     port: tuple[int, ...]

@@ -70,12 +70,17 @@ class RunPages:
     def routes(self) -> list[web.AbstractRouteDef]:
         """Return what is answered where."""
         return [
+            web.get("/", self._root),
             web.get("/runs/", self._runs),
             web.get(r"/runs/{job:[^/]+}.tar", self._archive),
             web.get(r"/runs/{job:[^/]+}.log", self._log_of),
             web.get("/runs/{job}/", self._run),
             web.get("/runs/{job}/{file}", self._file),
         ]
+
+    async def _root(self, _: web.Request) -> web.Response:
+        """What a person types first leads to what there is to see."""
+        raise web.HTTPFound("runs/")
 
     async def _runs(self, _: web.Request) -> web.Response:
         rows = []

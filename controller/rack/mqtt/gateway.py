@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import aiomqtt
@@ -46,6 +47,7 @@ from etloop.controller.rack.mqtt.messages import (
     refusal,
 )
 from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
+from etloop.controller.rack.mqtt.return_address import return_address
 from etloop.controller.rack.mqtt.statuses import agent_status
 from etloop.controller.rack.mqtt.topics import Topics
 from etloop.runtime.broker_connection import (
@@ -255,14 +257,16 @@ class MqttGateway:
         if len(body) > self._settings.request_bytes:
             payload, answer = None, refusal(question.answer, (self._too_large(body),))
         elif turn is Turn.BUSY:
-            payload = None if where else decode_request(question.request, body, form)[0]
-            answer = self._put_off(question, getattr(payload, "correlation", ""), topic, len(body))
+            payload, answer = None, self._put_off(question, topic, len(body))
         else:
             payload, problems = await asyncio.to_thread(decode_request, question.request, body, form)
             answer = (
                 refusal(question.answer, problems) if payload is None else await question.carry_out(payload)
             )
-        where = where or getattr(payload, "response_topic", "")
+        address = payload or return_address(body, form)
+        where = where or address.response_topic
+        if not answer.correlation and address.correlation:
+            answer = replace(answer, correlation=address.correlation)
         if self._log.writes_all:
             found = [f"{each.where}: {each.what}"[:256] for each in answer.problems[:4]]
             self._log.rack("request", topic=topic, bytes=len(body), problems=found)
@@ -276,13 +280,13 @@ class MqttGateway:
         remedy = f"keep it below {self._settings.request_bytes} bytes"
         return Problem("the message", f"has {len(body)} bytes", remedy)
 
-    def _put_off(self, question: Question, correlation: str, topic: str, body_bytes: int) -> Any:
+    def _put_off(self, question: Question, topic: str, body_bytes: int) -> Any:
         after_ms = self._rate.retry_after_ms(monotonic_ns())
         what = f"takes {self._settings.requests_per_s} requests a second, and more have come"
         if body_bytes > _LONG_BYTES and self._long.is_full(self._topics.of_user(topic).user):
             what = f"reads {MOST_EACH} long requests of an account at a time, and more have come"
         busy = Problem("controller", what, f"ask again in {after_ms} ms")
-        return refusal(question.answer, (busy,), correlation, after_ms)
+        return refusal(question.answer, (busy,), "", after_ms)
 
     # ---- what is told
 

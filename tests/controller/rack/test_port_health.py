@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from etloop.contract.base.errors import Problem
+from etloop.contract.protocol.form_digest import MESSAGES, messages_digest
 from etloop.contract.protocol.machine import IllegalTransition, advance
-from etloop.contract.protocol.messages import LoadFailed
+from etloop.contract.protocol.messages import Hello, LoadFailed
 from etloop.controller.rack.dispatch import RackPort, Restrictions, decide
 from etloop.controller.rack.job import Job, JobRequest, JobState, PortDemand
 from etloop.controller.rack.port_health import (
@@ -21,6 +22,7 @@ from tests.support.places import ROOT
 from tests.support.state_diagram import mermaid
 
 DOWN = Problem("port p0", "interface p0 is down", "on h: ip link set dev p0 up")
+AGENT = Hello("a", "h", 1, {MESSAGES: messages_digest()})
 PORTS = tuple(RackPort(f"{agent}/p0", agent, 10**10) for agent in "abc")
 PRESENT = frozenset("abc")
 
@@ -83,7 +85,7 @@ def test_a_host_that_changed_gets_one_more_job() -> None:
     ],
 )
 def test_a_port_is_blamed_for_what_is_its_hosts(problem: Problem, blamed: dict[str, str], why: str) -> None:
-    assert blamed_ports(unloadable("a", LoadFailed("r1", (problem,)))) == blamed, why
+    assert blamed_ports(unloadable(AGENT, LoadFailed("r1", (problem,)))) == blamed, why
 
 
 def queued(number: int, demand: PortDemand) -> Job:

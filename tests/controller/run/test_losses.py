@@ -106,6 +106,26 @@ def losses_of(run: FinishedRun) -> LossSummary:
     return run.summary.losses
 
 
+IMPATIENT: Final = "transport: {{cc: {{algorithm: none}}, timeout_floor: {floor}, kind: {kind}}}\n"
+SLOW: Final = (
+    "single: {ports: [a/p0, b/p0, c/p0, d/p0], rate: 10Mbps, switch: {preset: lossless, buffer: 4MiB}}\n"
+)
+INCAST: Final = "workload: {incast: {senders: 3, size: 512KiB}}\nmapping: {ranks_per_host: 1}\n"
+
+
+@pytest.mark.parametrize("kind", ["rocev2", "mrc", "uet"])
+@pytest.mark.parametrize("floor", ["20us", "1ms"])
+def test_copies_that_a_short_timer_sent_are_received_by_the_run_that_sent_them(kind: str, floor: str) -> None:
+    """Copies of probes are not the job's, and those that are queued as it ends, for half a second here, are."""
+    scenario = INCAST + IMPATIENT.format(floor=floor, kind=kind)
+    run = twin_of(Case("", scenario, SLOW))
+    losses = losses_of(run)
+    assert run.summary.transport["retransmitted_packets"] > 0
+    assert losses.packets("all") == losses.unexplained_packets == 0
+    assert losses.packets("data") == losses.lost_control_packets == 0
+    assert not losses.notes
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
 def test_every_packet_is_explained(case: Case) -> None:
     losses = losses_of(twin_of(case))

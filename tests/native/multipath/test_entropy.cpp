@@ -243,6 +243,61 @@ void the_lowest_bits_are_the_plane_and_a_plane_that_is_down_is_left() {
   }
 }
 
+void a_plane_that_only_loses_is_left_until_a_probe_by_it_is_answered() {
+  constexpr uint32_t kPlanes = 4;
+  PathStates paths(params(EntropyChoice::rotation, 64), kFirst, kPlanes);
+  EntropyValues values(EntropyChoice::rotation, paths, 1);
+  const auto on_plane = [](uint32_t plane, uint32_t k) { return static_cast<uint16_t>(kFirst + plane + k * kPlanes); };
+  // Sixteen losses in a row by as many paths: fewer withdraw no value, and one arrival between them clears the plane.
+  for (uint32_t k = 0; k < 15; ++k) paths.lost(on_plane(1, k));
+  paths.arrived(on_plane(1, 15));
+  for (uint32_t k = 0; k < 15; ++k) paths.lost(on_plane(2, k));
+  CHECK_EQ(paths.suspected(), 0U);
+  paths.lost(on_plane(2, 15));
+  CHECK_EQ(paths.suspected(), 0b0100U);
+  CHECK_EQ(paths.state_of(on_plane(2, 3)), EntropyState::good);
+  for (int i = 0; i < 200; ++i) CHECK(values.next() % kPlanes != 2);
+  for (int i = 0; i < 20; ++i) CHECK(values.next(0b0100) % kPlanes != 2);  // asked for that plane alone: another
+  uint16_t probed = 0;
+  CHECK(paths.next_to_probe(probed, 1'000, 100));
+  CHECK_EQ(probed % kPlanes, 2);
+  paths.tell(probed, EntropyEvent::probe_answered);
+  CHECK_EQ(paths.suspected(), 0U);
+  std::set<uint32_t> taken;
+  for (int i = 0; i < 100; ++i) taken.insert(values.next() % kPlanes);
+  CHECK_EQ(taken.size(), size_t{kPlanes});
+}
+
+void planes_are_never_all_left() {
+  constexpr uint32_t kPlanes = 2;
+  PathStates paths(params(EntropyChoice::rotation, 64), kFirst, kPlanes);
+  const auto lose_plane = [&](uint32_t plane) {
+    for (uint32_t k = 0; k < 16; ++k) paths.lost(static_cast<uint16_t>(kFirst + plane + k * kPlanes));
+  };
+  lose_plane(0);
+  CHECK_EQ(paths.suspected(), 0b01U);
+  lose_plane(1);  // the network is cut, and no plane is better
+  CHECK_EQ(paths.suspected(), 0U);
+  paths.set_planes(0b10);
+  lose_plane(1);
+  CHECK_EQ(paths.suspected(), 0U);
+  EntropyValues values(EntropyChoice::rotation, paths, 1);
+  for (int i = 0; i < 20; ++i) CHECK_EQ(values.next() % kPlanes, 1);
+}
+
+void what_was_learnt_of_a_plane_that_was_down_is_forgotten_when_it_is_up() {
+  constexpr uint32_t kPlanes = 2;
+  PathStates paths(params(EntropyChoice::rotation, 64), kFirst, kPlanes);
+  paths.set_planes(0b10);
+  const uint16_t value = kFirst;
+  paths.tell(value, EntropyEvent::withdrawn);
+  const uint16_t other = kFirst + 1;
+  paths.tell(other, EntropyEvent::withdrawn);
+  paths.set_planes(0b11);
+  CHECK_EQ(paths.state_of(value), EntropyState::good);
+  CHECK_EQ(paths.state_of(other), EntropyState::assumed_bad);  // its plane was up all the time
+}
+
 }  // namespace
 
 int main() {
@@ -263,5 +318,8 @@ int main() {
   a_withdrawn_value_is_probed_once_for_all_in_an_interval();
   what_must_not_be_lost_takes_a_proven_path();
   the_lowest_bits_are_the_plane_and_a_plane_that_is_down_is_left();
+  a_plane_that_only_loses_is_left_until_a_probe_by_it_is_answered();
+  planes_are_never_all_left();
+  what_was_learnt_of_a_plane_that_was_down_is_forgotten_when_it_is_up();
   return etloop::test::failures();
 }

@@ -33,6 +33,7 @@ from etloop.contract.base.errors import ExitCode, Problem
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.engine import EnginePhase, EngineStatus, ProbeOutcome
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD, WaitKind
+from etloop.contract.protocol.form_digest import MESSAGES, messages_digest
 from etloop.contract.protocol.messages import EngineEnd, Hello, QueuePairEnd
 from etloop.contract.protocol.wire import decode_from_agent, decode_from_controller, encode
 from etloop.controller.session.actions import Action, LogLine, Send
@@ -135,7 +136,7 @@ class Rehearsal:
 
     def add_agent(self, name: str, *, key: str | None = None, once: bool = False) -> PlayedAgent:
         ahead_ns = self._chance.randrange(-(10**15), 10**15)
-        hello = Hello(name, f"host-{name}", 1, {"etloop": "0"})
+        hello = Hello(name, f"host-{name}", 1, {"etloop": "0", MESSAGES: messages_digest()})
         life = AgentLife(hello, self.settings.bind, once=once, now_ns=self.now_ns + ahead_ns)
         agent = PlayedAgent(name, ahead_ns, life)
         self.agents[key or name] = agent

@@ -5,6 +5,7 @@ read up to the first blank:
 
     sh                          commands; run in order, in one directory a page
     sh not-run="REASON"         commands that no test can run, for a reason of NOT_RUN
+    sh run-by=FILE              commands that this test runs, with what they need
     text output                 what the commands of the last `sh` print: these lines, letter by letter
     text output=measured        the same lines in this order, but figures may differ (`shape`)
     text record=FILE            rendered from a kept record of measurements
@@ -38,7 +39,7 @@ NOT_RUN: Final = {
 }
 """Why commands of a page are not run, and what each reason means."""
 KINDS: Final = {
-    "sh": {"not-run"},
+    "sh": {"not-run", "run-by"},
     "text": {"output", "record", "form", "drawing"},
     "yaml": {"form"},
     "python": {"form"},
@@ -123,7 +124,15 @@ def _block(page: str, line: int, info: str, text: str) -> Block:
         raise ValueError(
             f"{page}:{line}: not-run={words['not-run']!r}; the reasons are: {', '.join(NOT_RUN)}"
         )
+    if "run-by" in words and not _has_tests(words["run-by"]):
+        raise ValueError(f"{page}:{line}: run-by={words['run-by']!r} is no file of tests below tests/")
     return Block(page, line, language, words, text)
+
+
+def _has_tests(name: str) -> bool:
+    path = ROOT / name
+    is_ours = name.startswith("tests/") and ".." not in Path(name).parts and path.is_file()
+    return is_ours and "def test_" in path.read_text(encoding="utf-8")
 
 
 def page_blocks(path: Path) -> list[Block]:

@@ -162,7 +162,7 @@ def play(blocks: Sequence[Block], stage: Stage, directory: Path, limit_s: int) -
 
 
 def _is_run(block: Block) -> bool:
-    return block.language in ("sh", "python") and not {"not-run", "form"} & set(block.words)
+    return block.language in ("sh", "python") and not {"not-run", "run-by", "form"} & set(block.words)
 
 
 def _commands(block: Block) -> list[str]:

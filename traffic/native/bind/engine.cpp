@@ -40,6 +40,7 @@ PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t ind
   config.interface = read_value<std::string>(settings, "interface");
   config.queue = static_cast<uint32_t>(std::max(plan.ports[index].queue, 0));
   config.busy_poll_us = read_value<uint32_t>(settings, "busy_poll_us");
+  config.receive_ring = read_value<bool>(settings, "receive_ring");
   config.link_bps = plan.ports[index].link_bps;
   config.vlan_id = read_value<int32_t>(transport, "vlan_id");
   config.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
@@ -79,15 +80,21 @@ class PortLoops {
     std::shared_ptr<SharedQueues> shared;  // of the port whose queues come next
     const auto processors = read_value<std::vector<int32_t>>(threads, "processors");
     for (size_t p = 0; p < plan_->ports.size(); ++p) {
+      if (plan_->ports[p].plane != 0) continue;  // carried with the first one of its card
+      const size_t loop = loops_.size();
       LoopConfig config;
       config.spin_ns = read_value<int64_t>(threads, "spin_ns");
-      config.place = {p < processors.size() ? processors[p] : -1, read_value<int32_t>(threads, "realtime_priority")};
-      config.port = port_config(*plan_, assignment, p);
+      config.place = {loop < processors.size() ? processors[loop] : -1, read_value<int32_t>(threads, "realtime_priority")};
       const PlannedPort& planned = plan_->ports[p];
+      for (size_t k = p; k < p + planned.planes; ++k) {
+        config.port = port_config(*plan_, assignment, k);
+        config.port.capture = open_capture(plan_->ports[k], capture, k);
+        config.port.hop_limit = read_value<uint8_t>(limits, "hop_limit");
+        config.port.is_plane = planned.planes > 1;
+        if (config.port.is_plane) config.planes.push_back(config.port);
+      }
       if (planned.queue == 0) shared = std::make_shared<SharedQueues>(planned.queues, planned.qpn_base);
       if (planned.queue >= 0) config.port.shared = shared;
-      config.port.capture = open_capture(plan_->ports[p], capture, p);
-      config.port.hop_limit = read_value<uint8_t>(limits, "hop_limit");
       config.limits = {read_value<std::vector<int64_t>>(limits, "bps").at(p),
                        read_value<std::vector<int64_t>>(limits, "packets_per_s").at(p)};
       const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
@@ -190,8 +197,8 @@ class PortLoops {
     return as_bytes(rows.data(), rows.size());
   }
   nb::bytes counters(size_t port) const {
-    const PortRecord row = loops_.at(port)->counters();
-    return as_bytes(&row, 1);
+    const std::vector<PortRecord> rows = loops_.at(port)->counters();
+    return as_bytes(rows.data(), rows.size());
   }
   nb::list turnarounds() const {
     std::vector<uint64_t> sum(kTurnaroundBuckets, 0);

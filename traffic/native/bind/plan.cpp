@@ -155,6 +155,8 @@ PlannedPort read_port(nb::handle settings, int32_t vlan_id) {
   const bool writes_frames = backend == Backend::packet || backend == Backend::xdp;
   port.queue = read_value<int32_t>(settings, "queue");
   if (backend == Backend::udp || port.queue >= 0) port.queues = read_value<uint32_t>(settings, "queues");
+  port.planes = read_value<uint32_t>(settings, "planes");
+  port.plane = read_value<int32_t>(settings, "plane");
   port.tag_bytes = writes_frames && vlan_id >= 0 ? ethernet::kTagBytes : 0;
   for (nb::handle rule : nb::getattr(settings, "pauses")) port.pauses.push_back(read_pause(rule));
   port.device = read_value<std::string>(settings, "device");
@@ -247,6 +249,12 @@ std::shared_ptr<const EnginePlan> plan_with(nb::handle assignment, CongestionPar
   plan->series = series_from(nb::getattr(transport, "congestion"));
   plan->scale_up_bps = read_value<int64_t>(assignment, "scale_up_bps");
   plan->scale_up_latency_ns = read_value<int64_t>(assignment, "scale_up_latency_ns");
+  for (nb::handle endpoint : nb::getattr(assignment, "planes")) {
+    std::vector<IpAddress> planes;
+    for (nb::handle address : endpoint) planes.push_back(parse_address(nb::cast<std::string>(address)));
+    if (planes.empty()) refuse("planes: an end without addresses");
+    plan->plane_addresses.emplace(planes.front(), planes);
+  }
   plan->schedules = schedule_set_from(nb::getattr(assignment, "schedules"));
   for (nb::handle program : nb::getattr(assignment, "programs")) plan->programs.push_back(read_program(program));
   for (nb::handle rank : nb::getattr(assignment, "ranks")) plan->ranks.push_back(read_rank(rank));

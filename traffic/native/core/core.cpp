@@ -182,6 +182,7 @@ void Core::on_event(const Event& event, Nanos now) {
     case EventKind::credit_due:
       if (exchange_ != nullptr) exchange_->on_credit_due(now);
       break;
+    case EventKind::planes_due: break;  // its turn sends it again
     case EventKind::series_due:
       transmission_.forget_held();  // rates are settled on the way
       flows_.write_series(now);

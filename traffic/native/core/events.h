@@ -17,6 +17,7 @@ enum class EventKind : uint8_t {
   qp_timer,       // a: queue pair
   flow_timer,     // a: queue pair that congestion control lets send again
   credit_due,     // receivers of the port may grant credit again
+  planes_due,     // peers have not answered what they were told of the card's planes
   series_due,     // rates are to be written down
 };
 

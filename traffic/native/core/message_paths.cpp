@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "plan/planes.h"
+
 namespace etloop {
 
 namespace {
@@ -153,7 +155,7 @@ void MessagePaths::send_inside(uint32_t number, const LaneRun& lane, uint32_t in
   const bool scale_up = connections_.planned(connection).path == Path::scale_up;
   Nanos& free_ns = scale_up ? rank_free_ns_[ends.src_index] : port_free_ns_;
   const PlannedPort& port = plan_.ports[static_cast<size_t>(port_)];
-  const int64_t link_bps = scale_up ? plan_.scale_up_bps : port.link_bps / port.queues;
+  const int64_t link_bps = scale_up ? plan_.scale_up_bps : card_bps(plan_, port_) / port.queues;
   free_ns = std::max(free_ns, now) + transfer_ns(bytes, link_bps);
   const Nanos due_ns = free_ns + (scale_up ? plan_.scale_up_latency_ns : 0);
   events_.push(free_ns, EventKind::local_sent, number, index);

@@ -28,7 +28,7 @@ struct Datagram {
   uint32_t datagram_bytes = 0;
   IpAddress src_ip = {};
   uint16_t src_port = 0;
-  uint16_t address = 0;  // index of the local address it came to
+  uint16_t address = 0;  // index of the local address it came to, over all planes of a card
   uint8_t traffic_class = 0;
   bool trimmed = false;   // a switch cut it down: `bytes` is what is left, and no length or check of it means anything
   std::span<const etloop_cc_hop> hops;  // telemetry that an acknowledgement brings back; where the network gives any
@@ -72,6 +72,10 @@ class TxPort {
   virtual TxResult send_built(const BuiltPacket&) { return TxResult::failed; }
   // Whether `send` would hold a run of data of this flow, and will ask for it as if it had. Answering no costs a try.
   virtual bool holds(FlowId) { return false; }
+  // Of a card of several planes, as bits: those whose links are up, and those that would take a packet of a queue pair with such
+  // marks, `first` being its flow on the first plane. None: it would be held on all, and will be asked for again.
+  virtual uint32_t planes_up() const { return ~uint32_t{0}; }
+  virtual uint32_t open_planes([[maybe_unused]] FlowId first, const ClassMarks&) { return ~uint32_t{0}; }
   // Why the last send failed, for people.
   virtual std::string last_error() const = 0;
   // The most packets of a full-MTU write_middle run that one send takes.

@@ -9,6 +9,7 @@
 
 #include "plan/queue_deal.h"
 #include "port/open_port.h"
+#include "port/planes/planes_port.h"
 #include "port/system_clock.h"
 #include "wire/ethernet.h"
 
@@ -76,9 +77,16 @@ Result<void> PortLoop::open_port() {
                  ": every packet of a multipath transport has a source port of its own, which kernel sockets and network "
                  "cards do not let us choose; write backend: packet or xdp in the rig"};
   }
-  auto port = etloop::open_port(config_.port, *plan_, index);
-  if (!port) return port.error();
-  port_ = *std::move(port);
+  if (config_.planes.empty()) {
+    auto port = etloop::open_port(config_.port, *plan_, index);
+    if (!port) return port.error();
+    port_ = *std::move(port);
+  } else {
+    for (PortConfig& plane : config_.planes) plane.departure_times = false;
+    auto card = PlanesPort::open(config_.planes);
+    if (!card) return card.error();
+    port_ = *std::move(card);
+  }
   auto core = port_->make_core(*plan_, index);
   if (!core) return core.error();
   core_ = *std::move(core);
@@ -150,13 +158,13 @@ std::vector<std::string> PortLoop::capabilities() const {
   return what;
 }
 
-PortRecord PortLoop::counters() const {
-  PortRecord record = port_->counters();
+std::vector<PortRecord> PortLoop::counters() const {
+  std::vector<PortRecord> records = port_->records();
+  PortRecord& record = records.front();
   record.foreign_datagrams += core_->arrivals().foreign;
-  record.trimmed_datagrams += core_->arrivals().trimmed;
+  if (records.size() == 1) record.trimmed_datagrams += core_->arrivals().trimmed;
   record.misdirected_datagrams += core_->queues().misdirected();
-  record.receive_overflows = port_->receive_overflows() + links_.lost_strays();
-  record.rx_icrc_encapsulated += port_->damaged_datagrams();
+  record.receive_overflows += links_.lost_strays();
   record.loop_turns = turns_.all;
   record.idle_turns = turns_.idle;
   record.blocked_ns = turns_.blocked_ns;
@@ -164,7 +172,7 @@ PortRecord PortLoop::counters() const {
   static_assert(offsetof(PortRecord, injected_trims) - offsetof(PortRecord, injected_losses) ==
                 (kFaultActions - 1) * sizeof(int64_t));
   std::copy(faults.begin(), faults.end(), &record.injected_losses);
-  return record;
+  return records;
 }
 
 bool PortLoop::handle_commands(uint32_t commands) {

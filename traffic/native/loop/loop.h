@@ -26,6 +26,7 @@ enum class LoopState : uint8_t { open, probing, ready, running, done, failed, st
 
 struct LoopConfig {
   PortConfig port;
+  std::vector<PortConfig> planes;  // of a card of several, `port` among them; empty: a port by itself
   // How long an idle loop polls before it sleeps; 0 where the host has fewer cores than busy threads.
   Nanos spin_ns = 0;
   ThreadPlace place;
@@ -77,7 +78,8 @@ class PortLoop {
   const Prober& prober() const { return core_->prober(); }
   // After stop(): what was counted.
   const Core& core() const { return *core_; }
-  PortRecord counters() const;
+  // By plane of its card; of a port by itself one.
+  std::vector<PortRecord> counters() const;
   int64_t receive_buffer_bytes() const { return port_->receive_buffer_bytes(); }
   std::vector<std::string> degraded() const;
   std::vector<std::string> capabilities() const;

@@ -27,14 +27,16 @@ struct Endpoint {
 
   void post(const WorkRequest& request) { requester.post(request); }
   bool has_run() const { return requester.has_run(); }
-  Outgoing next() { return requester.next(); }
+  // By one of the planes whose cards have room.
+  Outgoing next(uint32_t planes = multipath::kAllPlanes) { return requester.next(planes); }
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
   bool answer_due() const { return responder.answer_due(); }
   // By a path of this end's own, in turn: by that of the packet that caused it, what is broken one way only would keep all that
   // is said of it from its sender.
-  Outgoing answer() {
+  // Of several planes by the one that the last packet came by, if it is in use.
+  Outgoing answer(uint32_t planes = multipath::kAllPlanes) {
     Outgoing answer = responder.answer();
-    answer.entropy = requester.sender().entropy().next();
+    answer.entropy = requester.sender().entropy().next(planes);
     return answer;
   }
   void answer_sent() { responder.answer_sent(); }

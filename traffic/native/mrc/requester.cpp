@@ -65,8 +65,8 @@ void Requester::post(const WorkRequest& asked) {
   sender_.post(request);
 }
 
-Outgoing Requester::next() {
-  const Departure departure = sender_.next();
+Outgoing Requester::next(uint32_t planes) {
+  const Departure departure = sender_.next(planes);
   Outgoing outgoing;
   outgoing.packet.body = write_of(departure);
   wire::mrc::Bth& bth = outgoing.packet.bth;

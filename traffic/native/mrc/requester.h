@@ -20,8 +20,9 @@ class Requester {
 
   void post(const WorkRequest& request);
   bool has_run() const { return sender_.has_run(); }
-  // The next packet of a message; requires has_run(). Nothing changes until `sent` but whose turn of the entropy values it is.
-  Outgoing next();
+  // The next packet of a message, by one of these planes; requires has_run(). Nothing changes until `sent` but whose turn of the
+  // entropy values it is.
+  Outgoing next(uint32_t planes = multipath::kAllPlanes);
   // The port took it. Returns the request that it begins, if it begins one, else nullptr.
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now) {
     return sender_.sent(outgoing.packet.bth.psn, outgoing.entropy, now);

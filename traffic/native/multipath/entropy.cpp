@@ -61,7 +61,16 @@ uint32_t EntropyValues::recycle(uint32_t planes) {
   return draw(planes);
 }
 
+// Of those planes none may be in use: then by any that is.
+bool EntropyValues::any_of(uint32_t planes) const {
+  for (uint32_t index = 0; index < paths_.size(); ++index) {
+    if (may_take(index, planes)) return true;
+  }
+  return false;
+}
+
 uint16_t EntropyValues::next(uint32_t planes) {
+  if (planes != kAllPlanes && !any_of(planes)) planes = kAllPlanes;
   switch (choice_) {
     case EntropyChoice::rotation: return paths_.port_of(rotate(planes));
     case EntropyChoice::oblivious: return paths_.port_of(draw(planes));
@@ -76,9 +85,9 @@ uint16_t EntropyValues::next_but(uint16_t failed, uint32_t planes) {
   return value == failed ? next(planes) : value;
 }
 
-uint16_t EntropyValues::next_proven() {
+uint16_t EntropyValues::next_proven(uint32_t planes) {
   uint16_t value = 0;
-  return paths_.next_proven(value) ? value : next();
+  return paths_.next_proven(value, planes) ? value : next(planes);
 }
 
 }  // namespace etloop::multipath

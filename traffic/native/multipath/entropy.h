@@ -20,7 +20,7 @@ class EntropyValues {
   // The same, but another than that which failed, if there is another.
   uint16_t next_but(uint16_t failed, uint32_t planes = kAllPlanes);
   // For a packet that nothing follows soon: by a path that lately brought one over, if there is one.
-  uint16_t next_proven();
+  uint16_t next_proven(uint32_t planes = kAllPlanes);
   // A packet that had it arrived, and nothing was marked.
   void arrived_clean(uint16_t value);
 
@@ -39,6 +39,7 @@ class EntropyValues {
     turn_ = (turn_ + 1) % paths_.size();
     return index;
   }
+  bool any_of(uint32_t planes) const;
   uint32_t rotate(uint32_t planes);
   uint32_t rotate_with_penalties(uint32_t planes);
   uint32_t draw(uint32_t planes);

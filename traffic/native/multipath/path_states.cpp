@@ -27,7 +27,7 @@ PathStates::PathStates(const MultipathParams& params, uint16_t first_port, uint3
       planes_(planes),
       active_(params.entropy_values),
       values_(params.entropy_values) {
-  assert(std::has_single_bit(planes));
+  assert(std::has_single_bit(planes) && planes <= kMostPlanes);
 }
 
 bool PathStates::index_of(uint16_t port, uint32_t& index) const {
@@ -40,10 +40,17 @@ EntropyState PathStates::state_of(uint16_t value) const {
   return index_of(value, index) ? values_[index].state : EntropyState::denied;
 }
 
+size_t PathStates::usable() const {
+  if (planes_ == 1 || planes_taken_ == kAllPlanes) return active_;
+  size_t count = 0;
+  for (uint32_t i = 0; i < size(); ++i) count += in_use(i) ? 1 : 0;
+  return count;
+}
+
 void PathStates::change(uint32_t index, EntropyEvent event) {
   EntropyState& state = values_[index].state;
   // Withdrawing too many would leave a peer with few paths, or none.
-  if (event == EntropyEvent::withdrawn && in_use(state) && active_ <= least_active_) event = EntropyEvent::marked;
+  if (event == EntropyEvent::withdrawn && in_use(state) && usable() <= least_active_) event = EntropyEvent::marked;
   const bool was_in_use = in_use(state);
   state = after(state, event);
   if (was_in_use != in_use(state)) active_ += in_use(state) ? size_t{1} : ~size_t{0};
@@ -56,13 +63,49 @@ void PathStates::tell(uint16_t value, EntropyEvent event) {
     values_[index].penalty = std::min<uint8_t>(kMostPenalty, values_[index].penalty + 1);
     return;
   }
+  if (event == EntropyEvent::withdrawn) note_plane_lost(value);
+  if (event == EntropyEvent::probe_answered || event == EntropyEvent::marked_by_probe) {
+    if ((suspected_ >> plane_of(value) & 1) != 0) take_back(1U << plane_of(value));
+  }
   change(index, event);
+}
+
+void PathStates::set_planes(uint32_t up) {
+  up = up == 0 ? kAllPlanes : up;
+  const uint32_t came = up & ~planes_up_;
+  planes_up_ = up;
+  take_back(came);
+}
+
+// What was learnt of the paths of these planes was learnt while they were down.
+void PathStates::take_back(uint32_t planes) {
+  suspected_ &= ~planes;
+  for (uint32_t i = 0; i < size() && planes != 0; ++i) {
+    if (!has_plane(planes, i)) continue;
+    values_[i].losses = 0;
+    change(i, EntropyEvent::probe_answered);
+  }
+  take_planes();
+}
+
+void PathStates::take_planes() { planes_taken_ = (planes_up_ & ~suspected_) != 0 ? planes_up_ & ~suspected_ : planes_up_; }
+
+// Values of a plane that is cut somewhere would each have to lose packets to be withdrawn.
+void PathStates::note_plane_lost(uint16_t value) {
+  if (planes_ == 1) return;
+  const uint32_t plane = plane_of(value);
+  if (++plane_losses_[plane] < kMostPlaneLosses) return;
+  plane_losses_[plane] = 0;
+  suspected_ |= 1U << plane;
+  if ((((1U << planes_) - 1) & planes_up_ & ~suspected_) == 0) suspected_ = 0;  // the network is cut, not a plane
+  take_planes();
 }
 
 void PathStates::arrived(uint16_t value) {
   uint32_t index = 0;
   if (!index_of(value, index)) return;
   values_[index].losses = 0;
+  plane_losses_[plane_of(value)] = 0;
   const auto known = std::find(proven_.begin(), proven_.begin() + proven_count_, index);
   if (known != proven_.begin() + proven_count_) return;
   proven_[proven_next_] = static_cast<uint16_t>(index);
@@ -72,7 +115,9 @@ void PathStates::arrived(uint16_t value) {
 
 void PathStates::lost(uint16_t value) {
   uint32_t index = 0;
-  if (!index_of(value, index) || ++values_[index].losses < kMostLosses) return;
+  if (!index_of(value, index)) return;
+  note_plane_lost(value);
+  if (++values_[index].losses < kMostLosses) return;
   values_[index].losses = 0;
   change(index, EntropyEvent::withdrawn);
 }
@@ -89,11 +134,11 @@ bool PathStates::miss_turn(uint32_t index) {
   return true;
 }
 
-bool PathStates::next_proven(uint16_t& value) {
+bool PathStates::next_proven(uint16_t& value, uint32_t planes) {
   for (uint32_t tried = 0; tried < proven_count_; ++tried) {
     proven_turn_ = (proven_turn_ + 1) % proven_count_;
     const uint32_t index = proven_[proven_turn_];
-    if (!is_good(index)) continue;
+    if (!is_good(index) || !has_plane(planes, index)) continue;
     value = port_of(index);
     return true;
   }
@@ -101,10 +146,11 @@ bool PathStates::next_proven(uint16_t& value) {
 }
 
 bool PathStates::next_to_probe(uint16_t& value, Nanos now, Nanos interval_ns) {
-  if (active_ == values_.size() || now - probed_ns_ < interval_ns) return false;
+  if ((active_ == values_.size() && suspected_ == 0) || now - probed_ns_ < interval_ns) return false;
   for (uint32_t tried = 0; tried < size(); ++tried) {
     probed_ = (probed_ + 1) % size();
-    if (values_[probed_].state != EntropyState::assumed_bad || !plane_is_up(probed_)) continue;
+    const bool is_left = values_[probed_].state == EntropyState::assumed_bad || has_plane(suspected_, probed_);
+    if (!is_left || !has_plane(planes_up_, probed_)) continue;
     value = port_of(probed_);
     probed_ns_ = now;
     return true;

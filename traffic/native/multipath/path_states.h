@@ -11,6 +11,7 @@
 
 #include "base/time.h"
 #include "plan/plan.h"
+#include "plan/planes.h"
 
 namespace etloop::multipath {
 
@@ -61,15 +62,19 @@ class PathStates {
 
   // One of those that brought a packet over last and are still good, each in its turn; false: there is none. For packets of which
   // few leave and each counts: what is learnt of paths by losing them is dear there.
-  bool next_proven(uint16_t& value);
+  bool next_proven(uint16_t& value, uint32_t planes = kAllPlanes);
 
   // A value that only a probe can bring back, each in its turn, and no more often than every `interval_ns` for all queue pairs
   // together; false: there is none, or it is too early.
   bool next_to_probe(uint16_t& value, Nanos now, Nanos interval_ns);
 
-  // Planes whose ports are up at both ends. None: as if all were, as something has to leave.
-  void set_planes(uint32_t up) { planes_up_ = up == 0 ? kAllPlanes : up; }
+  // Planes whose ports are up at both ends. None: as if all were, as something has to leave. What was learnt of the paths of a
+  // plane that comes up is forgotten: it was of a plane that was down.
+  void set_planes(uint32_t up);
   uint32_t planes_up() const { return planes_up_; }
+  // Planes that lost packet after packet by different paths, and nothing came through: left until a probe by one of their paths
+  // is answered, and then taken whole.
+  uint32_t suspected() const { return suspected_; }
 
  private:
   static constexpr uint32_t kFirstPort = 49152;
@@ -77,6 +82,7 @@ class PathStates {
   static constexpr uint8_t kMostPenalty = 15;
   static constexpr uint8_t kMostLosses = 2;
   static constexpr uint32_t kProven = 8;
+  static constexpr uint8_t kMostPlaneLosses = 16;
 
   struct Value {
     EntropyState state = EntropyState::good;
@@ -86,13 +92,22 @@ class PathStates {
 
   void change(uint32_t index, EntropyEvent event);
   static bool in_use(EntropyState state) { return state == EntropyState::good || state == EntropyState::skip; }
-  bool plane_is_up(uint32_t index) const { return (planes_up_ >> plane_of(port_of(index)) & 1) != 0; }
+  bool plane_is_up(uint32_t index) const { return has_plane(planes_taken_, index); }
+  bool has_plane(uint32_t planes, uint32_t index) const { return (planes >> plane_of(port_of(index)) & 1) != 0; }
+  void note_plane_lost(uint16_t value);
+  void take_back(uint32_t planes);
+  void take_planes();
+  // Those in use whose planes are.
+  size_t usable() const;
 
   bool penalties_;
   uint32_t least_active_;
   uint32_t offset_;
   uint32_t planes_;
   uint32_t planes_up_ = kAllPlanes;
+  uint32_t suspected_ = 0;
+  uint32_t planes_taken_ = kAllPlanes;  // those of them that are not suspected, if there are any
+  std::array<uint8_t, kMostPlanes> plane_losses_{};  // in a row
   size_t active_;
   std::vector<Value> values_;
   uint32_t probed_ = 0;

@@ -52,7 +52,7 @@ bool Sender::has_run() const {
   return requests_.any_to_send() && sent_.span() < window_;
 }
 
-Departure Sender::next() {
+Departure Sender::next(uint32_t planes) {
   Departure departure;
   departure.again = sent_.lost() > 0;
   departure.psn = departure.again ? sent_.first_lost() : sent_.next();
@@ -69,9 +69,9 @@ Departure Sender::next() {
   }
   // A grant is alone under way, and what it grants waits until its loss is noticed: it takes no path of which nothing is known.
   if (departure.again) {
-    departure.entropy = entropy_.next_but(sent_.at(departure.psn).entropy);
+    departure.entropy = entropy_.next_but(sent_.at(departure.psn).entropy, planes);
   } else {
-    departure.entropy = request.kind == WorkKind::clear_to_send ? entropy_.next_proven() : entropy_.next();
+    departure.entropy = request.kind == WorkKind::clear_to_send ? entropy_.next_proven(planes) : entropy_.next(planes);
   }
   return departure;
 }

@@ -67,8 +67,9 @@ class Sender {
   uint32_t waiting_packets() const {
     return sent_.lost() + static_cast<uint32_t>(wire::psn_distance(requests_.end_psn(), sent_.next()));
   }
-  // The next packet of a message; requires has_run(). Nothing changes until `sent` but whose turn of the entropy values it is.
-  Departure next();
+  // The next packet of a message, by one of these planes; requires has_run(). Nothing changes until `sent` but whose turn of the
+  // entropy values it is.
+  Departure next(uint32_t planes = kAllPlanes);
   // The port took it. Returns the request that it begins, if it begins one, else nullptr.
   const WorkRequest* sent(uint32_t psn, uint16_t entropy, Nanos now);
 

@@ -1,7 +1,9 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "plan/planes.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -77,6 +79,7 @@ std::string validate_program(const Program& program, size_t schedules) {
 std::string validate_rank(const EnginePlan& plan, const PlannedRank& rank) {
   if (rank.program < 0 || static_cast<size_t>(rank.program) >= plan.programs.size()) return "unknown program";
   if (rank.port < 0 || static_cast<size_t>(rank.port) >= plan.ports.size()) return "unknown port";
+  if (plan.ports[static_cast<size_t>(rank.port)].plane != 0) return "it is on another plane of its card than the first";
   if (rank.address < 0 || static_cast<size_t>(rank.address) >= plan.ports[rank.port].addresses.size()) {
     return "unknown address";
   }
@@ -131,6 +134,44 @@ std::string validate_queues(const EnginePlan& plan, size_t index) {
   return {};
 }
 
+// Planes of a card follow each other and are alike, and packets are those of a transport that sprays over them.
+std::string validate_planes(const EnginePlan& plan, size_t index) {
+  const PlannedPort& port = plan.ports[index];
+  if (port.planes == 1 && port.plane == 0) return {};
+  const auto plane = static_cast<size_t>(port.plane);
+  if (port.plane < 0 || plane >= port.planes || index < plane || index - plane + port.planes > plan.ports.size()) {
+    return "its plane is out of range";
+  }
+  if (!std::has_single_bit(port.planes) || port.planes > kMostPlanes) return "a card has 2, 4 or 8 planes";
+  const PlannedPort& first = plan.ports[index - plane];
+  if (first.plane != 0 || first.planes != port.planes || first.addresses.size() != port.addresses.size() ||
+      first.link_bps != port.link_bps || first.udp_port != port.udp_port) {
+    return "it is no plane of the card that it follows";
+  }
+  if (plan.transport.multipath.kind != TransportKind::mrc) return "only MRC sends over several planes of a card";
+  if (plan.transport.multipath.entropy_values % port.planes != 0) return "entropy values are not as many for every plane";
+  if (port.queue >= 0 || port.queues != 1) return "a card of several planes has no queues";
+  if (!port.segments.empty()) return "SRv6 does not lead packets over several planes of a card";
+  for (size_t a = 0; a < first.addresses.size(); ++a) {
+    const auto known = plan.plane_addresses.find(first.addresses[a]);
+    if (known == plan.plane_addresses.end() || known->second.size() != port.planes ||
+        known->second[plane] != port.addresses[a]) {
+      return "its addresses are not those of its plane";
+    }
+  }
+  return {};
+}
+
+// Both ends have as many planes.
+std::string validate_ends(const EnginePlan& plan, const PlannedConnection& connection) {
+  if (connection.path != Path::wire || plan.plane_addresses.empty()) return {};
+  const auto planes_of = [&](const IpAddress& first) {
+    const auto known = plan.plane_addresses.find(first);
+    return known == plan.plane_addresses.end() ? size_t{1} : known->second.size();
+  };
+  return planes_of(connection.src_ip) == planes_of(connection.dst_ip) ? "" : "its ends have unlike numbers of planes";
+}
+
 std::string validate_connection(const EnginePlan& plan, const PlannedConnection& connection) {
   if (connection.path != Path::wire && connection.path != Path::scale_up && connection.path != Path::hairpin) {
     return "unknown path";
@@ -144,7 +185,7 @@ std::string validate_connection(const EnginePlan& plan, const PlannedConnection&
     return "its queue pairs are out of range";
   }
   if (connection.path == Path::wire && connection.qp_count == 0) return "no queue pair";
-  return {};
+  return validate_ends(plan, connection);
 }
 
 }  // namespace
@@ -266,6 +307,7 @@ std::string validate(const EnginePlan& plan) {
       return at("ports", p, "queue pair numbers beyond 24 bits");
     }
     if (auto wrong = validate_queues(plan, p); !wrong.empty()) return at("ports", p, wrong.c_str());
+    if (auto wrong = validate_planes(plan, p); !wrong.empty()) return at("ports", p, wrong.c_str());
   }
   if (auto wrong = validate_schedules(plan.schedules); !wrong.empty()) return wrong;
   for (size_t p = 0; p < plan.programs.size(); ++p) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -106,6 +107,10 @@ struct PlannedPort {
   // Which of them this is, where they share all addresses and deal the queue pairs of every rank among themselves
   // (queue_deal.h); they follow each other in the plan. -1: every address, and all that its rank has, is on one port.
   int32_t queue = -1;
+  // So many ports of the plan are the planes of one card (planes.h); they follow each other, and the first has what the card's
+  // ranks do. 1: a port by itself.
+  uint32_t planes = 1;
+  int32_t plane = 0;  // which of them this is
   std::vector<PauseRule> pauses;
   std::vector<usid::Route> segments;  // by which packets to some addresses are led
   usid::End segment_end;              // whose outer headers are taken off
@@ -210,6 +215,8 @@ struct EnginePlan {
   std::vector<int32_t> communicator_members;
   std::vector<PlannedConnection> connections;
   std::vector<PlannedQp> qps;
+  // Of cards, here and at the other ends: by an address of their first plane, what stands for it on each plane in order.
+  std::map<IpAddress, std::vector<IpAddress>> plane_addresses;
 };
 
 // Of the packets of a rank.

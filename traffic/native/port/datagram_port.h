@@ -14,6 +14,8 @@ class DatagramPort : public TxPort, public DevicePort {
   // Receives what is there, at most about `budget` datagrams, and hands every packet to `sink` with the time at which
   // the kernel took it from the device, on the monotonic clock. Returns their number.
   virtual size_t receive(PortSink& sink, size_t budget) = 0;
+  // A descriptor that is readable when something has come; -1: of a port that cannot be one of a card's planes.
+  virtual int arrival_fd() const { return -1; }
   // How long acknowledgements that nobody waits for may stay, so that one stands for several.
   virtual Nanos answer_patience_ns() const { return 0; }
 

@@ -49,8 +49,10 @@ struct PortConfig {
   int64_t receive_buffer_bytes = 64 << 20;  // asked for; what the kernel gave is in counters()
   uint32_t drop_per_million = 0;
   uint64_t drop_seed = 0;
+  bool is_plane = false;  // of a card of several: while its link is down what it sends is lost, and no failure
   bool departure_times = true;  // false: something of ours acts on packets as they leave, so they may not wait in the kernel
   uint32_t busy_poll_us = 0;  // how long a look into an empty xdp queue drives its interface; 0: interrupts do
+  bool receive_ring = false;  // of a packet port: frames arrive in memory shared with the kernel
   std::shared_ptr<Capture> capture;  // none: nothing is kept
 };
 
@@ -70,6 +72,13 @@ class DevicePort {
 
   // The loop's own fields (turns, blocked time) stay zero.
   virtual const PortRecord& counters() const = 0;
+  // All that was counted, by plane of a card; of a port by itself one row.
+  virtual std::vector<PortRecord> records() const {
+    PortRecord record = counters();
+    record.receive_overflows = receive_overflows();
+    record.rx_icrc_encapsulated += damaged_datagrams();
+    return {record};
+  }
   // Datagrams the kernel dropped because a receive buffer was full: the emulator's loss, not the device's. A system
   // call per address.
   virtual int64_t receive_overflows() const { return 0; }

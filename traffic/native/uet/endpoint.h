@@ -30,12 +30,13 @@ struct Endpoint {
 
   void post(const WorkRequest& request) { requester.post(request); }
   bool has_run() const { return requester.has_run(); }
-  Outgoing next() { return requester.next(); }
+  // Its ports are cards of one plane.
+  Outgoing next(uint32_t = multipath::kAllPlanes) { return requester.next(); }
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
   bool answer_due() const { return responder.answer_due(); }
   // By a path of this end's own, in turn: by that of the packet that caused it, what is broken one way only would keep all that
   // is said of it from its sender.
-  Outgoing answer() {
+  Outgoing answer(uint32_t = multipath::kAllPlanes) {
     Outgoing answer = responder.answer();
     answer.entropy = requester.sender().entropy().next();
     return answer;

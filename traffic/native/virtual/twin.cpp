@@ -9,7 +9,8 @@
 
 #include "base/prefetch.h"
 #include "base/time_wheel.h"
-#include "virtual/twin_card_port.h"
+#include "plan/planes.h"
+#include "virtual/twin_ports.h"
 #include "virtual/twin_segments.h"
 
 namespace etloop {
@@ -40,6 +41,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       const auto index = static_cast<int32_t>(p);
       ports_.push_back({.card = CardPort(*this, index), .attachment = params.attachment_of_port[p]});
       port_of_[ports_[p].attachment] = index;
+      if (plan.ports[p].planes > 1) planes_.add(config.attachments[ports_[p].attachment].end, index);
       for (size_t a = 0; a < plan.ports[p].addresses.size(); ++a) {
         place_of_[plan.ports[p].addresses[a]] = {index, static_cast<uint16_t>(a)};
       }
@@ -53,9 +55,12 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     if (params_.probe_first) {
       cores_.start_probe();
       drive([&] { return cores_.probed(); });
+      // Copies of probes that are late would be received by the job without having been sent by it.
+      if (outcome_.failure.empty()) drain();
     }
     if (outcome_.failure.empty()) replay();
     const Nanos end_ns = clock_.now_ns;
+    streams_.end();
     if (outcome_.failure.empty()) drain();
     cores_.collect();
     outcome_.end_ns = end_ns;
@@ -77,16 +82,20 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   Result<FlowId> add_flow(int32_t index, uint16_t address, const IpAddress& dst_ip, uint16_t src_port,
                           uint8_t traffic_class) override {
-    const PlannedPort& planned = plan_.ports[static_cast<size_t>(index)];
+    const size_t addresses = plan_.ports[static_cast<size_t>(index)].addresses.size();
+    const size_t own = static_cast<size_t>(index) + address / addresses;
+    const PlannedPort& planned = plan_.ports[own];
     const auto place = place_of_.find(dst_ip);
     if (place == place_of_.end()) return Error{"no port of the plan has the address of a peer"};
     TwinFlow made;
-    made.src_ip = planned.addresses[address];
+    made.src_ip = planned.addresses[address % addresses];
+    made.source = params_.attachment_of_port[own];
     made.dst_ip = dst_ip;
     made.src_port = src_port;
     made.traffic_class = traffic_class;
     made.dst_port = place->second.port;
-    made.dst_address = place->second.address;
+    const PlannedPort& to = plan_.ports[static_cast<size_t>(made.dst_port)];
+    made.dst_address = static_cast<uint16_t>(place->second.address + static_cast<size_t>(to.plane) * to.addresses.size());
     made.destination = params_.attachment_of_port[static_cast<size_t>(made.dst_port)];
     made.key = key_of(made.src_ip, dst_ip, src_port);
     const int64_t on_link_bytes = dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6;
@@ -98,29 +107,42 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   void wake(int32_t index, Nanos due_ns) override {
     // What is due now and was not done waits for the card, which will wake the core.
-    Port& own = ports_[static_cast<size_t>(index)];
+    TwinPort& own = ports_[static_cast<size_t>(index)];
     if (due_ns <= clock_.now_ns && own.waiting) return;
     if (due_ns == kNever || due_ns >= own.wake_ns) return;
     own.wake_ns = due_ns;
     const auto port = static_cast<uint32_t>(index);
-    pending_.push({due_ns, 0, kNoFrame, port, false, false, 0});
+    pending_.push({due_ns, 0, kNoTwinFrame, port, false, false, 0});
   }
 
   TxResult send(int32_t port, const PacketRun& run) override;
   TxResult send_built(int32_t port, const BuiltPacket& built) override;
   // A card has its next packets at hand, no more: then queue pairs take turns, and answers, which it makes itself, do not wait.
-  bool full_for(int32_t port, uint8_t traffic_class) {
-    Port& own = ports_[static_cast<size_t>(port)];
-    own.waiting = fabric_.waiting_frames(own.attachment, traffic_class >> 2) > 1;
+  bool has_room(uint32_t attachment, uint8_t traffic_class) const {
+    return fabric_.waiting_frames(attachment, traffic_class >> 2) <= 1;
+  }
+  bool full_for(int32_t port, uint32_t attachment, uint8_t traffic_class) {
+    TwinPort& own = ports_[static_cast<size_t>(port)];
+    own.waiting = !has_room(attachment, traffic_class);
     return own.waiting;
   }
   bool holds(int32_t port, FlowId flow) override {
-    Port& own = ports_[static_cast<size_t>(port)];
+    TwinPort& own = ports_[static_cast<size_t>(port)];
     if (own.asked != flow) {
       own.asked = flow;
       own.asked_class = flows_[flow].traffic_class;
     }
-    return full_for(port, own.asked_class);
+    return full_for(port, own.attachment, own.asked_class);
+  }
+
+  uint32_t planes_up(int32_t port) const override { return ports_[static_cast<size_t>(port)].planes_up; }
+  uint32_t open_planes(int32_t port, FlowId first, const ClassMarks& marks) override {
+    const TwinFlow* flow = &flows_[first];
+    const uint8_t traffic_class = class_of(*flow, marks);
+    uint32_t open = 0;
+    for (uint32_t k = 0; k < port_at(plan_, port).planes; ++k) open |= uint32_t{has_room(flow[k].source, traffic_class)} << k;
+    ports_[static_cast<size_t>(port)].waiting = open == 0;
+    return open;
   }
 
   // ---- the network's side
@@ -176,44 +198,23 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
   void link_news(const FabricEnd& end, LinkNews news, Nanos at_ns) override {
     outcome_.link_steps.push_back({end, news, at_ns});
+    const int32_t port = planes_.heard_of(end, news);
+    if (port < 0) return;
+    ready_.push_back(first_plane(plan_, port));
+    ports_[static_cast<size_t>(ready_.back())].hear_of_plane(port - ready_.back(), news == LinkNews::up);
   }
   void card_sends(size_t attachment, Nanos) override {
-    const int32_t port = port_of_[attachment];
-    if (port < 0 || !ports_[static_cast<size_t>(port)].waiting) return;
+    if (port_of_[attachment] < 0) return;
+    const int32_t port = first_plane(plan_, port_of_[attachment]);
+    if (!ports_[static_cast<size_t>(port)].waiting) return;
     ports_[static_cast<size_t>(port)].waiting = false;
     ready_.push_back(port);
   }
 
  private:
-  static constexpr uint32_t kNoFrame = UINT32_MAX;
   static constexpr uint32_t kOfStream = 1U << 31;  // in the handle of a frame: a stream's, not the job's
   static constexpr uint32_t kTurnsPerLook = 1 << 12;
   static constexpr size_t kReadBytes = 64;  // of a frame, when it arrives
-  static constexpr Nanos kMostDrainNs = 100'000'000;
-  struct Place {
-    int32_t port;
-    uint16_t address;
-  };
-  static constexpr FlowId kNoFlow = UINT32_MAX;
-  struct alignas(kLineBytes) Port {
-    CardPort card;
-    Nanos wake_ns = kNever;  // when its core is woken
-    uint32_t attachment = 0;
-    FlowId asked = kNoFlow;  // of the flow that the core asked for last: it asks again and again while the card is full
-    uint8_t asked_class = 0;
-    bool waiting = false;  // its card had no room
-  };
-  static_assert(sizeof(Port) == kLineBytes);
-  struct Pending {
-    Nanos at_ns;
-    uint64_t order;
-    uint32_t handle;  // kNoFrame: only a wake-up
-    uint32_t port : 22;
-    bool damaged : 1;  // on the way
-    bool trimmed : 1;  // likewise
-    uint32_t traffic_class : 8;  // as it arrives
-  };
-  static_assert(sizeof(Pending) == 24);
 
   void replay() {
     outcome_.start_ns = clock_.now_ns;
@@ -239,12 +240,11 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     }
   }
 
-  // What is under way as the last rank ends arrives as it does between hosts, so that every packet is accounted for. A network
-  // that stands still keeps what it holds.
+  // What is under way as probes or the last rank end arrives as it does between hosts, however deep it is queued, so that every
+  // packet is accounted for. A network that stands still keeps what it holds.
   void drain() {
-    const Nanos last_ns = clock_.now_ns + kMostDrainNs;
-    streams_.end();
-    drive([&] { return free_frames_.size() == frames_.size() || clock_.now_ns >= last_ns; });
+    TwinDraining draining(free_frames_.size(), clock_.now_ns);
+    drive([&] { return draining.is_over(free_frames_.size(), frames_.size(), clock_.now_ns); });
     outcome_.too_many_packets = false;
   }
 
@@ -278,14 +278,14 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
         if (!give_turns()) return false;
         continue;
       }
-      const Pending next = pending_.pop();
+      const TwinPending next = pending_.pop();
       look_ahead();
-      if (next.handle != kNoFrame) {
+      if (next.handle != kNoTwinFrame) {
         take_in(next);
       } else if (ports_[next.port].wake_ns == next.at_ns) {
         ports_[next.port].wake_ns = kNever;
       }
-      cores_.turn(static_cast<int32_t>(next.port));
+      cores_.turn(first_plane(plan_, static_cast<int32_t>(next.port)));
       if (!give_turns()) return false;
       if (too_many()) return false;
     }
@@ -300,7 +300,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   // Whether nothing of the job is under way or will happen by itself. Streams go on for ever.
   bool job_rests() const {
     return job_frames_ == 0 && pending_.next_ns() == kNever &&
-           std::none_of(ports_.begin(), ports_.end(), [](const Port& port) { return port.waiting; });
+           std::none_of(ports_.begin(), ports_.end(), [](const TwinPort& port) { return port.waiting; });
   }
 
   void send_streams() {
@@ -361,11 +361,11 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
 
   // The queue pair that the next frame is for is seldom in the caches, and it is known now.
   void look_ahead() const {
-    if (pending_.empty() || pending_.front().handle == kNoFrame) return;
-    const Pending& next = pending_.front();
+    if (pending_.empty() || pending_.front().handle == kNoTwinFrame) return;
+    const TwinPending& next = pending_.front();
     prefetch(&frames_[next.handle], kReadBytes);
     prefetch(&flows_[heading_[next.handle].flow]);
-    cores_.expect_datagram(static_cast<int32_t>(next.port), heading_[next.handle].dest_qpn);
+    cores_.expect_datagram(first_plane(plan_, static_cast<int32_t>(next.port)), heading_[next.handle].dest_qpn);
   }
 
   // Whether enough of a frame that was cut is left for a host that looks for such frames.
@@ -375,7 +375,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     return frame.frame_bytes >= static_cast<int32_t>(flow.around_bytes + wire::kBthBytes);
   }
 
-  void take_in(const Pending& arrival) {
+  void take_in(const TwinPending& arrival) {
     const TwinFrame& frame = frames_[arrival.handle];
     free_frames_.push_back(arrival.handle);
     if (frame.corrupted || arrival.damaged) {
@@ -387,7 +387,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     const std::span<const uint8_t> bytes(frame.bytes.data(), frame.stored);
     const Datagram datagram{bytes, frame.datagram_bytes, flow.src_ip, frame.src_port, flow.dst_address,
                             static_cast<uint8_t>(arrival.traffic_class), arrival.trimmed, {}};
-    cores_.on_datagram(static_cast<int32_t>(arrival.port), datagram);
+    cores_.on_datagram(first_plane(plan_, static_cast<int32_t>(arrival.port)), datagram);
   }
 
   uint32_t take_frame() {
@@ -410,16 +410,17 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   TwinSeries series_;
   TwinStreams streams_;
   CoreSet cores_;
-  std::map<IpAddress, Place> place_of_;
+  std::map<IpAddress, TwinPlace> place_of_;
   std::vector<int32_t> port_of_;  // by attachment; -1: no port of the plan
+  TwinPlanes planes_;
   std::pmr::vector<TwinFlow> flows_;
-  std::vector<Port> ports_;
+  std::vector<TwinPort> ports_;
   std::pmr::vector<TwinFrame> frames_;
   std::pmr::vector<TwinHeading> heading_;  // of each frame
   TwinSegments segments_;
   std::vector<uint32_t> free_frames_;
   int64_t job_frames_ = 0;  // in cards, on links and in switches; those of streams are not among them
-  TimeWheel<Pending> pending_;  // what arrives at ports, and when their cores are woken
+  TimeWheel<TwinPending> pending_;  // what arrives at ports, and when their cores are woken
   std::vector<int32_t> ready_;  // ports whose card has room again
 };
 
@@ -430,7 +431,7 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
   SwitchFrame on_link;
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;
-  if (!answers(run.head.opcode) && full_for(port, traffic_class)) return TxResult::held;
+  if (!answers(run.head.opcode) && full_for(port, attachment, traffic_class)) return TxResult::held;
   const TwinFlow& flow = flows_[run.flow];
   on_link.destination = flow.destination;
   on_link.flow_key = flow.key;
@@ -457,11 +458,10 @@ TxResult Network::send(int32_t port, const PacketRun& run) {
 }
 
 TxResult Network::send_built(int32_t port, const BuiltPacket& built) {
-  const uint32_t attachment = ports_[static_cast<size_t>(port)].attachment;
   const TwinFlow& flow = flows_[built.flow];
-  const auto traffic_class =
-      built.marks.traffic_class == kFlowClass ? flow.traffic_class : static_cast<uint8_t>(built.marks.traffic_class);
-  if (!built.answers && full_for(port, traffic_class)) return TxResult::held;
+  const uint32_t attachment = flow.source;
+  const uint8_t traffic_class = class_of(flow, built.marks);
+  if (!built.answers && full_for(port, attachment, traffic_class)) return TxResult::held;
   SwitchFrame on_link;
   on_link.dscp = traffic_class >> 2;
   on_link.ecn = traffic_class & kEcnMask;

@@ -16,6 +16,9 @@ class TwinCards {
   virtual TxResult send(int32_t port, const PacketRun& run) = 0;
   virtual TxResult send_built(int32_t port, const BuiltPacket& built) = 0;
   virtual bool holds(int32_t port, FlowId flow) = 0;
+  // Of a port that is the first plane of a card.
+  virtual uint32_t planes_up(int32_t port) const = 0;
+  virtual uint32_t open_planes(int32_t port, FlowId first, const ClassMarks& marks) = 0;
 };
 
 // What a card makes itself and sends even where data waits.
@@ -32,6 +35,8 @@ class CardPort final : public TxPort {
   TxResult send(const PacketRun& run) override { return cards_.send(port_, run); }
   TxResult send_built(const BuiltPacket& built) override { return cards_.send_built(port_, built); }
   bool holds(FlowId flow) override { return cards_.holds(port_, flow); }
+  uint32_t planes_up() const override { return cards_.planes_up(port_); }
+  uint32_t open_planes(FlowId first, const ClassMarks& marks) override { return cards_.open_planes(port_, first, marks); }
   std::string last_error() const override { return {}; }
   uint32_t max_run(uint32_t) const override { return kMaxRun; }
 

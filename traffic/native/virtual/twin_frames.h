@@ -43,12 +43,17 @@ struct alignas(kLineBytes) TwinFlow {
   IpAddress dst_ip = {};
   uint16_t src_port = 0;
   uint8_t traffic_class = 0;
-  uint16_t dst_address = 0;  // among those of the receiving port
+  uint16_t dst_address = 0;  // among those of the receiving port, or of all planes of its card
   int32_t dst_port = -1;     // of the plan
+  uint32_t source = 0;       // attachment
   uint64_t key = 0;
   uint32_t destination = 0;  // attachment
   uint32_t around_bytes = 0;  // of an Ethernet frame, around the datagram
 };
+
+inline uint8_t class_of(const TwinFlow& flow, const ClassMarks& marks) {
+  return marks.traffic_class == kFlowClass ? flow.traffic_class : static_cast<uint8_t>(marks.traffic_class);
+}
 
 inline constexpr uint8_t kUdpProtocol = 17;
 

@@ -206,3 +206,15 @@ def test_a_token_goes_nowhere_in_clear(tmp_path: Path, url: str, said: str) -> N
     fetch = partial(RackWeb(token).fetch, "j1", url, url, tmp_path / "out")
     with pytest.raises(ConfigError, match=said):
         fetch()
+
+
+async def test_the_bare_address_leads_to_the_list_of_runs(tmp_path: Path) -> None:
+    async with serving(tmp_path, TOKENS) as served:
+        assert (await served.asked("GET", "/"))[0] == 401
+        reader, writer = await asyncio.open_connection(*served.base.removeprefix("http://").split(":"))
+        writer.write(f"GET / HTTP/1.0\r\nAuthorization: Bearer {READER}\r\n\r\n".encode())
+        async with asyncio.timeout(PATIENCE_S):
+            answer = (await reader.read()).decode()
+        writer.close()
+        assert answer.split()[1] == "302"
+        assert "Location: runs/" in answer

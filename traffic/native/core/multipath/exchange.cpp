@@ -3,6 +3,7 @@
 #include <string>
 
 #include "mrc/endpoint.h"
+#include "plan/planes.h"
 #include "uet/endpoint.h"
 
 namespace etloop {
@@ -27,11 +28,14 @@ PacketRun run_of(const Outgoing& outgoing, FlowId flow) {
 template <typename End>
 MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory)
     : plan_(parts.plan),
+      planes_(port_at(parts.plan, parts.flows.port()).planes),
+      addresses_(static_cast<uint32_t>(port_at(parts.plan, parts.flows.port()).addresses.size())),
       queue_pairs_(parts.queue_pairs),
       paths_(parts.plan.transport.multipath),
       ends_(memory),
       flows_(parts.flows),
       events_(parts.events),
+      planes_up_((1U << planes_) - 1),
       connections_(parts.connections),
       probing_(parts.probing),
       deliveries_(parts.deliveries),
@@ -44,13 +48,15 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
     const QpPlace& place = queue_pairs_.place(i);
     const PlannedQp& planned = plan_.qps[static_cast<size_t>(connections_.planned(place.connection).first_qp) + place.ordinal];
     const uint16_t first_port = place.sends_data ? planned.src_udp_port : planned.dst_udp_port;
-    multipath::PathStates& paths = paths_.to(place.address, place.peer_ip, first_port);
+    multipath::PathStates& paths = paths_.to(place.address, place.peer_ip, first_port, planes_);
+    for (uint32_t k = 0; planes_ > 1 && k < planes_; ++k) peer_planes_.push_back(on_plane(plan_, place.peer_ip, k));
     ends_.emplace_back(qp.remote_qpn(), paths, accepts(i), plan_.transport, qp.counters, memory);
   }
   data_ring_.resize(queue_pairs_.size());
   grant_ring_.resize(queue_pairs_.size());
   answers_.reserve(queue_pairs_.size());
   probes_.resize(queue_pairs_.size());
+  came_by_.resize(planes_ == 1 ? 0 : queue_pairs_.size());
 }
 
 template <typename End>
@@ -62,6 +68,7 @@ uint32_t MultipathExchange<End>::accepts(uint32_t index) const {
 template <typename End>
 void MultipathExchange<End>::post(uint32_t index, const WorkRequest& request) {
   ends_[index].post(request);
+  peers_are_there_ = true;
   queue(index);
 }
 
@@ -94,7 +101,7 @@ TxResult MultipathExchange<End>::send(TxPort& port, Clock& clock, uint32_t index
   std::array<uint8_t, End::kMaxHeaderBytes> headers;
   const size_t used = outgoing.encode(headers);
   BuiltPacket built;
-  built.flow = queue_pairs_[index].flow();
+  built.flow = queue_pairs_[index].flow() + ends_[index].paths.plane_of(outgoing.entropy);
   built.src_port = outgoing.entropy;
   built.dest_qpn = queue_pairs_[index].remote_qpn();
   built.trailer = End::kTrailer;
@@ -134,14 +141,17 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
     rests = true;
   }
   if (!rests) {
-    Outgoing outgoing = end.next();
+    const bool grants = &ring == &grant_ring_;
+    const ClassMarks marks = grants ? plan_.transport.grant : ClassMarks{};
+    const uint32_t open = planes_ == 1 ? multipath::kAllPlanes : port.open_planes(queue_pairs_[index].flow(), marks);
+    if (open == 0) return TxResult::held;
+    Outgoing outgoing = end.next(grants ? last_plane(index) : open);
     PacketRun run = run_of(outgoing, queue_pairs_[index].flow());
     if (control != nullptr) {
       control->ask(run);
       outgoing.set_asks(run.head.ack_req);
     }
-    const bool grants = &ring == &grant_ring_;
-    const TxResult result = send(port, clock, index, outgoing, grants ? plan_.transport.grant : ClassMarks{}, false);
+    const TxResult result = send(port, clock, index, outgoing, marks, false);
     if (result == TxResult::failed) fail_at(index, port);
     if (result != TxResult::sent) return result;
     const Nanos now = clock.now();
@@ -168,7 +178,7 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
     const uint32_t index = answers_.back();
     End& end = ends_[index];
     while (end.answer_due()) {
-      const Outgoing answer = end.answer();
+      const Outgoing answer = end.answer(last_plane(index));
       if (const TxResult result = send(port, clock, index, answer, plan_.transport.ack, true); result != TxResult::sent) {
         return result == TxResult::held;
       }
@@ -188,8 +198,18 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
   return true;
 }
 
+// Whether a link is up costs a look, before whatever leaves by it.
+template <typename End>
+void MultipathExchange<End>::look_at_planes(TxPort& port, Clock& clock) {
+  const uint32_t up = port.planes_up() & ((1U << planes_) - 1);
+  if (up == planes_up_) return;
+  planes_up_ = up;
+  on_planes_changed(up, clock.now());
+}
+
 template <typename End>
 bool MultipathExchange<End>::transmit(TxPort& port, Clock& clock, size_t budget) {
+  if (peers_are_there_ && planes_ > 1) look_at_planes(port, clock);
   if (faults_ != nullptr && !faults_->send_due(port, clock.now())) return false;
   if (!transmit_answers(port, clock) || !transmit_strays(port, clock)) return false;
   if (probing_.under_way()) {

@@ -79,13 +79,28 @@ class MultipathExchange : public PacketExchange {
   void deliver(uint32_t index, Nanos now);
   void on_answer(uint32_t index, const AckOutcome& outcome, Nanos now);
   void arm_timer(uint32_t index);
-  // Of this run's peers: whose end it is.
-  bool is_peer(uint32_t index, const Datagram& datagram) const { return queue_pairs_.place(index).peer_ip == datagram.src_ip; }
+  // Of this run's peers: whose end it is. Of a card the peer's address on the plane that the datagram came by.
+  bool is_peer(uint32_t index, const Datagram& datagram) const {
+    if (planes_ == 1) return queue_pairs_.place(index).peer_ip == datagram.src_ip;
+    return peer_planes_[index * planes_ + plane_of(datagram)] == datagram.src_ip;
+  }
+  uint32_t plane_of(const Datagram& datagram) const { return datagram.address / addresses_; }
+  // Something of an end's peer has come: what is said of it, and what it is granted, goes back the same way.
+  void note_plane(uint32_t index, const Datagram& datagram) {
+    if (planes_ == 1) return;
+    came_by_[index] = static_cast<uint8_t>(plane_of(datagram));
+    peers_are_there_ = true;
+  }
+
+  // Other planes of the card are up than before. For transports that tell their peers.
+  virtual void on_planes_changed(uint32_t, Nanos) {}
 
   // What the path to a peer holds at a time is known. For transports that make something of it.
   virtual void on_path_measured(uint32_t, Nanos) {}
 
   const EnginePlan& plan_;
+  uint32_t planes_;     // of the card; 1: a port by itself
+  uint32_t addresses_;  // of a plane
   QueuePairs& queue_pairs_;
   PeerPaths paths_;
   FixedRow<End> ends_;
@@ -98,8 +113,10 @@ class MultipathExchange : public PacketExchange {
   // Of a queue pair, before the run.
   static constexpr uint8_t kMostProbes = 8;
 
+  uint32_t last_plane(uint32_t index) const { return planes_ == 1 ? multipath::kAllPlanes : 1U << came_by_[index]; }
   TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
   bool transmit_answers(TxPort& port, Clock& clock);
+  void look_at_planes(TxPort& port, Clock& clock);
   void fail_at(uint32_t index, TxPort& port);
   void on_probed(uint32_t index, const WorkRequest& probe, Nanos now);
   void retire(uint32_t index, Nanos now);
@@ -108,6 +125,9 @@ class MultipathExchange : public PacketExchange {
     return int64_t{ends_[index].in_flight_packets()} * plan_.transport.path_mtu;
   }
 
+  uint32_t planes_up_;            // of the card, as bits
+  bool peers_are_there_ = false;  // something was posted or has come: before, nobody listens to what is said of planes
+  std::vector<IpAddress> peer_planes_;  // by queue pair and plane; empty: a port by itself
   const Connections& connections_;
   Probing& probing_;
   PacketArrivals& deliveries_;
@@ -118,6 +138,7 @@ class MultipathExchange : public PacketExchange {
   TransmitRing grant_ring_;        // of receiving ends: clear-to-send writes
   std::vector<uint32_t> answers_;  // queue pairs with answers or probes to send
   std::vector<uint8_t> probes_;    // by queue pair: so many came through
+  std::vector<uint8_t> came_by_;   // by queue pair the plane of its last packet; empty: a port by itself
 };
 
 // What a switch that trims would have left of a datagram.

@@ -2,16 +2,59 @@
 
 #include <variant>
 
+#include "plan/planes.h"
+
 namespace etloop {
 
 using wire::mrc::Opcode;
 
 MrcExchange::MrcExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory)
     : MultipathExchange<mrc::Endpoint>(parts, memory) {
-  for (uint32_t i = 0; i < queue_pairs_.size(); ++i) queue_pair_to_.emplace(queue_pairs_.place(i).peer_ip, i);
+  add_peers();
+}
+
+void MrcExchange::add_peers() {
+  for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
+    const QpPlace& place = queue_pairs_.place(i);
+    if (peers_.contains({place.address, place.peer_ip})) continue;
+    const uint32_t number = reports_.add(paths_.known(place.address, place.peer_ip));
+    told_by_.push_back(i);
+    for (uint32_t plane = 0; plane < planes_; ++plane) {
+      const auto address = static_cast<uint16_t>(place.address + plane * addresses_);
+      peers_.emplace(std::pair(address, on_plane(plan_, place.peer_ip, plane)), Peer{i, number});
+    }
+  }
+}
+
+void MrcExchange::on_planes_changed(uint32_t up, Nanos now) { reports_.changed(up, now); }
+
+// A port status update to each peer that has not answered it, by a plane that is up. False: nothing more leaves now.
+bool MrcExchange::transmit_reports(TxPort& port, Clock& clock) {
+  PlaneReports::Due due;
+  const Nanos now = clock.now();
+  while (reports_.next_due(now, due)) {
+    const uint32_t index = told_by_[due.peer];
+    mrc::Outgoing outgoing;
+    wire::mrc::Bth& bth = outgoing.packet.bth;
+    bth.opcode = Opcode::endpoint_request;
+    bth.dest_qpn = wire::mrc::kEndpointQpn;
+    bth.psn = due.id;
+    wire::mrc::Erth erth;
+    erth.op = wire::mrc::EndpointOp::port_status;
+    erth.port_status_mask = due.planes_up;
+    outgoing.packet.body = erth;
+    outgoing.entropy = ends_[index].requester.sender().entropy().next();
+    if (const TxResult result = send(port, clock, index, outgoing, plan_.transport.ack, true); result != TxResult::sent) {
+      return result == TxResult::held;
+    }
+    reports_.sent(due, now);
+  }
+  if (reports_.due_ns() != kNever) events_.push(reports_.due_ns(), EventKind::planes_due, 0);
+  return true;
 }
 
 bool MrcExchange::transmit_strays(TxPort& port, Clock& clock) {
+  if (reports_.due_ns() <= clock.now() && !transmit_reports(port, clock)) return false;
   while (!replies_.empty()) {
     const Reply& reply = replies_.back();
     mrc::Outgoing outgoing;
@@ -20,7 +63,7 @@ bool MrcExchange::transmit_strays(TxPort& port, Clock& clock) {
     bth.dest_qpn = wire::mrc::kEndpointQpn;
     bth.psn = reply.id;
     wire::mrc::Eeth eeth;
-    eeth.op = wire::mrc::EndpointOp::entropy_probe;
+    eeth.op = reply.op;
     eeth.tx_timestamp = reply.tx_timestamp;
     outgoing.packet.body = eeth;
     outgoing.entropy = reply.entropy;
@@ -73,12 +116,14 @@ void MrcExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     return;
   }
   ++trimmed_;
+  note_plane(index, datagram);
   ends_[index].responder.on_trimmed(packet, datagram.src_port);
   if (ends_[index].answer_due()) queue_answers(index);
 }
 
 void MrcExchange::on_packet(uint32_t index, const wire::mrc::Packet& packet, const Datagram& datagram, Nanos now) {
   mrc::Endpoint& end = ends_[index];
+  note_plane(index, datagram);
   const bool marked = is_marked(datagram);
   if (const auto* write = std::get_if<wire::mrc::Write>(&packet.body)) {
     if (marked) ++queue_pairs_[index].counters.np_ecn_marked_roce_packets;
@@ -100,15 +145,27 @@ void MrcExchange::on_packet(uint32_t index, const wire::mrc::Packet& packet, con
 
 void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Datagram& datagram) {
   const auto* request = std::get_if<wire::mrc::Erth>(&packet.body);
-  const auto peer = queue_pair_to_.find(datagram.src_ip);
-  // Ports that come and go are no part of this; more probes at once than can wait are forgotten, and asked again.
+  const auto* response = std::get_if<wire::mrc::Eeth>(&packet.body);
+  const auto peer = peers_.find({datagram.address, datagram.src_ip});
+  const bool says = request != nullptr && request->op == wire::mrc::EndpointOp::port_status;
   const bool asks = request != nullptr && request->op == wire::mrc::EndpointOp::entropy_probe;
-  if (!asks || peer == queue_pair_to_.end()) {
+  const bool answers = response != nullptr && planes_ > 1;  // nothing else is asked
+  if (peer == peers_.end() || !(asks || answers || (says && planes_ > 1))) {
     ++foreign_;
     return;
   }
-  if (replies_.size() == kMostReplies) return;
-  replies_.push_back({peer->second, static_cast<uint16_t>(packet.bth.psn), datagram.src_port, request->tx_timestamp});
+  const auto id = static_cast<uint16_t>(packet.bth.psn);
+  const auto [index, number] = peer->second;
+  if (answers) {
+    reports_.answered(number, id);
+    return;
+  }
+  if (says) reports_.heard(number, id, request->port_status_mask);
+  if (replies_.size() == kMostReplies) return;  // they are forgotten, and asked again
+  // Who asks for a path is answered by it; who says that one is gone, by another.
+  const uint32_t came_by = planes_ == 1 ? multipath::kAllPlanes : 1U << plane_of(datagram);
+  const uint16_t value = says ? ends_[index].requester.sender().entropy().next(came_by) : datagram.src_port;
+  replies_.push_back({index, request->op, id, value, request->tx_timestamp});
 }
 
 }  // namespace etloop

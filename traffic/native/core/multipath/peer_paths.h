@@ -17,11 +17,15 @@ class PeerPaths {
  public:
   explicit PeerPaths(const MultipathParams& params) : params_(params) {}
 
-  // Those from a local address (by its index) to a peer, which the first one who asks begins at `first_port`. Stays where it is.
-  multipath::PathStates& to(uint16_t address, const IpAddress& peer_ip, uint16_t first_port) {
+  // Those from a local address (by its index) to a peer over as many planes, which the first one who asks begins at `first_port`.
+  // Stays where it is.
+  multipath::PathStates& to(uint16_t address, const IpAddress& peer_ip, uint16_t first_port, uint32_t planes) {
     const uint16_t own_port = params_.order == DeliveryOrder::sent ? first_port : uint16_t{0};
-    return paths_.try_emplace({address, peer_ip, own_port}, params_, first_port).first->second;
+    return paths_.try_emplace({address, peer_ip, own_port}, params_, first_port, planes).first->second;
   }
+
+  // Of those that were asked for before; where no queue pair keeps to one path.
+  multipath::PathStates& known(uint16_t address, const IpAddress& peer_ip) { return paths_.at({address, peer_ip, uint16_t{0}}); }
 
  private:
   const MultipathParams& params_;

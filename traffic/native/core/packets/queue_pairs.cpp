@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/planes.h"
 #include "plan/queue_deal.h"
 #include "qp/window_pools.h"
 
@@ -90,6 +91,7 @@ Result<void> QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQ
   const uint16_t src_port = end.sends_data ? planned.src_udp_port : planned.dst_udp_port;
   const Result<FlowId> flow = open_flow(end.address, end.peer_ip, src_port, end.traffic_class);
   if (!flow) return flow.error();
+  if (auto opened = open_other_planes(end, src_port, *flow, open_flow); !opened) return opened;
   ConnectionEnds& ends = connections_[end.connection];
   if (by_number_[offset] != kNone) {
     return Error{connections_.text(end.connection) + ": queue pair number " +
@@ -102,6 +104,18 @@ Result<void> QueuePairs::open_end_at_port(const EndSettings& end, const PlannedQ
   // The sending end accepts clear-to-send writes, the receiving end data.
   const uint32_t accepts = end.sends_data ? (planned.src_qpn << 8) | 0xF1 : ends.data_rkey;
   add(end, planned, *flow, {accepts, nullptr, end.sends_data ? nullptr : ends.receives.get()});
+  return {};
+}
+
+// A queue pair's flows on the planes of its card are numbered in a row.
+Result<void> QueuePairs::open_other_planes(const EndSettings& end, uint16_t src_port, FlowId first, const FlowOpener& open_flow) {
+  const PlannedPort& port = port_at(plan_, port_);
+  for (uint32_t plane = 1; plane < port.planes; ++plane) {
+    const auto address = static_cast<uint16_t>(end.address + plane * port.addresses.size());
+    const Result<FlowId> flow = open_flow(address, on_plane(plan_, end.peer_ip, plane), src_port, end.traffic_class);
+    if (!flow) return flow.error();
+    if (*flow != first + plane) return Error{"port " + port.name + " does not number the flows of its planes in a row"};
+  }
   return {};
 }
 

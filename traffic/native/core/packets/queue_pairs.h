@@ -25,7 +25,8 @@
 
 namespace etloop {
 
-// Opens the five-tuple (local address index, peer, UDP source port) with its traffic class at the port.
+// Opens the five-tuple (local address index, peer, UDP source port) with its traffic class at the port. Of a card of several
+// planes all addresses are numbered (plan/planes.h), and flows that are opened one after the other are numbered so.
 using FlowOpener =
     std::function<Result<FlowId>(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class)>;
 
@@ -103,6 +104,7 @@ class QueuePairs {
   using EndOpener = std::function<Result<void>(const EndSettings& end, const PlannedQp& planned)>;
   Result<void> open_all(const LocalRanks& ranks, const EndOpener& open_end);
   Result<void> open_end_at_port(const EndSettings& end, const PlannedQp& planned, const FlowOpener& open_flow);
+  Result<void> open_other_planes(const EndSettings& end, uint16_t src_port, FlowId first, const FlowOpener& open_flow);
   void add(const EndSettings& end, const PlannedQp& planned, FlowId flow, const QpResources& resources);
   Error not_ours(const EndSettings& end) const;
   size_t count_here() const;

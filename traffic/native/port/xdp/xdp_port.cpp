@@ -192,6 +192,8 @@ void XdpPort::wait(Nanos timeout_ns, int wake_fd) {
   }
 }
 
+int XdpPort::arrival_fd() const { return state_->socket.fd(); }
+
 const PortRecord& XdpPort::counters() const { return state_->flows.counters; }
 
 int64_t XdpPort::receive_overflows() const {

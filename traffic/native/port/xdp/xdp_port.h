@@ -19,6 +19,7 @@ class XdpPort final : public DatagramPort {
   uint32_t max_run(uint32_t payload_bytes) const override;
   size_t receive(PortSink& sink, size_t budget) override;
   void wait(Nanos timeout_ns, int wake_fd) override;
+  int arrival_fd() const override;
   const PortRecord& counters() const override;
   int64_t receive_overflows() const override;
   std::vector<std::string> degraded() const override;

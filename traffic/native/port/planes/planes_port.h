@@ -1,0 +1,84 @@
+// The ports of a card of several planes as one: a queue pair's packets leave by whichever plane they name, and one thread polls
+// them all. What leaves by a plane whose link is down is lost, as it would be behind it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plan/records.h"
+#include "port/datagram_port.h"
+#include "port/planes/link_state.h"
+
+namespace etloop {
+
+class PlanesPort final : public DatagramPort {
+ public:
+  // The links are looked at no more often than this.
+  static constexpr Nanos kLookNs = 100'000;
+
+  // One for each plane, in order.
+  static Result<std::unique_ptr<PlanesPort>> open(const std::vector<PortConfig>& planes);
+
+  Result<FlowId> add_flow(uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) override;
+  TxResult send(const PacketRun&) override { return TxResult::failed; }  // of RoCEv2, which keeps to one port
+  TxResult send_built(const BuiltPacket& built) override;
+  uint32_t planes_up() const override { return up_; }
+  uint32_t open_planes(FlowId first, const ClassMarks& marks) override;
+  uint32_t max_run(uint32_t payload_bytes) const override { return planes_.front().port->max_run(payload_bytes); }
+  size_t receive(PortSink& sink, size_t budget) override;
+  void wait(Nanos timeout_ns, int wake_fd) override;
+  int arrival_fd() const override { return arrivals_.get(); }
+  // Datagrams and bytes that were sent, over all planes; the rest is in `records`.
+  const PortRecord& counters() const override;
+  std::vector<PortRecord> records() const override;
+  int64_t receive_buffer_bytes() const override;
+  std::vector<std::string> degraded() const override;
+  std::vector<std::string> capabilities() const override;
+  std::string last_error() const override;
+
+ private:
+  // After a plane had no room, its port is asked again so soon at the latest.
+  static constexpr Nanos kRoomRetryNs = 50'000;
+
+  struct Plane {
+    std::unique_ptr<DatagramPort> port;
+    LinkState link;
+    int64_t trimmed = 0;
+  };
+  struct Flow {
+    uint32_t plane;
+    FlowId own;  // of its port
+  };
+  // Says of a datagram which plane it came by.
+  struct Arrivals final : public PortSink {
+    Arrivals(PortSink& to, Plane& by, size_t before) : sink(to), plane(by), first_address(before) {}
+    void on_datagram(const Datagram& datagram, Nanos arrived_ns) override {
+      Datagram numbered = datagram;
+      numbered.address = static_cast<uint16_t>(datagram.address + first_address);
+      plane.trimmed += datagram.trimmed ? 1 : 0;
+      sink.on_datagram(numbered, arrived_ns);
+    }
+    PortSink& sink;
+    Plane& plane;
+    size_t first_address;
+  };
+
+  explicit PlanesPort(size_t addresses) : addresses_(addresses) {}
+  Result<void> poll_all();
+  void look_at_links(Nanos now);
+  uint32_t all() const { return (1U << planes_.size()) - 1; }
+
+  size_t addresses_;  // of a plane
+  std::vector<Plane> planes_;
+  std::vector<Flow> flows_;
+  uint32_t up_ = 0;       // as bits
+  uint32_t full_ = 0;     // those that had no room since the last look for arrivals
+  Nanos looked_ns_ = 0;
+  uint32_t failed_ = 0;   // the plane that refused a packet last
+  size_t first_ = 0;      // whose arrivals are looked at first
+  Descriptor arrivals_;   // readable when something has come by a plane, or the loop is woken
+  int wake_fd_ = -1;      // that is among what it polls
+  mutable PortRecord sum_{};
+};
+
+}  // namespace etloop
