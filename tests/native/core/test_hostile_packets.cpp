@@ -92,7 +92,8 @@ class Network final : public Clock {
   Nanos now() override { return now_ns_; }
 
   void send(size_t from, const BuiltPacket& built) {
-    Flying packet{now_ns_ + kLatencyNs + static_cast<Nanos>(random_.below(500)), order_++, 1 - from, {}, 0, built.src_port, false};
+    const Nanos due_ns = now_ns_ + kLatencyNs + static_cast<Nanos>(random_.below(500));
+    Flying packet{due_ns, order_++, 1 - from, {}, 0, built.src_port, false};
     packet.bytes.assign(built.headers.begin(), built.headers.end());
     packet.bytes.resize(built.datagram_bytes());
     if (built.payload != nullptr) {

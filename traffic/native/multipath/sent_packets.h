@@ -23,7 +23,8 @@ static_assert(sizeof(SentPacket) == 16);
 
 class SentPackets {
  public:
-  explicit SentPackets(uint32_t first_psn) : oldest_(first_psn), next_(first_psn), lost_from_(first_psn), arrived_end_(first_psn) {}
+  explicit SentPackets(uint32_t first_psn)
+      : oldest_(first_psn), next_(first_psn), lost_from_(first_psn), arrived_end_(first_psn) {}
 
   uint32_t oldest() const { return oldest_; }
   uint32_t next() const { return next_; }
