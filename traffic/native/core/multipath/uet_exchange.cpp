@@ -135,7 +135,8 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
       wire::uet::decode(datagram.bytes, datagram.datagram_bytes, packet) == wire::uet::Malformed::none;
   const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses);
   // A small packet that a switch only marked as cut is whole.
-  const bool whole = readable && (write == nullptr || wire::uet::lengths_agree(*write, packet.payload_bytes, plan_.transport.path_mtu));
+  const bool whole = readable && (write == nullptr || wire::uet::lengths_agree(*write, packet.payload_bytes,
+                                                                               plan_.transport.path_mtu));
   if (datagram.trimmed && !whole) {
     on_trimmed(datagram, now);
     return;
@@ -225,7 +226,6 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     ++foreign_;  // of an answer that was cut nobody is told: another follows
     return;
   }
-  ++trimmed_;
   uint32_t index = kNone;
   if (request->syn) {
     const auto opened = opened_.find({datagram.src_ip, request->spdcid});
@@ -236,6 +236,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   if (index == kNone) {
     // The first packet of a context: which queue pair it is for was cut off, and is not needed to ask for it again.
     if (request->syn && plan_.transport.trims.answer != TrimAnswer::none) {
+      ++trimmed_;
       refuse_stray(*request, NackCode::trimmed, datagram);
       --foreign_;
     } else {
@@ -243,6 +244,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     }
     return;
   }
+  ++trimmed_;
   ends_[index].responder.on_trimmed(*request, false);
   note_need(index, *request, true, now);
   if (ends_[index].answer_due()) queue_answers(index);
