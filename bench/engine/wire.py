@@ -5,10 +5,10 @@ Decides which ports and how many queue pairs are measured, and their bars.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from etloop.bench.engine.figures import Bar, Bound, Section, Series, Unit, ratio_of
+from etloop.bench.engine.figures import Bar, Bound, Ratio, Section, Series, Unit, ratio_of
 from etloop.bench.engine.load import BenchLoad, Shape
 from etloop.bench.engine.measure import EngineRun
 from etloop.bench.engine.rounds import Bench, notes_of
@@ -64,12 +64,18 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
     name = f"wire {backend.name.lower()}" + ("" if kind is TransportKind.ROCE else f" {kind.name.lower()}")
     bare: list[int] = []
     runs: dict[int, list[EngineRun]] = {count: [] for count in queue_pairs}
+    has_ring = backend is PortBackend.PACKET and kind is TransportKind.ROCE
+    by_ring: dict[int, list[EngineRun]] = {count: [] for count in (queue_pairs if has_ring else ())}
     size = bench.lengths.broadcast_bytes
     for _ in bench.turns(name):
         bare.append(bench.bare_bytes_per_s(backend))
         load = BenchLoad(CollectiveKind.BROADCAST, 2, size, bench.iterations(size, bare[-1]))
         for count in queue_pairs:
-            runs[count].append(bench.run(load, Shape(queue_pairs=count, kind=kind), backend))
+            shape = Shape(queue_pairs=count, kind=kind)
+            runs[count].append(bench.run(load, shape, backend))
+            if has_ring:
+                by_ring[count].append(bench.run(load, replace(shape, receive_ring=True), backend))
+    rings = {count: [run.wire_bytes_per_s for run in each] for count, each in by_ring.items()}
     ours = {count: [run.wire_bytes_per_s for run in runs[count]] for count in queue_pairs}
     beside = (
         "UDP with GSO and GRO"
@@ -86,13 +92,27 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
                 Series(f"ETLoop, {_pairs(count)}", Unit.BYTES_PER_S, tuple(ours[count]))
                 for count in queue_pairs
             ),
+            *(
+                Series(f"with receive_ring, {_pairs(count)}", Unit.BYTES_PER_S, tuple(each))
+                for count, each in rings.items()
+            ),
         ),
-        ratios=tuple(
-            ratio_of(f"ETLoop / bare, {_pairs(count)}", ours[count], bare, wire_bar(backend, kind))
-            for count in queue_pairs
+        ratios=(
+            *(
+                ratio_of(f"ETLoop / bare, {_pairs(count)}", ours[count], bare, wire_bar(backend, kind))
+                for count in queue_pairs
+            ),
+            *(
+                Ratio(f"with receive_ring / without, {_pairs(count)}", _quotients(each, ours[count]))
+                for count, each in rings.items()
+            ),
         ),
-        notes=notes_of([run for count in queue_pairs for run in runs[count]]),
+        notes=notes_of([run for each in (*runs.values(), *by_ring.values()) for run in each]),
     )
+
+
+def _quotients(these: list[int], those: list[int]) -> tuple[float, ...]:
+    return tuple(this / that for this, that in zip(these, those, strict=True))
 
 
 def _pairs(count: int) -> str:

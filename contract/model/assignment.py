@@ -132,6 +132,8 @@ class PortSettings:
     """Which of them this is."""
     busy_poll_us: int = 0
     """How long a look into an empty queue of an XDP port drives the device; 0: its interrupts do."""
+    receive_ring: bool = False
+    """Of a PACKET port: frames arrive in memory shared with the kernel, not by system calls."""
     pauses: tuple[PauseRule, ...] = ()
     device: str = ""
     """Of a VERBS port: the RDMA device, such as "mlx5_0", which deals other queue pair numbers than those above."""

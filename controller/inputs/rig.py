@@ -70,6 +70,8 @@ class RigPort:
     """Threads that carry it; of an xdp port as many receive queues of its interface."""
     busy_poll_us: int = 0
     """Of an xdp port; 0: interrupts drive its interface."""
+    receive_ring: bool = False
+    """Of a packet port: what arrives is put into memory shared with the kernel."""
     device: str = ""
     """Of a verbs port: the RDMA device, as `rdma link` lists it."""
     gid_index: int = -1
@@ -231,6 +233,7 @@ def _read_port(section: Section) -> RigPort:
         interface=section.optional("interface", _interface, ""),
         queues=section.optional("queues", integer(1, MOST_QUEUES), 1),
         busy_poll_us=section.optional("busy_poll", poll, 0) // NS_PER_US,
+        receive_ring=section.optional("receive_ring", yes_or_no, False),
         device=section.optional("device", _interface, ""),
         gid_index=section.optional("gid_index", integer(0, 255), -1),
         card=section.optional("card", parse_name, ""),
@@ -240,6 +243,10 @@ def _read_port(section: Section) -> RigPort:
     if port.busy_poll_us and port.backend is not PortBackend.XDP:
         section.mistake(
             "busy_poll", "only an xdp port polls its interface", "remove it, or write backend: xdp"
+        )
+    if port.receive_ring and port.backend is not PortBackend.PACKET:
+        section.mistake(
+            "receive_ring", "only a packet port has a ring", "remove it, or write backend: packet"
         )
     section.close()
     return port

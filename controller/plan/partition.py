@@ -256,6 +256,7 @@ def _port_settings(
         planes=place.planes,
         plane=place.plane,
         busy_poll_us=place.port.busy_poll_us,
+        receive_ring=place.port.receive_ring,
         pauses=pauses.get(f"{place.agent}/{place.port.name}", ()),
         device=place.port.device,
         gid_index=place.port.gid_index,

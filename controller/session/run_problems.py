@@ -15,6 +15,8 @@ from etloop.contract.protocol.messages import Faulted, Hello, LoadFailed, Probed
 from etloop.controller.session.settings import SessionSettings
 
 _NAMED_AGENTS: Final = 8
+_NAMED_PAIRS: Final = 4
+"""Pairs of ranks of an agent that are named for one and the same problem."""
 _UNDONE: Final = {
     RunState.ASSIGN: "did not load its assignment",
     RunState.PAIR: "did not join its queue pairs with those of network cards",
@@ -127,10 +129,19 @@ def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:
         for failure in probed.failures
     )
     remedy = "check link, addresses, path MTU and traffic class between the two ports"
-    problems = [
-        Problem(where, what if count == 1 else f"{what} ({count} queue pairs)", remedy)
-        for (where, what), count in alike.items()
-    ]
+    problems = []
+    pairs_of: Counter[str] = Counter()
+    more: Counter[str] = Counter()
+    for (where, what), count in alike.items():
+        pairs_of[what] += 1
+        if pairs_of[what] <= _NAMED_PAIRS:
+            problems.append(Problem(where, what if count == 1 else f"{what} ({count} queue pairs)", remedy))
+        else:
+            more[what] += count
+    for what, count in more.items():
+        pairs = pairs_of[what] - _NAMED_PAIRS
+        text = f"{pairs} more pair{'s' if pairs > 1 else ''} of ranks: {what} ({count} queue pairs)"
+        problems.append(Problem(f"agent '{name}'", text, "fix those named first"))
     unnamed = probed.failed - len(probed.failures)
     if unnamed > 0:
         what = f"{unnamed} more queue pairs failed their probe"

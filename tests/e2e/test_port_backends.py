@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from etloop.bench.engine.load import BenchLoad
+from etloop.bench.engine.load import BenchLoad, Shape
 from etloop.bench.engine.measure import engine_run
 from etloop.bench.engine.network import bench_place
 from etloop.bench.engine.workers import bench_workers
@@ -44,4 +44,13 @@ def test_backends_interoperate_and_count_every_byte(
 ) -> None:
     load = BenchLoad(CollectiveKind.ALL_REDUCE, RANKS, MESSAGE_BYTES, ITERATIONS)
     run = engine_run(*ends, load, backends)
+    assert run.wire_bytes == ITERATIONS * 2 * (RANKS - 1) * MESSAGE_BYTES
+
+
+@pytest.mark.parametrize("far", BACKENDS, ids=lambda backend: backend.name.lower())
+def test_a_packet_port_with_a_ring_counts_every_byte(
+    ends: tuple[BenchPlace, Workers], far: PortBackend
+) -> None:
+    load = BenchLoad(CollectiveKind.ALL_REDUCE, RANKS, MESSAGE_BYTES, ITERATIONS)
+    run = engine_run(*ends, load, (PortBackend.PACKET, far), Shape(receive_ring=True))
     assert run.wire_bytes == ITERATIONS * 2 * (RANKS - 1) * MESSAGE_BYTES

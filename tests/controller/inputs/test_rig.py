@@ -156,6 +156,13 @@ def test_key_files_are_relative_to_the_rig() -> None:
             ),
         ),
         (
+            "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps, receive_ring: true}]}]",
+            (
+                "r.yaml:1: agents[0].ports[0].receive_ring: only a packet port has a ring; "
+                "remove it, or write backend: packet"
+            ),
+        ),
+        (
             (
                 "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps, queues: 2, "
                 "backend: verbs, device: mlx5_0}]}]"

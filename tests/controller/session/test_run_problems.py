@@ -36,3 +36,26 @@ def test_queue_pairs_that_fail_alike_are_told_once() -> None:
         "rank 0 (10.0.0.1) -> rank 2 (10.0.0.3): no answer",
         "agent 'a': 5 more queue pairs failed their probe",
     ]
+
+
+def test_of_many_pairs_that_fail_alike_some_are_named_and_the_others_counted() -> None:
+    """A port that reaches nothing fails for every pair of ranks, and what is to be done is the same for all."""
+    failures = tuple(
+        ProbeFailure(
+            src_rank=0,
+            dst_rank=dst,
+            src_address="10.0.0.1",
+            dst_address=f"10.0.0.{dst + 1}",
+            problem="arrived otherwise" if dst == 3 else "no answer",
+        )
+        for dst in (1, 2, 3, 4, 5, 6, 6, 7)
+    )
+    probed = Probed("r1", 20, failed=8, failures=failures, round_trip_ns_max=0)
+    assert [str(problem).partition(";")[0] for problem in unreachable("a", probed)] == [
+        "rank 0 (10.0.0.1) -> rank 1 (10.0.0.2): no answer",
+        "rank 0 (10.0.0.1) -> rank 2 (10.0.0.3): no answer",
+        "rank 0 (10.0.0.1) -> rank 3 (10.0.0.4): arrived otherwise",
+        "rank 0 (10.0.0.1) -> rank 4 (10.0.0.5): no answer",
+        "rank 0 (10.0.0.1) -> rank 5 (10.0.0.6): no answer",
+        "agent 'a': 2 more pairs of ranks: no answer (3 queue pairs)",
+    ]

@@ -57,8 +57,11 @@ struct Ends {
 
 std::unique_ptr<DatagramPort> opened(const PortConfig& config) { return test::opened_by(open_datagram_port, config); }
 
+bool packet_ports_have_rings = false;
+
 PortConfig settings(Backend backend, const IpAddress& address, const char* interface) {
   PortConfig config;
+  config.receive_ring = backend == Backend::packet && packet_ports_have_rings;
   config.backend = backend;
   config.addresses = {address};
   config.interface = interface;
@@ -287,6 +290,70 @@ void a_pause_of_the_datas_tag_leaves_that_of_notifications() {
   CHECK_EQ(last[14] >> 5, 6);
 }
 
+// Several datagrams in one frame, as the kernel joins them (virtio 1.2, 5.1.6).
+void send_joined(uint32_t count, uint32_t first_psn) {
+  constexpr std::array<uint8_t, 10> kOffload{1, 5, 42, 0, 0x20, 0x04, 34, 0, 6, 0};  // a checksum to fill in, UDP, 1056 B each
+  const ethernet::Path path{.source = {2, 0, 0, 0, 0, 1}, .destination = {2, 0, 0, 0, 0, 2}, .tag = {},
+                            .flow = {kNear4, kFar4, kSourcePort}};
+  constexpr size_t kEach = 1056;  // with BTH of 12, ICRC of 4 and an even payload
+  std::vector<uint8_t> frame(kOffload.begin(), kOffload.end());
+  frame.resize(kOffload.size() + 64 + count * kEach);
+  const std::span<uint8_t> on_wire = std::span(frame).subspan(kOffload.size());
+  const size_t at = kOffload.size() + ethernet::put_headers(path, 0x6A, 0, count * kEach, on_wire);
+  for (uint32_t i = 0; i < count; ++i) {
+    const Packet packet{.opcode = Opcode::write_middle, .dest_qpn = 0x123, .psn = first_psn + i, .payload_bytes = kEach - 16};
+    build_datagram(path.flow, static_cast<uint16_t>(i), packet, std::span(frame).subspan(at + i * kEach, kEach));
+  }
+  frame.resize(at + count * kEach);
+  const Descriptor sender = test::frame_socket("n0");
+  const int with_offload = 1;
+  CHECK_EQ(setsockopt(sender.get(), SOL_PACKET, 15, &with_offload, sizeof with_offload), 0);  // PACKET_VNET_HDR
+  CHECK_EQ(send(sender.get(), frame.data(), frame.size(), 0), static_cast<ssize_t>(frame.size()));
+}
+
+// Frames that fit a slot are read from the ring; those that the kernel has joined wait at the socket, in their turn.
+void a_ring_spares_the_calls_but_for_long_frames() {
+  PortConfig ringed = settings(Backend::packet, kFar4, "f0");
+  ringed.receive_ring = true;
+  auto far = opened(ringed);
+  auto near = opened(settings(Backend::packet, kNear4, "n0"));
+  const FlowId flow = flow_to(*near, kFar4);
+  Keeper keeper;
+  CHECK(near->send(middles(flow, 7, 100)) == TxResult::sent);
+  receive(*far, keeper, 7);
+  CHECK_EQ(far->counters().rx_calls, int64_t{0});
+  send_joined(40, 107);
+  CHECK(near->send(middles(flow, 1, 147)) == TxResult::sent);
+  send_joined(40, 148);
+  receive(*far, keeper, 88);
+  CHECK_EQ(far->counters().rx_calls, int64_t{2});
+  for (uint32_t i = 0; i < keeper.kept.size(); ++i) {
+    Packet packet;
+    CHECK(wire::decode(keeper.kept[i].bytes, keeper.kept[i].bytes.size(), packet) == wire::Malformed::none);
+    CHECK_EQ(packet.psn, 100 + i);
+  }
+}
+
+// What came while all slots were taken is counted as lost in a receive buffer; afterwards the ring goes on.
+void a_full_ring_counts_what_it_lost() {
+  PortConfig ringed = settings(Backend::packet, kFar4, "f0");
+  ringed.receive_ring = true;
+  ringed.receive_buffer_bytes = 1 << 20;
+  auto far = opened(ringed);
+  auto near = opened(settings(Backend::packet, kNear4, "n0"));
+  const FlowId flow = flow_to(*near, kFar4);
+  const auto slots = static_cast<uint32_t>(far->counters().receive_buffer_bytes / 8192);
+  const uint32_t sent = 2 * slots;
+  for (uint32_t i = 0; i < sent; ++i) CHECK(near->send(middles(flow, 1, i)) == TxResult::sent);
+  Keeper keeper;
+  for (int turn = 0; turn < 1000 && keeper.kept.size() < slots; ++turn) far->receive(keeper, 64);
+  CHECK_EQ(keeper.kept.size(), size_t{slots});
+  CHECK_EQ(far->receive_overflows(), int64_t{sent} - slots);
+  CHECK(near->send(middles(flow, 5, sent)) == TxResult::sent);
+  receive(*far, keeper, slots + 5);
+  CHECK_EQ(far->receive_overflows(), int64_t{sent} - slots);
+}
+
 void errors_say_what_to_do() {
   CHECK_EQ(failure_of(open_datagram_port(settings(Backend::packet, kNear4, "none0"))),
            std::string("there is no interface none0; write one that `ip link` lists"));
@@ -305,8 +372,6 @@ int main() {
     test::skipped(test::Missing::kernel_or_right, "all tests of packet ports", reason);
     return test::failures();
   }
-  every_pair_of_backends_talks({"IPv4", Backend::packet, kNear4, kFar4});
-  every_pair_of_backends_talks({"IPv6", Backend::packet, kNear6, kFar6});
   if (const std::string refused = failure_of(open_datagram_port(settings(Backend::xdp, kNear4, "n0"))); refused.empty()) {
     every_pair_of_backends_talks({"AF_XDP, IPv4", Backend::xdp, kNear4, kFar4});
     every_pair_of_backends_talks({"AF_XDP, IPv6", Backend::xdp, kNear6, kFar6});
@@ -315,12 +380,20 @@ int main() {
   } else {
     test::skipped(test::Missing::kernel_or_right, "the tests of xdp ports", refused);
   }
-  a_wrong_icrc_is_counted_and_dropped();
-  cut_frames_are_known_by_their_dscp(Backend::packet, kNear4, kFar4);
-  cut_frames_are_known_by_their_dscp(Backend::packet, kNear6, kFar6);
-  tags_carry_number_and_priority();
-  a_pause_holds_its_priority_and_is_accounted();
-  a_pause_of_the_datas_tag_leaves_that_of_notifications();
+  for (const bool ring : {false, true}) {
+    packet_ports_have_rings = ring;
+    every_pair_of_backends_talks({"IPv4", Backend::packet, kNear4, kFar4});
+    every_pair_of_backends_talks({"IPv6", Backend::packet, kNear6, kFar6});
+    a_wrong_icrc_is_counted_and_dropped();
+    cut_frames_are_known_by_their_dscp(Backend::packet, kNear4, kFar4);
+    cut_frames_are_known_by_their_dscp(Backend::packet, kNear6, kFar6);
+    tags_carry_number_and_priority();
+    a_pause_holds_its_priority_and_is_accounted();
+    a_pause_of_the_datas_tag_leaves_that_of_notifications();
+  }
+  packet_ports_have_rings = false;
+  a_ring_spares_the_calls_but_for_long_frames();
+  a_full_ring_counts_what_it_lost();
   errors_say_what_to_do();
   return test::failures();
 }

@@ -86,6 +86,32 @@ def test_the_page_needs_no_network_and_no_script(tmp_path: Path) -> None:
     assert "@import" not in text
 
 
+SHAPES: Final = {
+    "path": ('fill="none"', 'stroke="#'),
+    "line": ('stroke="#',),
+    "rect": ('fill="#',),
+}
+"""What a shape of each kind needs to be seen as what it is."""
+
+
+def test_pictures_are_whole_where_styles_of_the_page_are_forbidden(tmp_path: Path) -> None:
+    """As Jenkins publishes it: a shape without a look of its own would be a black area, or nothing."""
+    page = with_verdict(tmp_path / "r")["report.html"]
+    drawn = re.findall(r"<(path|line|rect) ([^>]*)>", page)
+    assert {kind for kind, _ in drawn} == set(SHAPES)
+    for kind, attributes in drawn:
+        for look in SHAPES[kind]:
+            assert look in attributes, (kind, attributes)
+    strokes = {
+        match[1]: match[2] for match in re.finditer(r'class="line (c\d+)[^>]* stroke="(#[0-9a-f]+)"', page)
+    }
+    assert len(set(strokes.values())) == len(strokes) > 1, "a colour is one port's"
+    pictures = re.findall(r"<svg ([^>]*)>", page)
+    assert any("for-narrow" in one for one in pictures)
+    for one in pictures:
+        assert ("for-narrow" in one) == ('display="none"' in one), "each picture is shown once"
+
+
 @pytest.mark.parametrize("outcome", [aborted_by_hand(), replace(aborted_by_hand(), agents=())])
 def test_a_run_that_broke_off_has_its_page_and_its_reason(tmp_path: Path, outcome: RunOutcome) -> None:
     page = with_verdict(tmp_path, outcome)["report.html"]

@@ -40,6 +40,7 @@ PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t ind
   config.interface = read_value<std::string>(settings, "interface");
   config.queue = static_cast<uint32_t>(std::max(plan.ports[index].queue, 0));
   config.busy_poll_us = read_value<uint32_t>(settings, "busy_poll_us");
+  config.receive_ring = read_value<bool>(settings, "receive_ring");
   config.link_bps = plan.ports[index].link_bps;
   config.vlan_id = read_value<int32_t>(transport, "vlan_id");
   config.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");

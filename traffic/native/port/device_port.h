@@ -52,6 +52,7 @@ struct PortConfig {
   bool is_plane = false;  // of a card of several: while its link is down what it sends is lost, and no failure
   bool departure_times = true;  // false: something of ours acts on packets as they leave, so they may not wait in the kernel
   uint32_t busy_poll_us = 0;  // how long a look into an empty xdp queue drives its interface; 0: interrupts do
+  bool receive_ring = false;  // of a packet port: frames arrive in memory shared with the kernel
   std::shared_ptr<Capture> capture;  // none: nothing is kept
 };
 

@@ -13,6 +13,7 @@
 
 #include "port/arrival_stamps.h"
 #include "port/frame_flows.h"
+#include "port/packet_ring.h"
 #include "port/shared_queues.h"
 #include "port/system_clock.h"
 
@@ -139,7 +140,9 @@ struct PacketPort::State {
   void stage(const uint8_t* header, size_t header_bytes, const uint8_t* datagram, size_t bytes);
   TxResult push_out();
   TxResult refuse(int code);
-  size_t take(size_t slot, PortSink& sink, Nanos now);
+  size_t take(std::span<const uint8_t> bytes, const Arrival& arrival, PortSink& sink, Nanos now);
+  int read_socket(int most, PortSink& sink, size_t& packets);
+  size_t read_ring(PortSink& sink, size_t budget);
 
   PortConfig config;
   FrameFlows flows;
@@ -164,6 +167,7 @@ struct PacketPort::State {
   bool is_broken = false;         // the kernel refused some of them when it was too late to say of which
   uint32_t staged = 0;  // of the batch, from `gone` on not yet taken by the kernel
   uint32_t gone = 0;
+  PacketRing ring;
   ReceiveBuffers received;
 };
 
@@ -208,6 +212,12 @@ Result<void> PacketPort::State::open_sockets() {
   socklen_t length = sizeof granted_bytes;
   getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &granted_bytes, &length);
   flows.counters.receive_buffer_bytes = granted_bytes;
+  if (config.receive_ring) {
+    const StampOffer offer = stamps_offered(flows.interface().name);
+    const bool card_stamps = offer.card_stamps_all && offer.clock >= 0;
+    if (const auto opened = ring.open(fd, granted_bytes, sizeof(OffloadHeader), card_stamps); !opened) return opened;
+    flows.counters.receive_buffer_bytes = ring.bytes();
+  }
   return config.shared == nullptr ? Result<void>{} : share();
 }
 
@@ -338,35 +348,68 @@ uint32_t PacketPort::max_run(uint32_t payload_bytes) const {
   return std::min(kSendBatch, MiddleRun::max_segments(payload_bytes));
 }
 
-size_t PacketPort::State::take(size_t slot, PortSink& sink, Nanos now) {
-  msghdr& header = received.messages[slot].msg_hdr;
-  const size_t bytes = received.messages[slot].msg_len;
-  const Arrival arrival = read_control(header);
+size_t PacketPort::State::take(std::span<const uint8_t> bytes, const Arrival& arrival, PortSink& sink, Nanos now) {
   const Nanos arrived_ns = clock.arrived(arrival.stamps, drained_ns, now, flows.counters);
-  if (bytes < sizeof(OffloadHeader)) return 0;
-  const uint8_t* at = received.bytes.data() + slot * kReceiveBytes;
+  if (bytes.size() < sizeof(OffloadHeader)) return 0;
   OffloadHeader offload{};
-  std::memcpy(&offload, at, sizeof offload);
-  const std::span<const uint8_t> frame(at + sizeof offload, bytes - sizeof offload);
+  std::memcpy(&offload, bytes.data(), sizeof offload);
+  const std::span<const uint8_t> frame = bytes.subspan(sizeof offload);
   const bool joined = (offload.gso_type & ~kGsoEcn) == kGsoUdpL4;
   return joined ? flows.take_joined(frame, offload.gso_bytes, arrival.tag, sink, arrived_ns)
                 : flows.take(frame, arrival.tag, sink, arrived_ns);
+}
+
+// One system call; returns how many frames it brought, or less than none.
+int PacketPort::State::read_socket(int most, PortSink& sink, size_t& packets) {
+  received.reset();
+  const int count = recvmmsg(receiver.get(), received.messages.data(), static_cast<unsigned>(most), MSG_DONTWAIT, nullptr);
+  ++flows.counters.rx_calls;
+  const Nanos now = monotonic_ns();
+  if (count > 0) clock.begin(now);
+  for (int i = 0; i < count; ++i) {
+    const auto slot = static_cast<size_t>(i);
+    const Arrival arrival = read_control(received.messages[slot].msg_hdr);
+    packets += take({received.bytes.data() + slot * kReceiveBytes, received.messages[slot].msg_len}, arrival, sink, now);
+  }
+  return count;
+}
+
+size_t PacketPort::State::read_ring(PortSink& sink, size_t budget) {
+  size_t packets = 0;
+  Nanos now = monotonic_ns();
+  bool began = false;
+  while (packets < budget) {
+    const Nanos before = now;
+    const std::optional<PacketRing::Frame> frame = ring.next();
+    if (!frame) {
+      drained_ns = before;
+      break;
+    }
+    now = monotonic_ns();
+    if (!std::exchange(began, true)) clock.begin(now);
+    if (frame->bytes.empty()) {
+      read_socket(1, sink, packets);
+    } else {
+      packets += take(frame->bytes, {frame->tag, frame->stamps}, sink, now);
+    }
+    ring.give_back();
+  }
+  return packets;
 }
 
 size_t PacketPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;
   if (state.staged > 0) state.push_out();
   size_t packets = 0;
-  int count = kReceiveBatch;
-  while (packets < budget && count == static_cast<int>(kReceiveBatch)) {
-    state.received.reset();
-    const Nanos before = monotonic_ns();
-    count = recvmmsg(state.receiver.get(), state.received.messages.data(), kReceiveBatch, MSG_DONTWAIT, nullptr);
-    ++state.flows.counters.rx_calls;
-    const Nanos now = monotonic_ns();
-    if (count > 0) state.clock.begin(now);
-    for (int i = 0; i < count; ++i) packets += state.take(static_cast<size_t>(i), sink, now);
-    if (count < static_cast<int>(kReceiveBatch)) state.drained_ns = before;
+  if (state.ring.is_open()) {
+    packets = state.read_ring(sink, budget);
+  } else {
+    int count = kReceiveBatch;
+    while (packets < budget && count == static_cast<int>(kReceiveBatch)) {
+      const Nanos before = monotonic_ns();
+      count = state.read_socket(kReceiveBatch, sink, packets);
+      if (count < static_cast<int>(kReceiveBatch)) state.drained_ns = before;
+    }
   }
   state.flows.account_pauses(state.drained_ns);
   return packets;
@@ -415,7 +458,7 @@ int64_t PacketPort::receive_overflows() const {
   tpacket_stats told{};  // since the last time it was asked
   socklen_t length = sizeof told;
   if (getsockopt(state_->receiver.get(), SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0) state_->dropped += told.tp_drops;
-  return state_->dropped;
+  return state_->dropped + state_->ring.cut();
 }
 
 std::vector<std::string> PacketPort::degraded() const {
