@@ -102,16 +102,19 @@ class Shape:
     """Whether threads without work sleep instead of polling, so that the processor's time is that of the work."""
     receive_ring: bool = False
     """Of packet ports."""
+    as_nccl: bool = False
+    """Whether algorithm, protocol, channels and cutting are NCCL's choice, as where a scenario says nothing."""
 
     def scenario_text(self, iterations: int) -> str:
         """The scenario of `iterations` of the load."""
         each = max(n for n in range(1, MOST_PER_CONNECTION + 1) if self.queue_pairs % n == 0)
         rate = f"max_rate: {format_rate(self.rate_bps)}, " if self.rate_bps else ""
         shaping = f", shaping: {self.shaping}" if self.shaping else ""
+        ring = f"algorithm: ring, protocol: simple, channels: {self.queue_pairs // each}{shaping}"
         series = f"series: {{interval: {format_duration(self.series_ns)}}}" if self.series_ns else ""
         return (
             f"workload: {{trace: bench}}\niterations: {iterations}\nmapping: {{placement: round_robin}}\n"
-            f"collectives: {{algorithm: ring, protocol: simple, channels: {self.queue_pairs // each}{shaping}}}\n"
+            f"collectives: {{{'' if self.as_nccl else ring}}}\n"
             f"transport: {{kind: {_KIND_NAMES[self.kind]}, path_mtu: {self.path_mtu_bytes}, qps_per_connection: {each}, "
             f"cc: {{algorithm: dcqcn, {rate}{series}}}}}\n"
         )

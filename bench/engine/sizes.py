@@ -29,6 +29,10 @@ _BYTE_NS: Final = 4
 """Of a byte more, about."""
 PLAIN: Final = Shape(shaping="plain")
 """One message a step, whole buffers."""
+AS_NCCL: Final = Shape(as_nccl=True)
+SHAPED_BYTES: Final = 64 * 1024
+SHAPED_BAR: Final = Bar(Bound.AT_MOST, 2.0)
+"""Of the time with NCCL's choices beside the plain ring."""
 
 
 def iterations_of(size_bytes: int, duration_ns: int) -> int:
@@ -49,12 +53,16 @@ def _sizes(bench: Bench, ranks: int, mpi: OpenMpi | None) -> Section:
     ours: dict[int, list[int]] = {size: [] for size in sizes}
     theirs: dict[int, list[int]] = {size: [] for size in sizes}
     gloo: dict[int, list[int]] = {size: [] for size in sizes}
+    shaped: list[int] = []
     runs: list[EngineRun] = []
     for _ in bench.turns(f"collective {ranks} ranks"):
         for size, count in counts.items():
             load = BenchLoad(CollectiveKind.ALL_REDUCE, ranks, size, count)
             runs.append(bench.run(load, PLAIN))
             ours[size].append(runs[-1].duration_ns // count)
+            if size == SHAPED_BYTES:
+                runs.append(bench.run(load, AS_NCCL))
+                shaped.append(runs[-1].duration_ns // count)
             if with_gloo:
                 gloo[size].append(gloo_duration_ns(bench.place, load) // count)
         if mpi is not None:
@@ -71,6 +79,10 @@ def _sizes(bench: Bench, ranks: int, mpi: OpenMpi | None) -> Section:
         if with_gloo:
             series.append(Series(f"gloo, {name}", Unit.NANOSECONDS, tuple(gloo[size])))
             ratios.append(ratio_of(f"gloo / ETLoop, {name}", gloo[size], ours[size], OPEN_MPI_BAR))
+    if shaped:
+        name = f"shaped as NCCL does, {format_bytes(SHAPED_BYTES)}"
+        series.append(Series(f"ETLoop, {name}", Unit.NANOSECONDS, tuple(shaped)))
+        ratios.append(ratio_of(f"{name} / plain", shaped, ours[SHAPED_BYTES], SHAPED_BAR))
     notes = (absence(bench.place), "" if with_gloo else "torch is not installed: not compared with gloo")
     return Section(
         name=f"collective {ranks} ranks",
