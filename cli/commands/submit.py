@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -239,7 +240,25 @@ def _progress_line(update: JobStatus | ProgressStatus) -> str:
 
 def _result_text(result: ResultStatus) -> str:
     lines = [f"job {result.job_id} {result.state}, exit code {result.exit_code}"]
+    lines += [f"verdict: {verdict}"] if (verdict := _verdict_words(result.summary)) else []
     lines += [f"reason: {result.reason}"] if result.reason else []
     place = result.results_url or f"{result.run_directory} (below the rack's artifacts)"
     lines += [f"results: {place}"] if result.run_directory else []
     return "\n".join(lines) + "\n"
+
+
+def _verdict_words(summary: object) -> str:
+    """Return what a summary.json from the rack says of its verdict; "" where there is no summary."""
+    if not isinstance(summary, dict):
+        return ""
+    verdict = summary.get("verdict")
+    if not isinstance(verdict, dict):
+        return "none: the scenario has no conditions"
+    listed = verdict.get("checks")
+    results = (
+        [str(one.get("result")) for one in listed if isinstance(one, dict)]
+        if isinstance(listed, list)
+        else []
+    )
+    counted = ", ".join(f"{count} {result}" for result, count in Counter(results).items())
+    return printable(f"{str(verdict.get('result')).upper()}: {counted}")

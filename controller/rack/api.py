@@ -37,6 +37,7 @@ from etloop.controller.rack.job import (
     JobEvent,
     JobRequest,
     JobState,
+    bounded_reason,
 )
 from etloop.controller.rack.people.people import People
 from etloop.controller.rack.people.reservations import Reservations
@@ -472,7 +473,7 @@ class Rack:
     ) -> Job:
         code, reason = why
         kept = {"run_directory": job.job_id if artifact_bytes else "", "artifact_bytes": artifact_bytes}
-        ended = self._advance(job, event, who, exit_code=code, reason=reason, **kept)
+        ended = self._advance(job, event, who, exit_code=code, reason=bounded_reason(reason), **kept)
         self._held.pop(job.job_id, None)
         return self._published(ended, summary)
 

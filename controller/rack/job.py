@@ -20,6 +20,8 @@ MOST_PORTS: Final = 4096
 """Ports that one job may name or count."""
 MOST_LABELS: Final = 32
 MOST_RETRIES: Final = 10
+MOST_REASON_CHARACTERS: Final = 1 << 14
+_LEFT_OUT: Final = " ... (more is left out)"
 
 
 class JobState(StrEnum):
@@ -150,3 +152,10 @@ class Job:
     run_directory: str = ""
     """Below the artifact directory; "" if nothing was kept."""
     artifact_bytes: int = 0
+
+
+def bounded_reason(reason: str) -> str:
+    """Return why a job ended, cut to what is kept of it: whatever a scenario quotes is published and stored with it."""
+    if len(reason) <= MOST_REASON_CHARACTERS:
+        return reason
+    return reason[: MOST_REASON_CHARACTERS - len(_LEFT_OUT)] + _LEFT_OUT

@@ -38,6 +38,7 @@ from etloop.results.store.run_dir import (
     read_kpis,
     write_run,
 )
+from etloop.results.verdict.terms import LONGEST_TEXT
 from etloop.results.verdict.verdict import Conditions, check_mistakes
 from etloop.workload.trace.program import OpKind
 
@@ -78,7 +79,9 @@ def _refuse_mistakes(checks: tuple[RequestedCheck, ...]) -> None:
         raise ConfigError(
             *(
                 Problem(
-                    check.where, f'"{check.expression}", column {error.at + 1}: {error.what}', error.remedy
+                    check.where,
+                    f'"{check.expression[:LONGEST_TEXT]}", column {error.at + 1}: {error.what}',
+                    error.remedy,
                 )
                 for check, error in mistakes
             )

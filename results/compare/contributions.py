@@ -49,7 +49,7 @@ LEAST_ARISEN: Final = 20
 LEAST_GROWTH: Final = 2
 """Of the mean of a counter that A has, too."""
 _RESULTS: Final = (Result.PASS, Result.INCONCLUSIVE, Result.FAIL)
-_SEVERITY: Final = ("timeouts", "retransmissions", "out of order", "CNPs", "ECN marks")
+_SEVERITY: Final = ("timeouts", "retransmissions", "out of order", "CNPs heeded", "ECN marks")
 
 
 def shifts(
@@ -177,11 +177,16 @@ def mean_figures(side: Side) -> dict[str, float]:
     return _means(side, lambda run: run.figures)
 
 
+def share_moved(a: float, b: float) -> float | None:
+    """Return B / A - 1; None where that has no meaning: of nothing, and of figures that may be below zero, where one is."""
+    return b / a - 1 if a > 0 and b >= 0 else None
+
+
 def plain_figures(a: Side, b: Side) -> tuple[Plain, ...]:
     """Key figures that both sides have, in their order."""
     found = mean_figures(a), mean_figures(b)
     return tuple(
-        Plain(one.name, one.unit, x := found[0][one.name], y := found[1][one.name], y / x - 1 if x else None)
+        Plain(one.name, one.unit, x := found[0][one.name], y := found[1][one.name], share_moved(x, y))
         for one in FIGURES
         if one.name in found[0] and one.name in found[1]
     )

@@ -45,7 +45,7 @@ _BY_CONTENT: Final = (CaseRole.GROUPS, CaseRole.FLOWS, CaseRole.SCHEDULE, CaseRo
 _TROUBLES: Final = (
     ("retransmitted_packets", "sender", "retransmissions"),
     ("local_ack_timeout_err", "sender", "timeouts"),
-    ("rp_cnp_handled", "sender", "CNPs"),
+    ("rp_cnp_handled", "sender", "CNPs heeded"),
     ("np_ecn_marked_roce_packets", "receiver", "ECN marks"),
     ("out_of_sequence", "receiver", "out of order"),
 )

@@ -43,7 +43,7 @@ _SIGNS: Final = (
     ("retransmitted_packets", "retransmitted"),
     ("local_ack_timeout_err", "timeouts"),
     ("np_ecn_marked_roce_packets", "marked"),
-    ("rp_cnp_handled", "CNPs"),
+    ("rp_cnp_handled", "CNPs heeded"),
 )
 _NATURES: Final = {
     Nature.TIME: "Time",

@@ -174,7 +174,7 @@ class Plain:
     a: float
     b: float
     change: float | None
-    """B / A - 1; None where A is 0."""
+    """B / A - 1; None where A is 0, or one of them below it."""
 
 
 @dataclass(frozen=True, slots=True)

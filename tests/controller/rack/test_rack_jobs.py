@@ -18,6 +18,7 @@ from etloop.controller.rack.dispatch import RackPort, decide, misfit
 from etloop.controller.rack.job import (
     ENDED,
     JOB_TRANSITIONS,
+    MOST_REASON_CHARACTERS,
     Job,
     JobEvent,
     JobRequest,
@@ -294,6 +295,18 @@ def test_a_rack_says_that_its_store_is_full_and_ends_the_job_later(tmp_path: Pat
     store._connection.execute("PRAGMA query_only = OFF")  # noqa: SLF001
     assert rack.finish("j0", ExitCode.PASS, "").state is JobState.FINISHED
     assert rack.leases() == {}
+
+
+def test_a_reason_is_kept_up_to_a_limit(tmp_path: Path, path: Path) -> None:
+    rack = Rack(JobStore.open(path), PORTS, RackLimits(9, 9, 1 << 20, 1 << 60), tmp_path, lambda: "j0")
+    (tmp_path / "x").mkdir()
+    rack.submit(JobRequest("workload: {trace: x}\n", named("a/p0")), "client")
+    (start,) = rack.starts(BOTH)
+    rack.begin(start)
+    job = rack.finish("j0", ExitCode.PREPARATION_FAILED, "1+" * 100_000)
+    assert len(job.reason) == MOST_REASON_CHARACTERS
+    assert job.reason.startswith("1+1+")
+    assert job.reason.endswith("1 ... (more is left out)")
 
 
 def test_ports_are_named_or_wished_for_and_not_both(tmp_path: Path, path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from etloop.bench.compare import CASES, main, rates, too_often
 from etloop.contract.base.errors import ConfigError
 from etloop.results.compare.compare import compare_runs
-from etloop.results.compare.contributions import arisen
+from etloop.results.compare.contributions import arisen, share_moved
 from etloop.results.compare.samples import Part, RunSamples, Side
 from etloop.results.html.compare import comparison_html
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
@@ -452,3 +452,19 @@ def test_losses_that_do_not_differ_are_no_table(
     found = compare_runs(side("A", run(10.0, losses=ours)), side("B", run(10.0, losses=theirs)), SETTINGS)
     assert found.losses == (), why
     assert "losses, packets a run" not in render_comparison(found)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "share"),
+    [
+        (2.0, 3.0, 0.5),
+        (2.0, 0.0, -1.0),
+        (0.0, 3.0, None),
+        # An overlap that fell from -2 % to -4 % has not grown by 100 %.
+        (-0.02, -0.04, None),
+        (-0.02, 0.04, None),
+        (0.02, -0.04, None),
+    ],
+)
+def test_a_figure_below_zero_has_no_share_by_which_it_moved(a: float, b: float, share: float | None) -> None:
+    assert share_moved(a, b) == share

@@ -207,6 +207,15 @@ def test_conditions_that_cannot_be_read_are_refused_when_judging_again(tmp_path:
         renew_verdict(tmp_path, None, "tomahawk-99")
 
 
+def test_a_condition_that_is_too_long_is_quoted_as_far_as_it_is_read(tmp_path: Path) -> None:
+    with_verdict(tmp_path)
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(f"verdict:\n  checks:\n  - {{check: {'1+' * 100_000}1 <= 2, why: long}}\n")
+    with pytest.raises(ConfigError, match="and at most 1000 are read") as refused:
+        renew_verdict(tmp_path, wrong)
+    assert len(str(refused.value)) < 2000
+
+
 def test_a_run_without_key_figures_says_so(tmp_path: Path) -> None:
     with_verdict(tmp_path)
     (tmp_path / "kpis.json").unlink()
