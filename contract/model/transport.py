@@ -28,6 +28,8 @@ class TrimSettings:
     dscps: tuple[int, ...] = ()
     """By which they are known; none: they are taken for damaged ones."""
     answer: TrimAnswer = TrimAnswer.NONE
+    last_hop_dscps: tuple[int, ...] = ()
+    """Those of them that a switch gives at ports with a host behind them."""
 
 
 @dataclass(frozen=True, slots=True)

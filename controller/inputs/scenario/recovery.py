@@ -99,8 +99,11 @@ def read_trimming(section: Section, recovery: RecoverySettings, data_dscp: int) 
             else "going back N, a single packet cannot be asked for",
             f"write answer: {fitting.name.lower()}, or change transport.retransmission",
         )
+    last_hop = section.texts("last_hop", dscp_value, 0)
+    if others := sorted(set(last_hop) - set(dscps)):
+        section.mistake("last_hop", f"{others[0]} is not among those of dscp", "list it in both")
     section.close()
-    return TrimSettings(dscps, answer)
+    return TrimSettings(dscps, answer, last_hop)
 
 
 def read_cnp(section: Section, *, tagged: bool) -> CnpSettings:

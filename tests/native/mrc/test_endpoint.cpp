@@ -174,16 +174,23 @@ void the_window_ends_where_it_ends() {
 void a_trimmed_packet_is_asked_for_once_until_it_is_here() {
   End end;
   const CutPacket cut{Opcode::write_middle, 0, psn(2), std::nullopt};
-  end.end.responder.on_trimmed(cut, kValue + 5);
+  end.end.responder.on_trimmed(cut, kValue + 5, false);
   const Neth nack = std::get<Neth>(answers(end).at(0).body);
   CHECK(nack.reason == NackReason::trimmed);
   CHECK_EQ(nack.nack_psn, psn(2));
   CHECK_EQ(nack.entropy, uint32_t{kValue + 5});
   take(end, 2);
   answers(end);
-  end.end.responder.on_trimmed(cut, kValue);
+  end.end.responder.on_trimmed(cut, kValue, false);
   CHECK(answers(end).empty());
   CHECK_EQ(end.counters.trimmed_received, int64_t{2});
+}
+
+void a_trim_by_the_last_hop_is_told_apart() {
+  End end;
+  end.end.responder.on_trimmed({Opcode::write_middle, 0, psn(2), std::nullopt}, kValue + 5, true);
+  CHECK(std::get<Neth>(answers(end).at(0).body).reason == NackReason::trimmed_last_hop);
+  CHECK_EQ(end.counters.trimmed_answered, int64_t{1});
 }
 
 void a_strange_key_ends_the_queue_pair() {
@@ -221,6 +228,21 @@ Neth nack_of(uint32_t number, uint16_t value) {
   nack.nack_psn = psn(number);
   nack.entropy = value;
   return nack;
+}
+
+// Every path of a packet ends at the last hop, so none is worse than another for what was trimmed there.
+void a_trim_blames_its_path_unless_the_last_hop_did_it() {
+  for (const bool last_hop : {false, true}) {
+    End end;
+    end.end.requester.post(message(3));
+    const std::vector<Outgoing> sent = send_all(end, 0);
+    Neth nack = nack_of(1, sent[1].entropy);
+    if (last_hop) nack.reason = NackReason::trimmed_last_hop;
+    CHECK(end.end.requester.on_nack(nack, 1000).nak);
+    CHECK_EQ(end.paths.state_of(sent[1].entropy) == multipath::EntropyState::good, last_hop);
+    CHECK_EQ(end.counters.trimmed_resent, int64_t{1});
+    CHECK_EQ(send_all(end, 2000).size(), size_t{1});
+  }
 }
 
 void packets_of_a_message_say_where_they_go() {
@@ -354,7 +376,7 @@ void whatever_the_network_does_messages_come_once(uint64_t seed) {
       if (const auto* probe = std::get_if<Peth>(&packet.packet.body)) {
         to.end.responder.on_probe(*probe, packet.entropy, false);
       } else if (random() % 12 == 0) {
-        to.end.responder.on_trimmed({bth.opcode, bth.dest_qpn, bth.psn, std::nullopt}, packet.entropy);
+        to.end.responder.on_trimmed({bth.opcode, bth.dest_qpn, bth.psn, std::nullopt}, packet.entropy, false);
       } else {
         to.end.responder.on_write(bth, std::get<Write>(packet.packet.body), packet.entropy, random() % 5 == 0);
       }
@@ -396,6 +418,8 @@ int main() {
   a_duplicate_changes_nothing_and_is_answered();
   the_window_ends_where_it_ends();
   a_trimmed_packet_is_asked_for_once_until_it_is_here();
+  a_trim_by_the_last_hop_is_told_apart();
+  a_trim_blames_its_path_unless_the_last_hop_did_it();
   a_strange_key_ends_the_queue_pair();
   packets_of_a_message_say_where_they_go();
   a_nack_sends_that_packet_again_by_another_path();

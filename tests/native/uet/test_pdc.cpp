@@ -229,6 +229,19 @@ void a_trimmed_packet_is_asked_for_also_before_the_context_is_open() {
   CHECK_EQ(pair.delivered.size(), size_t{1});
 }
 
+void a_trim_by_the_last_hop_is_told_apart_and_sent_again() {
+  Pair pair;
+  pair.a.end.post(message(2 * kMtu));
+  const std::vector<Outgoing> sent = pair.send_all(0);
+  pair.b.end.responder.on_trimmed(request_of(sent[0]), true);
+  const std::vector<Packet> told = pair.answers();
+  CHECK(std::get<Nack>(told.at(0).pds).code == NackCode::trimmed_last_hop);
+  CHECK_EQ(pair.b.counters.trimmed_answered, int64_t{1});
+  pair.answer(told[0], 1000);
+  CHECK_EQ(pair.a.counters.trimmed_resent, int64_t{1});
+  CHECK_EQ(pair.send_all(2000).size(), size_t{1});
+}
+
 void what_the_peer_has_no_room_for_is_left_to_the_timer() {
   Pair pair;
   pair.exchange(kMtu, 0);
@@ -285,6 +298,7 @@ int main() {
   what_is_not_for_this_end_is_refused_by_its_reason();
   an_error_of_the_peer_ends_the_queue_pair();
   a_trimmed_packet_is_asked_for_also_before_the_context_is_open();
+  a_trim_by_the_last_hop_is_told_apart_and_sent_again();
   what_the_peer_has_no_room_for_is_left_to_the_timer();
   numbers_of_contexts_are_used_again_as_late_as_possible();
   wide_numbers_follow_from_one_nearby();

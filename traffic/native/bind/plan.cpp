@@ -36,6 +36,9 @@ void read_recovery(nb::handle settings, TransportParams& params) {
   const nb::object trimming = nb::getattr(settings, "trimming");
   params.trims.answer = static_cast<TrimAnswer>(read_value<uint8_t>(trimming, "answer"));
   for (nb::handle dscp : nb::getattr(trimming, "dscps")) params.trims.dscps |= 1ULL << (nb::cast<uint8_t>(dscp) & 63);
+  for (nb::handle dscp : nb::getattr(trimming, "last_hop_dscps")) {
+    params.trims.last_hop_dscps |= 1ULL << (nb::cast<uint8_t>(dscp) & 63);
+  }
   params.tail_probe_ns = read_value<int64_t>(settings, "tail_probe_ns");
   params.selective_repeat = read_value<bool>(settings, "selective_repeat");
   params.out_of_order_accept = read_value<bool>(settings, "accept_out_of_order");

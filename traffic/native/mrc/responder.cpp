@@ -74,11 +74,11 @@ bool Responder::next_delivered(Delivered& delivered) {
   return true;
 }
 
-void Responder::on_trimmed(const wire::mrc::CutPacket& packet, uint16_t value) {
+void Responder::on_trimmed(const wire::mrc::CutPacket& packet, uint16_t value, bool last_hop) {
   ++counters_.trimmed_received;
   if (fault_ != QpFault::none || trim_answer_ == TrimAnswer::none || !wire::mrc::is_write(packet.opcode)) return;
   if (receiver_.was_placed(packet.psn) || receiver_.lies_beyond(packet.psn)) return;
-  refuse(packet.psn, value, NackReason::trimmed);
+  refuse(packet.psn, value, last_hop ? NackReason::trimmed_last_hop : NackReason::trimmed);
 }
 
 void Responder::on_probe(const wire::mrc::Peth& probe, uint16_t value, bool marked) {
@@ -141,7 +141,8 @@ void Responder::answer_sent() {
   if (!nacks_.empty()) {
     ++counters_.naks_tx;
     const NackReason reason = nacks_.front().reason;
-    if (reason == NackReason::trimmed) ++counters_.trimmed_answered;
+    const bool trimmed = reason == NackReason::trimmed || reason == NackReason::trimmed_last_hop;
+    if (trimmed) ++counters_.trimmed_answered;
     nacks_.erase(nacks_.begin());
     return;
   }

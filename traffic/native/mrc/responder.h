@@ -23,8 +23,8 @@ class Responder {
 
   // A write of this queue pair, by the entropy value `value`; `marked`: with Congestion Experienced.
   void on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& write, uint16_t value, bool marked);
-  // A packet of which a switch left only the beginning.
-  void on_trimmed(const wire::mrc::CutPacket& packet, uint16_t value);
+  // A packet of which a switch left only the beginning; `last_hop`: the one before this host.
+  void on_trimmed(const wire::mrc::CutPacket& packet, uint16_t value, bool last_hop);
   void on_probe(const wire::mrc::Peth& probe, uint16_t value, bool marked);
   // What is whole now, in order; false: nothing more. A payload is valid until the next call.
   bool next_delivered(Delivered& delivered);

@@ -169,7 +169,10 @@ enum class TrimAnswer : uint8_t { none = 0, nak = 1, selective = 2 };
 // Packets that a switch cut down.
 struct TrimParams {
   uint64_t dscps = 0;  // bit i: DSCP i is theirs
+  uint64_t last_hop_dscps = 0;  // those of them that the last switch gives
   TrimAnswer answer = TrimAnswer::none;
+
+  bool is_last_hop(uint8_t traffic_class) const { return (last_hop_dscps >> (traffic_class >> 2) & 1) != 0; }
 };
 
 struct TransportParams {

@@ -208,6 +208,10 @@ def test_rules_in_the_order_of_the_file() -> None:
             ),
         ),
         (
+            "  trimming: {dscp: [48], last_hop: [48, 49]}",
+            "s.yaml:4: transport.trimming.last_hop: 49 is not among those of dscp; list it in both",
+        ),
+        (
             "  trimming: {dscp: [64]}",
             "s.yaml:4: transport.trimming.dscp[0]: 64 is out of range; write a whole number from 0 to 63",
         ),

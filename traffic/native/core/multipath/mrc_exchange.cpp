@@ -117,7 +117,8 @@ void MrcExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   }
   ++trimmed_;
   note_plane(index, datagram);
-  ends_[index].responder.on_trimmed(packet, datagram.src_port);
+  const bool last_hop = plan_.transport.trims.is_last_hop(datagram.traffic_class);
+  ends_[index].responder.on_trimmed(packet, datagram.src_port, last_hop);
   if (ends_[index].answer_due()) queue_answers(index);
 }
 

@@ -226,6 +226,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     ++foreign_;  // of an answer that was cut nobody is told: another follows
     return;
   }
+  const bool last_hop = plan_.transport.trims.is_last_hop(datagram.traffic_class);
   uint32_t index = kNone;
   if (request->syn) {
     const auto opened = opened_.find({datagram.src_ip, request->spdcid});
@@ -237,7 +238,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     // The first packet of a context: which queue pair it is for was cut off, and is not needed to ask for it again.
     if (request->syn && plan_.transport.trims.answer != TrimAnswer::none) {
       ++trimmed_;
-      refuse_stray(*request, NackCode::trimmed, datagram);
+      refuse_stray(*request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed, datagram);
       --foreign_;
     } else {
       ++foreign_;
@@ -245,7 +246,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     return;
   }
   ++trimmed_;
-  ends_[index].responder.on_trimmed(*request, false);
+  ends_[index].responder.on_trimmed(*request, last_hop);
   note_need(index, *request, true, now);
   if (ends_[index].answer_due()) queue_answers(index);
 }
