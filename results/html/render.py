@@ -63,6 +63,8 @@ def _look(classes: str) -> str:
     colour = next((colours[name] for name in names if name in colours and name[1:].isdigit()), colours["dim"])
     if not _COLOURED.isdisjoint(names):
         looks.append(f'stroke="{colour}"')
+    if "swatch" in names:
+        looks.append(f'fill="{colour}"')
     if "dot" in names:
         looks.append(f'fill="{colour}" fill-opacity=".75"')
     return " ".join(looks)
