@@ -1,4 +1,4 @@
-"""A short name for the form of the messages that this build speaks, by which two builds of one protocol version are told apart.
+"""A short name for the form of the messages that this build speaks, by which two builds of one protocol version differ.
 
 `PROTOCOL_VERSION` is changed by hand; this follows from the types themselves. Whoever has another digest writes or reads some
 message differently. Pure.

@@ -13,42 +13,20 @@ from html import escape
 from typing import Final
 from urllib.parse import quote
 
-from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.printable import printable
+from etloop.controller.rack.exchange.live_page import VERDICTS, live_page, table, verdict_badge, verdict_of
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.messages import JobStatus
 from etloop.controller.racks.filters import JobFilter, owner_of, parse_labels
 from etloop.controller.racks.survey import RackAnswer, RackView
 
-REFRESH_S: Final = 10
 _MOST_ROWS: Final = 2000
 _LONGEST_REASON: Final = 300
 _MOST_VALUES: Final = 32
 """Of one key of a query."""
 _BASE_URL: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*)?")
-_VERDICTS: Final = {
-    ExitCode.PASS: "pass",
-    ExitCode.INCONCLUSIVE: "inconclusive",
-    ExitCode.VERDICT_FAILED: "fail",
-    ExitCode.RUN_ERROR: "broke",
-    ExitCode.PREPARATION_FAILED: "not-ready",
-}
 _KEYS: Final = ("rack", "state", "owner", "label", "verdict")
-_STYLE: Final = """
-:root{color-scheme:light dark;--fg:#1c2733;--dim:#5c6975;--line:#d5dce4;--bg:#fff}
-@media(prefers-color-scheme:dark){:root{--fg:#dfe6ec;--dim:#9aa7b3;--line:#33404c;--bg:#12181e}}
-body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:76rem;padding:1rem;color:var(--fg);background:var(--bg)}
-h1{font-size:1.4em;margin:0 0 .6em}h2{font-size:1.1em;margin:1.6em 0 .4em}
-.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.92em;width:100%}
-td,th{padding:.25em .7em .25em 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line);
-overflow-wrap:anywhere}
-th{color:var(--dim);font-weight:600}a{color:inherit}form{display:flex;flex-wrap:wrap;gap:.5em}
-input,select,button{font:inherit;max-width:12em}.dim{color:var(--dim)}
-.badge{padding:.05em .5em;border-radius:.3em;color:#fff;white-space:nowrap}
-.pass{background:#1b7f4b}.fail,.broke,.trouble{background:#b3261e}.inconclusive{background:#8a5f00}.not-ready{background:#5f6b76}
-@media(max-width:40rem){thead{display:none}tr{display:block;padding:.4em 0;border-bottom:1px solid var(--line)}
-td{display:block;border:0;padding:.05em 0}td:empty{display:none}td::before{content:attr(data-head) " ";color:var(--dim)}}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +51,7 @@ def parse_query(pairs: Mapping[str, Sequence[str]]) -> PageQuery:
             raise ConfigError(Problem("query", what, f"give at most {_MOST_VALUES}"))
     states, verdicts = values.get("state", []), values.get("verdict", [])
     _refuse_unknown("state", states, [state.value for state in JobState])
-    _refuse_unknown("verdict", verdicts, list(_VERDICTS.values()))
+    _refuse_unknown("verdict", verdicts, list(VERDICTS.values()))
     owners = values.get("owner", [])
     if len(owners) > 1:
         raise ConfigError(Problem("query", "owner stands there twice", "ask for one"))
@@ -91,27 +69,24 @@ def _refuse_unknown(key: str, given: Sequence[str], known: Sequence[str]) -> Non
 def racks_page(answers: Sequence[RackAnswer[RackView]], query: PageQuery, asked_at: str) -> str:
     """Return the page; `asked_at` is when the racks were asked."""
     shown = [each for each in answers if not query.racks or each.place.name in query.racks]
-    racks = _table(("rack", "state", "ports", "jobs", "notes"), [_rack_row(each) for each in shown])
+    racks = table(("rack", "state", "ports", "jobs", "notes"), [_rack_row(each) for each in shown])
     jobs = [
         (each, job)
         for each in shown
         if each.value is not None
         for job in each.value.jobs
-        if query.jobs.takes(job) and (not query.verdicts or _verdict(job) in query.verdicts)
+        if query.jobs.takes(job) and (not query.verdicts or verdict_of(job.exit_code) in query.verdicts)
     ]
     jobs.sort(key=lambda pair: pair[1].submitted_at, reverse=True)
     heads = ("rack", "job", "state", "verdict", "owner", "submitted", "labels", "reason")
     rows = [_job_row(each, job) for each, job in jobs[:_MOST_ROWS]]
     more = f'<p class="dim">and {len(jobs) - _MOST_ROWS} older ones</p>' if len(jobs) > _MOST_ROWS else ""
-    listed = _table(heads, rows) if rows else '<p class="dim">no such job</p>'
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta http-equiv="refresh" content="{REFRESH_S}">'
-        f"<title>ETLoop racks</title><style>{_STYLE}</style></head><body>\n"
+    listed = table(heads, rows) if rows else '<p class="dim">no such job</p>'
+    body = (
         f'<h1>Racks</h1><p class="dim">asked at {escape(asked_at)}</p>{racks}\n'
-        f"<h2>Jobs</h2>{_form(answers, query)}{listed}{more}\n</body></html>\n"
+        f"<h2>Jobs</h2>{_form(answers, query)}{listed}{more}"
     )
+    return live_page("ETLoop racks", body)
 
 
 def _form(answers: Sequence[RackAnswer[RackView]], query: PageQuery) -> str:
@@ -124,7 +99,7 @@ def _form(answers: Sequence[RackAnswer[RackView]], query: PageQuery) -> str:
         "<form>"
         + _select("rack", [each.place.name for each in answers], query.racks)
         + _select("state", [state.value for state in JobState], query.jobs.states)
-        + _select("verdict", list(_VERDICTS.values()), query.verdicts)
+        + _select("verdict", list(VERDICTS.values()), query.verdicts)
         + f'<input name="owner" placeholder="owner" aria-label="owner" value="{escape(query.jobs.owner)}">'
         + f'<input name="label" placeholder="label NAME=VALUE" aria-label="label" value="{escape(first)}">'
         + f"{labels}<button>show</button></form>"
@@ -137,19 +112,6 @@ def _select(name: str, values: Sequence[str], chosen: frozenset[str] | frozenset
         for value in values
     )
     return f'<select name="{name}" aria-label="{name}"><option value="">any {name}</option>{options}</select>'
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """`rows` hold HTML already."""
-    head = "".join(f"<th>{escape(text)}" for text in heads)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td data-head="{escape(name)}">{cell}</td>' for name, cell in zip(heads, row, strict=True)
-        )
-        for row in rows
-    )
-    return f'<div class="wide"><table><thead><tr>{head}</thead><tbody>{body}</tbody></table></div>'
 
 
 def _rack_row(answer: RackAnswer[RackView]) -> tuple[str, ...]:
@@ -182,23 +144,15 @@ def _job_row(answer: RackAnswer[RackView], job: JobStatus) -> tuple[str, ...]:
         name = f'<a href="{escape(where)}/">{name}</a>'
     if base and job.log_url:
         name += f' <a class="dim" href="{escape(where)}.log">log</a>'
-    verdict = _verdict(job)
-    badge = f'<span class="badge {verdict}">{verdict}</span>' if verdict else ""
     labels = ", ".join(f"{key}={value}" for key, value in job.labels.items())
     texts = (owner_of(job), job.submitted_at, labels, job.reason.partition("\n")[0][:_LONGEST_REASON])
     return (
         escape(answer.place.name),
         name,
         escape(job.state),
-        badge,
+        verdict_badge(job.exit_code),
         *(escape(printable(text)) for text in texts),
     )
-
-
-def _verdict(job: JobStatus) -> str:
-    """In one word; "" of a job that has none, or a code that no job of ours has."""
-    known = job.exit_code in {int(code) for code in _VERDICTS}
-    return _VERDICTS[ExitCode(job.exit_code)] if job.exit_code is not None and known else ""
 
 
 def _base(answer: RackAnswer[RackView]) -> str:

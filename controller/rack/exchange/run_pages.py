@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 from etloop.controller.rack.exchange.admission import BUSY, HttpAdmission
 from etloop.controller.rack.exchange.archive import NotArchivable, RunArchive
+from etloop.controller.rack.exchange.live_page import live_page, table, verdict_badge
 from etloop.controller.rack.exchange.reading import BeingRemoved
 from etloop.controller.rack.exchange.transfers import MOST_TRANSFERS, TooMany, Transfers
 from etloop.controller.rack.job import ENDED
@@ -87,12 +88,17 @@ class RunPages:
         for job in self._rack.store.latest(_LISTED):
             name = html.escape(job.job_id)
             link = f'<a href="{name}/">{name}</a>' if job.run_directory else name
-            code = "" if job.exit_code is None else int(job.exit_code)
+            if job.run_directory:
+                link += f' <a class="dim" href="{name}/report.html">report</a>'
+            link += f' <a class="dim" href="{name}.log">log</a>'
+            times = job.submitted_at, job.started_at, job.ended_at
             reason = html.escape(job.reason.partition("\n")[0])
-            log = f'<a href="{name}.log">log</a>'
-            rows.append(f"<tr><td>{link}<td>{job.state}<td>{code}<td>{job.submitted_at}<td>{log}<td>{reason}")
-        head = "<tr><th>job<th>state<th>exit code<th>submitted<th><th>reason"
-        return _page("runs", f"<table>{head}{''.join(rows)}</table>")
+            rows.append((link, job.state.value, verdict_badge(job.exit_code), *times, reason))
+        heads = ("job", "state", "verdict", "submitted", "started", "ended", "reason")
+        listed = table(heads, rows) if rows else '<p class="dim">no job yet</p>'
+        return web.Response(
+            text=live_page("ETLoop: runs", f"<h1>runs</h1>{listed}"), content_type="text/html"
+        )
 
     async def _run(self, request: web.Request) -> web.Response:
         with self._run_of(request) as directory:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.errors import ConfigError
+from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.client.client import RackUnreachable
 from etloop.controller.rack.client.web import RackWeb
 from etloop.controller.rack.config import Retention
-from etloop.controller.rack.job import JobRequest, PortDemand
+from etloop.controller.rack.exchange.live_page import verdict_badge, verdict_of
+from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.store.job_logs import JobLogs
@@ -50,6 +51,31 @@ async def test_what_jobs_left_is_for_who_has_a_token(
         assert READER not in served.log.getvalue()
         for path in ("/healthz", "/metrics"):
             assert (await served.asked("GET", path))[0] == 200
+
+
+async def test_the_list_of_jobs_has_verdicts_and_links_and_loads_again_by_itself(tmp_path: Path) -> None:
+    async with serving(tmp_path, None) as served:
+        assert "no job yet" in (await served.asked("GET", "/runs/"))[1]
+        waits, _ = served.rack.store.submit("j2", JobRequest("x", PortDemand()), "test")
+        served.rack.store.advance(
+            waits, JobEvent.CANCELLED, "test", exit_code=ExitCode.VERDICT_FAILED, reason="<slow>"
+        )
+        job = served.ended("j1")
+        page = (await served.asked("GET", "/runs/"))[1]
+    assert '<meta http-equiv="refresh" content="10">' in page
+    assert f'<td data-head="state">{job.state}' in page
+    assert verdict_badge(30) in page
+    assert "&lt;slow&gt;" in page
+    for link in ("j1/", "j1/report.html", "j1.log"):
+        assert f'href="{link}"' in page
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"), [(None, ""), (0, "pass"), (20, "inconclusive"), (30, "fail"), (50, "broke"), (7, "")]
+)
+def test_the_verdict_of_a_job_is_a_word(code: int | None, verdict: str) -> None:
+    assert verdict_of(code) == verdict
+    assert (f">{verdict}<" in verdict_badge(code)) == bool(verdict)
 
 
 async def test_refusals_are_logged_a_few_times_and_shown_as_figures(tmp_path: Path) -> None:
