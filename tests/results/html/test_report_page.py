@@ -106,7 +106,9 @@ def test_pictures_are_whole_where_styles_of_the_page_are_forbidden(tmp_path: Pat
         match[1]: match[2] for match in re.finditer(r'class="line (c\d+)[^>]* stroke="(#[0-9a-f]+)"', page)
     }
     assert len(set(strokes.values())) == len(strokes) > 1, "a colour is one port's"
-    keys = {match[1]: match[2] for match in re.finditer(r'class="swatch (c\d+)[^>]* fill="(#[0-9a-f]+)"', page)}
+    keys = {
+        match[1]: match[2] for match in re.finditer(r'class="swatch (c\d+)[^>]* fill="(#[0-9a-f]+)"', page)
+    }
     assert {colour: keys[colour] for colour in strokes} == strokes, "a legend has the colours of its lines"
     pictures = re.findall(r"<svg ([^>]*)>", page)
     assert any("for-narrow" in one for one in pictures)
