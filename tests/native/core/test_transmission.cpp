@@ -279,6 +279,34 @@ void a_short_message_leaves_whole_before_answers_and_a_long_one_does_not() {
   CHECK(answered != sent.end() && answered + 1 != sent.end());
 }
 
+// FIRST is longer than LAST, so both may leave in one call; behind LAST there is nothing to wait for.
+void what_is_followed_at_once_may_wait_for_it() {
+  Passer passer;
+  passer.send_data(2 * test::kMtu);
+  CHECK(passer.turn() == (Opcodes{Opcode::write_first, Opcode::write_last_imm}));
+  CHECK(passer.port.sent[0].may_wait);
+  CHECK(!passer.port.sent[1].may_wait);
+  Passer without(0);
+  without.send_data(2 * test::kMtu);
+  without.turn();
+  CHECK(!without.port.sent[0].may_wait);
+}
+
+void a_message_is_not_cut_by_those_of_others_where_calls_cost() {
+  Passer passer;
+  for (const uint32_t qp : passer.connections[test::kOut].send_qps) {
+    passer.transmission.offer(qp, 8 * WindowPools::kSharesPerPacket);
+    passer.transmission.post(qp, write(2 * test::kMtu));
+  }
+  passer.port.sent.clear();
+  CHECK(passer.transmission.transmit(passer.port, passer.clock, 1));  // a run of one packet is half of a budget's run
+  CHECK_EQ(passer.port.sent.size(), 2u);
+  CHECK_EQ(passer.port.sent[0].flow, passer.port.sent[1].flow);
+  passer.transmission.transmit(passer.port, passer.clock, 100);
+  CHECK_EQ(passer.port.sent.size(), 4u);
+  CHECK_EQ(passer.port.sent[2].flow, passer.port.sent[3].flow);
+}
+
 void where_answers_cost_no_calls_they_go_at_once() {
   Passer passer(0);
   passer.hear_data(0);
@@ -303,6 +331,8 @@ int main() {
   one_acknowledgement_answers_what_comes_while_data_leaves();
   an_acknowledgement_is_not_put_off_for_ever();
   a_short_message_leaves_whole_before_answers_and_a_long_one_does_not();
+  what_is_followed_at_once_may_wait_for_it();
+  a_message_is_not_cut_by_those_of_others_where_calls_cost();
   where_answers_cost_no_calls_they_go_at_once();
   return test::failures();
 }

@@ -136,6 +136,33 @@ void single_packets_arrive_as_sent() {
   }
 }
 
+// As the kernel cuts them apart it numbers them, which the ICRC covers; what is longer than the first needs another call.
+void a_message_of_two_packets_leaves_in_one_call() {
+  auto a = opened(settings({kA}));
+  auto b = opened(settings({kB}));
+  const FlowId flow = flow_to(*a, kB);
+  const Packet packets[] = {
+      {.opcode = Opcode::write_first, .dest_qpn = 1, .va = 2, .rkey = 3, .dma_bytes = 8192, .payload_bytes = 4096},
+      {.opcode = Opcode::write_last_imm, .ack_req = true, .dest_qpn = 1, .psn = 1, .imm = 8192, .payload_bytes = 4096},
+      {.opcode = Opcode::write_first, .dest_qpn = 1, .psn = 2, .va = 2, .rkey = 3, .dma_bytes = 8192, .payload_bytes = 4096},
+      {.opcode = Opcode::write_last_imm, .ack_req = true, .dest_qpn = 1, .psn = 3, .imm = 8192, .payload_bytes = 4096},
+  };
+  for (const Packet& packet : packets) {
+    CHECK(a->send({.flow = flow, .head = packet, .may_wait = !packet.ack_req}) == TxResult::sent);
+  }
+  Keeper keeper;
+  receive(*b, keeper, std::size(packets));
+  CHECK_EQ(a->counters().tx_calls, int64_t{2});
+  CHECK_EQ(a->counters().tx_datagrams, int64_t{4});
+  for (size_t i = 0; i < keeper.kept.size(); ++i) {
+    const std::vector<uint8_t>& bytes = keeper.kept[i].bytes;
+    CHECK_EQ(bytes.size(), wire::datagram_bytes(packets[i].opcode, packets[i].payload_bytes));
+    uint32_t stands = 0;
+    std::memcpy(&stands, bytes.data() + bytes.size() - 4, 4);
+    CHECK_EQ(stands, wire::icrc({kA, kB, kSourcePort}, static_cast<uint16_t>(i % 2), packets[i]));
+  }
+}
+
 void each_datagram_names_the_address_it_came_to() {
   auto a = opened(settings({kA}));
   auto b = opened(settings({kB, kC}));
@@ -392,6 +419,7 @@ int main() {
   a_run_of_middles_arrives_packet_by_packet();
   runs_over_ipv6_have_the_icrc_of_ipv6();
   single_packets_arrive_as_sent();
+  a_message_of_two_packets_leaves_in_one_call();
   each_packet_has_the_priority_of_its_kind();
   each_datagram_names_the_address_it_came_to();
   short_packets_are_foreign_and_never_seen();

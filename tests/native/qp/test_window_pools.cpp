@@ -164,8 +164,47 @@ void a_turn_that_rests_asks() {
   CHECK_EQ(last_asked(run), 2U);
 }
 
+// Each has a turn although nobody waits for room, and only its end asks; alone, a queue pair asks as it always does.
+void a_kept_turn_asks_at_its_end() {
+  WindowPools pools;
+  pools.keep_turns();
+  for (uint32_t qp = 0; qp < 2; ++qp) {
+    pools.add(qp, peer(1));
+    pools.offer(qp, 100 * kPacket);
+  }
+  for (uint32_t sent = 0; sent < 64; sent += 16) {
+    CHECK_EQ(pools.goes_on(0), sent > 0);
+    CHECK_EQ(pools.allowed(0, 16), 16U);
+    PacketRun run = run_of(sent, 16, 64);
+    pools.ask(0, run, false, true);
+    CHECK_EQ(last_asked(run), sent < 48 ? kNoPacket : 63U);
+    pools.sent(0, run, sent + 16);
+  }
+  CHECK(!pools.goes_on(0));
+  CHECK_EQ(pools.allowed(0, 16), 16U);  // the next turn, as nobody waits
+  PacketRun cut = run_of(64, 16, 64);
+  pools.ask(0, cut, true, true);
+  CHECK_EQ(last_asked(cut), 79U);
+  PacketRun alone = run_of(64, 64, 64);
+  pools.ask(0, alone, false, false);
+  CHECK_EQ(last_asked(alone), 127U);
+}
+
+// What had nothing more to send begins anew.
+void a_kept_turn_ends_with_its_work() {
+  WindowPools pools;
+  pools.keep_turns();
+  pools.add(0, peer(1));
+  pools.offer(0, 300 * kPacket);
+  pools.allowed(0, 2);
+  pools.sent(0, run_of(0, 2, 1), 2);
+  CHECK(pools.goes_on(0));
+  pools.pass(0);
+  CHECK(!pools.goes_on(0));
+}
+
 // 64 queue pairs that send messages of random lengths, acknowledged only where they ask: every one comes to its end.
-void nothing_stands_still(uint32_t seed) {
+void nothing_stands_still(uint32_t seed, bool keeps_turns) {
   constexpr uint32_t kQps = 64;
   struct Sender {
     uint32_t psn = 0, una = 0, left = 0, messages = 0;
@@ -176,6 +215,7 @@ void nothing_stands_still(uint32_t seed) {
   };
   std::mt19937 random(seed);
   WindowPools pools;
+  if (keeps_turns) pools.keep_turns();
   std::vector<Sender> senders(kQps);
   std::deque<uint32_t> ring;
   std::deque<Ack> acks;
@@ -218,9 +258,9 @@ void nothing_stands_still(uint32_t seed) {
         PacketRun run = run_of(sender.psn, std::min(sender.left, 15U), 256);
         run.count = pools.allowed(of, run.count);
         if (run.count > 0) {
-          if (run.count == sender.left) run.ack_every = run.head.psn + run.count;  // a message's end asks
-          run.head.ack_req = run.count == 1 && (run.count == sender.left || (run.head.psn + 1) % 256 == 0);
-          pools.ask(of, run);
+          run.head.ack_req = run.count == 1 && (run.head.psn + 1) % 256 == 0;
+          pools.ask(of, run, false, !ring.empty());
+          if (run.count == sender.left) ask_at_end(run);  // a message's end asks
           sender.psn += run.count;
           sender.left -= run.count;
           pools.sent(of, run, sender.psn - sender.una);
@@ -256,6 +296,10 @@ int main() {
   the_last_of_a_run_asks_where_too_much_was_not_asked_for();
   a_turn_is_several_runs_and_asks_once();
   a_turn_that_rests_asks();
-  for (uint32_t seed = 1; seed <= 50; ++seed) nothing_stands_still(seed);
+  a_kept_turn_asks_at_its_end();
+  a_kept_turn_ends_with_its_work();
+  for (uint32_t seed = 1; seed <= 50; ++seed) {
+    for (const bool keeps_turns : {false, true}) nothing_stands_still(seed, keeps_turns);
+  }
   return etloop::test::failures();
 }

@@ -369,13 +369,13 @@ Result<FlowId> UdpPort::add_flow(uint16_t address, const IpAddress& dst_ip, uint
 
 TxResult UdpPort::send(const PacketRun& run) {
   State& state = *state_;
-  const bool waits = state.config.segmentation_offload && state.backlog.empty() && WaitingDatagrams::suits(run);
+  const bool waits = state.config.segmentation_offload && state.backlog.empty() && state.waiting.holds(run);
   if (!waits || !state.waiting.takes(run)) {
     if (const TxResult result = state.send_waiting(); result != TxResult::sent) return result;
   }
   if (waits) {
     state.waiting.add(state.flows[run.flow].tuple, run);
-    return TxResult::sent;
+    return !run.may_wait && state.send_waiting() == TxResult::failed ? TxResult::failed : TxResult::sent;
   }
   std::span<const uint8_t> datagrams;
   const TxResult result = state.send(run, datagrams);

@@ -1,5 +1,6 @@
-// Short datagrams of one flow that leave together: one system call and one way through the kernel for all, which it cuts
-// apart (UDP_SEGMENT). They are equally long but for the last one, and the kernel numbers them from 0 on (IPv4).
+// Datagrams of one flow that leave together: one system call and one way through the kernel for all, which it cuts apart
+// (UDP_SEGMENT). They are equally long but for the last one, which may be shorter, as LAST is than FIRST; and the kernel
+// numbers them from 0 on (IPv4).
 #pragma once
 
 #include <array>
@@ -13,23 +14,21 @@ namespace etloop {
 
 class WaitingDatagrams {
  public:
-  // Grants and acknowledgements are shorter.
-  static constexpr size_t kLongestBytes = 256;
-
-  // Whether a run may wait here at all.
-  static bool suits(const PacketRun& run) {
-    return run.may_wait && run.count == 1 && !run.corrupt_icrc && run.departs_ns == 0 &&
-           wire::datagram_bytes(run.head.opcode, run.head.payload_bytes) <= kLongestBytes;
+  // Whether a run waits here, for others or with those that do already.
+  bool holds(const PacketRun& run) const {
+    return run.count == 1 && !run.corrupt_icrc && run.departs_ns == 0 && (run.may_wait || (count_ > 0 && takes(run))) &&
+           wire::datagram_bytes(run.head.opcode, run.head.payload_bytes) <= room_.size();
   }
 
   bool empty() const { return count_ == 0; }
   // Whether it may leave with those that wait.
   bool takes(const PacketRun& run) const {
     const size_t bytes = wire::datagram_bytes(run.head.opcode, run.head.payload_bytes);
-    return count_ == 0 || (count_ < MiddleRun::kMaxSegments && !closed_ && bytes <= segment_bytes_ && run.flow == run_.flow &&
+    return count_ == 0 || (count_ < MiddleRun::kMaxSegments && !closed_ && bytes <= segment_bytes_ &&
+                           bytes_ + bytes <= room_.size() && run.flow == run_.flow &&
                            run.traffic_class == run_.traffic_class && run.priority == run_.priority);
   }
-  // Requires `suits` and `takes`.
+  // Requires `holds` and `takes`.
   void add(const wire::IpFlow& flow, const PacketRun& run) {
     const size_t bytes =
         build_datagram(flow, static_cast<uint16_t>(count_), run.head, std::span(room_).subspan(bytes_));
@@ -62,7 +61,7 @@ class WaitingDatagrams {
   size_t bytes_ = 0;
   size_t segment_bytes_ = 0;
   bool closed_ = false;  // by a shorter one
-  std::array<uint8_t, MiddleRun::kMaxSegments * kLongestBytes> room_{};
+  std::array<uint8_t, MiddleRun::kMaxUdpPayloadBytes> room_{};
 };
 
 }  // namespace etloop

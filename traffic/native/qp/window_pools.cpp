@@ -45,9 +45,9 @@ uint32_t WindowPools::limit_packets(uint32_t qp) const {
 
 bool WindowPools::goes_on(uint32_t qp) const {
   const Pool* pool = pool_of(qp);
-  if (pool == nullptr || pool->first == kNone) return false;
+  if (pool == nullptr || (pool->first == kNone && !keeps_turns_)) return false;
   const uint32_t sent = members_[qp].turn_packets;
-  return sent > 0 && sent < kTurnPackets && room(*pool) >= least_run(*pool);
+  return sent > 0 && sent < turn_packets_ && room(*pool) >= least_run(*pool);
 }
 
 bool WindowPools::anyone_waits(uint32_t qp) const {
@@ -74,7 +74,9 @@ void WindowPools::wait(Pool& pool, uint32_t qp) {
 
 void WindowPools::pass(uint32_t qp) {
   Pool* pool = pool_of(qp);
-  if (pool == nullptr || !members_[qp].awake) return;
+  if (pool == nullptr) return;
+  if (keeps_turns_) members_[qp].turn_packets = 0;
+  if (!members_[qp].awake) return;
   members_[qp].awake = false;
   --pool->awake;
 }
@@ -82,22 +84,28 @@ void WindowPools::pass(uint32_t qp) {
 uint32_t WindowPools::allowed(uint32_t qp, uint32_t packets) {
   Pool* pool = pool_of(qp);
   if (pool == nullptr || pool->shares == 0) return packets;
-  const bool in_turn = members_[qp].awake || pool->first == kNone || goes_on(qp);
+  const bool goes_on_now = goes_on(qp);
+  const bool in_turn = members_[qp].awake || pool->first == kNone || goes_on_now;
+  const uint32_t turn_packets = goes_on_now ? members_[qp].turn_packets : 0;
   pass(qp);
+  if (keeps_turns_) members_[qp].turn_packets = turn_packets;
   const uint32_t free = room(*pool);
   if (in_turn && free >= std::min(packets, least_run(*pool))) return std::min(packets, free);
   wait(*pool, qp);
   return 0;
 }
 
-void WindowPools::ask(uint32_t qp, PacketRun& run, bool is_cut) const {
+void WindowPools::ask(uint32_t qp, PacketRun& run, bool is_cut, bool others) const {
   const Pool* pool = pool_of(qp);
   if (pool == nullptr || pool->shares == 0) return;
-  const bool turn_goes_on = !is_cut && members_[qp].turn_packets + run.count < kTurnPackets &&
+  const bool turn_goes_on = !is_cut && members_[qp].turn_packets + run.count < turn_packets_ &&
                             room(*pool) >= run.count + least_run(*pool);
-  const bool may_wait = pool->first == kNone || turn_goes_on;
-  if (may_wait && pool->unasked + run.count <= limit(*pool) / 2) return;
-  ask_at_end(run);
+  const bool in_company = pool->first != kNone || (keeps_turns_ && others);
+  if ((in_company && !turn_goes_on) || pool->unasked + run.count > limit(*pool) / 2) {
+    ask_at_end(run);
+  } else if (in_company && keeps_turns_ && run.count > 1) {
+    run.ack_every = 0;
+  }
 }
 
 void WindowPools::sent(uint32_t qp, const PacketRun& run, uint32_t in_flight_packets) {
@@ -108,7 +116,7 @@ void WindowPools::sent(uint32_t qp, const PacketRun& run, uint32_t in_flight_pac
   const uint32_t behind = asked == kNoPacket ? member.unasked + run.count : run.head.psn + run.count - 1 - asked;
   pool->unasked += behind - member.unasked;
   member.unasked = behind;
-  member.turn_packets = pool->first == kNone ? 0 : member.turn_packets + run.count;
+  member.turn_packets = pool->first == kNone && !keeps_turns_ ? 0 : member.turn_packets + run.count;
   settle(qp, in_flight_packets);
 }
 

@@ -21,6 +21,12 @@ class WindowPools {
   // half of what Linux keeps for a processor (net.core.netdev_max_backlog).
   static constexpr uint32_t kMostPackets = 512;
 
+  // Where acknowledgements and sends cost system calls: a queue pair keeps its turn for longer, also where nobody waits for
+  // room, and asks for one acknowledgement at its end.
+  void keep_turns() {
+    keeps_turns_ = true;
+    turn_packets_ = kKeptTurnPackets;
+  }
   // Before anything else, for every queue pair that is bounded; of others everything may leave.
   void add(uint32_t qp, const IpAddress& peer);
   // What the peer offered this queue pair, in 1/256 packets; 0: it does not share. The latest counts.
@@ -30,8 +36,8 @@ class WindowPools {
   uint32_t limit_packets(uint32_t qp) const;
   // How many of `packets` fresh ones may leave now. 0: the queue pair waits, and `take_awake` names it when it is its turn.
   uint32_t allowed(uint32_t qp, uint32_t packets);
-  // Whether a queue pair that has just sent goes on before others: where some wait for room, each in turn sends kTurnPackets,
-  // so that one acknowledgement gives back as many.
+  // Whether a queue pair that has just sent goes on before others: where some wait for room, or turns are kept, each in turn
+  // sends so many packets that one acknowledgement gives back as many.
   bool goes_on(uint32_t qp) const;
   // Whether a queue pair waits for room at the same address.
   bool anyone_waits(uint32_t qp) const;
@@ -39,8 +45,9 @@ class WindowPools {
   void pass(uint32_t qp);
   // Makes the last packet of a run ask for an acknowledgement where others wait and the turn ends with it, or too much is under
   // way that nobody asked for: it would hold the room of all, and its timer would run out before its queue pair's next turn.
-  // `is_cut`: its queue pair may not go on at once, turn or not.
-  void ask(uint32_t qp, PacketRun& run, bool is_cut = false) const;
+  // `is_cut`: its queue pair may not go on at once, turn or not. `others`: it is not alone in having something to send; where
+  // turns are kept, only the end of its turn asks then.
+  void ask(uint32_t qp, PacketRun& run, bool is_cut = false, bool others = false) const;
   void sent(uint32_t qp, const PacketRun& run, uint32_t in_flight_packets);
   // Something was acknowledged, or is no longer under way.
   void settle(uint32_t qp, uint32_t in_flight_packets);
@@ -59,6 +66,8 @@ class WindowPools {
   static constexpr uint32_t kLeastRun = 8;  // rather than sending fewer, a queue pair waits
   // Of one queue pair while others wait. An acknowledgement costs both hosts about as much as ten packets of a run.
   static constexpr uint32_t kTurnPackets = 60;
+  // Of a kept one: half a message of NCCL's usual 512 KiB. What others send meanwhile waits for it.
+  static constexpr uint32_t kKeptTurnPackets = 64;
 
   struct Member {
     uint32_t pool = kNone;
@@ -86,6 +95,8 @@ class WindowPools {
   static uint32_t turn_room(const Pool& pool);
   void wait(Pool& pool, uint32_t qp);
 
+  bool keeps_turns_ = false;
+  uint32_t turn_packets_ = kTurnPackets;  // of a queue pair before others have theirs
   std::vector<Member> members_;
   std::vector<Pool> pools_;
   std::map<IpAddress, uint32_t> pool_by_peer_;

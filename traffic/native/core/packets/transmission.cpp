@@ -113,11 +113,14 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
       wake_windows(index);
       return TxResult::sent;
     }
-    if (!qp.repeats()) pools_.ask(index, run, run.count < wanted);
+    const bool is_cut = run.count < wanted || (answers_cost_calls() && qp.fills_window(run));
+    if (!qp.repeats()) pools_.ask(index, run, is_cut, ring.size() > 1);
     flows_.ask(index, run);
     if (&ring == &grant_ring_) {
       mark(run, plan_.transport.grant);
       run.may_wait = true;
+    } else {
+      run.may_wait = answers_cost_calls() && run.count == 1 && qp.sends_behind(run);
     }
     const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
@@ -250,21 +253,28 @@ bool Transmission::transmit_all(TxPort& port, Clock& clock, size_t budget) {
     held = result == TxResult::held;
     return result == TxResult::sent || held;
   };
+  // Where calls are what costs, a run of one packet counts half: it may leave with the next.
+  const bool counts_calls = answers_cost_calls();
+  size_t halves = 2 * budget;
+  const auto spend = [&](TransmitRing& ring) {
+    const uint64_t before = data_packets_;
+    const bool sent = send_one(ring);
+    halves -= counts_calls && data_packets_ - before == 1 ? 1 : std::min<size_t>(halves, 2);
+    return sent;
+  };
   const bool sent_data = data_ring_.size() > 0;
-  const uint64_t short_until = data_packets_ + (answers_cost_calls() ? kShortBurstPackets : 0);
-  for (size_t turn = data_ring_.size(); turn > 0 && budget > 0 && !held && failure_.none(); --turn, --budget) {
-    if (!send_one(data_ring_)) return false;
+  const uint64_t short_until = data_packets_ + (counts_calls ? kShortBurstPackets : 0);
+  for (size_t turn = data_ring_.size(); turn > 0 && halves > 0 && !held && failure_.none(); --turn) {
+    if (!spend(data_ring_)) return false;
   }
-  while (budget > 0 && data_ring_.size() > 0 && !held && failure_.none() && data_packets_ < short_until) {
-    if (!send_one(data_ring_)) return false;
-    --budget;
+  while (halves > 0 && data_ring_.size() > 0 && !held && failure_.none() && data_packets_ < short_until) {
+    if (!spend(data_ring_)) return false;
   }
   acknowledgements_put_off_ = puts_off(sent_data, clock);
   if (!transmit_all_answers(port, clock)) return false;
   answers_wait_ = grant_ring_.size() > 0;
-  while (budget > 0 && data_ring_.size() > 0 && !held && failure_.none()) {
-    if (!send_one(data_ring_)) return false;
-    --budget;
+  while (halves > 0 && data_ring_.size() > 0 && !held && failure_.none()) {
+    if (!spend(data_ring_)) return false;
   }
   return data_ring_.size() > 0 && !held && failure_.none();
 }

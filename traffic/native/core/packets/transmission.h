@@ -49,7 +49,10 @@ class Transmission {
   void set_faults(FaultInjector* faults) { faults_ = faults; }
   // Of a port where an answer costs a call: acknowledgements of grants, for which nobody waits, may stay so long, and one of
   // them then answers several. 0: another port, on which answers leave at once.
-  void set_answer_patience(Nanos patience_ns) { answer_patience_ns_ = patience_ns; }
+  void set_answer_patience(Nanos patience_ns) {
+    answer_patience_ns_ = patience_ns;
+    if (answers_cost_calls()) pools_.keep_turns();
+  }
 
   // When acknowledgements that waited leave, whatever else there is to send; kNever: none waits.
   Nanos answers_due_ns() const {
