@@ -143,6 +143,16 @@ def test_segments_lead_over_every_link_and_another_parser_reads_them(desk: Desk)
     assert arrived > 10
 
 
+def test_contexts_that_rest_as_the_run_ends_leave_no_frame_uncounted(desk: Desk) -> None:
+    """Agents are ordered to stop some milliseconds after their last byte: closing then would be counted by the device alone."""
+    brought_up(desk, "packet", "uet")
+    scenario = SCENARIO.replace("{kind: KIND,", "{kind: uet, uet: {close_after: 1ms},")
+    (desk.directory / "scenario.yaml").write_text(scenario)
+    (test,) = json.loads(desk.etloop(*ALL_REDUCE).stdout)["tests"]
+    values = [check["value"] for check in test["etloop"]["verdict"]["checks"]]
+    assert "reconciliation.difference_share = 0 in each of 4 rows" in values
+
+
 def test_wireshark_reads_what_a_port_sends_and_takes_by_uet(desk: Desk) -> None:
     brought_up(desk, "packet", "uet")
     content, frames = taken_at_b(desk, ETH_P_IP), []

@@ -126,6 +126,12 @@ class Core final : public PortSink {
 
   // All ranks that the run waits for, and those of other queues whose queue pairs are here.
   bool finished() const { return ops_.finished() && queues_.others_finished(); }
+  // The run is over here: peers are answered, and nothing is begun that they would have to answer.
+  void rest() {
+    if (exchange_ != nullptr) exchange_->rest();
+  }
+  // Something is under way to a peer that it answers.
+  bool awaits_answers() const { return exchange_ != nullptr && exchange_->awaits_answers(); }
   const std::string& failure() const { return failure_.reason(); }
   int32_t failed_connection() const { return failure_.connection(); }
   const CoreStatus& status() const { return records_.status(); }

@@ -25,8 +25,8 @@ constexpr Nanos kLongestSleepNs = 100'000'000;
 // A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
 // 50 us late, by the processor's idle states and the scheduler.
 constexpr Nanos kWakeEarlyNs = 60'000;
-// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it: a port that repeated
-// or got repetitions stays until so long nothing came, or until it has stayed the longest.
+// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it, and so may an answer: a port
+// that repeated, got repetitions or awaits an answer stays until so long nothing came, or until it has stayed the longest.
 constexpr Nanos kQuietNs = 400'000'000;
 constexpr Nanos kLongestStayNs = 2'000'000'000;
 
@@ -177,8 +177,12 @@ std::vector<PortRecord> PortLoop::counters() const {
 
 bool PortLoop::handle_commands(uint32_t commands) {
   if ((commands & kStop) != 0) {
-    if (state_.load(std::memory_order_relaxed) != LoopState::done || !repeated(core_->flows())) return false;
+    if (state_.load(std::memory_order_relaxed) != LoopState::done) return false;
     leave_by_ns_ = monotonic_ns() + kLongestStayNs;
+    if (!core_->awaits_answers() && !repeated(core_->flows())) {
+      take_what_waits();
+      return false;
+    }
   }
   if ((commands & kJoin) != 0) {
     core_->set_peer_endpoints(peers_);
@@ -203,6 +207,12 @@ bool PortLoop::handle_commands(uint32_t commands) {
     waits_ready_.store(true, std::memory_order_release);
   }
   return true;
+}
+
+// What came before the end of a run that is done is counted, as the device did.
+void PortLoop::take_what_waits() {
+  while (monotonic_ns() < leave_by_ns_ && port_->receive_into(*core_, kReceiveBudget) != 0) {
+  }
 }
 
 Nanos PortLoop::leaves_at() const {
@@ -243,6 +253,7 @@ void PortLoop::settle_state() {
       if (!core_->failure().empty()) {
         state_.store(LoopState::failed, std::memory_order_release);
       } else if (core_->finished()) {
+        core_->rest();
         state_.store(LoopState::done, std::memory_order_release);
       }
       break;

@@ -107,6 +107,7 @@ class PortLoop {
   Result<void> open_port();
   void run();
   bool handle_commands(uint32_t commands);
+  void take_what_waits();
   Nanos leaves_at() const;
   bool take_handed();
   void publish();

@@ -39,6 +39,7 @@ class Requester {
 
   Nanos deadline() const { return sender_.deadline(); }
   void on_timer(Nanos now) { sender_.on_timer(now); }
+  bool awaits_answer() const { return sender_.awaits_probe(); }
   void fail(QpFault fault) { sender_.fail(fault); }
 
   QpFault fault() const { return sender_.fault(); }
