@@ -113,7 +113,7 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Return a parser of all commands with all their options, which nothing is parsed by: for what is told of the command line."""
+    """Return a parser of all commands with all their options. Nothing is parsed by it: pages and completions are made of it."""
     parser = argparse.ArgumentParser(prog="etloop", description=_DESCRIPTION, epilog=_EPILOG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in COMMANDS:
