@@ -145,8 +145,12 @@ def declaration(name: str) -> Command:
 
 
 def _carry_out(where: str, parsed: argparse.Namespace) -> CommandResult:
+    from etloop.runtime.module_loading import quick_loading
+
     module, name = where.split(":")
-    result: CommandResult = getattr(importlib.import_module(f"etloop.cli.commands.{module}"), name)(parsed)
+    with quick_loading():
+        command = importlib.import_module(f"etloop.cli.commands.{module}")
+    result: CommandResult = getattr(command, name)(parsed)
     return result
 
 
