@@ -1,13 +1,16 @@
-"""What all tests share: reproducible random examples, and an account of what was left out."""
+"""What all tests share: reproducible random examples, which worker runs what, and an account of what was left out."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Generator
+from typing import Final
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support.skips import kind_of, objection
 
@@ -21,6 +24,27 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts processes begins first: files that take minutes must not be the last that one worker is left with."""
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+
+
+TOGETHER: Final = (
+    ("tests/interop/",),
+    ("tests/repo/test_wheel.py", "tests/repo/test_agent_root.py"),
+)
+"""Beginnings of tests' names: those of a row share what is made once in a process, a machine that boots or a wheel."""
+
+
+class FilesTogether(LoadFileScheduling):  # type: ignore[misc] # pytest-xdist ships no types
+    """Gives a file of tests to one worker, and files that share what is made once to the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        shared = next((row[0] for row in TOGETHER if nodeid.startswith(row)), None)
+        return shared or super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether | None:
+    """Of `make test`; every other way to distribute is left to who asked for it."""
+    return FilesTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def _reason(report: pytest.TestReport) -> str:
