@@ -1,10 +1,11 @@
-"""What all tests share: reproducible random examples, which worker runs what, and an account of what was left out."""
+"""What all tests share: reproducible random examples, which worker runs what, the wheel, what was left out."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.support.built_wheel import build_wheel
 from tests.support.skips import kind_of, objection
 
 # A shared machine may stall for a second, and a test that is slow there is not wrong: no deadlines. In continuous
@@ -45,6 +47,12 @@ class FilesTogether(LoadFileScheduling):  # type: ignore[misc] # pytest-xdist sh
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether | None:
     """Of `make test`; every other way to distribute is left to who asked for it."""
     return FilesTogether(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, of the native modules as they were compiled last."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def _reason(report: pytest.TestReport) -> str:
