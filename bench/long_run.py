@@ -36,7 +36,7 @@ from etloop.runtime.stop_signals import terminate_as_interrupt
 MOST_BYTES: Final = 512 << 20
 """The bar of each process."""
 _SCENARIO: Final = (
-    "workload: {collective: {kind: all_reduce, ranks: 8, size: 8B, count: COUNT}}\niterations: 100\nallow_local: true\n"
+    "workload: {collective: {kind: all_reduce, ranks: 8, size: SIZE, count: COUNT}}\niterations: 100\nallow_local: true\n"
     "transport: {timeout_floor: 200ms}\nlimits: {stall_timeout: 60s, lost_after: 60s}\n"
 )
 """A busy host is slow, which is no loss and no end."""
@@ -51,6 +51,18 @@ class Length:
 
     ops: int
     time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the ranks do, over and over: so many collectives an iteration, each of so many bytes."""
+
+    count: int
+    size: str = "8B"
+
+    def scenario(self) -> str:
+        """Return the job."""
+        return _SCENARIO.replace("COUNT", str(self.count)).replace("SIZE", self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +139,8 @@ class Peaks:
             self.bytes_of[name] = max(self.bytes_of.get(name, 0), status(pid, "VmHWM") * 1024)
 
 
-def measure(directory: Path, length: Length, count: int, say: Callable[[str], None]) -> LongRun:
-    """Run a job of `count` collectives an iteration for so long, cancel it, and look at what it left."""
+def measure(directory: Path, length: Length, load: Load, say: Callable[[str], None]) -> LongRun:
+    """Run a job for so long, cancel it, and look at what it left."""
     control, broker = free_port(), free_port()
     (directory / "traces").mkdir()
     network = own_network()
@@ -138,7 +150,7 @@ def measure(directory: Path, length: Length, count: int, say: Callable[[str], No
     with controller(directory, broker) as pid, agent(directory, "a", control) as agent_pid:
         peaks = Peaks({"controller": pid, "agent": agent_pid})
         with peaks.watching() as peak_bytes:
-            ran = asyncio.run(_cancelled(settings, _SCENARIO.replace("COUNT", str(count)), length, say))
+            ran = asyncio.run(_cancelled(settings, load.scenario(), length, say))
     run_dir = directory / "state/artifacts" / ran.run_directory
     say(f"reading {run_dir.name}")
     recorded = json.loads((run_dir / "summary.json").read_text())["ops"]["recorded"]
@@ -256,7 +268,7 @@ def main() -> None:
         parser.error(f"--time: {error}")
     # What it started would outlive it otherwise.
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-long-") as directory:
-        ran = measure(Path(directory), length, parsed.count, lambda line: print(line, file=sys.stderr))
+        ran = measure(Path(directory), length, Load(parsed.count), lambda line: print(line, file=sys.stderr))
     faults = ran.faults()
     print(json.dumps(asdict(ran) | {"faults": faults}, indent=2) if parsed.json else table_of(ran))
     for fault in faults:
