@@ -32,7 +32,9 @@ def _of_port(
     where = f"port {port.name}"
     if strangers := [address for address in port.addresses if not host.has_address(address)]:
         what = f"{_addresses_text(strangers)} not on {host_name}, which has {_interfaces_text(host)}"
-        remedy = f"ip address add {strangers[0]}/24 dev INTERFACE{', and so on' if len(strangers) > 1 else ''}"
+        remedy = (
+            f"ip address add {strangers[0]}/24 dev INTERFACE{', and so on' if len(strangers) > 1 else ''}"
+        )
         yield Problem(where, what, f"on {host_name}: {remedy}; or correct the port's addresses in the rig")
     used = {each.name: each for address in port.addresses if (each := host.interface_of(address)) is not None}
     for interface in used.values():

@@ -269,8 +269,11 @@ def test_addresses_of_a_port_that_are_elsewhere_are_one_line(count: int, named: 
     """With a wrong interface hundreds are wrong for one reason, and what the host has is the same for all."""
     elsewhere = replace(HOST, interfaces=(replace(ETH1, addresses=("10.0.0.1",)),))
     assert reported(elsewhere, addresses=tuple(f"10.9.8.{i}" for i in range(count))) == [
-        f"port p0: {named} not on box, which has 10.0.0.1 on eth1; on box: ip address add 10.9.8.0/24 dev INTERFACE, and so on; "
-        "or correct the port's addresses in the rig"
+        (
+            f"port p0: {named} not on box, which has 10.0.0.1 on eth1; "
+            "on box: ip address add 10.9.8.0/24 dev INTERFACE, and so on; "
+            "or correct the port's addresses in the rig"
+        )
     ]
 
 
