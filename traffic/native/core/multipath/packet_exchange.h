@@ -13,6 +13,7 @@
 #include "core/packets/flows.h"
 #include "core/port.h"
 #include "core/request_sink.h"
+#include "plan/set_aside.h"
 
 namespace etloop {
 
@@ -28,7 +29,7 @@ class PacketExchange : public EndProgressSource, public RequestSink {
   // The port's receivers may grant credit again.
   virtual void on_credit_due(Nanos now) = 0;
   // Datagrams that are not of this run.
-  virtual int64_t foreign() const = 0;
+  virtual const SetAsideCounts& foreign() const = 0;
   virtual int64_t trimmed() const = 0;
 
   // What this port does wrong on purpose, before the run.
