@@ -46,12 +46,13 @@
 #include "core/scale_up.h"
 #include "plan/plan.h"
 #include "plan/records.h"
+#include "plan/set_aside.h"
 
 namespace etloop {
 
 // Datagrams that were not taken as they came.
 struct ArrivalCounts {
-  int64_t foreign = 0;  // not of this run
+  SetAsideCounts foreign;  // not of this run
   int64_t trimmed = 0;  // cut down by a switch
 };
 

@@ -161,7 +161,7 @@ std::vector<std::string> PortLoop::capabilities() const {
 std::vector<PortRecord> PortLoop::counters() const {
   std::vector<PortRecord> records = port_->records();
   PortRecord& record = records.front();
-  record.foreign_datagrams += core_->arrivals().foreign;
+  core_->arrivals().foreign.add_to(record);
   if (records.size() == 1) record.trimmed_datagrams += core_->arrivals().trimmed;
   record.misdirected_datagrams += core_->queues().misdirected();
   record.receive_overflows += links_.lost_strays();

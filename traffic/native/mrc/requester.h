@@ -52,6 +52,8 @@ class Requester {
   void set_round_trip(Nanos round_trip_ns) { sender_.set_round_trip(round_trip_ns); }
 
  private:
+  // Whether this end had failed before what came, which is counted then.
+  bool came_after_failure();
   void complete(uint16_t taken, Nanos now, AckOutcome& outcome);
 
   FlowRecord& counters_;

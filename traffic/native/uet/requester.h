@@ -99,6 +99,8 @@ class Requester {
   void change(PdcEvent event) { state_ = after(state_, event); }
   wire::uet::StandardRequest message_of(const multipath::Departure& departure) const;
   Nanos spread(uint32_t tries) const;
+  // Whether this end had failed before what came, which is counted then.
+  bool came_after_failure();
   void answered(uint16_t target_id);
   bool told_close(const wire::uet::Ack& ack) const;
   void fail_by(wire::uet::ReturnCode code);

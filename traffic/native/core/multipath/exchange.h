@@ -58,7 +58,7 @@ class MultipathExchange : public PacketExchange {
     return std::ranges::any_of(ends_, [](const End& end) { return end.awaits_answer(); });
   }
   EndProgress progress(uint32_t index) const override;
-  int64_t foreign() const override { return foreign_; }
+  const SetAsideCounts& foreign() const override { return foreign_; }
   int64_t trimmed() const override { return trimmed_; }
 
  protected:
@@ -70,9 +70,10 @@ class MultipathExchange : public PacketExchange {
   // What leaves for no queue pair; before everything else. False: nothing more leaves now.
   virtual bool transmit_strays(TxPort& port, Clock& clock) = 0;
 
-  // A datagram for no queue pair here.
-  void refuse(const Datagram& datagram, uint32_t dest_qpn, Nanos now) {
-    if (!deliveries_.pass_on(datagram, dest_qpn, now)) ++foreign_;
+  // A datagram for no queue pair here, or for one with another peer.
+  void refuse(const Datagram& datagram, uint32_t index, uint32_t dest_qpn, Nanos now) {
+    if (deliveries_.pass_on(datagram, dest_qpn, now)) return;
+    foreign_.note(index == QueuePairs::kNone ? SetAside::unknown_qp : SetAside::wrong_peer);
   }
   // The key under which the end takes writes.
   uint32_t accepts(uint32_t index) const;
@@ -112,7 +113,7 @@ class MultipathExchange : public PacketExchange {
   FixedRow<End> ends_;
   Flows& flows_;
   EventHeap& events_;
-  int64_t foreign_ = 0;
+  SetAsideCounts foreign_;
   int64_t trimmed_ = 0;
 
  private:
