@@ -47,7 +47,7 @@ def report_command(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _close(run_dir: Path) -> None:
-    """Make the results of a run whose process did not get to it. Raises an `InputError` where there is nothing to make them of."""
+    """Make the results of a run whose process did not get to it. Raises an `InputError` where there is nothing for that."""
     from etloop.cli.progress import StatusWatcher
     from etloop.controller.run.kept_run import has_spool
     from etloop.controller.run.pipeline import close_run
