@@ -26,6 +26,7 @@ from etloop.bench.engine.protocol import (
     EchoPings,
     Load,
     Opened,
+    PortCalls,
     Probe,
     Ran,
     RoundTrips,
@@ -86,6 +87,10 @@ class EngineRun:
     """Payload of ranks that the run did not wait for, as far as their operations were over."""
     misdirected_datagrams: int = 0
     """That came to another queue than their queue pair's, and were handed over."""
+    kernel_ns: tuple[int, ...] = ()
+    """Of `processor_ns`, inside the kernel, by end."""
+    calls: tuple[PortCalls, ...] = ()
+    """By end."""
 
     @property
     def wire_bytes_per_s(self) -> int:
@@ -172,6 +177,8 @@ def engine_run(
         slip_ns=np.sort(np.concatenate([np.frombuffer(end.slip_ns, "<i8") for end in ran])),
         background_bytes=sum(end.carried_bytes for end in ran),
         misdirected_datagrams=sum(end.misdirected_datagrams for end in ran),
+        kernel_ns=tuple(end.kernel_ns for end in ran),
+        calls=tuple(end.calls for end in ran),
     )
 
 

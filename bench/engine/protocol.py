@@ -126,6 +126,16 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class PortCalls:
+    """System calls of a port that moved packets, or looked for some, from its opening on; and the packets that they moved."""
+
+    sending: int = 0
+    sent_packets: int = 0
+    receiving: int = 0
+    received_packets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
     """What one end measured. Turnarounds are a histogram: least nanoseconds of a bucket, count."""
 
@@ -153,6 +163,9 @@ class Ran:
     """Payload of the other ranks."""
     misdirected_datagrams: int = 0
     """That came to another queue than their queue pair's."""
+    kernel_ns: int = 0
+    """The part of `processor_ns` that was spent inside the kernel."""
+    calls: PortCalls = PortCalls()
     late: bytes = b""
     """When a thread would have taken a turn and did not, and when it did: pairs of little-endian int64."""
 

@@ -5,6 +5,7 @@ Decides which ports and how many queue pairs are measured, and their bars.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -106,9 +107,29 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
                 Ratio(f"with receive_ring / without, {_pairs(count)}", _quotients(each, ours[count]))
                 for count, each in rings.items()
             ),
+            *_calls(runs),
         ),
         notes=notes_of([run for each in (*runs.values(), *by_ring.values()) for run in each]),
     )
+
+
+def _calls(runs: Mapping[int, Sequence[EngineRun]]) -> tuple[Ratio, ...]:
+    """What system calls carry at the end that sends, and how much of both ends' processor time is the kernel's."""
+    ratios = []
+    for count, each in runs.items():
+        carried = [(run.calls[0].sent_packets, run.calls[0].sending) for run in each]
+        answers = [(run.calls[0].received_packets, run.calls[0].sent_packets) for run in each]
+        kernel = [(sum(run.kernel_ns), sum(run.processor_ns)) for run in each]
+        ratios += [
+            Ratio(f"packets a sending call, {_pairs(count)}", _shares(carried)),
+            Ratio(f"answers a packet sent, {_pairs(count)}", _shares(answers)),
+            Ratio(f"time inside the kernel, {_pairs(count)}", _shares(kernel)),
+        ]
+    return tuple(ratios)
+
+
+def _shares(parts: Sequence[tuple[int, int]]) -> tuple[float, ...]:
+    return tuple(part / max(whole, 1) for part, whole in parts)
 
 
 def _quotients(these: list[int], those: list[int]) -> tuple[float, ...]:

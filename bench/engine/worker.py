@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import sys
 import time
@@ -27,6 +28,7 @@ from etloop.bench.engine.protocol import (
     Load,
     Opened,
     Order,
+    PortCalls,
     Probe,
     Ran,
     RoundTrips,
@@ -73,6 +75,7 @@ class Worker:
         self._background: tuple[int, ...] = ()
         """Ranks that the run does not wait for."""
         self._processor_ns = 0
+        self._kernel_ns = 0
 
     def answer(self, order: Order) -> WorkerReply:
         """Carries out one order; what goes wrong is the answer."""
@@ -146,11 +149,12 @@ class Worker:
 
     def _run(self, start_ns: int) -> WorkerReply:
         engine = self._opened()
-        began_ns = time.process_time_ns()
+        began_ns, began_kernel_ns = time.process_time_ns(), _kernel_ns()
         engine.start(start_ns)
         while (status := engine.status()).phase in (EnginePhase.READY, EnginePhase.RUNNING):
             _pause()
         self._processor_ns = time.process_time_ns() - began_ns
+        self._kernel_ns = _kernel_ns() - began_kernel_ns
         if status.phase is not EnginePhase.DONE:
             raise RunAborted(f"the engine ended {status.phase.name}: {status.failure or 'no reason given'}")
         return Done()
@@ -160,7 +164,10 @@ class Worker:
         beside = np.isin(everything["rank"], self._background)
         ops = everything[~beside]
         turnarounds, sent = engine.turnarounds(), _sent(engine)
-        misdirected = int(engine.ports()["misdirected_datagrams"].sum())
+        ports = engine.ports()
+        misdirected = int(ports["misdirected_datagrams"].sum())
+        moved = ("tx_calls", "tx_datagrams", "rx_calls", "rx_datagrams")
+        calls = PortCalls(*(int(ports[name].sum()) for name in moved))
         late = engine.late_turns().astype("<i8").tobytes()
         received = ops[(ops["tx_messages"] == 0) & (ops["rx_messages"] > 0)]
         received = received[np.lexsort((received["op"], received["iteration"]))]
@@ -183,6 +190,8 @@ class Worker:
             slip_ns=(ops["issued_ns"] - ops["intended_ns"]).astype("<i8").tobytes(),
             carried_bytes=int(everything[beside]["wire_tx_bytes"].sum()),
             misdirected_datagrams=misdirected,
+            kernel_ns=self._kernel_ns,
+            calls=calls,
         )
 
     def _opened(self) -> Engine:
@@ -202,6 +211,10 @@ def _sent(engine: Engine) -> bytes:
         return b""
     busiest = rates[rates["local_qpn"] == rates["local_qpn"][np.argmax(rates["tx_packets"])]]
     return np.stack([busiest["time_ns"], busiest["tx_packets"]], axis=1).astype("<i8").tobytes()
+
+
+def _kernel_ns() -> int:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_stime * NS_PER_S)
 
 
 def _pause() -> None:

@@ -383,6 +383,12 @@ def test_a_short_bench_measures_everything_and_leaves_nothing(capsys: pytest.Cap
         for series in section["series"]:
             assert len(series["samples"]) == report["repetitions"]
             assert all(sample > 0 for sample in series["samples"]), series["name"]
+    for section in (one for one in report["sections"] if one["name"].startswith("wire")):
+        told = {ratio["name"]: ratio for ratio in section["ratios"]}
+        assert told["packets a sending call, 1 queue pair"]["min"] > 1
+        assert 0 < told["answers a packet sent, 1 queue pair"]["max"] < 1
+        assert 0 < told["time inside the kernel, 1 queue pair"]["max"] <= 1
+        assert all(ratio["bar"] is None for name, ratio in told.items() if "call" in name)
     assert report["notes"] == ["these lengths are too short to quote"]
     assert "wire udp 1/2\nwire udp 2/2\n" in captured.err
     assert namespaces_left() == []
