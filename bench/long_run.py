@@ -1,7 +1,7 @@
 """What a run of millions of operations takes of memory, and whether what it measured is kept when it is cancelled.
 
-`python -m etloop.bench.long_run --time 100s [--check]`: Mosquitto, `etloop controller` and an agent as processes; one job of one
-port, whose eight ranks exchange the smallest messages there are, cancelled so long after its traffic began, or after so many
+`python -m etloop.bench.long_run --time 100s [--check]`: Mosquitto, `etloop controller` and an agent as processes; one job of
+one port, whose eight ranks exchange the smallest messages there are, cancelled so long after its traffic began, or after so many
 operations (`--ops`). Shown are the peaks of each process as the kernel counts them, and what is on disk afterwards: the tables
 hold every operation that the summary counts, each once, and `etloop report` reads them.
 """

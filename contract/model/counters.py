@@ -263,7 +263,8 @@ COUNTERS: Final = (
             _ASIDE, "cut too short to be answered"),
     Counter(_AP, "rx_icrc_encapsulated", "datagrams", _C,
             "RoCEv2 packets with a wrong ICRC, dropped; on `udp` ports, which "
-            "cannot check it (docs/ports.md), datagrams that the kernel dropped for a wrong UDP checksum", _ASIDE, "with a wrong ICRC"),
+            "cannot check it (docs/ports.md), datagrams that the kernel dropped for a wrong UDP checksum",
+            _ASIDE, "with a wrong ICRC"),
     Counter(_AP, "trimmed_datagrams", "datagrams", _C,
             "RoCEv2 packets that arrived cut down by a switch, where transport.trimming names their DSCP", _SUM),
     Counter(_AP, "misdirected_datagrams", "datagrams", _C,

@@ -141,8 +141,8 @@ class Network final : public Clock {
   // Whether both ends came to the end of the job.
   bool run() {
     for (const auto& core : cores_) core->start_probe();
-    turn_until([this] { return cores_[0]->prober().over() && cores_[1]->prober().over(); });
-    CHECK(cores_[0]->prober().over() && cores_[1]->prober().over());
+    turn_until([this] { return cores_[0]->probing().prober().over() && cores_[1]->probing().prober().over(); });
+    CHECK(cores_[0]->probing().prober().over() && cores_[1]->probing().prober().over());
     started_ = true;
     for (const auto& core : cores_) core->start(now_ns_ + 1'000);
     turn_until([this] { return cores_[0]->finished() && cores_[1]->finished(); });

@@ -344,8 +344,8 @@ bool is_probe(TransportKind kind, std::span<const uint8_t> bytes) {
   return static_cast<wire::uet::PdsType>(bytes[0] >> 3) == wire::uet::PdsType::control;
 }
 
-// Packets with changed bytes, one after the other, at another core once one has ended its run: each is set aside for one reason, and then no queue pair counts
-// it; or it is taken, and then one does. So what was set aside is the sum of the reasons.
+// Packets with changed bytes, one after the other, at another core once one has ended its run: each is set aside for one reason,
+// and then no queue pair counts it; or it is taken, and then one does. So what was set aside is the sum of the reasons.
 void all_are_accounted_for(TransportKind kind, const std::vector<uint8_t>& good, uint64_t seed) {
   const int before = test::failures();
   const EnginePlan plan = plan_of(kind);

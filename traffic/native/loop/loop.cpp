@@ -40,6 +40,12 @@ bool repeated(const std::vector<FlowRecord>& flows) {
       flows, [](const FlowRecord& flow) { return flow.retransmitted_packets != 0 || flow.duplicate_request != 0; });
 }
 
+// What came before the end of a run that is done is counted, as the device did.
+void take_what_waits(DevicePort& port, Core& core, Nanos until_ns) {
+  while (monotonic_ns() < until_ns && port.receive_into(core, kReceiveBudget) != 0) {
+  }
+}
+
 }  // namespace
 
 std::vector<int32_t> usable_processors() {
@@ -107,7 +113,7 @@ void PortLoop::join(std::vector<Endpoint> peers) {
 }
 
 void PortLoop::start_probe() {
-  if (core_->prober().size() == 0) {
+  if (core_->probing().prober().size() == 0) {
     state_.store(LoopState::ready, std::memory_order_release);
     return;
   }
@@ -179,8 +185,8 @@ bool PortLoop::handle_commands(uint32_t commands) {
   if ((commands & kStop) != 0) {
     if (state_.load(std::memory_order_relaxed) != LoopState::done) return false;
     leave_by_ns_ = monotonic_ns() + kLongestStayNs;
-    if (!core_->awaits_answers() && !repeated(core_->flows())) {
-      take_what_waits();
+    if (!core_->rest() && !repeated(core_->flows())) {
+      take_what_waits(*port_, *core_, leave_by_ns_);
       return false;
     }
   }
@@ -207,12 +213,6 @@ bool PortLoop::handle_commands(uint32_t commands) {
     waits_ready_.store(true, std::memory_order_release);
   }
   return true;
-}
-
-// What came before the end of a run that is done is counted, as the device did.
-void PortLoop::take_what_waits() {
-  while (monotonic_ns() < leave_by_ns_ && port_->receive_into(*core_, kReceiveBudget) != 0) {
-  }
 }
 
 Nanos PortLoop::leaves_at() const {
@@ -247,7 +247,7 @@ void PortLoop::publish() {
 void PortLoop::settle_state() {
   switch (state_.load(std::memory_order_relaxed)) {
     case LoopState::probing:
-      if (core_->prober().over()) state_.store(LoopState::ready, std::memory_order_release);
+      if (core_->probing().prober().over()) state_.store(LoopState::ready, std::memory_order_release);
       break;
     case LoopState::running:
       if (!core_->failure().empty()) {

@@ -75,7 +75,7 @@ class PortLoop {
   // True once since request_waits(): `out` holds the answer.
   bool take_waits(std::vector<WaitRecord>& out);
   // Valid once the state is ready or later.
-  const Prober& prober() const { return core_->prober(); }
+  const Prober& prober() const { return core_->probing().prober(); }
   // After stop(): what was counted.
   const Core& core() const { return *core_; }
   // By plane of its card; of a port by itself one.
@@ -107,7 +107,6 @@ class PortLoop {
   Result<void> open_port();
   void run();
   bool handle_commands(uint32_t commands);
-  void take_what_waits();
   Nanos leaves_at() const;
   bool take_handed();
   void publish();

@@ -166,7 +166,7 @@ Outgoing Requester::probe() {
   bth.opcode = Opcode::probe;
   bth.dest_qpn = remote_qpn_;
   wire::mrc::Peth peth;
-  peth.probe_id = sender_.probe_id();
+  peth.probe_id = sender_.last_probe().next_id();
   peth.sender_id = static_cast<uint16_t>(counters_.local_qpn);
   peth.receiver_id = static_cast<uint16_t>(remote_qpn_);
   outgoing.packet.body = peth;

@@ -275,8 +275,7 @@ TxResult UdpPort::State::send_backlog() {
 }
 
 size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns) {
-  size_t packets = 0;
-  size_t at = 0;
+  size_t packets = 0, at = 0;
   do {
     Datagram packet = whole;
     packet.bytes = whole.bytes.subspan(at, std::min(segment_bytes, whole.bytes.size() - at));

@@ -302,7 +302,7 @@ Outgoing Requester::control() {
     outgoing.entropy = sender_.entropy().next_proven();
   } else {
     control.control = ControlType::probe;
-    control.probe_id = sender_.probe_id();
+    control.probe_id = sender_.last_probe().next_id();
     control.psn = psns_.widen(sender_.packets().next()) - 1;
     control.payload = psns_.wide();
     outgoing.entropy = sender_.probe_value();

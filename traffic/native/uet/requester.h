@@ -78,7 +78,7 @@ class Requester {
   // From now on it is not closed because it rests.
   void stay_open() { close_after_ns_ = 0; }
   // Something is under way to the peer that it answers.
-  bool awaits_answer() const { return state_ == PdcState::closing || sender_.awaits_probe(); }
+  bool awaits_answer() const { return state_ == PdcState::closing || sender_.last_probe().is_open(); }
 
   PdcState state() const { return state_; }
   uint16_t pdc() const { return id_; }

@@ -51,10 +51,8 @@ class MultipathExchange : public PacketExchange {
     if (ends_[index].has_run()) queue(index);
   }
   void on_credit_due(Nanos) override {}
-  void rest() override {
+  bool rest() override {
     for (End& end : ends_) end.stay_open();
-  }
-  bool awaits_answers() const override {
     return std::ranges::any_of(ends_, [](const End& end) { return end.awaits_answer(); });
   }
   EndProgress progress(uint32_t index) const override;

@@ -2,7 +2,7 @@
 
 #include <variant>
 
-#include "core/set_aside_reasons.h"
+#include "core/packets/set_aside_reasons.h"
 #include "plan/planes.h"
 #include "wire/wire.h"
 

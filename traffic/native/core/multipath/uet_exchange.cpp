@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "core/set_aside_reasons.h"
+#include "core/packets/set_aside_reasons.h"
 
 namespace etloop {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/set_aside_reasons.h"
+#include "core/packets/set_aside_reasons.h"
 #include "wire/clear_to_send.h"
 
 namespace etloop {
