@@ -405,7 +405,8 @@ def test_ports_of_frames_carry_what_sprays_beside_the_bare_socket(
     assert [section["name"] for section in sections] == [f"wire packet {kind}", f"wire xdp {kind}"]
     for section in sections:
         assert all(sample > 0 for series in section["series"] for sample in series["samples"])
-        assert [ratio["bar"] for ratio in section["ratios"]] == [{"bound": "at least", "value": 0.7}] * 2
+        bars = [ratio["bar"] for ratio in section["ratios"] if ratio["bar"] is not None]
+        assert bars == [{"bound": "at least", "value": 0.7}] * 2
 
 
 @pytest.mark.parametrize(
