@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -45,7 +46,7 @@ def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def synth_job(directory: Path) -> None:
     """Write the small job that all latencies and soaks run, as `job`; what is said of it is none of a bench's figures."""
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(io.StringIO()):
         etloop(
             ["synth", str(directory / "traces/job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"]
         )
