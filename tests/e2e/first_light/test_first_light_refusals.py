@@ -267,7 +267,9 @@ def test_an_address_of_another_host_is_named(place: Place) -> None:
         "rig.yaml", rig.replace(f"{place.networks[1]}.1-{place.networks[1]}.4", "198.51.100.1-198.51.100.4")
     )
     with commands.agents(place, "--allow-peers", "127.0.0.0/8,198.51.100.0/24"):
-        assert_refused(run(place), "address 198.51.100.1 is not on", "ip address add 198.51.100.1/24")
+        assert_refused(
+            run(place), "addresses 198.51.100.1, 198.51.100.2, 198.51.100.3, 198.51.100.4 are not on"
+        )
 
 
 def test_a_taken_control_port_is_named(place: Place) -> None:
