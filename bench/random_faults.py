@@ -440,10 +440,10 @@ def absence() -> str:
         return "not root"
     missing = [name for name in ("iptables", "mount") if shutil.which(name) is None]
     if not Path(_FAKETIME.format(f"{os.uname().machine}-linux-gnu")).exists():
-        missing.append("libfaketime")
+        missing.append("faketime")
     if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
         missing.append("mosquitto")
-    return f"not installed: {', '.join(missing)}" if missing else ""
+    return f"not installed (Debian packages {', '.join(missing)})" if missing else ""
 
 
 def table_of(outcome: Outcome) -> str:

@@ -132,7 +132,7 @@ class TwinOutcome:
     """CARD_COUNTERS rows, by attachment."""
     faults: NDArray[np.int64]
     """What endpoints did on purpose: a row a port of the assignment, a column a `FaultAction`."""
-    set_aside: NDArray[np.int64]
+    discards: NDArray[np.int64]
     """What endpoints did not act on: a row likewise, a column a name of `FOREIGN_REASONS`."""
     sample_interval_ns: int
     samples: NDArray[np.void]
@@ -178,7 +178,7 @@ def twin(
         trimmed_packets=np.frombuffer(found["trimmed_packets"], np.int64),
         damaged_packets=np.frombuffer(found["damaged_packets"], np.int64),
         faults=np.frombuffer(found["faults"], np.int64).reshape(-1, len(FaultAction)),
-        set_aside=np.frombuffer(found["set_aside"], np.int64).reshape(-1, len(FOREIGN_REASONS)),
+        discards=np.frombuffer(found["discards"], np.int64).reshape(-1, len(FOREIGN_REASONS)),
         samples=rows(found["samples"], LANE_SAMPLE),
         streams=tuple(
             _stream_counts(path.stream, *counted)

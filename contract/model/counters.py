@@ -61,8 +61,8 @@ class CounterUse(Flag):
     """Its sum over a run is in summary.json: of agents in `transport`, of devices in `dut.counters`."""
     MODELLED = auto()
     """The model of a switch counts it, and so do the twin's and the lab's switches."""
-    SET_ASIDE = auto()
-    """A reason for which an end set an arriving packet aside, without acting on it."""
+    DISCARD = auto()
+    """A reason for which an end discarded an arriving packet, without acting on it."""
 
 
 NO_USE: Final = CounterUse(0)
@@ -171,7 +171,7 @@ _TRANSPORT = _QP + _P
 _C, _A, _W = CounterNature
 _SUM, _SIM = CounterUse.SUMMED, CounterUse.MODELLED
 _BOTH = _SUM | _SIM
-_ASIDE = _SUM | CounterUse.SET_ASIDE
+_DISCARD = _SUM | CounterUse.DISCARD
 
 COUNTERS: Final = (
     # One end of a queue pair. The order is that of the columns of flows.parquet.
@@ -215,14 +215,14 @@ COUNTERS: Final = (
     Counter(_QP, "trimmed_resent", "packets", _C,
             "packets sent again because the other end said that they arrived cut down (selective repeat)", _SUM),
     Counter(_QP, "out_of_window", "packets", _C,
-            "requests set aside because their number is beyond the window (MRC, UET)", _ASIDE,
+            "requests discarded because their number is beyond the window (MRC, UET)", _DISCARD,
             "beyond the window"),
     Counter(_QP, "stale_answers", "packets", _C,
-            "answers set aside because nothing of what they name is under way", _ASIDE, "answers to nothing under way"),
+            "answers discarded because nothing of what they name is under way", _DISCARD, "answers to nothing under way"),
     Counter(_QP, "refused_requests", "packets", _C,
-            "requests set aside and answered with an error: wrong key, job, context, operation or length", _ASIDE, "refused"),
+            "requests discarded and answered with an error: wrong key, job, context, operation or length", _DISCARD, "refused"),
     Counter(_QP, "came_after_failure", "packets", _C,
-            "packets set aside because their queue pair had failed", _ASIDE, "after a queue pair had failed"),
+            "packets discarded because their queue pair had failed", _DISCARD, "after a queue pair had failed"),
     Counter(_QP, "injected_faults", "packets", _C, "packets on which the scenario's fault rules acted at this end"),
     # A port of an agent. The order is that of the columns of ports.parquet.
     Counter(_AP, "tx_datagrams", "datagrams", _C, "RoCEv2 packets sent as UDP datagrams"),
@@ -234,37 +234,37 @@ COUNTERS: Final = (
     Counter(_AP, "would_block", "calls", _C, "system calls that found the socket's buffer full", _SUM),
     Counter(_AP, "injected_drops", "datagrams", _C, "datagrams dropped on receipt, on purpose", _SUM),
     Counter(_AP, "foreign_datagrams", "datagrams", _C,
-            "datagrams set aside because they are no packets of this run: the sum of those that follow", _SUM),
+            "datagrams discarded because they are no packets of this run: the sum of those that follow", _SUM),
     Counter(_AP, "foreign_bad_frame", "datagrams", _C,
-            "frames whose IP or UDP lengths are wrong, or fragments", _ASIDE, "in a wrong or cut frame"),
+            "frames whose IP or UDP lengths are wrong, or fragments", _DISCARD, "in a wrong or cut frame"),
     Counter(_AP, "foreign_wrong_address", "datagrams", _C,
-            "for an address, VLAN or outer header that is not this port's", _ASIDE, "for another address"),
-    Counter(_AP, "foreign_too_short", "datagrams", _C, "shorter than their headers", _ASIDE, "too short"),
+            "for an address, VLAN or outer header that is not this port's", _DISCARD, "for another address"),
+    Counter(_AP, "foreign_too_short", "datagrams", _C, "shorter than their headers", _DISCARD, "too short"),
     Counter(_AP, "foreign_bad_length", "datagrams", _C,
-            "whose length, pad or ends of a message do not fit their opcode", _ASIDE, "of a wrong length"),
+            "whose length, pad or ends of a message do not fit their opcode", _DISCARD, "of a wrong length"),
     Counter(_AP, "foreign_bad_version", "datagrams", _C,
-            "of another version of the transport", _ASIDE, "of another version"),
+            "of another version of the transport", _DISCARD, "of another version"),
     Counter(_AP, "foreign_unknown_opcode", "datagrams", _C,
             "of an opcode, packet type, following header or NACK reason that the transport does not have",
-            _ASIDE, "of an unknown opcode"),
+            _DISCARD, "of an unknown opcode"),
     Counter(_AP, "foreign_reserved_bits", "datagrams", _C,
-            "with reserved bits set where the transport forbids it (UET)", _ASIDE, "with reserved bits"),
+            "with reserved bits set where the transport forbids it (UET)", _DISCARD, "with reserved bits"),
     Counter(_AP, "foreign_wrong_p_key", "datagrams", _C,
-            "of another partition than 0x7FFF (RoCEv2, MRC)", _ASIDE, "with a wrong P_Key"),
+            "of another partition than 0x7FFF (RoCEv2, MRC)", _DISCARD, "with a wrong P_Key"),
     Counter(_AP, "foreign_unknown_qp", "datagrams", _C,
-            "of no queue pair or packet delivery context here", _ASIDE, "of an unknown queue pair"),
+            "of no queue pair or packet delivery context here", _DISCARD, "of an unknown queue pair"),
     Counter(_AP, "foreign_wrong_peer", "datagrams", _C,
-            "of a queue pair here, from another address than its peer's", _ASIDE, "from a wrong peer"),
+            "of a queue pair here, from another address than its peer's", _DISCARD, "from a wrong peer"),
     Counter(_AP, "foreign_unasked", "datagrams", _C,
             "well formed, and nothing that this end takes: such as unreliable or idempotent delivery, "
-            "a request without its message, or endpoint packets beyond those that can wait", _ASIDE, "that nobody asked for"),
+            "a request without its message, or endpoint packets beyond those that can wait", _DISCARD, "that nobody asked for"),
     Counter(_AP, "foreign_cut_off", "datagrams", _C,
             "cut by a switch so that who they are for cannot be read, or what they say cannot be asked again",
-            _ASIDE, "cut too short to be answered"),
+            _DISCARD, "cut too short to be answered"),
     Counter(_AP, "rx_icrc_encapsulated", "datagrams", _C,
             "RoCEv2 packets with a wrong ICRC, dropped; on `udp` ports, which "
             "cannot check it (docs/ports.md), datagrams that the kernel dropped for a wrong UDP checksum",
-            _ASIDE, "with a wrong ICRC"),
+            _DISCARD, "with a wrong ICRC"),
     Counter(_AP, "trimmed_datagrams", "datagrams", _C,
             "RoCEv2 packets that arrived cut down by a switch, where transport.trimming names their DSCP", _SUM),
     Counter(_AP, "misdirected_datagrams", "datagrams", _C,
@@ -425,6 +425,6 @@ def reading_mistake(reading: CounterReading) -> str:
 
 
 FOREIGN_REASONS: Final = tuple(
-    one.name for one in counters_of(AgentObject.PORT, CounterUse.SET_ASIDE) if one.name.startswith("foreign_")
+    one.name for one in counters_of(AgentObject.PORT, CounterUse.DISCARD) if one.name.startswith("foreign_")
 )
-"""Reasons for which a port sets a datagram aside, in the engine's order; `foreign_datagrams` is their sum."""
+"""Reasons for which a port discards a datagram, in the engine's order; `foreign_datagrams` is their sum."""

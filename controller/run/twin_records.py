@@ -112,8 +112,8 @@ def _ports(twin: TwinOutcome, topology: Topology, attachments: list[int]) -> NDA
     records["trimmed_datagrams"] = twin.trimmed_packets
     records["rx_icrc_encapsulated"] = twin.damaged_packets
     for number, name in enumerate(FOREIGN_REASONS):
-        records[name] = twin.set_aside[:, number]
-    records["foreign_datagrams"] = twin.set_aside.sum(axis=1)
+        records[name] = twin.discards[:, number]
+    records["foreign_datagrams"] = twin.discards.sum(axis=1)
     for action, name in _INJECTED.items():
         records[name] = twin.faults[:, action]
     return records

@@ -100,10 +100,10 @@ FIGURES: Final = (
     Figure("timeouts", "events", _T, "retransmission timeouts"),
     Figure("trimmed_packets", "packets", _T, "arrived cut down by a switch, and known for it"),
     Figure(
-        "set_aside_packets",
+        "discarded_packets",
         "packets",
         _T,
-        "arrived and were set aside by an end, never acted on, for every reason",
+        "arrived and were discarded by an end, never acted on, for every reason",
     ),
     Figure("out_of_order_share", "ratio", _N, "packets received ahead of a missing one / received"),
     Figure("ecn_marked_share", "ratio", _N, "packets received with Congestion Experienced / received"),

@@ -33,11 +33,11 @@ _BASELINE_HEADINGS: Final = (
     ("collective", "communicator", "k", "count", "S", "min", "p50", "(us)"),
 )
 BASELINES_SHOWN: Final = 16
-_SET_ASIDE: Final = [one for owner in AgentObject for one in counters_of(owner, CounterUse.SET_ASIDE)]
+_DISCARDS: Final = [one for owner in AgentObject for one in counters_of(owner, CounterUse.DISCARD)]
 _PROVOKED: Final = [
     one
     for one in counters_of(AgentObject.PORT, CounterUse.SUMMED)
-    if one.words and CounterUse.SET_ASIDE not in one.uses
+    if one.words and CounterUse.DISCARD not in one.uses
 ]
 _KIND_LIMIT: Final = 20
 _COMMUNICATOR_LIMIT: Final = 20
@@ -196,8 +196,8 @@ def _figures(summary: Summary) -> list[str]:
     ]
     if needless := needless_words(transport):
         lines += wrapped("needless", needless)
-    if aside := set_aside_words(transport):
-        lines += wrapped("set aside", aside)
+    if discarded := discard_words(transport):
+        lines += wrapped("discarded", discarded)
     if provoked := _provoked(transport):
         lines += wrapped("provoked", provoked)
     lines += _own_losses(transport) if summary.losses is None else loss_lines(summary.losses)
@@ -234,9 +234,9 @@ def overlap_words(summary: Summary) -> str:
     )
 
 
-def set_aside_words(counts: Mapping[str, int]) -> str:
-    """Return how many packets ends set aside for each reason; "" where they took all."""
-    parts = [f"{counts[one.name]} {one.words}" for one in _SET_ASIDE if counts[one.name]]
+def discard_words(counts: Mapping[str, int]) -> str:
+    """Return how many packets ends discarded for each reason; "" where they took all."""
+    parts = [f"{counts[one.name]} {one.words}" for one in _DISCARDS if counts[one.name]]
     return f"packets {', '.join(parts)}" if parts else ""
 
 

@@ -157,13 +157,13 @@ class Network final : public Clock {
     for (const FlowRecord& flow : cores_[end]->flows()) bytes += flow.rx_payload_bytes;
     return bytes;
   }
-  // Whether what was set aside is what the reasons that a port reports come to.
+  // Whether what was discarded is what the reasons that a port reports come to.
   bool reasons_add_up(size_t end) const {
     PortRecord record{};
     cores_[end]->arrivals().foreign.add_to(record);
-    const int64_t* reasons = set_aside_fields(record);
-    return std::accumulate(reasons, reasons + kSetAsideReasons, int64_t{0}) == set_aside_[end] &&
-           record.foreign_datagrams == set_aside_[end];
+    const int64_t* reasons = discard_fields(record);
+    return std::accumulate(reasons, reasons + kDiscardReasons, int64_t{0}) == discards_[end] &&
+           record.foreign_datagrams == discards_[end];
   }
   // All that came after the start, of whatever kind.
   int64_t arrived_bytes(size_t end) const { return arrived_bytes_[end]; }
@@ -207,11 +207,11 @@ class Network final : public Clock {
     const ArrivalCounts before = core.arrivals();
     core.on_datagram(datagram, now_ns_);
     const ArrivalCounts after = core.arrivals();
-    const int64_t aside = after.foreign.total() - before.foreign.total();
+    const int64_t discarded = after.foreign.total() - before.foreign.total();
     const int64_t trimmed = after.trimmed - before.trimmed;
-    CHECK(aside >= 0 && trimmed >= 0 && aside + trimmed <= 1);
-    if (!packet.trimmed && !is_readable(datagram)) CHECK_EQ(aside, 1);
-    set_aside_[packet.to] += aside;
+    CHECK(discarded >= 0 && trimmed >= 0 && discarded + trimmed <= 1);
+    if (!packet.trimmed && !is_readable(datagram)) CHECK_EQ(discarded, 1);
+    discards_[packet.to] += discarded;
   }
 
   bool is_readable(const Datagram& datagram) const {
@@ -234,7 +234,7 @@ class Network final : public Clock {
   Nanos now_ns_ = 1'000;
   bool started_ = false;
   std::array<int64_t, 2> arrived_bytes_{};
-  std::array<int64_t, 2> set_aside_{};
+  std::array<int64_t, 2> discards_{};
 };
 
 TxResult Port::send_built(const BuiltPacket& built) {

@@ -69,7 +69,7 @@ void a_nack_has_its_effect(const Row& row) {
   if (etloop::test::failures() > before) std::cerr << "code " << int{row.code} << ": " << row.why << '\n';
 }
 
-void a_nack_of_nothing_under_way_is_set_aside() {
+void a_nack_of_nothing_under_way_is_discarded() {
   Pair pair;
   pair.exchange(kMtu, 0);
   pair.a.end.post(message(kMtu));
@@ -86,6 +86,6 @@ void a_nack_of_nothing_under_way_is_set_aside() {
 
 int main() {
   for (const Row& row : kRows) a_nack_has_its_effect(row);
-  a_nack_of_nothing_under_way_is_set_aside();
+  a_nack_of_nothing_under_way_is_discarded();
   return etloop::test::failures();
 }

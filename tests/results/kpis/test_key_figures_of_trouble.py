@@ -50,7 +50,7 @@ IN_TROUBLE: Final = {
     "cnps": (5, "4 that changed a rate and 1 that did not"),
     "timeouts": (2, "of one queue pair"),
     "trimmed_packets": (7, "of one queue pair"),
-    "set_aside_packets": (
+    "discarded_packets": (
         3 + 8 + 1,
         "stale answers, wrong P_Keys and a wrong ICRC; the sum of reasons is none itself",
     ),

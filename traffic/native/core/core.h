@@ -46,13 +46,13 @@
 #include "core/scale_up.h"
 #include "plan/plan.h"
 #include "plan/records.h"
-#include "plan/set_aside.h"
+#include "plan/discards.h"
 
 namespace etloop {
 
 // Datagrams that were not taken as they came.
 struct ArrivalCounts {
-  SetAsideCounts foreign;  // not of this run
+  DiscardCounts foreign;  // not of this run
   int64_t trimmed = 0;  // cut down by a switch
 };
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "plan/set_aside.h"
+#include "plan/discards.h"
 #include "port/capture.h"
 #include "port/shared_queues.h"
 #include "port/system_clock.h"
@@ -174,7 +174,7 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
   // A tag that says only the priority is no network of its own (802.1Q, 6.6).
   const int32_t network = carried && carried->id != 0 ? carried->id : -1;
   if (!is_ours || address == address_of_.end() || (network >= 0 && config_.vlan_id > 0 && network != config_.vlan_id)) {
-    set_aside(counters, SetAside::wrong_address);
+    discard(counters, Discard::wrong_address);
     return false;
   }
   // A small packet that a switch only marked as cut is whole.
@@ -222,7 +222,7 @@ size_t FrameFlows::take(std::span<const uint8_t> frame, const std::optional<ethe
         return 1;
       }
       ++counters.rx_datagrams;
-      set_aside(counters, SetAside::bad_frame);
+      discard(counters, Discard::bad_frame);
       return 1;
     case ethernet::FrameKind::other: return 0;
   }

@@ -16,7 +16,7 @@
 #include <tuple>
 #include <utility>
 
-#include "plan/set_aside.h"
+#include "plan/discards.h"
 #include "port/datagram_capture.h"
 #include "port/departures.h"
 #include "port/send_control.h"
@@ -284,7 +284,7 @@ size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, Port
     ++counters.rx_datagrams;
     counters.rx_bytes += packet.datagram_bytes;
     if (packet.datagram_bytes < wire::kBthBytes + wire::kIcrcBytes) {
-      set_aside(counters, SetAside::too_short);
+      discard(counters, Discard::too_short);
     } else if (config.drop_per_million != 0 && drops()) {
       ++counters.injected_drops;
     } else {

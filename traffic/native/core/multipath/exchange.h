@@ -56,7 +56,7 @@ class MultipathExchange : public PacketExchange {
     return std::ranges::any_of(ends_, [](const End& end) { return end.awaits_answer(); });
   }
   EndProgress progress(uint32_t index) const override;
-  const SetAsideCounts& foreign() const override { return foreign_; }
+  const DiscardCounts& foreign() const override { return foreign_; }
   int64_t trimmed() const override { return trimmed_; }
 
  protected:
@@ -71,7 +71,7 @@ class MultipathExchange : public PacketExchange {
   // A datagram for no queue pair here, or for one with another peer.
   void refuse(const Datagram& datagram, uint32_t index, uint32_t dest_qpn, Nanos now) {
     if (deliveries_.pass_on(datagram, dest_qpn, now)) return;
-    foreign_.note(index == QueuePairs::kNone ? SetAside::unknown_qp : SetAside::wrong_peer);
+    foreign_.note(index == QueuePairs::kNone ? Discard::unknown_qp : Discard::wrong_peer);
   }
   // The key under which the end takes writes.
   uint32_t accepts(uint32_t index) const;
@@ -111,7 +111,7 @@ class MultipathExchange : public PacketExchange {
   FixedRow<End> ends_;
   Flows& flows_;
   EventHeap& events_;
-  SetAsideCounts foreign_;
+  DiscardCounts foreign_;
   int64_t trimmed_ = 0;
 
  private:

@@ -2,7 +2,7 @@
 
 #include <variant>
 
-#include "core/packets/set_aside_reasons.h"
+#include "core/packets/discard_reasons.h"
 #include "plan/planes.h"
 #include "wire/wire.h"
 
@@ -89,7 +89,7 @@ void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
     return;
   }
   if (!wire::is_of_partition(packet.bth.p_key)) {
-    foreign_.note(SetAside::wrong_p_key);
+    foreign_.note(Discard::wrong_p_key);
     return;
   }
   if (packet.bth.dest_qpn == wire::mrc::kEndpointQpn) {
@@ -118,11 +118,11 @@ void MrcExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   using wire::mrc::Malformed;
   wire::mrc::CutPacket packet;
   if (const Malformed found = wire::mrc::decode_cut(datagram.bytes, packet); found != Malformed::none) {
-    foreign_.note(found == Malformed::too_short ? SetAside::cut_off : reason_of(found));
+    foreign_.note(found == Malformed::too_short ? Discard::cut_off : reason_of(found));
     return;
   }
   if (!wire::is_of_partition(datagram.bytes)) {
-    foreign_.note(SetAside::wrong_p_key);
+    foreign_.note(Discard::wrong_p_key);
     return;
   }
   const uint32_t index = queue_pairs_.find(packet.dest_qpn);
@@ -155,7 +155,7 @@ void MrcExchange::on_packet(uint32_t index, const wire::mrc::Packet& packet, con
     end.responder.on_probe(*probe, datagram.src_port, marked);
     queue_answers(index);
   } else {
-    foreign_.note(SetAside::unasked);  // of the endpoint, and addressed to a queue pair
+    foreign_.note(Discard::unasked);  // of the endpoint, and addressed to a queue pair
   }
 }
 
@@ -167,7 +167,7 @@ void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Data
   const bool asks = request != nullptr && request->op == wire::mrc::EndpointOp::entropy_probe;
   const bool answers = response != nullptr && planes_ > 1;  // nothing else is asked
   if (peer == peers_.end() || !(asks || answers || (says && planes_ > 1))) {
-    foreign_.note(peer == peers_.end() ? SetAside::wrong_peer : SetAside::unasked);
+    foreign_.note(peer == peers_.end() ? Discard::wrong_peer : Discard::unasked);
     return;
   }
   const auto id = static_cast<uint16_t>(packet.bth.psn);
@@ -178,7 +178,7 @@ void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Data
   }
   if (says) reports_.heard(number, id, request->port_status_mask);
   if (replies_.size() == kMostReplies) {  // forgotten, and asked again
-    foreign_.note(SetAside::unasked);
+    foreign_.note(Discard::unasked);
     return;
   }
   // Who asks for a path is answered by it; who says that one is gone, by another.

@@ -13,7 +13,7 @@
 #include "core/packets/flows.h"
 #include "core/port.h"
 #include "core/request_sink.h"
-#include "plan/set_aside.h"
+#include "plan/discards.h"
 
 namespace etloop {
 
@@ -32,7 +32,7 @@ class PacketExchange : public EndProgressSource, public RequestSink {
   // before is under way to a peer that it answers.
   virtual bool rest() = 0;
   // Datagrams that are not of this run.
-  virtual const SetAsideCounts& foreign() const = 0;
+  virtual const DiscardCounts& foreign() const = 0;
   virtual int64_t trimmed() const = 0;
 
   // What this port does wrong on purpose, before the run.

@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "core/packets/set_aside_reasons.h"
+#include "core/packets/discard_reasons.h"
 
 namespace etloop {
 
@@ -124,20 +124,20 @@ uint32_t UetExchange::owner(uint16_t pdc, PdcRole role, const Datagram& datagram
   return owner->end;
 }
 
-SetAside UetExchange::why_none(uint16_t pdc, PdcRole role) const {
+Discard UetExchange::why_none(uint16_t pdc, PdcRole role) const {
   const uet::PdcIds::Owner* owner = ids_.find(pdc);
-  return owner == nullptr || owner->role != role ? SetAside::unknown_qp : SetAside::wrong_peer;
+  return owner == nullptr || owner->role != role ? Discard::unknown_qp : Discard::wrong_peer;
 }
 
 uint32_t UetExchange::asker(uint16_t pdc, const Datagram& datagram) {
   const uint32_t index = owner(pdc, PdcRole::initiator, datagram);
   if (index != kNone && ends_[index].requester.is_own(pdc)) return index;
-  foreign_.note(index == kNone ? why_none(pdc, PdcRole::initiator) : SetAside::unknown_qp);
+  foreign_.note(index == kNone ? why_none(pdc, PdcRole::initiator) : Discard::unknown_qp);
   return kNone;
 }
 
-SetAside UetExchange::why_not_opened(const wire::uet::StandardRequest& message) const {
-  return queue_pairs_.find(number_in(message)) == kNone ? SetAside::unknown_qp : SetAside::wrong_peer;
+Discard UetExchange::why_not_opened(const wire::uet::StandardRequest& message) const {
+  return queue_pairs_.find(number_in(message)) == kNone ? Discard::unknown_qp : Discard::wrong_peer;
 }
 
 uint32_t UetExchange::opened_by(const wire::uet::StandardRequest& message, const Datagram& datagram) const {
@@ -202,7 +202,7 @@ void UetExchange::dispatch(const wire::uet::Packet& packet, const Datagram& data
   } else if (const auto* control = std::get_if<wire::uet::Control>(&packet.pds)) {
     on_control(*control, datagram, now);
   } else {
-    foreign_.note(SetAside::unasked);  // idempotent and unreliable delivery
+    foreign_.note(Discard::unasked);  // idempotent and unreliable delivery
   }
 }
 
@@ -216,7 +216,7 @@ void UetExchange::on_request(const wire::uet::Request& request, const wire::uet:
     index = opened_by(*write, datagram);
   }
   if (index == kNone || write == nullptr) {
-    if (write == nullptr) foreign_.note(SetAside::unasked);
+    if (write == nullptr) foreign_.note(Discard::unasked);
     else if (request.syn) foreign_.note(why_not_opened(*write));
     else foreign_.note(why_none(request.dpdcid, PdcRole::target));
     answer_stray(request, request.syn ? NackCode::invalid_syn : NackCode::invalid_dpdcid, datagram);
@@ -236,9 +236,9 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   const auto found = wire::uet::decode_cut(datagram.bytes, pds);
   const auto* request = std::get_if<wire::uet::Request>(&pds);
   if (found != wire::uet::Malformed::none || request == nullptr) {
-    // Of an answer that was cut nobody is told: another follows.
+    // A cut answer is not asked for again: another follows.
     const bool cut = found == wire::uet::Malformed::none || found == wire::uet::Malformed::too_short;
-    foreign_.note(cut ? SetAside::cut_off : reason_of(found));
+    foreign_.note(cut ? Discard::cut_off : reason_of(found));
     return;
   }
   const bool last_hop = plan_.transport.trims.is_last_hop(datagram.traffic_class);
@@ -255,7 +255,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
       ++trimmed_;
       answer_stray(*request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed, datagram);
     } else {
-      foreign_.note(request->syn ? SetAside::cut_off : why_none(request->dpdcid, PdcRole::target));
+      foreign_.note(request->syn ? Discard::cut_off : why_none(request->dpdcid, PdcRole::target));
     }
     return;
   }
@@ -279,7 +279,7 @@ void UetExchange::on_control(const wire::uet::Control& control, const Datagram& 
   }
   if (index == kNone) {
     // A probe may come before the packet that opens its context: the next one finds it.
-    foreign_.note(control.syn ? SetAside::unknown_qp : why_none(control.dpdcid, PdcRole::target));
+    foreign_.note(control.syn ? Discard::unknown_qp : why_none(control.dpdcid, PdcRole::target));
     return;
   }
   if (control.control == wire::uet::ControlType::credit_request && plan_.transport.multipath.credit.granted) {

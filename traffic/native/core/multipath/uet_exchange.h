@@ -41,9 +41,9 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   // kNone: of no end here.
   uint32_t owner(uint16_t pdc, uet::PdcRole role, const Datagram& datagram) const;
   // Why a number of a context has no owner.
-  SetAside why_none(uint16_t pdc, uet::PdcRole role) const;
+  Discard why_none(uint16_t pdc, uet::PdcRole role) const;
   // Why no end is opened by a message.
-  SetAside why_not_opened(const wire::uet::StandardRequest& message) const;
+  Discard why_not_opened(const wire::uet::StandardRequest& message) const;
   // The end whose requester an answer is for; kNone: nobody's, and it is counted.
   uint32_t asker(uint16_t pdc, const Datagram& datagram);
   uint32_t opened_by(const wire::uet::StandardRequest& message, const Datagram& datagram) const;

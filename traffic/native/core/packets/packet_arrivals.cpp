@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/packets/set_aside_reasons.h"
+#include "core/packets/discard_reasons.h"
 #include "wire/clear_to_send.h"
 
 namespace etloop {
@@ -31,17 +31,17 @@ void PacketArrivals::release_held(Nanos now) {
 
 void PacketArrivals::refuse(const Datagram& datagram, uint32_t index, uint32_t dest_qpn, Nanos now) {
   if (pass_on(datagram, dest_qpn, now)) return;
-  foreign_.note(index == QueuePairs::kNone ? SetAside::unknown_qp : SetAside::wrong_peer);
+  foreign_.note(index == QueuePairs::kNone ? Discard::unknown_qp : Discard::wrong_peer);
 }
 
 void PacketArrivals::accept_trimmed(const Datagram& datagram, Nanos now) {
   wire::CutPacket packet;
   if (const wire::Malformed found = wire::decode_cut(datagram.bytes, packet); found != wire::Malformed::none) {
-    foreign_.note(found == wire::Malformed::too_short ? SetAside::cut_off : reason_of(found));
+    foreign_.note(found == wire::Malformed::too_short ? Discard::cut_off : reason_of(found));
     return;
   }
   if (!wire::is_of_partition(datagram.bytes)) {
-    foreign_.note(SetAside::wrong_p_key);
+    foreign_.note(Discard::wrong_p_key);
     return;
   }
   const uint32_t index = queue_pairs_.find(packet.dest_qpn);
@@ -68,7 +68,7 @@ void PacketArrivals::accept(const Datagram& datagram, bool faultless, Nanos now)
     return;
   }
   if (!wire::is_of_partition(datagram.bytes)) {
-    foreign_.note(SetAside::wrong_p_key);
+    foreign_.note(Discard::wrong_p_key);
     return;
   }
   const uint32_t index = queue_pairs_.find(packet.dest_qpn);
@@ -225,7 +225,7 @@ void PacketArrivals::on_probe(uint32_t index, const wire::Packet& packet, uint8_
     return;
   }
   if (packet.qkey != kProbeReplyKey || packet.payload_bytes != kProbeReplyBytes || packet.payload == nullptr) {
-    foreign_.note(SetAside::unasked);
+    foreign_.note(Discard::unasked);
     return;
   }
   Probing::Offer offer;

@@ -18,7 +18,7 @@
 #include "core/queues/stray_datagrams.h"
 #include "core/port.h"
 #include "plan/plan.h"
-#include "plan/set_aside.h"
+#include "plan/discards.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -64,7 +64,7 @@ class PacketArrivals {
   }
 
   // Datagrams that are not of this run.
-  const SetAsideCounts& foreign() const { return foreign_; }
+  const DiscardCounts& foreign() const { return foreign_; }
   int64_t trimmed() const { return trimmed_; }
 
  private:
@@ -94,7 +94,7 @@ class PacketArrivals {
   FaultInjector* faults_ = nullptr;
   StrayDatagrams* strays_ = nullptr;
   Nanos cnp_after_ns_ = 0;  // of the whole port
-  SetAsideCounts foreign_;
+  DiscardCounts foreign_;
   int64_t trimmed_ = 0;
 };
 

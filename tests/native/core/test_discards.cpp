@@ -31,7 +31,7 @@ struct Hostile {
 struct Row {
   const char* why;
   std::function<void(Hostile&)> spoil;
-  SetAside reason;
+  Discard reason;
 };
 
 class Silence final : public TxPort {
@@ -78,7 +78,7 @@ bool counts_alike(const std::vector<FlowRecord>& one, const std::vector<FlowReco
   return one.size() == other.size();
 }
 
-void is_set_aside(TransportKind kind, const Row& row, const std::vector<uint8_t>& good) {
+void is_discarded(TransportKind kind, const Row& row, const std::vector<uint8_t>& good) {
   const int before = test::failures();
   const EnginePlan plan = plan_of(kind);
   const std::unique_ptr<Core> made = core_of(plan);
@@ -97,7 +97,7 @@ void is_set_aside(TransportKind kind, const Row& row, const std::vector<uint8_t>
   Silence port;
   Still clock;
   core.transmit(port, clock, 8);
-  const SetAsideCounts found = core.arrivals().foreign;
+  const DiscardCounts found = core.arrivals().foreign;
   CHECK_EQ(found.of(row.reason), 1);
   CHECK_EQ(found.total(), 1);
   CHECK_EQ(core.arrivals().trimmed, 0);
@@ -107,28 +107,28 @@ void is_set_aside(TransportKind kind, const Row& row, const std::vector<uint8_t>
   PortRecord record{};
   found.add_to(record);
   CHECK_EQ(record.foreign_datagrams, 1);
-  CHECK_EQ(set_aside_fields(record)[static_cast<size_t>(row.reason)], 1);
+  CHECK_EQ(discard_fields(record)[static_cast<size_t>(row.reason)], 1);
   if (test::failures() > before) std::cerr << "transport " << static_cast<int>(kind) << ": " << row.why << '\n';
 }
 
-// What every transport with a BTH sets aside alike.
+// What every transport with a BTH discards alike.
 std::vector<Row> bth_rows(uint8_t unknown_opcode) {
   return {
-      {"fewer bytes than a BTH", [](Hostile& it) { it.bytes.resize(11); }, SetAside::too_short},
-      {"nothing at all", [](Hostile& it) { it.bytes.clear(); }, SetAside::too_short},
-      {"fewer bytes than its opcode's headers", [](Hostile& it) { it.bytes.resize(24); }, SetAside::too_short},
-      {"a version of the transport that is none", [](Hostile& it) { it.bytes[1] |= 0x03; }, SetAside::bad_version},
-      {"an opcode that is none", [=](Hostile& it) { it.bytes[0] = unknown_opcode; }, SetAside::unknown_opcode},
-      {"no whole words", [](Hostile& it) { it.bytes.push_back(0); }, SetAside::bad_length},
-      {"another partition", [](Hostile& it) { it.bytes[2] = 0x12; }, SetAside::wrong_p_key},
+      {"fewer bytes than a BTH", [](Hostile& it) { it.bytes.resize(11); }, Discard::too_short},
+      {"nothing at all", [](Hostile& it) { it.bytes.clear(); }, Discard::too_short},
+      {"fewer bytes than its opcode's headers", [](Hostile& it) { it.bytes.resize(24); }, Discard::too_short},
+      {"a version of the transport that is none", [](Hostile& it) { it.bytes[1] |= 0x03; }, Discard::bad_version},
+      {"an opcode that is none", [=](Hostile& it) { it.bytes[0] = unknown_opcode; }, Discard::unknown_opcode},
+      {"no whole words", [](Hostile& it) { it.bytes.push_back(0); }, Discard::bad_length},
+      {"another partition", [](Hostile& it) { it.bytes[2] = 0x12; }, Discard::wrong_p_key},
       {"a queue pair that is not here",
-       [](Hostile& it) { it.bytes[6] = kUnknownQpn >> 8, it.bytes[7] = kUnknownQpn & 0xFF; }, SetAside::unknown_qp},
-      {"another host than the peer", [](Hostile& it) { it.from = IpAddress::v4(0x0A000063); }, SetAside::wrong_peer},
-      {"cut before it says whose it is", [](Hostile& it) { it.trimmed = true, it.bytes.resize(8); }, SetAside::cut_off},
-      {"cut, and of another partition", [](Hostile& it) { it.trimmed = true, it.bytes[2] = 0; }, SetAside::wrong_p_key},
-      {"cut, and of no queue pair", [](Hostile& it) { it.trimmed = true, it.bytes[7] ^= 0xFF; }, SetAside::unknown_qp},
+       [](Hostile& it) { it.bytes[6] = kUnknownQpn >> 8, it.bytes[7] = kUnknownQpn & 0xFF; }, Discard::unknown_qp},
+      {"another host than the peer", [](Hostile& it) { it.from = IpAddress::v4(0x0A000063); }, Discard::wrong_peer},
+      {"cut before it says whose it is", [](Hostile& it) { it.trimmed = true, it.bytes.resize(8); }, Discard::cut_off},
+      {"cut, and of another partition", [](Hostile& it) { it.trimmed = true, it.bytes[2] = 0; }, Discard::wrong_p_key},
+      {"cut, and of no queue pair", [](Hostile& it) { it.trimmed = true, it.bytes[7] ^= 0xFF; }, Discard::unknown_qp},
       {"cut, and of another host",
-       [](Hostile& it) { it.trimmed = true, it.from = IpAddress::v4(0x0A000063); }, SetAside::wrong_peer},
+       [](Hostile& it) { it.trimmed = true, it.from = IpAddress::v4(0x0A000063); }, Discard::wrong_peer},
   };
 }
 
@@ -143,10 +143,10 @@ std::vector<uint8_t> rocev2_write() {
   return bytes;
 }
 
-void rocev2_sets_aside() {
+void rocev2_discards() {
   std::vector<Row> rows = bth_rows(0x1F);
-  rows.push_back({"more pad than payload", [](Hostile& it) { it.bytes[1] |= 0x30, it.bytes.resize(32); }, SetAside::bad_length});
-  rows.push_back({"an opcode of MRC", [](Hostile& it) { it.bytes[0] = 0xCA; }, SetAside::unknown_opcode});
+  rows.push_back({"more pad than payload", [](Hostile& it) { it.bytes[1] |= 0x30, it.bytes.resize(32); }, Discard::bad_length});
+  rows.push_back({"an opcode of MRC", [](Hostile& it) { it.bytes[0] = 0xCA; }, Discard::unknown_opcode});
   rows.push_back({"a datagram with a key that no probe has",
                   [](Hostile& it) {
                     wire::Packet probe;
@@ -157,8 +157,8 @@ void rocev2_sets_aside() {
                     it.bytes.assign(wire::datagram_bytes(probe.opcode, probe.payload_bytes), 0);
                     wire::encode_headers(probe, it.bytes);
                   },
-                  SetAside::unasked});
-  for (const Row& row : rows) is_set_aside(TransportKind::roce, row, rocev2_write());
+                  Discard::unasked});
+  for (const Row& row : rows) is_discarded(TransportKind::roce, row, rocev2_write());
 }
 
 std::vector<uint8_t> mrc_bytes(const wire::mrc::Packet& packet, size_t payload_bytes) {
@@ -179,11 +179,11 @@ std::vector<uint8_t> mrc_write() {
   return mrc_bytes(packet, 64);
 }
 
-void mrc_sets_aside() {
+void mrc_discards() {
   std::vector<Row> rows = bth_rows(0xD0);
-  rows.push_back({"an opcode of RoCEv2", [](Hostile& it) { it.bytes[0] = 0x0A; }, SetAside::unknown_opcode});
+  rows.push_back({"an opcode of RoCEv2", [](Hostile& it) { it.bytes[0] = 0x0A; }, Discard::unknown_opcode});
   rows.push_back({"another length than its header says", [](Hostile& it) { it.bytes.resize(it.bytes.size() - 4); },
-                  SetAside::bad_length});
+                  Discard::bad_length});
   const auto endpoint = [](uint32_t qpn, wire::mrc::EndpointOp op) {
     return [=](Hostile& it) {
       wire::mrc::Packet asked;
@@ -196,15 +196,15 @@ void mrc_sets_aside() {
     };
   };
   rows.push_back({"a request of the endpoint, to a queue pair", endpoint(kReceivingQpn, wire::mrc::EndpointOp::entropy_probe),
-                  SetAside::unasked});
+                  Discard::unasked});
   rows.push_back({"the planes of a card that has one", endpoint(wire::mrc::kEndpointQpn, wire::mrc::EndpointOp::port_status),
-                  SetAside::unasked});
+                  Discard::unasked});
   rows.push_back({"a request of the endpoint of a stranger",
                   [=](Hostile& it) {
                     endpoint(wire::mrc::kEndpointQpn, wire::mrc::EndpointOp::entropy_probe)(it);
                     it.from = IpAddress::v4(0x0A000063);
                   },
-                  SetAside::wrong_peer});
+                  Discard::wrong_peer});
   rows.push_back({"a NACK with a reason that is none",
                   [](Hostile& it) {
                     wire::mrc::Packet nack;
@@ -215,8 +215,8 @@ void mrc_sets_aside() {
                     nack.body = neth;
                     it.bytes = mrc_bytes(nack, 0);
                   },
-                  SetAside::unknown_opcode});
-  for (const Row& row : rows) is_set_aside(TransportKind::mrc, row, mrc_write());
+                  Discard::unknown_opcode});
+  for (const Row& row : rows) is_discarded(TransportKind::mrc, row, mrc_write());
 }
 
 std::vector<uint8_t> uet_bytes(const wire::uet::Packet& packet) {
@@ -253,7 +253,7 @@ std::function<void(Hostile&)> says(const Header& header) {
   };
 }
 
-void uet_sets_aside() {
+void uet_discards() {
   wire::uet::Ack ack;
   ack.dpdcid = 0x3333;
   wire::uet::Nack nack;
@@ -274,14 +274,14 @@ void uet_sets_aside() {
   bare.next = wire::uet::NextHeader::none;
   bare.syn = true;
   const Row rows[] = {
-      {"nothing at all", [](Hostile& it) { it.bytes.clear(); }, SetAside::too_short},
-      {"fewer bytes than its type's header", [](Hostile& it) { it.bytes.resize(8); }, SetAside::too_short},
-      {"fewer bytes than the header that follows", [](Hostile& it) { it.bytes.resize(40); }, SetAside::too_short},
-      {"a type that is none", [](Hostile& it) { it.bytes[0] = 31 << 3; }, SetAside::unknown_opcode},
-      {"an encrypted packet", [](Hostile& it) { it.bytes[0] = 1 << 3; }, SetAside::unknown_opcode},
-      {"a following header that is none", [](Hostile& it) { it.bytes[0] |= 0x07; }, SetAside::unknown_opcode},
-      {"reserved bits of a request", [](Hostile& it) { it.bytes[1] |= 0x60; }, SetAside::reserved_bits},
-      {"a version of semantics that is none", [](Hostile& it) { it.bytes[13] |= 0x40; }, SetAside::bad_version},
+      {"nothing at all", [](Hostile& it) { it.bytes.clear(); }, Discard::too_short},
+      {"fewer bytes than its type's header", [](Hostile& it) { it.bytes.resize(8); }, Discard::too_short},
+      {"fewer bytes than the header that follows", [](Hostile& it) { it.bytes.resize(40); }, Discard::too_short},
+      {"a type that is none", [](Hostile& it) { it.bytes[0] = 31 << 3; }, Discard::unknown_opcode},
+      {"an encrypted packet", [](Hostile& it) { it.bytes[0] = 1 << 3; }, Discard::unknown_opcode},
+      {"a following header that is none", [](Hostile& it) { it.bytes[0] |= 0x07; }, Discard::unknown_opcode},
+      {"reserved bits of a request", [](Hostile& it) { it.bytes[1] |= 0x60; }, Discard::reserved_bits},
+      {"a version of semantics that is none", [](Hostile& it) { it.bytes[13] |= 0x40; }, Discard::bad_version},
       {"a short header of a message that goes on",
        [](Hostile& it) {
          wire::uet::Packet packet = first_packet(true, kReceivingQpn);
@@ -291,21 +291,21 @@ void uet_sets_aside() {
          packet.ses = small;
          it.bytes = uet_bytes(packet);
        },
-       SetAside::bad_length},
+       Discard::bad_length},
       {"a SYN for a queue pair that is not here",
-       [](Hostile& it) { it.bytes = uet_bytes(first_packet(true, kUnknownQpn)); }, SetAside::unknown_qp},
-      {"a SYN of another host", [](Hostile& it) { it.from = IpAddress::v4(0x0A000063); }, SetAside::wrong_peer},
+       [](Hostile& it) { it.bytes = uet_bytes(first_packet(true, kUnknownQpn)); }, Discard::unknown_qp},
+      {"a SYN of another host", [](Hostile& it) { it.from = IpAddress::v4(0x0A000063); }, Discard::wrong_peer},
       {"a packet of no context", [](Hostile& it) { it.bytes = uet_bytes(first_packet(false, kReceivingQpn)); },
-       SetAside::unknown_qp},
-      {"a request without a message", says(bare), SetAside::unasked},
-      {"an ACK of no context", says(ack), SetAside::unknown_qp},
-      {"a NACK of no context", says(nack), SetAside::unknown_qp},
-      {"a probe of no context", says(probe), SetAside::unknown_qp},
-      {"a probe before its context", says(early), SetAside::unknown_qp},
-      {"credit of no context", says(credit), SetAside::unknown_qp},
-      {"idempotent delivery", says(idempotent), SetAside::unasked},
-      {"unreliable delivery", says(unreliable), SetAside::unasked},
-      {"cut before it says whose it is", [](Hostile& it) { it.trimmed = true, it.bytes.resize(6); }, SetAside::cut_off},
+       Discard::unknown_qp},
+      {"a request without a message", says(bare), Discard::unasked},
+      {"an ACK of no context", says(ack), Discard::unknown_qp},
+      {"a NACK of no context", says(nack), Discard::unknown_qp},
+      {"a probe of no context", says(probe), Discard::unknown_qp},
+      {"a probe before its context", says(early), Discard::unknown_qp},
+      {"credit of no context", says(credit), Discard::unknown_qp},
+      {"idempotent delivery", says(idempotent), Discard::unasked},
+      {"unreliable delivery", says(unreliable), Discard::unasked},
+      {"cut before it says whose it is", [](Hostile& it) { it.trimmed = true, it.bytes.resize(6); }, Discard::cut_off},
       {"an answer that was cut",
        [=](Hostile& it) {
          wire::uet::Ack told = ack;
@@ -315,16 +315,16 @@ void uet_sets_aside() {
          it.bytes.resize(16);
          it.trimmed = true;
        },
-       SetAside::cut_off},
+       Discard::cut_off},
       {"cut, and of no context",
        [](Hostile& it) {
          it.bytes = uet_bytes(first_packet(false, kReceivingQpn));
          it.bytes.resize(16);
          it.trimmed = true;
        },
-       SetAside::unknown_qp},
+       Discard::unknown_qp},
   };
-  for (const Row& row : rows) is_set_aside(TransportKind::uet, row, uet_bytes(first_packet(true, kReceivingQpn)));
+  for (const Row& row : rows) is_discarded(TransportKind::uet, row, uet_bytes(first_packet(true, kReceivingQpn)));
 }
 
 int64_t counted_by(const Core& core) {
@@ -344,8 +344,8 @@ bool is_probe(TransportKind kind, std::span<const uint8_t> bytes) {
   return static_cast<wire::uet::PdsType>(bytes[0] >> 3) == wire::uet::PdsType::control;
 }
 
-// Packets with changed bytes, one after the other, at another core once one has ended its run: each is set aside for one reason,
-// and then no queue pair counts it; or it is taken, and then one does. So what was set aside is the sum of the reasons.
+// Packets with changed bytes, one after the other, at another core once one has ended its run: each is discarded for one reason,
+// and then no queue pair counts it; or it is taken, and then one does. So what was discarded is the sum of the reasons.
 void all_are_accounted_for(TransportKind kind, const std::vector<uint8_t>& good, uint64_t seed) {
   const int before = test::failures();
   const EnginePlan plan = plan_of(kind);
@@ -355,7 +355,7 @@ void all_are_accounted_for(TransportKind kind, const std::vector<uint8_t>& good,
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     return (state >> 33) % bound;
   };
-  int64_t set_aside = 0;
+  int64_t discards = 0;
   for (int i = 0; i < 3'000 && test::failures() == before; ++i) {
     std::vector<uint8_t> bytes = good;
     for (uint64_t times = draw(4); times > 0; --times) bytes[draw(bytes.size())] = static_cast<uint8_t>(draw(256));
@@ -371,27 +371,27 @@ void all_are_accounted_for(TransportKind kind, const std::vector<uint8_t>& good,
     const ArrivalCounts was = core.arrivals();
     core.on_datagram(datagram, 1'000);
     const ArrivalCounts now = core.arrivals();
-    const int64_t aside = now.foreign.total() - was.foreign.total();
-    set_aside += aside;
-    CHECK(aside == 0 || aside == 1);
+    const int64_t discarded = now.foreign.total() - was.foreign.total();
+    discards += discarded;
+    CHECK(discarded == 0 || discarded == 1);
     PortRecord record{};
     now.foreign.add_to(record);
-    const int64_t* reasons = set_aside_fields(record);
-    CHECK_EQ(std::accumulate(reasons, reasons + kSetAsideReasons, int64_t{0}), record.foreign_datagrams);
-    CHECK_EQ(record.foreign_datagrams, was.foreign.total() + aside);
-    if (aside == 1) CHECK_EQ(counted_by(core), counted);
-    if (aside == 0 && !is_probe(kind, bytes)) CHECK(counted_by(core) + now.trimmed > counted + was.trimmed);
+    const int64_t* reasons = discard_fields(record);
+    CHECK_EQ(std::accumulate(reasons, reasons + kDiscardReasons, int64_t{0}), record.foreign_datagrams);
+    CHECK_EQ(record.foreign_datagrams, was.foreign.total() + discarded);
+    if (discarded == 1) CHECK_EQ(counted_by(core), counted);
+    if (discarded == 0 && !is_probe(kind, bytes)) CHECK(counted_by(core) + now.trimmed > counted + was.trimmed);
   }
-  CHECK(set_aside > 500);
+  CHECK(discards > 500);
   if (test::failures() > before) std::cerr << "transport " << static_cast<int>(kind) << ", seed " << seed << '\n';
 }
 
 }  // namespace
 
 int main() {
-  rocev2_sets_aside();
-  mrc_sets_aside();
-  uet_sets_aside();
+  rocev2_discards();
+  mrc_discards();
+  uet_discards();
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     all_are_accounted_for(TransportKind::roce, rocev2_write(), seed);
     all_are_accounted_for(TransportKind::mrc, mrc_write(), seed);
