@@ -2,6 +2,8 @@
 #
 #   make demo    build, then replay a synthetic job through a switch of software on this machine
 #   make test    everything a change must pass: style, types, native tests (plain and sanitized), pytest
+#   make checks  of that all but pytest; `make --jobs 3 checks` does side by side what can be
+#   make pytest  of that pytest alone
 #   make lint    style and types only
 #   make docs    the documentation site, in build/site; a warning is an error (needs graphviz for its diagrams)
 #   make fuzz    mutated traces through every reader for ETLOOP_FUZZ_SECONDS (600)
@@ -31,7 +33,8 @@ SANITIZED_BUILD := build/sanitized
 # ON in continuous integration (.ci/run); changing it compiles everything anew. Sanitized code is always compiled so.
 ETLOOP_WERROR ?= OFF
 # Without build isolation, so that the pinned tools build it and build/ is reused.
-INSTALL_OURS := $(BIN)/python $(PIP) --no-deps --no-build-isolation --config-settings=build-dir=$(NATIVE_BUILD) \
+# Ninja has jobs of its own: those of `make --jobs` are not handed to a command that is no make.
+INSTALL_OURS := MAKEFLAGS= $(BIN)/python $(PIP) --no-deps --no-build-isolation --config-settings=build-dir=$(NATIVE_BUILD) \
   --config-settings=cmake.define.ETLOOP_TESTS=ON --config-settings=cmake.define.ETLOOP_WERROR=$(ETLOOP_WERROR)
 
 # Compiled once at the installation, as pip does with a wheel; later changes are compiled when they are imported.
@@ -41,7 +44,7 @@ ROOMS := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 NATIVE_SOURCES := CMakeLists.txt $(shell find traffic/native workload/native)
 NATIVE_TESTS := $(shell find tests/native)
 
-.PHONY: all demo test lint format docs fuzz bench faults locks sbom wheel audit clean
+.PHONY: all demo test checks pytest lint format docs fuzz bench faults locks sbom wheel audit clean
 .DELETE_ON_ERROR:
 
 all: $(STAMPS)/built
@@ -49,8 +52,16 @@ all: $(STAMPS)/built
 demo: $(STAMPS)/built
 	$(BIN)/etloop demo
 
-test: lint $(STAMPS)/supply $(STAMPS)/native-tests $(STAMPS)/native-tests-sanitized
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test: checks
+	$(PYTEST)
+
+# All that `make test` does before pytest; its parts may be done side by side (--jobs).
+checks: lint $(STAMPS)/supply $(STAMPS)/native-tests $(STAMPS)/native-tests-sanitized
+
+pytest: $(STAMPS)/dev $(STAMPS)/supply $(STAMPS)/native-tests
+	$(PYTEST)
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
@@ -89,7 +100,7 @@ sbom: $(STAMPS)/supply $(STAMPS)/dev
 
 wheel: $(STAMPS)/built $(STAMPS)/supply
 	@rm -rf build/wheel build/dist
-	@$(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation \
+	@MAKEFLAGS= $(BIN)/python -m pip --quiet --disable-pip-version-check wheel --no-deps --no-build-isolation \
 	  --config-settings=build-dir=$(NATIVE_BUILD) --wheel-dir build/wheel .
 	@PATH="$(abspath $(SUPPLY)):$$PATH" $(SUPPLY)/auditwheel --verbose repair --wheel-dir build/dist build/wheel/etloop-*.whl \
 	  > build/auditwheel.log 2>&1 || { cat build/auditwheel.log; exit 1; }
@@ -154,8 +165,9 @@ $(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE
 	$(call native_tests,$(SANITIZED_BUILD))
 	@touch $@
 
+# Some tests take ports and addresses of this machine: those of one build run at a time.
 define native_tests
-	$(BIN)/cmake --build $(1) --target native_tests
-	$(BIN)/ctest --test-dir $(1) --output-on-failure --no-tests=error
+	MAKEFLAGS= $(BIN)/cmake --build $(1) --target native_tests
+	flock $(STAMPS) $(BIN)/ctest --test-dir $(1) --output-on-failure --no-tests=error
 	@sed -n '/^skipped: /p' $(1)/Testing/Temporary/LastTest.log
 endef

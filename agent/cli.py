@@ -15,20 +15,23 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from etloop.agent import preflight
-from etloop.agent.guard import read_guard
-from etloop.agent.host_facts import host_facts
-from etloop.agent.presence import PresenceSettings, add_presence, presence_published, presence_settings
-from etloop.agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
-from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
-from etloop.contract.base.units import QuantityError, parse_at, parse_bytes, parse_name
-from etloop.runtime.curve_keys import make_key_pairs
-from etloop.runtime.garbage_collection import freeze_startup_objects
-from etloop.runtime.stop_signals import level_calls
-from etloop.traffic.capture import CaptureTarget
-from etloop.traffic.send_limits import UNLIMITED
-from etloop.traffic.threads.cleared_cores import cleared_cores
-from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads, parse_cores
+from etloop.runtime.module_loading import quick_loading
+
+with quick_loading():
+    from etloop.agent import preflight
+    from etloop.agent.guard import read_guard
+    from etloop.agent.host_facts import host_facts
+    from etloop.agent.presence import PresenceSettings, add_presence, presence_published, presence_settings
+    from etloop.agent.service import AgentSettings, CurveClient, OpenEngineCall, open_native_engine, serve
+    from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
+    from etloop.contract.base.units import QuantityError, parse_at, parse_bytes, parse_name
+    from etloop.runtime.curve_keys import make_key_pairs
+    from etloop.runtime.garbage_collection import freeze_startup_objects
+    from etloop.runtime.stop_signals import level_calls
+    from etloop.traffic.capture import CaptureTarget
+    from etloop.traffic.send_limits import UNLIMITED
+    from etloop.traffic.threads.cleared_cores import cleared_cores
+    from etloop.traffic.threads.loop_threads import ORDINARY, LoopThreads, parse_cores
 
 _log = logging.getLogger("etloop.agent")
 

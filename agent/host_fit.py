@@ -30,11 +30,12 @@ def _of_port(
     port: PortSettings, path_mtu_bytes: int, host: Capabilities, host_name: str
 ) -> Iterator[Problem]:
     where = f"port {port.name}"
-    strangers = [address for address in port.addresses if not host.has_address(address)]
-    for address in strangers[:_NAMED_ADDRESSES]:
-        what = f"address {address} is not on {host_name}, which has {_interfaces_text(host)}"
-        remedy = f"on {host_name}: ip address add {address}/24 dev INTERFACE; or correct the port's addresses in the rig"
-        yield Problem(where, what, remedy)
+    if strangers := [address for address in port.addresses if not host.has_address(address)]:
+        what = f"{_addresses_text(strangers)} not on {host_name}, which has {_interfaces_text(host)}"
+        remedy = (
+            f"ip address add {strangers[0]}/24 dev INTERFACE{', and so on' if len(strangers) > 1 else ''}"
+        )
+        yield Problem(where, what, f"on {host_name}: {remedy}; or correct the port's addresses in the rig")
     used = {each.name: each for address in port.addresses if (each := host.interface_of(address)) is not None}
     for interface in used.values():
         if not interface.up:
@@ -67,6 +68,14 @@ def _steering_misfits(
             what = f"{device.name} takes UDP {ROCE_UDP_PORT} of {interface.name} in hardware"
             remedy = f"on {host_name}: {steering_remedy(device)}; or `backend: verbs`, which uses it"
             yield Problem(where, f"{what}, so that the port would receive nothing", remedy)
+
+
+def _addresses_text(addresses: list[str]) -> str:
+    if len(addresses) == 1:
+        return f"address {addresses[0]} is"
+    more = len(addresses) - _NAMED_ADDRESSES
+    named = ", ".join(addresses[:_NAMED_ADDRESSES])
+    return f"addresses {named} and {more} more are" if more > 0 else f"addresses {named} are"
 
 
 def _interfaces_text(host: Capabilities) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,8 @@ from etloop.cli.main import main as etloop
 from etloop.controller.rack.client.client import RackClient
 from etloop.runtime.broker_settings import BrokerSettings
 
+_FIRST_NETWORK: Final = 130
+"""Second byte of the loopback addresses of benches, by the process's id; below are those of tests and of simulated agents."""
 _PATIENCE_TO_END_S: Final = (5, 60)
 """A controller that is told twice does not wait for a run, which may wait for agents that have ended before."""
 
@@ -41,14 +45,22 @@ def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def synth_job(directory: Path) -> None:
-    """Write the small job that all latencies and soaks run, as `job`."""
-    etloop(["synth", str(directory / "traces/job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"])
+    """Write the small job that all latencies and soaks run, as `job`; what is said of it is none of a bench's figures."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        etloop(
+            ["synth", str(directory / "traces/job"), "--layers", "1", "--tp", "1", "--dp", "2", "--pp", "1"]
+        )
 
 
 def damaged_job(directory: Path) -> None:
     """Write a trace that is there and that nobody can prepare, as `damaged`."""
     (directory / "traces/damaged").mkdir(parents=True)
     (directory / "traces/damaged/w.0.et").write_bytes(b"no trace")
+
+
+def own_network() -> str:
+    """Return the first two bytes of loopback addresses that no other bench of this host uses, such as 127.201."""
+    return f"127.{_FIRST_NETWORK + os.getpid() % (255 - _FIRST_NETWORK)}"
 
 
 def rig_of(control: int, agents: str) -> str:

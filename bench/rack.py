@@ -26,6 +26,7 @@ import numpy as np
 from etloop.bench.one_rack import (
     agent,
     controller,
+    own_network,
     rig_of,
     started,
     synth_job,
@@ -86,7 +87,11 @@ def measure_scale(directory: Path, agents: int) -> list[Figure]:
     """Registers `agents`, lets them stand, and runs one job over all of their ports."""
     control, broker = free_port(), free_port()
     parallel = ["--tp", str(PORTS), "--dp", str(agents), "--pp", "1"]
-    etloop(["synth", str(directory / "traces" / "job"), "--layers", "1", "--micro-batches", "1", *parallel])
+    # What is said of it is none of the figures.
+    with contextlib.redirect_stdout(sys.stderr):
+        etloop(
+            ["synth", str(directory / "traces" / "job"), "--layers", "1", "--micro-batches", "1", *parallel]
+        )
     rows = "".join(
         f"  - {{name: n{k:04}, host: h{k}, ports: ["
         + ", ".join(
@@ -177,7 +182,7 @@ def measure_latency(directory: Path, jobs: int) -> list[Figure]:
     """One small job after another between two real agents over loopback addresses."""
     control, broker = free_port(), free_port()
     synth_job(directory)
-    write_rack(directory, rig_of(control, two_agents("127.125")), broker)
+    write_rack(directory, rig_of(control, two_agents(own_network())), broker)
     with controller(directory, broker), agent(directory, "a", control), agent(directory, "b", control):
         return asyncio.run(_latencies(BrokerSettings("127.0.0.1", broker), jobs))
 

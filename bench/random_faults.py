@@ -36,7 +36,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.one_rack import damaged_job, rig_of, synth_job, two_agents, write_rack
+from etloop.bench.one_rack import damaged_job, own_network, rig_of, synth_job, two_agents, write_rack
 from etloop.bench.processes import BAR_MISSED, children, free_port
 from etloop.contract.base.errors import EtloopError
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
@@ -48,7 +48,6 @@ from etloop.runtime.stop_signals import terminate_as_interrupt
 
 READY_BAR_S: Final = 30.0
 """Within so long after a fault the rack is ready again."""
-_NETWORK: Final = "127.124"
 _SCENARIOS: Final = (
     "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\n",
     "workload: {trace: job}\niterations: 3\nmapping: {placement: round_robin}\nscale: {time: 800}\n",
@@ -235,7 +234,7 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
             with dropped("--protocol", "tcp", "--dport", str(rack.control)):
                 time.sleep(while_s)
         case Fault.DATA_SILENT:
-            with dropped("--protocol", "udp", "--destination", f"{_NETWORK}.2.0/24"):
+            with dropped("--protocol", "udp", "--destination", f"{own_network()}.2.0/24"):
                 time.sleep(while_s)
         case Fault.DISK_FULL:
             with full_disk(rack.directory / "state"):
@@ -422,7 +421,7 @@ def _written(directory: Path) -> Rack:
     damaged_job(directory)
     # No retention: what a job names has to be there.
     settings = f"http: {{port: {http}}}\nretention: {{size: 1TiB}}\n"
-    write_rack(directory, rig_of(control, two_agents(_NETWORK)), broker, settings)
+    write_rack(directory, rig_of(control, two_agents(own_network())), broker, settings)
     clock = directory / "clock"
     clock.write_text("+0d")
     machine = os.uname().machine
@@ -441,10 +440,10 @@ def absence() -> str:
         return "not root"
     missing = [name for name in ("iptables", "mount") if shutil.which(name) is None]
     if not Path(_FAKETIME.format(f"{os.uname().machine}-linux-gnu")).exists():
-        missing.append("libfaketime")
+        missing.append("faketime")
     if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
         missing.append("mosquitto")
-    return f"not installed: {', '.join(missing)}" if missing else ""
+    return f"not installed (Debian packages {', '.join(missing)})" if missing else ""
 
 
 def table_of(outcome: Outcome) -> str:

@@ -28,6 +28,7 @@ from etloop.bench.one_rack import (
     agent,
     controller,
     damaged_job,
+    own_network,
     rig_of,
     started,
     synth_job,
@@ -90,7 +91,7 @@ def soak_small(directory: Path, length: Length, note: Callable[[Soaked], None]) 
     """One small job after another between two agents on loopback addresses."""
     control, broker = free_port(), free_port()
     synth_job(directory)
-    write_rack(directory, rig_of(control, two_agents("127.126")), broker, _RETENTION)
+    write_rack(directory, rig_of(control, two_agents(own_network())), broker, _RETENTION)
     (directory / "tmp").mkdir()
     with controller(directory, broker) as pid, contextlib.ExitStack() as stack:
         processes = {"controller": pid} | {

@@ -1,4 +1,4 @@
-"""The table of `etloop collective` while it grows: a row as soon as it is known, what belongs below it when the session is over."""
+"""The table of `etloop collective` while it grows: a row as soon as it is known, what belongs below it at the session's end."""
 
 from __future__ import annotations
 

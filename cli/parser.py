@@ -113,7 +113,7 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Return a parser of all commands with all their options, which nothing is parsed by: for what is told of the command line."""
+    """Return a parser of all commands with all their options. Nothing is parsed by it: pages and completions are made of it."""
     parser = argparse.ArgumentParser(prog="etloop", description=_DESCRIPTION, epilog=_EPILOG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in COMMANDS:
@@ -145,8 +145,12 @@ def declaration(name: str) -> Command:
 
 
 def _carry_out(where: str, parsed: argparse.Namespace) -> CommandResult:
+    from etloop.runtime.module_loading import quick_loading
+
     module, name = where.split(":")
-    result: CommandResult = getattr(importlib.import_module(f"etloop.cli.commands.{module}"), name)(parsed)
+    with quick_loading():
+        command = importlib.import_module(f"etloop.cli.commands.{module}")
+    result: CommandResult = getattr(command, name)(parsed)
     return result
 
 

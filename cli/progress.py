@@ -145,9 +145,9 @@ class ScreenWatcher(StatusWatcher):
 
 @contextmanager
 def run_watcher(live: LiveRun, page: LivePage | None = None, *, shows: bool) -> Iterator[StatusWatcher]:
-    """Open what shows a run, on a `page` too: a screen where standard error is a terminal and it `shows`; else a line every few seconds.
+    """Open what shows a run, on a `page` too.
 
-    The screen is gone afterwards.
+    A screen where standard error is a terminal and it `shows`; else a line every few seconds. The screen is gone afterwards.
     """
     if not shows or not sys.stderr.isatty():
         yield LineWatcher(live, page)

@@ -45,8 +45,10 @@ def _serve(directory: Path, report: Callable[[LabStatus | NotUp], None]) -> tupl
     """The exit code, and whether anybody wants what the lab kept. Raises BrokenPipeError where nobody waits for it."""
     try:
         become_root()
-        from etloop.lab.server import serve_lab
+        from etloop.runtime.module_loading import quick_loading
 
+        with quick_loading():
+            from etloop.lab.server import serve_lab
         return 0, serve_lab(directory, report)
     except BrokenPipeError:
         raise

@@ -18,7 +18,7 @@ class WatchedFile(Generic[T]):
     """What a file says now."""
 
     def __init__(self, path: Path, parse: Callable[[bytes, str], T], *, is_secret: bool) -> None:
-        """`parse` gets the bytes and the name of the file, and raises `ConfigError`. A secret is refused where others may read it."""
+        """`parse` gets the bytes and the name of the file, and raises `ConfigError`. A secret that others may read is refused."""
         self._path = path
         self._parse = parse
         self._is_secret = is_secret

@@ -1,14 +1,19 @@
-"""What all tests share: reproducible random examples, and an account of what was left out."""
+"""What all tests share: reproducible random examples, which worker runs what, the wheel, what was left out."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
+from tests.support.built_wheel import build_wheel
 from tests.support.skips import kind_of, objection
 
 # A shared machine may stall for a second, and a test that is slow there is not wrong: no deadlines. In continuous
@@ -21,6 +26,33 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts processes begins first: files that take minutes must not be the last that one worker is left with."""
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+
+
+TOGETHER: Final = (
+    ("tests/interop/",),
+    ("tests/repo/test_wheel.py", "tests/repo/test_agent_root.py"),
+)
+"""Beginnings of tests' names: those of a row share what is made once in a process, a machine that boots or a wheel."""
+
+
+class FilesTogether(LoadFileScheduling):  # type: ignore[misc] # pytest-xdist ships no types
+    """Gives a file of tests to one worker, and files that share what is made once to the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        shared = next((row[0] for row in TOGETHER if nodeid.startswith(row)), None)
+        return shared or super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether | None:
+    """Of `make test`; every other way to distribute is left to who asked for it."""
+    return FilesTogether(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, of the native modules as they were compiled last."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def _reason(report: pytest.TestReport) -> str:

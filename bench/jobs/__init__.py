@@ -1,1 +1,1 @@
-"""Whole jobs: how fast their recordings are read, and what a job takes on paper from end to end."""
+"""Whole jobs: how fast their recordings are read, what a job takes on paper, and an incast under every control."""

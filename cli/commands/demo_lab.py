@@ -57,7 +57,8 @@ limits:
 
 @contextlib.contextmanager
 def demo_lab(directory: Path, bind: str) -> Iterator[str]:
-    """The name of a lab with its agents, its files in `directory`; it has ended when the block is left, and ends with this process.
+    """The name of a lab with its agents, its files in `directory`. It has ended when the block is left, and ends with this
+    process.
 
     Raises `InputError` where this host does not allow one.
     """

@@ -12,16 +12,13 @@ from etloop.cli.result import CommandResult, to_json
 from etloop.cli.trace_options import settings_of, world_of
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem, Severity
 from etloop.contract.model.edges import edge_words
-from etloop.runtime.linear_algebra import one_blas_thread
+from etloop.workload.lint.report import LintReport, lint
+from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.settings import STAGE_SCHEMA, SizeUnit
 
 if TYPE_CHECKING:
     from etloop.workload.lint.fix import FixedTrace
     from etloop.workload.trace.findings import Finding
-
-with one_blas_thread():
-    from etloop.workload.lint.report import LintReport, lint
-    from etloop.workload.readers.files import read_trace
 
 
 def lint_command(parsed: argparse.Namespace) -> CommandResult:

@@ -11,7 +11,7 @@ from etloop.cli.result import to_json as answer_json
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.results.artifacts import REPORT_FILE
 from etloop.results.schema.typed_json import to_json
-from etloop.results.store.run_dir import read_run
+from etloop.results.store.run_dir import look_at_run
 from etloop.results.text.table import render
 
 
@@ -29,7 +29,7 @@ def report_command(parsed: argparse.Namespace) -> CommandResult:
         summary = renew_verdict(parsed.run_dir, parsed.conditions, parsed.dut)
         code = summary.result.exit_code
     else:
-        summary = read_run(parsed.run_dir).summary
+        summary = look_at_run(parsed.run_dir)
     if parsed.json:
         return CommandResult(to_json(summary), code)
     if parsed.markdown:
@@ -47,7 +47,7 @@ def report_command(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _close(run_dir: Path) -> None:
-    """Make the results of a run whose process did not get to it. Raises an `InputError` where there is nothing to make them of."""
+    """Make the results of a run whose process did not get to it. Raises an `InputError` where there is nothing for that."""
     from etloop.cli.progress import StatusWatcher
     from etloop.controller.run.kept_run import has_spool
     from etloop.controller.run.pipeline import close_run

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    "  etloop report run1/\n  etloop report run1/ --markdown >> $GITHUB_STEP_SUMMARY\n  etloop report run1/ --conditions stricter.yaml --dut sonic-tomahawk5",
+    "  etloop report run1/\n"
+    "  etloop report run1/ --markdown >> $GITHUB_STEP_SUMMARY\n"
+    "  etloop report run1/ --conditions stricter.yaml --dut sonic-tomahawk5",
     add_arguments,
     "report:report_command",
 )

@@ -61,6 +61,8 @@ class CounterUse(Flag):
     """Its sum over a run is in summary.json: of agents in `transport`, of devices in `dut.counters`."""
     MODELLED = auto()
     """The model of a switch counts it, and so do the twin's and the lab's switches."""
+    DISCARD = auto()
+    """A reason for which an end discarded an arriving packet, without acting on it."""
 
 
 NO_USE: Final = CounterUse(0)
@@ -167,8 +169,9 @@ _QP, _AP = ((one,) for one in AgentObject)
 _P, _R, _Q, _G, _L = ((one,) for one in CounterObject)
 _TRANSPORT = _QP + _P
 _C, _A, _W = CounterNature
-_SUM, _SIM = CounterUse
+_SUM, _SIM = CounterUse.SUMMED, CounterUse.MODELLED
 _BOTH = _SUM | _SIM
+_DISCARD = _SUM | CounterUse.DISCARD
 
 COUNTERS: Final = (
     # One end of a queue pair. The order is that of the columns of flows.parquet.
@@ -211,6 +214,15 @@ COUNTERS: Final = (
     Counter(_QP, "trimmed_answered", "packets", _C, "answers to packets that arrived cut down", _SUM),
     Counter(_QP, "trimmed_resent", "packets", _C,
             "packets sent again because the other end said that they arrived cut down (selective repeat)", _SUM),
+    Counter(_QP, "out_of_window", "packets", _C,
+            "requests discarded because their number is beyond the window (MRC, UET)", _DISCARD,
+            "beyond the window"),
+    Counter(_QP, "stale_answers", "packets", _C,
+            "answers discarded because nothing of what they name is under way", _DISCARD, "answers to nothing under way"),
+    Counter(_QP, "refused_requests", "packets", _C,
+            "requests discarded and answered with an error: wrong key, job, context, operation or length", _DISCARD, "refused"),
+    Counter(_QP, "came_after_failure", "packets", _C,
+            "packets discarded because their queue pair had failed", _DISCARD, "after a queue pair had failed"),
     Counter(_QP, "injected_faults", "packets", _C, "packets on which the scenario's fault rules acted at this end"),
     # A port of an agent. The order is that of the columns of ports.parquet.
     Counter(_AP, "tx_datagrams", "datagrams", _C, "RoCEv2 packets sent as UDP datagrams"),
@@ -222,10 +234,37 @@ COUNTERS: Final = (
     Counter(_AP, "would_block", "calls", _C, "system calls that found the socket's buffer full", _SUM),
     Counter(_AP, "injected_drops", "datagrams", _C, "datagrams dropped on receipt, on purpose", _SUM),
     Counter(_AP, "foreign_datagrams", "datagrams", _C,
-            "datagrams that are not RoCEv2, or of an unknown queue pair or a wrong peer", _SUM),
+            "datagrams discarded because they are no packets of this run: the sum of those that follow", _SUM),
+    Counter(_AP, "foreign_bad_frame", "datagrams", _C,
+            "frames whose IP or UDP lengths are wrong, or fragments", _DISCARD, "in a wrong or cut frame"),
+    Counter(_AP, "foreign_wrong_address", "datagrams", _C,
+            "for an address, VLAN or outer header that is not this port's", _DISCARD, "for another address"),
+    Counter(_AP, "foreign_too_short", "datagrams", _C, "shorter than their headers", _DISCARD, "too short"),
+    Counter(_AP, "foreign_bad_length", "datagrams", _C,
+            "whose length, pad or ends of a message do not fit their opcode", _DISCARD, "of a wrong length"),
+    Counter(_AP, "foreign_bad_version", "datagrams", _C,
+            "of another version of the transport", _DISCARD, "of another version"),
+    Counter(_AP, "foreign_unknown_opcode", "datagrams", _C,
+            "of an opcode, packet type, following header or NACK reason that the transport does not have",
+            _DISCARD, "of an unknown opcode"),
+    Counter(_AP, "foreign_reserved_bits", "datagrams", _C,
+            "with reserved bits set where the transport forbids it (UET)", _DISCARD, "with reserved bits"),
+    Counter(_AP, "foreign_wrong_p_key", "datagrams", _C,
+            "of another partition than 0x7FFF (RoCEv2, MRC)", _DISCARD, "with a wrong P_Key"),
+    Counter(_AP, "foreign_unknown_qp", "datagrams", _C,
+            "of no queue pair or packet delivery context here", _DISCARD, "of an unknown queue pair"),
+    Counter(_AP, "foreign_wrong_peer", "datagrams", _C,
+            "of a queue pair here, from another address than its peer's", _DISCARD, "from a wrong peer"),
+    Counter(_AP, "foreign_unasked", "datagrams", _C,
+            "well formed, and nothing that this end takes: such as unreliable or idempotent delivery, "
+            "a request without its message, or endpoint packets beyond those that can wait", _DISCARD, "that nobody asked for"),
+    Counter(_AP, "foreign_cut_off", "datagrams", _C,
+            "cut by a switch so that who they are for cannot be read, or what they say cannot be asked again",
+            _DISCARD, "cut too short to be answered"),
     Counter(_AP, "rx_icrc_encapsulated", "datagrams", _C,
             "RoCEv2 packets with a wrong ICRC, dropped; on `udp` ports, which "
-            "cannot check it (docs/ports.md), datagrams that the kernel dropped for a wrong UDP checksum", _SUM),
+            "cannot check it (docs/ports.md), datagrams that the kernel dropped for a wrong UDP checksum",
+            _DISCARD, "with a wrong ICRC"),
     Counter(_AP, "trimmed_datagrams", "datagrams", _C,
             "RoCEv2 packets that arrived cut down by a switch, where transport.trimming names their DSCP", _SUM),
     Counter(_AP, "misdirected_datagrams", "datagrams", _C,
@@ -383,3 +422,9 @@ def reading_mistake(reading: CounterReading) -> str:
     if reading.width_bits not in (32, 64) or not 0 <= reading.value < 1 << reading.width_bits:
         return f"{one}: {reading.counter} is {reading.value}, not a value of {reading.width_bits} bits"
     return ""
+
+
+FOREIGN_REASONS: Final = tuple(
+    one.name for one in counters_of(AgentObject.PORT, CounterUse.DISCARD) if one.name.startswith("foreign_")
+)
+"""Reasons for which a port discards a datagram, in the engine's order; `foreign_datagrams` is their sum."""

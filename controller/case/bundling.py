@@ -27,7 +27,7 @@ from etloop.results.store.case_archive import (
     opened_archive,
     write_members,
 )
-from etloop.results.store.run_dir import SUMMARY_FILE, read_run
+from etloop.results.store.run_dir import SUMMARY_FILE, look_at_run
 
 MOST_TRACES_BYTES: Final = 1 << 30
 """Of traces that are packed; of more, the digests are."""
@@ -53,7 +53,7 @@ def bundle(run_dir: Path, out: Path, traces: Path | None = None, *, has_traces: 
     Raises an `InputError` for a directory of no finished run, for traces that are gone or not what the run read, and where the
     file is there or cannot be written.
     """
-    read_run(run_dir)
+    look_at_run(run_dir)
     own = run_dir / CASE_FILE
     if not own.is_file():
         what = f"has no {CASE_FILE}: no scenario describes its job, or an earlier version made it"

@@ -63,13 +63,13 @@ _MOST_PUBLISHED_WAITING: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _ScenarioRules:
+class ScenarioRules:
     """What a submitted scenario is read and refused by."""
 
     root: Path
     """Its files lie below it."""
-    allowed_code: AllowedCode
-    look_for_files: Callable[[Scenario], tuple[Problem, ...]]
+    allowed_code: AllowedCode = AllowedCode()
+    look_for_files: Callable[[Scenario], tuple[Problem, ...]] = lambda _: ()
 
 
 class Rack:
@@ -80,17 +80,15 @@ class Rack:
         store: JobStore,
         ports: Sequence[RackPort],
         limits: RackLimits,
-        scenario_root: Path,
+        rules: ScenarioRules,
         new_job_id: Callable[[], str],
-        allowed_code: AllowedCode = AllowedCode(),  # noqa: B008 - a frozen value
-        look_for_files: Callable[[Scenario], tuple[Problem, ...]] = lambda _: (),
     ) -> None:
         self.state = RackState.READY
         self.ports = tuple(ports)
         self.limits = limits
         self.store = store
         self.new_job_id = new_job_id
-        self._rules = _ScenarioRules(scenario_root, allowed_code, look_for_files)
+        self._rules = rules
         self._queued = {job.job_id: job for job in store.in_states(JobState.QUEUED)}
         self._running: dict[str, Job] = {}
         self._cancelling: dict[str, str] = {}

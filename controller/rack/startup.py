@@ -17,7 +17,7 @@ from pathlib import Path
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.rack.agent_pool import Hub
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.config import BrokerConfig, HttpConfig, OtelConfig, RackConfig
 from etloop.controller.rack.daemon import HEARTBEAT_NS, LOST_AFTER_NS, Daemon
 from etloop.controller.rack.exchange.admission import HttpAdmission
@@ -25,7 +25,7 @@ from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.exchange.run_pages import RunPages
 from etloop.controller.rack.exchange.tokens import token_file
 from etloop.controller.rack.exchange.trace_check import trace_problems
-from etloop.controller.rack.exchange.trace_pages import TraceLimits, TracePages
+from etloop.controller.rack.exchange.trace_pages import TraceDirectory, TracePages
 from etloop.controller.rack.exchange.trace_shelf import TraceShelf
 from etloop.controller.rack.exchange.transfers import Transfers
 from etloop.controller.rack.gateways import Gateway
@@ -42,6 +42,7 @@ from etloop.controller.rack.runs.orders import traces_of
 from etloop.controller.rack.store import locks
 from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
+from etloop.controller.rack.telemetry.condition_pages import ConditionPages
 from etloop.controller.rack.telemetry.http import HttpGateway
 from etloop.controller.rack.telemetry.metrics import RackCollector
 from etloop.controller.session.settings import CurveServer, SessionSettings, check_exposure
@@ -95,9 +96,9 @@ def _taken(state_dir: Path) -> int:
 def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
     store = JobStore.open(config.state_dir / "jobs.sqlite")
     try:
-        ports, root = rack_ports(rig), config.scenario_root
-        look = partial(named_file_problems, root=root)
-        rack = Rack(store, ports, config.limits, root, new_job_id, config.allowed_code, look)
+        look = partial(named_file_problems, root=config.scenario_root)
+        rules = ScenarioRules(config.scenario_root, config.allowed_code, look)
+        rack = Rack(store, rack_ports(rig), config.limits, rules, new_job_id)
     except StoreFailed as error:
         remedy = "run the etloop that wrote it, or name a new state_dir"
         raise ConfigError(Problem(str(config.state_dir / "jobs.sqlite"), str(error), remedy)) from None
@@ -142,9 +143,9 @@ def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) ->
     transfers = Transfers()
     runs = RunPages(rack, state_dir / "artifacts", JobLogs(state_dir / "logs"), admission, transfers, log)
     traces = _trace_pages(daemon, http, admission, transfers)
-    routes = (*runs.routes(), *traces.routes())
-    collector, bind = _collector(daemon, mqtt), (http.host, http.port)
-    return HttpGateway(rack, collector, bind, log, daemon.obstacles.texts, routes, admission)
+    condition = ConditionPages(rack, _collector(daemon, mqtt), daemon.obstacles.texts)
+    routes = (*condition.routes(), *runs.routes(), *traces.routes())
+    return HttpGateway((http.host, http.port), routes, admission, log)
 
 
 def _trace_pages(
@@ -152,14 +153,14 @@ def _trace_pages(
 ) -> TracePages:
     config, rack = daemon.config, daemon.rack
     rack.traces = TraceShelf(http.traces_bytes)
-    limits = TraceLimits(http.largest_trace_bytes, config.free_disk_bytes)
+    directory = TraceDirectory(traces_of(config), http.largest_trace_bytes, config.free_disk_bytes)
     check = partial(trace_problems, memory_bytes=config.run_memory_bytes)
-    pages = TracePages(rack, traces_of(config), limits, check, admission, transfers, daemon.log)
+    pages = TracePages(rack, directory, check, admission, transfers, daemon.log)
     try:
         pages.open()
     except OSError as error:
         remedy = "let this user read and write what is in it"
-        raise ConfigError(Problem(str(traces_of(config)), f"{error.strerror}", remedy)) from None
+        raise ConfigError(Problem(str(directory.path), f"{error.strerror}", remedy)) from None
     return pages
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.model.counters import FOREIGN_REASONS
 from etloop.contract.model.records import PORT_RECORD, StreamCount
 from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
 from etloop.contract.model.transport import FaultAction
@@ -110,6 +111,9 @@ def _ports(twin: TwinOutcome, topology: Topology, attachments: list[int]) -> NDA
     records["paused_ns"] = cards["paused_ns"]
     records["trimmed_datagrams"] = twin.trimmed_packets
     records["rx_icrc_encapsulated"] = twin.damaged_packets
+    for number, name in enumerate(FOREIGN_REASONS):
+        records[name] = twin.discards[:, number]
+    records["foreign_datagrams"] = twin.discards.sum(axis=1)
     for action, name in _INJECTED.items():
         records[name] = twin.faults[:, action]
     return records

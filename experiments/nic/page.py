@@ -104,7 +104,8 @@ def _plot(curve: Curve) -> Plot:
     return Plot(
         name=f"curve-{curve.name}",
         title=curve.title,
-        description=f"{curve.title}: {curve.of} over {curve.along}, {len(curve.xs)} points from {min(curve.ys):.4g} to {max(curve.ys):.4g}.",
+        description=f"{curve.title}: {curve.of} over {curve.along}, {len(curve.xs)} points "
+        f"from {min(curve.ys):.4g} to {max(curve.ys):.4g}.",
         wide=draw(panels, axis, WIDE),
         narrow=draw(panels, axis, NARROW),
         legend=(LegendEntry(curve.of, 0),),

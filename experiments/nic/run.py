@@ -1,4 +1,4 @@
-"""Carries a battery out and keeps what it finds: a file an experiment, so that a battery that was stopped goes on where it was."""
+"""Carries a battery out and keeps what it finds: a file an experiment, so that one that was stopped goes on where it was."""
 
 from __future__ import annotations
 

@@ -25,7 +25,10 @@ def render_profile(profile: NicProfile, *, with_methods: bool = False) -> str:
     lines = wrapped("card", profile.card)
     lines += wrapped("resolution", f"{profile.resolution_ns} ns: our own stamps may be so late")
     if profile.floor_ns is not None:
-        what = f"{profile.floor_ns} ns: its quickest answer; the way there and back, which cannot be told from its own time, is at most that"
+        what = (
+            f"{profile.floor_ns} ns: its quickest answer; the way there and back, which cannot be told from its own time, "
+            "is at most that"
+        )
         lines += wrapped("floor", what)
     rows: list[tuple[str, ...]] = []
     for one in profile.experiments:

@@ -1,7 +1,7 @@
 """The directory of a sweep: its index, the files of its points, runs that are whole and what others left.
 
-Decides the layout: sweep.json, sweep.yaml, compare.html, junit.xml; points/pNNN/ with the point's files and a run directory for each
-round. A run is made under another name and gets its own when it is whole.
+Decides the layout: sweep.json, sweep.yaml, compare.html, junit.xml; points/pNNN/ with the point's files and a run directory
+for each round. A run is made under another name and gets its own when it is whole.
 """
 
 from __future__ import annotations

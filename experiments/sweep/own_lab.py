@@ -1,4 +1,4 @@
-"""A lab that runs bring up for themselves: it stands for the device as long as its topology stays the same, and ends with them."""
+"""A lab that runs bring up for themselves: it stands as long as its topology stays the same, and ends with them."""
 
 from __future__ import annotations
 

@@ -185,7 +185,9 @@ def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
     all_received: int | None = (
         ports["rx_datagrams"]
         - ports["injected_drops"]
-        - ports["foreign_datagrams"]
+        - (
+            0 if given.streams_among_ports else ports["foreign_datagrams"]
+        )  # A twin has only packets of the run.
         - given.damaged_among_received
         - ports["trimmed_datagrams"]
     )
@@ -278,7 +280,7 @@ def _notes(given: LossInput, unexplained: int | None) -> tuple[str, ...]:
         words += given.notes
         foreign = given.ports["foreign_datagrams"]
         if foreign:
-            words.append(f"{foreign} datagrams came that belong to no queue pair (foreign_datagrams)")
+            words.append(f"{foreign} datagrams came that are of no queue pair of the run (foreign_datagrams)")
     if given.stages is not None:
         before, after = given.stages
         # What a soft switch could not take in is explained.

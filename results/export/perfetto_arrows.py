@@ -16,7 +16,6 @@ from etloop.results.kpis.job import collective_of_ops
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
-    from numpy.typing import NDArray
 
 MOST_ARROWS: Final = 50_000
 MOST_MEMBERS: Final = 16
@@ -31,10 +30,10 @@ class Slice(NamedTuple):
     thread: int
 
 
-def arrows(given: KpiInput, slice_of: Callable[[int], Slice], shown: NDArray[np.bool_]) -> Iterator[Event]:
-    """Yield both ends of every arrow, by rows of ops that are shown."""
+def arrows(given: KpiInput, slice_of: Callable[[int], Slice]) -> Iterator[Event]:
+    """Yield both ends of every arrow."""
     issued, completed = given.column("ops", "issued_ns"), given.column("ops", "completed_ns")
-    joined = itertools.islice(_joined(given, shown), MOST_ARROWS)
+    joined = itertools.islice(_joined(given), MOST_ARROWS)
     for number, (name, source, target) in enumerate(joined, start=1):
         begin_ns, end_ns = issued[source] + _INSIDE_NS, completed[target] - _INSIDE_NS
         inside = begin_ns < completed[source] and end_ns > issued[target]
@@ -49,9 +48,9 @@ def arrows(given: KpiInput, slice_of: Callable[[int], Slice], shown: NDArray[np.
                 yield Event(phase, place.process, float(time_ns), {"tid": place.thread, **about, **more})
 
 
-def _joined(given: KpiInput, shown: NDArray[np.bool_]) -> Iterator[tuple[str, int, int]]:
+def _joined(given: KpiInput) -> Iterator[tuple[str, int, int]]:
     """Yield what an arrow means, and the rows it leads from and to."""
-    group = collective_of_ops(given)[shown]
+    group = collective_of_ops(given)
     ops = given.frames["ops"].columns
     kind, issued = ops["kind"], given.column("ops", "issued_ns")
     order = np.argsort(group, kind="stable")

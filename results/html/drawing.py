@@ -359,11 +359,12 @@ def round_ticks(begin: float, end: float, most: int) -> tuple[float, ...]:
 
 
 def log_ticks(begin: float, end: float) -> tuple[float, ...]:
-    """Return the powers of ten from `begin` to `end`, with 2 and 5 of each where there are few."""
+    """Return the powers of ten from `begin` to `end`, with 2 and 5 of each where there are few; below a decade, round steps."""
     low, high = floor(log10(begin)), ceil(log10(end))
     factors = (1,) if high - low > 3 else (1, 2, 5)
     found = [factor * 10.0**power for power in range(low, high + 1) for factor in factors]
-    return tuple(one for one in found if begin <= one <= end)
+    within = tuple(one for one in found if begin <= one <= end)
+    return within if len(within) > 3 else round_ticks(begin, end, 5)
 
 
 def tick_words(value: float) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from etloop.results.schema.summary import Summary
 
 _ORDER: Final = (Result.FAIL, Result.INCONCLUSIVE, Result.PASS)
+_BANDWIDTH: Final = "Bandwidth of collectives against line rate"
 BADGES: Final = {
     RunResult.PASS: "PASS",
     RunResult.FAIL: "FAIL",
@@ -133,12 +134,13 @@ def _bandwidth(kpis: KpiSet) -> Tile:
         one for one in kpis.kinds if one.share_of_ideal is not None and one.busbw_bytes_per_s is not None
     ]
     if not shares:
-        return Tile(
-            "Bus bandwidth against line rate", "-", "no collective crosses the device at a known speed"
-        )
+        return Tile(_BANDWIDTH, "-", "no collective crosses the device at a known speed")
     greatest = max(shares, key=lambda one: one.size_bytes * one.count)
-    words = f"{greatest.kind}, {greatest.ranks} ranks: {rate_words(greatest.busbw_bytes_per_s)}"
-    return Tile("Bus bandwidth against line rate", share_words(greatest.share_of_ideal), words)
+    words = (
+        f"{greatest.kind}, {greatest.ranks} ranks, once all take part; "
+        f"busbw {rate_words(greatest.busbw_bytes_per_s)}, with the wait for the last of them"
+    )
+    return Tile(_BANDWIDTH, share_words(greatest.share_of_ideal), words)
 
 
 def _drops(kpis: KpiSet) -> Tile:

@@ -73,7 +73,9 @@ def report_html(
         Section("again", "Run it again", again_blocks(steps, scenario_text, rig_text)),
     )
     what = f"ETLoop run {summary.run_id}"
-    subtitle = f"{summary.workload.ranks} ranks, {summary.workload.iterations} iterations of {summary.workload.source}"
+    work = summary.workload
+    turns = "1 iteration" if work.iterations == 1 else f"{work.iterations} iterations"
+    subtitle = f"{work.ranks} ranks, {turns} of {work.source}"
     badge = summary.result
     return render(Page(what, subtitle, badge.value, BADGES[badge], head_facts(summary, facts), sections))
 

@@ -127,8 +127,9 @@ def _table(record: SweepRecord, group: Group, results: Mapping[str, PointResult]
             rows.append((label, "0", *("" for _ in range(4 + len(shown))), "no run"))
             continue
         change, interval, word = change_cells(result)
+        outcome: str | Cell
         if result.outcome is None:
-            outcome = Cell("", note=word)
+            outcome = word
         else:
             said = WORDS[result.outcome]
             outcome = Cell(said, badge=BADGES[result.outcome], note="" if word == said.lower() else word)

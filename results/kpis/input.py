@@ -8,7 +8,7 @@ put together (`connections`) and how long a port needs at least for its bytes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -54,6 +54,13 @@ class KpiInput:
     def column(self, table: str, name: str) -> NDArray[np.float64]:
         """A numeric column."""
         return self.frames[table].columns[name].astype(np.float64)
+
+    def with_first_ops(self, count: int) -> KpiInput:
+        """Return the run with its first rows of ops alone."""
+        ops = self.frames["ops"]
+        if count >= ops.rows:
+            return self
+        return replace(self, frames={**self.frames, "ops": _only(ops, np.arange(ops.rows) < count)})
 
     def port_of_rank(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Per rank the number of its port, and per port its speed in bit/s (NaN where it is not known)."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.results.device.losses import device_counts
 from etloop.results.schema.losses import dropped_by_device
 from etloop.results.schema.needless import needless_packets
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from etloop.results.kpis.job import Value
 
 NO_COUNTERS = "no agent sent its counters"
+_DISCARDS: Final = [one.name for owner in AgentObject for one in counters_of(owner, CounterUse.DISCARD)]
 
 
 def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str, Value]]:
@@ -49,6 +51,7 @@ def transport_figures(given: KpiInput, connections: Frame) -> Iterator[tuple[str
     yield "retransmissions_per_s", of(counts["retransmitted_packets"], seconds, "nothing completed")
     yield "timeouts", NO_COUNTERS if silent else float(counts["local_ack_timeout_err"])
     yield "trimmed_packets", NO_COUNTERS if silent else float(counts["trimmed_received"])
+    yield "discarded_packets", NO_COUNTERS if silent else float(sum(counts[name] for name in _DISCARDS))
     nothing = "nothing was received"
     yield "out_of_order_share", of(counts["out_of_sequence"], received, nothing)
     yield "ecn_marked_share", of(counts["np_ecn_marked_roce_packets"], received, nothing)

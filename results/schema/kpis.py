@@ -99,6 +99,12 @@ FIGURES: Final = (
     Figure("retransmissions_per_s", "1/s", _T, "retransmitted_packets per second of the job"),
     Figure("timeouts", "events", _T, "retransmission timeouts"),
     Figure("trimmed_packets", "packets", _T, "arrived cut down by a switch, and known for it"),
+    Figure(
+        "discarded_packets",
+        "packets",
+        _T,
+        "arrived and were discarded by an end, never acted on, for every reason",
+    ),
     Figure("out_of_order_share", "ratio", _N, "packets received ahead of a missing one / received"),
     Figure("ecn_marked_share", "ratio", _N, "packets received with Congestion Experienced / received"),
     Figure("cnps", "packets", _N, "congestion notifications received"),

@@ -7,7 +7,7 @@ one is whole. A file that a new run finds in its way is kept under a numbered na
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -167,11 +167,26 @@ def _flush(path: Path) -> None:
 
 
 def read_run(run_dir: Path) -> Run:
-    """Read a run directory.
+    """Read a run directory, its tables into memory.
 
     Raises:
         RunDirError: no run directory, written only in part, damaged, or of another version.
     """
+    return Run(path=run_dir, summary=read_summary(run_dir), **_of_tables(run_dir, _read_parquet))
+
+
+def look_at_run(run_dir: Path) -> Summary:
+    """Return the summary of a run directory whose tables are there and of this version; their rows stay where they are.
+
+    Raises as `read_run`, but for what is damaged within a table.
+    """
+    summary = read_summary(run_dir)
+    _of_tables(run_dir, _schema_of)
+    return summary
+
+
+def read_summary(run_dir: Path) -> Summary:
+    """Read summary.json. Raises as `read_run`."""
     summary_path = run_dir / SUMMARY_FILE
     if not summary_path.is_file():
         names = sorted(name for name in TABLES if (run_dir / name).exists())
@@ -184,11 +199,25 @@ def read_run(run_dir: Path) -> Run:
     if differing := sorted(known ^ summary.transport.keys()):
         what = f"counters missing or unknown: {', '.join(differing)[:200]}"
         raise RunDirError(Problem(f"{summary_path}.transport", what, OTHER_VERSION))
+    return summary
+
+
+def _of_tables(run_dir: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
+    """Return what `read` makes of each table that every run has, by its name; `RunDirError` with all that is wrong of them."""
     problems: list[Problem] = []
-    found = {name.removesuffix(".parquet"): _read_table(run_dir / name, problems) for name in TABLES}
+    found = {}
+    for name, columns in TABLES.items():
+        path = run_dir / name
+        found[name.removesuffix(".parquet")] = table = _or_problem(path, read, problems)
+        expected = arrow_schema(columns)
+        schema = table if table is None or isinstance(table, pa.Schema) else table.schema
+        if schema is not None and not schema.equals(expected):
+            differing = ", ".join(sorted(set(schema.names) ^ set(expected.names))) or "types"
+            what = f"columns differ from this version's: {differing}"
+            problems.append(Problem(str(path), what, OTHER_VERSION))
     if problems:
         raise RunDirError(*problems)
-    return Run(path=run_dir, summary=summary, **found)
+    return found
 
 
 def read_plan(run_dir: Path) -> PlanTables:
@@ -213,7 +242,7 @@ def read_artifacts(run_dir: Path) -> RunArtifacts:
     for name in OPTIONAL_TABLES:
         path = run_dir / f"{name}.parquet"
         if path.exists():
-            tables[name] = _read_parquet(path, problems)
+            tables[name] = _or_problem(path, _read_parquet, problems)
     if problems:
         raise RunDirError(*problems)
     texts: dict[str, str | bytes] = dict(zip(INPUT_FILES, read_inputs(run_dir), strict=True))
@@ -238,7 +267,7 @@ def read_table_of(run_dir: Path, name: str) -> Any:
         what = f'has no table "{name[:64]}"'
         raise RunDirError(Problem(str(run_dir), what, f"name one of {', '.join(names)}"))
     problems: list[Problem] = []
-    table = _read_parquet(run_dir / f"{name}.parquet", problems)
+    table = _or_problem(run_dir / f"{name}.parquet", _read_parquet, problems)
     if problems:
         raise RunDirError(*problems)
     return table
@@ -280,23 +309,20 @@ def _read_bytes(path: Path, limit_bytes: int) -> bytes:
         raise RunDirError(Problem(str(path), f"cannot be read: {error}", RESTORE)) from None
 
 
-def _read_parquet(path: Path, problems: list[Problem]) -> Any:
+def _read_parquet(path: Path) -> Any:
+    return pq.read_table(path)
+
+
+def _schema_of(path: Path) -> Any:
+    return pq.read_schema(path)
+
+
+def _or_problem(path: Path, read: Callable[[Path], Any], problems: list[Problem]) -> Any:
+    """Return what `read` makes of a table; None if it cannot be read, which is one more of the problems."""
     try:
-        return pq.read_table(path)
+        return read(path)
     except (OSError, pa.ArrowException) as error:
         # Its text for a file that is not there is the file's name alone.
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
         problems.append(Problem(str(path), f"cannot be read: {reason}", RESTORE))
         return None
-
-
-def _read_table(path: Path, problems: list[Problem]) -> Any:
-    table = _read_parquet(path, problems)
-    if table is None:
-        return None
-    expected = arrow_schema(TABLES[path.name])
-    if not table.schema.equals(expected):
-        differing = ", ".join(sorted(set(table.schema.names) ^ set(expected.names))) or "types"
-        what = f"columns differ from this version's: {differing}"
-        problems.append(Problem(str(path), what, OTHER_VERSION))
-    return table

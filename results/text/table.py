@@ -33,7 +33,12 @@ _BASELINE_HEADINGS: Final = (
     ("collective", "communicator", "k", "count", "S", "min", "p50", "(us)"),
 )
 BASELINES_SHOWN: Final = 16
-_PROVOKED: Final = [one for one in counters_of(AgentObject.PORT, CounterUse.SUMMED) if one.words]
+_DISCARDS: Final = [one for owner in AgentObject for one in counters_of(owner, CounterUse.DISCARD)]
+_PROVOKED: Final = [
+    one
+    for one in counters_of(AgentObject.PORT, CounterUse.SUMMED)
+    if one.words and CounterUse.DISCARD not in one.uses
+]
 _KIND_LIMIT: Final = 20
 _COMMUNICATOR_LIMIT: Final = 20
 _ALGORITHM_LIMIT: Final = 10
@@ -191,6 +196,8 @@ def _figures(summary: Summary) -> list[str]:
     ]
     if needless := needless_words(transport):
         lines += wrapped("needless", needless)
+    if discarded := discard_words(transport):
+        lines += wrapped("discarded", discarded)
     if provoked := _provoked(transport):
         lines += wrapped("provoked", provoked)
     lines += _own_losses(transport) if summary.losses is None else loss_lines(summary.losses)
@@ -225,6 +232,12 @@ def overlap_words(summary: Summary) -> str:
         f"iterations overlap: ranks begin the next one as soon as they may, and the time of an iteration is counted from the end "
         f"of the one before; so a collective takes up to {us(longest_ns)} us, and an iteration {us(shortest_ns)} us"
     )
+
+
+def discard_words(counts: Mapping[str, int]) -> str:
+    """Return how many packets ends discarded for each reason; "" where they took all."""
+    parts = [f"{counts[one.name]} {one.words}" for one in _DISCARDS if counts[one.name]]
+    return f"packets {', '.join(parts)}" if parts else ""
 
 
 def _provoked(counts: Mapping[str, int]) -> str:

@@ -48,7 +48,7 @@ def free_endpoint() -> str:
 
 @pytest.fixture
 def settings() -> SessionSettings:
-    return SessionSettings(run_id="r1", bind=free_endpoint(), gather_timeout_ns=30 * NS_PER_S)
+    return SessionSettings(run_id="r1", bind=free_endpoint(), gather_timeout_ns=90 * NS_PER_S)
 
 
 class Agents:

@@ -186,11 +186,16 @@ PORT = replace(ring_assignments("a")["a"].ports[0], udp_port=4791)
 MLX5 = RoceDevice("mlx5_0", "eth1", "mlx5_core", "0000:3b:00.0")
 
 
-def reported(host: Capabilities, path_mtu_bytes: int = 4096, port: PortSettings = PORT) -> list[str]:
+def reported(
+    host: Capabilities,
+    path_mtu_bytes: int = 4096,
+    port: PortSettings = PORT,
+    addresses: tuple[str, ...] = (ADDRESS,),
+) -> list[str]:
     assignment = ring_assignments("a")["a"]
     assignment = replace(
         assignment,
-        ports=(replace(port, name="p0", addresses=(ADDRESS,)),),
+        ports=(replace(port, name="p0", addresses=addresses),),
         transport=replace(assignment.transport, path_mtu_bytes=path_mtu_bytes),
     )
     return [str(problem) for problem in misfits(assignment, host, "box")]
@@ -250,6 +255,26 @@ MISFITS = {
 @pytest.mark.parametrize(("host", "expected"), MISFITS.values(), ids=MISFITS.keys())
 def test_a_host_that_does_not_fit_is_refused_with_the_remedy(host: Capabilities, expected: str) -> None:
     assert reported(host) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        (2, "addresses 10.9.8.0, 10.9.8.1 are"),
+        (8, f"addresses {', '.join(f'10.9.8.{i}' for i in range(8))} are"),
+        (200, f"addresses {', '.join(f'10.9.8.{i}' for i in range(8))} and 192 more are"),
+    ],
+)
+def test_addresses_of_a_port_that_are_elsewhere_are_one_line(count: int, named: str) -> None:
+    """With a wrong interface hundreds are wrong for one reason, and what the host has is the same for all."""
+    elsewhere = replace(HOST, interfaces=(replace(ETH1, addresses=("10.0.0.1",)),))
+    assert reported(elsewhere, addresses=tuple(f"10.9.8.{i}" for i in range(count))) == [
+        (
+            f"port p0: {named} not on box, which has 10.0.0.1 on eth1; "
+            "on box: ip address add 10.9.8.0/24 dev INTERFACE, and so on; "
+            "or correct the port's addresses in the rig"
+        )
+    ]
 
 
 @pytest.mark.parametrize("port", [replace(PORT, udp_port=4792), replace(PORT, backend=PortBackend.VERBS)])

@@ -405,7 +405,8 @@ def test_ports_of_frames_carry_what_sprays_beside_the_bare_socket(
     assert [section["name"] for section in sections] == [f"wire packet {kind}", f"wire xdp {kind}"]
     for section in sections:
         assert all(sample > 0 for series in section["series"] for sample in series["samples"])
-        assert [ratio["bar"] for ratio in section["ratios"]] == [{"bound": "at least", "value": 0.7}] * 2
+        bars = [ratio["bar"] for ratio in section["ratios"] if ratio["bar"] is not None]
+        assert bars == [{"bound": "at least", "value": 0.7}] * 2
 
 
 @pytest.mark.parametrize(
@@ -442,9 +443,15 @@ def test_a_turn_holds_as_many_all_reduces_as_its_time(size_bytes: int, count: in
 def test_pacing_with_real_time_threads_tells_when_they_were_late(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Everywhere; and what a host does to threads beside which nothing of ours runs, where they may be real-time."""
-    assert main(["bench", "pacing", "--backend", "udp", "--small", "--realtime", "--json"]) == 0
+    """Everywhere; and what a host does to threads beside which nothing of ours runs, where they may be real-time. A core
+    of their own is cleared for them where there are two."""
+    usable = os.sched_getaffinity(0)
+    words = ["bench", "pacing", "--backend", "udp", "--small", "--realtime", "--json"]
+    assert main([*words, *(["--clear-cores"] if len(usable) > 1 else [])]) == 0
     (section,) = json.loads(capsys.readouterr().out)["sections"]
+    if len(usable) > 1:
+        assert f"threads were moved off core {max(usable)}" in section["notes"][0]
+        assert os.sched_getaffinity(0) == usable, "given back"
     named = {ratio["name"]: ratio for ratio in section["ratios"]}
     assert named["100Mbps: worst 10 ms, % off"]["bar"] == {"bound": "at most", "value": 1.0}
     assert [name for name, ratio in named.items() if ratio["bar"]] == [

@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 import pytest
-from etloop.bench.incast import ALGORITHMS, WAYS, Incast, main, outcome_of
+from etloop.bench.jobs.incast import ALGORITHMS, WAYS, Incast, main, outcome_of
 
 FULL: Final = os.environ.get("ETLOOP_FULL") == "1"
 SIZES_KIB: Final = (256, 512, 1024, 4096) if FULL else (512,)

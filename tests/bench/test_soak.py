@@ -119,7 +119,7 @@ def native_bytes() -> int:
 
 
 @pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is not glibc 2.33 or later"
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="this C library is not glibc 2.33 or later"
 )
 def test_one_twin_after_another_leaves_nothing_behind(tmp_path: Path) -> None:
     """By counts of objects and of bytes that are in use, which no fragmentation of an allocator touches."""

@@ -157,6 +157,7 @@ STAGES: Final = {
                 change={"etloop bench": "etloop bench --small --backend udp --queue-pairs 1"}
             ),
             "etloop bench wire --backend": Step(change={"etloop bench": "etloop bench --small"}),
+            "etloop bench wire --kind": Step(change={"etloop bench": "etloop bench --small"}),
             "etloop bench --json": _SMALL,
             "etloop bench pacing --realtime  ": Step(
                 change={"etloop bench": "etloop bench --small --backend udp"}

@@ -143,6 +143,18 @@ def test_segments_lead_over_every_link_and_another_parser_reads_them(desk: Desk)
     assert arrived > 10
 
 
+def test_contexts_that_rest_as_the_run_ends_leave_no_frame_uncounted(desk: Desk) -> None:
+    """Agents are ordered to stop some milliseconds after their last byte: closing then would be counted by the device alone."""
+    brought_up(desk, "packet", "uet")
+    scenario = SCENARIO.replace("{kind: KIND,", "{kind: uet, uet: {close_after: 1ms},")
+    (desk.directory / "scenario.yaml").write_text(scenario)
+    (test,) = json.loads(desk.etloop(*ALL_REDUCE).stdout)["tests"]
+    values = [check["value"] for check in test["etloop"]["verdict"]["checks"]]
+    (share,) = [float(value.split()[2]) for value in values if value.startswith("reconciliation.")]
+    frames = test["etloop"]["sent_packets"]
+    assert share < 0.2 / frames, "one frame is more; what pads short answers to 60 bytes is less"
+
+
 def test_wireshark_reads_what_a_port_sends_and_takes_by_uet(desk: Desk) -> None:
     brought_up(desk, "packet", "uet")
     content, frames = taken_at_b(desk, ETH_P_IP), []

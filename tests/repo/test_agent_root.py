@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.built_wheel import build_wheel
 from tests.support.first_light import commands
 from tests.support.first_light.commands import AGENTS, Live, Place
 from tests.support.places import ROOT
@@ -39,7 +38,7 @@ def obstacle() -> str:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if obstacle():
         pytest.skip(obstacle())
     place = tmp_path_factory.mktemp("agent")
@@ -48,7 +47,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         directory.chmod(0o755)
     wheels = place / "wheels"
     wheels.mkdir()
-    build_wheel(wheels)
+    shutil.copy(request.getfixturevalue("wheel"), wheels)
     pip = (sys.executable, "-m", "pip", "--quiet", "download", "--require-hashes", "--only-binary=:all:")
     lock = ROOT / "locks" / "agent.lock"
     subprocess.run((*pip, "--requirement", lock, "--dest", wheels), check=True, capture_output=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PARAMETERS_LIMIT: Final = 7
-"""Of a function; `self` and `cls` are none."""
+"""Of a function, `self` and `cls` among them."""
 MEMBERS_LIMIT: Final = 25
 """Fields of a class, and what its methods set on `self`."""
 METHODS_LIMIT: Final = 40
@@ -33,9 +33,8 @@ PRODUCT: Final = sorted(
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> int:
     """How many parameters a function has; `*rest` and `**rest` are one each."""
     given = function.args
-    names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-    own = names[:1] in (["self"], ["cls"])
-    return len(names) - own + (given.vararg is not None) + (given.kwarg is not None)
+    named = (*given.posonlyargs, *given.args, *given.kwonlyargs)
+    return len(named) + (given.vararg is not None) + (given.kwarg is not None)
 
 
 def members(cls: ast.ClassDef) -> set[str]:
@@ -106,8 +105,8 @@ def listed(form: str, count: int, between: str = ", ") -> str:
         (f"async def f(*, {listed('a{}', 8)}): ...", "f has 8 parameters"),
         (f"def f({listed('a{}', 6)}, *rest, **named): ...", "f has 8 parameters"),
         (f"f = lambda {listed('a{}', 8)}: 0", "lambda has 8 parameters"),
-        (f"class C:\n    def f(self, {listed('a{}', 7)}): ...", ""),
-        (f"class C:\n    def f(self, {listed('a{}', 8)}): ...", "f has 8 parameters"),
+        (f"class C:\n    def f(self, {listed('a{}', 6)}): ...", ""),
+        (f"class C:\n    def f(self, {listed('a{}', 7)}): ...", "f has 8 parameters"),
         (f"class C:\n    {listed('a{}: int', 25, chr(10) + '    ')}", ""),
         (f"class C:\n    {listed('a{}: int', 26, chr(10) + '    ')}", "C has 26 members, the limit is 25"),
         (

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.support.places import ROOT
+from tools.link_package import rooms
 
 FOLDERS: Final = (
-    *("contract", "workload", "traffic", "dut_profiles", "controller", "agent", "results"),
-    *("tests", "tools", "bench", "docs", "examples", ".ci"),
+    *sorted(folder.relative_to(ROOT).as_posix() for folder in rooms().values()),
+    *("tests", "tools", "docs", "examples", "deploy", ".ci"),
 )
 TEXT_SUFFIXES: Final = frozenset(
     {".py", ".pyi", ".h", ".cpp", ".md", ".yaml", ".yml", ".toml", ".txt", ".json", ".sh", ""}
@@ -79,38 +81,64 @@ def long_functions(path: str, source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=str)
-def test_text_is_clean(path: Path) -> None:
-    source = (ROOT / path).read_text(errors="strict")
-    assert matches(path.as_posix(), source, BANNED_TEXT) == []
-    assert source == "" or source.endswith("\n"), f"{path}: end the file with a newline"
+def text_smells(path: str, source: str) -> list[str]:
+    """What no text may have."""
+    unended = source != "" and not source.endswith("\n")
+    return matches(path, source, BANNED_TEXT) + [f"{path}: end the file with a newline"] * unended
 
 
-@pytest.mark.parametrize("path", CODE, ids=str)
-def test_files_are_read_in_one_sitting(path: Path) -> None:
-    lines = (ROOT / path).read_text().splitlines()
-    assert len(lines) <= FILE_LINES_LIMIT, (
-        f"{path} has {len(lines)} lines: split it where its docstring says 'and'"
-    )
-    wide = [number for number, line in enumerate(lines, 1) if len(line) > COLUMNS_LIMIT]
-    assert wide == [], f"{path}: lines longer than {COLUMNS_LIMIT} columns: break them"
+def size_smells(path: str, source: str) -> list[str]:
+    """A file that is not read in one sitting, and its lines that do not fit a screen."""
+    lines = source.splitlines()
+    long = [f"{path} has {len(lines)} lines: split it where its docstring says 'and'"]
+    return long * (len(lines) > FILE_LINES_LIMIT) + [
+        f"{path}:{number}: longer than {COLUMNS_LIMIT} columns: break it"
+        for number, line in enumerate(lines, 1)
+        if len(line) > COLUMNS_LIMIT
+    ]
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=str)
-def test_python_is_tidy(path: Path) -> None:
-    source = (ROOT / path).read_text()
-    assert path.stem not in BANNED_STEMS, f"{path}: name the file for what it decides"
-    assert matches(path.as_posix(), source, BANNED_PYTHON) == []
-    assert long_functions(path.as_posix(), source) == []
-    if path.stem != "__init__" and source:
-        assert ast.get_docstring(ast.parse(source)), (
-            f"{path}: open with what the module decides and what it leaves to others"
-        )
+def python_smells(path: str, source: str) -> list[str]:
+    """What a module may not have, be called, or lack."""
+    stem = Path(path).stem
+    found = [f"{path}: name the file for what it decides"] * (stem in BANNED_STEMS)
+    found += matches(path, source, BANNED_PYTHON) + long_functions(path, source)
+    if stem != "__init__" and source and not ast.get_docstring(ast.parse(source)):
+        found.append(f"{path}: open with what the module decides and what it leaves to others")
+    return found
 
 
-@pytest.mark.parametrize("path", [path for path in PYTHON if path.parts[0] == "tests"], ids=str)
-def test_tests_do_not_sleep(path: Path) -> None:
-    assert matches(path.as_posix(), (ROOT / path).read_text(), BANNED_IN_TESTS) == []
+def found_in(paths: Iterable[Path], smells: Callable[[str, str], list[str]]) -> str:
+    """Everything that is wrong with any of the files, a line each."""
+    found = [
+        smell
+        for path in paths
+        for smell in smells(path.as_posix(), (ROOT / path).read_text(encoding="utf-8"))
+    ]
+    return "\n".join(found)
+
+
+def test_every_room_is_looked_at() -> None:
+    assert len(TEXTS) > 2000
+    assert {path.parts[0] for path in PYTHON} >= {folder.name for folder in rooms().values()}
+
+
+def test_text_is_clean() -> None:
+    assert found_in(TEXTS, text_smells) == ""
+
+
+def test_files_are_read_in_one_sitting() -> None:
+    assert found_in(CODE, size_smells) == ""
+
+
+def test_python_is_tidy() -> None:
+    assert found_in(PYTHON, python_smells) == ""
+
+
+def test_tests_do_not_sleep() -> None:
+    tests = [path for path in PYTHON if path.parts[0] == "tests"]
+    assert len(tests) > 400
+    assert found_in(tests, lambda path, source: matches(path, source, BANNED_IN_TESTS)) == ""
 
 
 @pytest.mark.parametrize(
@@ -126,6 +154,20 @@ def test_tests_do_not_sleep(path: Path) -> None:
 )
 def test_a_planted_smell_is_found(banned: tuple[tuple[str, str], ...], line: str) -> None:
     assert len(matches("x.py", f"ok = 1\n{line}\n", banned)) == 1
+
+
+@pytest.mark.parametrize(
+    ("smells", "path", "source"),
+    [
+        (text_smells, "x.md", "no end of a line"),
+        (size_smells, "x.py", "\n" * (FILE_LINES_LIMIT + 1)),
+        (size_smells, "x.h", "x" * (COLUMNS_LIMIT + 1)),
+        (python_smells, "cli/utils.py", '"""Decides."""\n'),
+        (python_smells, "x.py", "x = 1\n"),
+    ],
+)
+def test_a_planted_file_is_found(smells: Callable[[str, str], list[str]], path: str, source: str) -> None:
+    assert len(smells(path, source)) == 1
 
 
 def test_a_planted_long_function_is_found() -> None:

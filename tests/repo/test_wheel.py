@@ -23,7 +23,6 @@ from pathlib import Path
 import pytest
 from etloop.contract.base.errors import ExitCode
 
-from tests.support.built_wheel import build_wheel
 from tests.support.places import ROOT
 from tools.write_locks import normalized, pins
 
@@ -60,12 +59,6 @@ class Rack:
     @property
     def etloop(self) -> Path:
         return self.directory / "bin" / "etloop"
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, of the native modules as they were compiled last."""
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ _KINDS: Final = (
     (re.compile(r"\broot\b"), Kind.RIGHTS),
     (
         re.compile(
-            r"^(this kernel|this system is not Debian bookworm|no interop machine|no container engine"
+            r"^(this kernel|this C library|this system is not Debian bookworm|no interop machine|no container engine"
             r"|no switch of software here)\b"
         ),
         Kind.KERNEL,

@@ -80,13 +80,12 @@ def obey_dimensions(trace: Trace, topology: tuple[int, ...], log: FindingLog) ->
 
 def _tell(rank: RankTrace, some: NDArray[np.bool_], topology: tuple[int, ...], log: FindingLog) -> None:
     remedy = f"the logical topology {_words(topology)} says who takes part"
-    RankFindings(rank, log).add(
+    RankFindings(rank, log, Severity.INFO).add(
         Check.INVOLVED_DIM,
         remedy,
         np.flatnonzero(some),
         "a communicator's name",
         lambda node: _stated(rank.comm, node),
-        severity=Severity.INFO,
     )
 
 

@@ -179,10 +179,11 @@ class FindingLog:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankFindings:
-    """Notes nodes of one rank in a log."""
+    """Notes nodes of one rank in a log, each check by its own severity unless `severity` is another for all."""
 
     rank: RankTrace
     log: FindingLog
+    severity: Severity | None = None
 
     def add(
         self,
@@ -193,14 +194,13 @@ class RankFindings:
         found: str | Callable[[int], str],
         *,
         examples: int = 1,
-        severity: Severity | None = None,
     ) -> None:
         """Note nodes, if there are any, the first ones as examples; `found` may depend on the node."""
         shown_nodes = nodes[:examples].tolist()
         if shown_nodes:
             say = (lambda _: found) if isinstance(found, str) else found
             places = (node_example(self.rank, node, expected, say(node)) for node in shown_nodes)
-            self.log.add(check, remedy, *places, count=len(nodes), severity=severity)
+            self.log.add(check, remedy, *places, count=len(nodes), severity=self.severity)
 
 
 def node_words(rank: RankTrace, index: int) -> str:

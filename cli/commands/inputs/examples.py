@@ -34,7 +34,7 @@ _MADE_BY_RUNS: Final = shutil.ignore_patterns("job", "__pycache__", ".ipynb_chec
 
 
 def carried_out(parsed: argparse.Namespace) -> CommandResult:
-    """List the examples, or copy those that are named. Raises `ConfigError` for one that is not there, or a place that is taken."""
+    """List the examples, or copy those that are named. Raises `ConfigError` for an unknown one, or a place that is taken."""
     names = tuple(WHAT) if parsed.all else tuple(dict.fromkeys(parsed.names))
     for name in names:
         if name not in WHAT:

@@ -124,7 +124,8 @@ async def place_job(
 ) -> tuple[RackPlace, JobStatus]:
     """Submit a job to the best rack; the rack and the job.
 
-    Raises `ConfigError` with the reason of every rack where none takes it, `RackUnreachable` where it is not known whether one has.
+    Raises `ConfigError` with the reason of every rack where none takes it, `RackUnreachable` where it is not known whether
+    one has.
     """
     places = named_places(parsed, ())
     if placing.sent_to is None and not placing.key_is_new:

@@ -1,7 +1,7 @@
 """Orders of `etloop rack` about jobs: by id, or all that are labelled, owned or in a state, in one rack or several. A shell.
 
-What is selected is read first and then ordered job by job: a job that has moved on meanwhile is refused by its rack, and the others
-go on. Nothing is asked back, on a terminal or without one; --dry-run shows what would be done.
+What is selected is read first and then ordered job by job: a job that has moved on meanwhile is refused by its rack, and the
+others go on. Nothing is asked back, on a terminal or without one; --dry-run shows what would be done.
 """
 
 from __future__ import annotations

@@ -81,7 +81,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n  etloop rack reserve a --for ann --until 2026-11-24T18:00Z\n  etloop rack hold JOB\n  etloop rack fetch JOB --out results\n  etloop rack cancel --owner ann --state queued --racks racks.yaml --dry-run\n  etloop rack status --json',
+    '  etloop rack drain a/p0 --reason "cable swap" --broker rack:1883\n'
+    "  etloop rack reserve a --for ann --until 2026-11-24T18:00Z\n"
+    "  etloop rack hold JOB\n"
+    "  etloop rack fetch JOB --out results\n"
+    "  etloop rack cancel --owner ann --state queued --racks racks.yaml --dry-run\n"
+    "  etloop rack status --json",
     add_arguments,
     "rack:rack_command",
 )

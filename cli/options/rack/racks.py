@@ -69,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    "  etloop racks status --racks racks.yaml\n  etloop racks jobs --state running --label suite=nightly --json\n  etloop racks serve",
+    "  etloop racks status --racks racks.yaml\n"
+    "  etloop racks jobs --state running --label suite=nightly --json\n"
+    "  etloop racks serve",
     add_arguments,
     "racks.listing:racks_command",
 )

@@ -37,9 +37,10 @@ _AGAIN_S: Final = "10"
 
 
 @dataclass(frozen=True, slots=True)
-class TraceLimits:
-    """What a rack takes of traces."""
+class TraceDirectory:
+    """Where a rack keeps uploaded traces, and what it takes."""
 
+    path: Path
     largest_bytes: int
     """Of one archive."""
     free_disk_bytes: int
@@ -52,8 +53,7 @@ class TracePages:
     def __init__(
         self,
         rack: Rack,
-        directory: Path,
-        limits: TraceLimits,
+        directory: TraceDirectory,
         check: Callable[[Path], Awaitable[tuple[Problem, ...]]],
         admission: HttpAdmission,
         transfers: Transfers,
@@ -61,7 +61,6 @@ class TracePages:
     ) -> None:
         self._rack = rack
         self._directory = directory
-        self._limits = limits
         self._check = check
         self._admission = admission
         self._transfers = transfers
@@ -71,9 +70,9 @@ class TracePages:
 
     def open(self) -> None:
         """Find what was kept, and remove what did not come whole. Raises `OSError`."""
-        self._directory.mkdir(exist_ok=True)
+        self._directory.path.mkdir(exist_ok=True)
         found: list[tuple[int, str, int]] = []
-        for path in self._directory.iterdir():
+        for path in self._directory.path.iterdir():
             if path.name.startswith(_COMING):
                 path.unlink()
             elif digest := digest_of_file(path):
@@ -96,7 +95,7 @@ class TracePages:
         rows = [{"digest": digest, "bytes": size_bytes} for digest, size_bytes in shelf.kept.items()]
         answer = {
             "may_write": request[HOLDER].may(Right.WRITE) and self._admission.has_tokens,
-            "largest_bytes": self._limits.largest_bytes,
+            "largest_bytes": self._directory.largest_bytes,
             "most_bytes": shelf.most_bytes,
             "traces": rows,
         }
@@ -108,7 +107,7 @@ class TracePages:
             raise web.HTTPNotFound(text="this rack has no such trace\n")
         headers = {"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
         # Whoever reads it goes on reading the file, also when it makes room meanwhile.
-        return web.FileResponse(self._directory / file_name(digest), headers=headers)
+        return web.FileResponse(self._directory.path / file_name(digest), headers=headers)
 
     async def _put(self, request: web.Request) -> web.Response:
         digest, holder = request.match_info["digest"], request[HOLDER]
@@ -131,7 +130,7 @@ class TracePages:
                     self._rack.store.note(
                         f"http {holder.name}", "uploaded a trace", detail=f"sha256:{digest}"
                     )
-                    await transfer.call(lambda: path.rename(self._directory / file_name(digest)))
+                    await transfer.call(lambda: path.rename(self._directory.path / file_name(digest)))
                 except (OSError, StoreFailed) as error:
                     raise web.HTTPInsufficientStorage(text=f"it cannot be kept: {error}\n") from None
                 self._rack.traces.keep(digest, size_bytes)
@@ -139,7 +138,7 @@ class TracePages:
         return web.json_response({"digest": digest, "known": False}, status=201)
 
     def _stated_size(self, request: web.Request) -> int:
-        size_bytes, largest_bytes = request.content_length, self._limits.largest_bytes
+        size_bytes, largest_bytes = request.content_length, self._directory.largest_bytes
         if request.headers.get("Content-Encoding", "identity") != "identity":
             raise web.HTTPUnsupportedMediaType(text="send the archive as it is, without Content-Encoding\n")
         if size_bytes is None:
@@ -153,7 +152,7 @@ class TracePages:
     async def _room(self, size_bytes: int) -> AsyncIterator[None]:
         """Room for a trace while it comes, for which others may go."""
         try:
-            free_bytes = shutil.disk_usage(self._directory).free - self._limits.free_disk_bytes
+            free_bytes = shutil.disk_usage(self._directory.path).free - self._directory.free_disk_bytes
         except OSError as error:
             raise web.HTTPInsufficientStorage(
                 text=f"the rack's disk cannot be used: {error.strerror}\n"
@@ -187,7 +186,7 @@ class TracePages:
     async def _remove(self, digest: str) -> None:
         try:
             # In a thread: a large file takes a while.
-            await asyncio.to_thread((self._directory / file_name(digest)).unlink, missing_ok=True)
+            await asyncio.to_thread((self._directory.path / file_name(digest)).unlink, missing_ok=True)
         except OSError as error:
             what = f"room cannot be made: {error.strerror}\n"
             raise web.HTTPInsufficientStorage(text=what) from None
@@ -198,7 +197,7 @@ class TracePages:
         """A transfer and the file that it fills, which is gone afterwards unless it has another name then."""
         try:
             file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - `end` closes it, in the transfer's thread
-                dir=self._directory, prefix=_COMING, delete=False
+                dir=self._directory.path, prefix=_COMING, delete=False
             )
         except OSError as error:
             raise web.HTTPInsufficientStorage(text=f"it cannot be written: {error.strerror}\n") from None

@@ -17,53 +17,56 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import numpy as np
-import pyarrow as pa
-from etloop.contract.base.clock import NS_PER_S
-from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, NoRoom, Problem, RigError
-from etloop.contract.protocol.frames import FrameReader, frame_of
-from etloop.contract.protocol.machine import RunState
-from etloop.controller.inputs.scenario.scenario import Scenario
-from etloop.controller.rack.exchange.trace_names import PREFIX, digests_in, file_name, with_places
-from etloop.controller.rack.port_health import blamed_ports
-from etloop.controller.rack.runs.confinement import confine, confined
-from etloop.controller.rack.runs.protocol import (
-    FROM_DAEMON,
-    FROM_RUN,
-    Begin,
-    DaemonFrame,
-    Ended,
-    FromAgent,
-    Prepared,
-    RunFrame,
-    Stop,
-    Storing,
-    ToAgent,
-    TrafficEnded,
-)
-from etloop.controller.rack.runs.submitted_code import compiling_reader, refuse_python
-from etloop.controller.run.execute import SessionExecution
-from etloop.controller.run.pipeline import (
-    InputFile,
-    PrepareOptions,
-    RunInputs,
-    RunOptions,
-    RunStopped,
-    Step,
-    close_run,
-    prepare,
-    run_plan,
-)
-from etloop.controller.session.actions import LogLine, RunProgress
-from etloop.controller.session.admission import Notice
-from etloop.controller.session.settings import SessionSettings
-from etloop.results.schema.summary import Summary
-from etloop.results.schema.typed_json import to_json
-from etloop.results.store.run_dir import RunNotWritten
-from etloop.runtime.clock import monotonic_ns
-from etloop.runtime.malloc_tuning import give_memory_back
-from etloop.runtime.stop_signals import ignore_stops
-from numpy.typing import NDArray
+from etloop.runtime.module_loading import quick_loading
+
+with quick_loading():
+    import numpy as np
+    import pyarrow as pa
+    from etloop.contract.base.clock import NS_PER_S
+    from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, NoRoom, Problem, RigError
+    from etloop.contract.protocol.frames import FrameReader, frame_of
+    from etloop.contract.protocol.machine import RunState
+    from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.controller.rack.exchange.trace_names import PREFIX, digests_in, file_name, with_places
+    from etloop.controller.rack.port_health import blamed_ports
+    from etloop.controller.rack.runs.confinement import confine, confined
+    from etloop.controller.rack.runs.protocol import (
+        FROM_DAEMON,
+        FROM_RUN,
+        Begin,
+        DaemonFrame,
+        Ended,
+        FromAgent,
+        Prepared,
+        RunFrame,
+        Stop,
+        Storing,
+        ToAgent,
+        TrafficEnded,
+    )
+    from etloop.controller.rack.runs.submitted_code import compiling_reader, refuse_python
+    from etloop.controller.run.execute import SessionExecution
+    from etloop.controller.run.pipeline import (
+        InputFile,
+        PrepareOptions,
+        RunInputs,
+        RunOptions,
+        RunStopped,
+        Step,
+        close_run,
+        prepare,
+        run_plan,
+    )
+    from etloop.controller.session.actions import LogLine, RunProgress
+    from etloop.controller.session.admission import Notice
+    from etloop.controller.session.settings import SessionSettings
+    from etloop.results.schema.summary import Summary
+    from etloop.results.schema.typed_json import to_json
+    from etloop.results.store.run_dir import RunNotWritten
+    from etloop.runtime.clock import monotonic_ns
+    from etloop.runtime.malloc_tuning import give_memory_back
+    from etloop.runtime.stop_signals import ignore_stops
+    from numpy.typing import NDArray
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256

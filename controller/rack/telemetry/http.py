@@ -1,26 +1,22 @@
-"""The rack over HTTP: /metrics and /healthz, and what goes in and out below other paths. A gateway to the rack; a shell around
-aiohttp.
+"""The rack over HTTP: listens, and hears what the library has to say. A gateway to the rack; a shell around aiohttp.
 
-Who may ask what, and everything that is a file, is of `exchange`.
+What is answered below which path is of `ConditionPages` and of `exchange`, which also decides who may ask what.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
-from etloop.controller.rack.events import RackState
 from etloop.controller.rack.exchange.admission import HttpAdmission
 from etloop.controller.rack.telemetry.connections import Connections
-from etloop.controller.rack.telemetry.metrics import RackCollector, exposition
 
 if TYPE_CHECKING:
-    from etloop.controller.rack.api import Rack
     from etloop.controller.rack.log import RackLog
 
 _BACKLOG: Final = 16
@@ -34,21 +30,15 @@ class HttpGateway:
 
     def __init__(
         self,
-        rack: Rack,
-        collector: RackCollector,
         bind: tuple[str, int],
-        log: RackLog,
-        obstacles: Callable[[], tuple[str, ...]],
         routes: Sequence[web.AbstractRouteDef],
         admission: HttpAdmission,
+        log: RackLog,
     ) -> None:
-        self._rack = rack
-        self._collector = collector
         self._bind = bind
         self._log = log
         self._library_log = logging.Logger("http", logging.ERROR)  # noqa: LOG001 - of this gateway alone
         self._library_log.addFilter(self._hear_library)
-        self._obstacles = obstacles
         self._routes = routes
         self._admission = admission
         self._connections = Connections()
@@ -57,13 +47,7 @@ class HttpGateway:
         """See `Gateway`."""
         watched: list[Middleware] = [self._connections.middleware, self._admission.middleware]
         app = web.Application(client_max_size=0, middlewares=watched)
-        app.add_routes(
-            [
-                web.get("/metrics", self._metrics),
-                web.get("/healthz", self._health),
-                *self._routes,
-            ]
-        )
+        app.add_routes(self._routes)
         runner = web.AppRunner(app, access_log=None, logger=self._library_log, shutdown_timeout=_GRACE_S)
         await runner.setup()
         assert runner.server is not None, "set up"
@@ -89,15 +73,3 @@ class HttpGateway:
         if not isinstance(error, HttpProcessingError):
             self._log.rack("http trouble", what=f"{record.getMessage()}: {error!r}"[:_LONGEST_TROUBLE])
         return False
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(
-            body=exposition(self._collector), headers={"Content-Type": "text/plain; version=0.0.4"}
-        )
-
-    async def _health(self, _: web.Request) -> web.Response:
-        reasons = list(self._obstacles())
-        if self._rack.state is not RackState.READY:
-            reasons.append(f"the controller is {self._rack.state}")
-        body = {"live": True, "ready": not reasons, "reasons": reasons}
-        return web.json_response(body, status=503 if reasons else 200)

@@ -51,7 +51,8 @@ def run(probe: Probe) -> tuple[Figure, ...]:
 
 EXPERIMENT: Final = Experiment(
     name="acknowledgements",
-    provokes=f"{REPEATS} bursts of {BURST} writes that all ask for an acknowledgement, {BURST} that do not, {SINGLES} single ones",
+    provokes=f"{REPEATS} bursts of {BURST} writes that all ask for an acknowledgement, {BURST} that do not, "
+    f"{SINGLES} single ones",
     reads="how many acknowledgements come for each burst, and how long one takes; our way there and back is in that time",
     clause="IBTA 1.4 volume 1, 9.7.5.1: AckReq is answered, one answer may do for several",
     figures={

@@ -86,7 +86,7 @@ def _interval(probe: Probe, gaps: list[int], seen: int) -> Figure:
 
 
 def _scope(same: list[Arrival], apart: list[Arrival] | None, gaps: list[int]) -> Figure:
-    """What has an interval of its own, by two queue pairs of one address of ours (`same`) and of two (`apart`, if we have two)."""
+    """What has an interval of its own, by two queue pairs of one address of ours (`same`) and of two (`apart`, if there are)."""
     middle = sorted(gaps)[len(gaps) // 2] if gaps else 0
     if middle <= 2 * SPACING_NS:
         return unseen("cnp_scope", "", "no interval is seen, so nobody can share it")

@@ -62,7 +62,7 @@ class PacketWire:
         self.flows = tuple(
             _native.IpFlow(str(ours), str(addresses.their_ip), 0xC123) for ours in addresses.our_ips
         )
-        self._ahead_ns = time.time_ns() - time.monotonic_ns()
+        self._ahead_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
         """The kernel stamps by the other clock."""
 
     def now_ns(self) -> int:

@@ -151,7 +151,7 @@ def test_the_demo_goes_through_a_switch(tmp_path: Path, capsys: pytest.CaptureFi
     assert demo.run_demo(tmp_path / "demo", iterations=1) == 0
     printed = capsys.readouterr().err
     if "no switch of software here" in printed:
-        pytest.skip(printed)
+        pytest.skip(printed[printed.index("no switch of software here") :])
     assert "switch/0" in printed, "what the switch counted"
     summary = read_run(tmp_path / "demo" / "run").summary
     assert summary.comparison is not None

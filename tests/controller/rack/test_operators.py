@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from etloop.contract.base.errors import ExitCode
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import Job, JobEvent, JobRequest, JobState, PortDemand
 from etloop.controller.rack.operators import Operators, Refused
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 def rack_of(path: Path, first_id: int = 0) -> Rack:
     numbers = iter(range(first_id, 100))
     limits = RackLimits(10, 10, 1 << 20, 1 << 40)
-    return Rack(JobStore.open(path), PORTS, limits, path.parent, lambda: f"j{next(numbers)}")
+    return Rack(JobStore.open(path), PORTS, limits, ScenarioRules(path.parent), lambda: f"j{next(numbers)}")
 
 
 def submitted(rack: Rack, demand: PortDemand = ON_A, priority: int = 0, retries: int = 0) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.operators import Operators
 from etloop.controller.rack.store.job_store import JobStore, StoreFailed
@@ -27,7 +27,9 @@ class Restarting:
         self.store.close()
         self.store = JobStore.open(self._directory / "jobs.sqlite")
         ports = tuple(RackPort(label, label[0], 10**10) for label in labels or LABELS)
-        return Rack(self.store, ports, RackLimits(9, 9, 1 << 20, 1), self._directory, lambda: "j")
+        return Rack(
+            self.store, ports, RackLimits(9, 9, 1 << 20, 1), ScenarioRules(self._directory), lambda: "j"
+        )
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.protocol.machine import IllegalTransition
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.config import Retention
 from etloop.controller.rack.dispatch import RackPort, decide, misfit
 from etloop.controller.rack.job import (
@@ -276,7 +276,7 @@ def test_a_rack_says_that_its_store_is_full_and_ends_the_job_later(tmp_path: Pat
     store = JobStore.open(path)
     ids = iter(f"j{number}" for number in range(9))
     limits = RackLimits(queued_jobs=9, running_jobs=9, scenario_bytes=1 << 20, job_time_ns=1 << 60)
-    rack = Rack(store, PORTS, limits, tmp_path, lambda: next(ids))
+    rack = Rack(store, PORTS, limits, ScenarioRules(tmp_path), lambda: next(ids))
     (tmp_path / "x").mkdir()
     request = JobRequest("workload: {trace: x}\n", named("a/p0"))
     assert isinstance(rack.submit(request, "client"), Accepted)
@@ -298,7 +298,9 @@ def test_a_rack_says_that_its_store_is_full_and_ends_the_job_later(tmp_path: Pat
 
 
 def test_a_reason_is_kept_up_to_a_limit(tmp_path: Path, path: Path) -> None:
-    rack = Rack(JobStore.open(path), PORTS, RackLimits(9, 9, 1 << 20, 1 << 60), tmp_path, lambda: "j0")
+    rack = Rack(
+        JobStore.open(path), PORTS, RackLimits(9, 9, 1 << 20, 1 << 60), ScenarioRules(tmp_path), lambda: "j0"
+    )
     (tmp_path / "x").mkdir()
     rack.submit(JobRequest("workload: {trace: x}\n", named("a/p0")), "client")
     (start,) = rack.starts(BOTH)
@@ -310,7 +312,9 @@ def test_a_reason_is_kept_up_to_a_limit(tmp_path: Path, path: Path) -> None:
 
 
 def test_ports_are_named_or_wished_for_and_not_both(tmp_path: Path, path: Path) -> None:
-    rack = Rack(JobStore.open(path), PORTS, RackLimits(5, 5, 1000, GIGABIT), tmp_path, lambda: "j1")
+    rack = Rack(
+        JobStore.open(path), PORTS, RackLimits(5, 5, 1000, GIGABIT), ScenarioRules(tmp_path), lambda: "j1"
+    )
     for demand in (PortDemand(("a/p0",), count=1), PortDemand(("a/p0",), least_link_bps=1)):
         answer = rack.submit(JobRequest("workload: {trace: x}\n", demand), "test")
         assert isinstance(answer, Rejected)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from etloop.contract.base.errors import ConfigError
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.events import JobChanged
 from etloop.controller.rack.job import JobEvent, JobRequest, JobState, PortDemand
@@ -35,7 +35,11 @@ def rack_of(path: Path) -> Rack:
     numbers = iter(range(100))
     limits = RackLimits(10, 10, 1 << 20, 1 << 40)
     return Rack(
-        JobStore.open(path), (RackPort("a/p0", "a", 1),), limits, path.parent, lambda: f"j{next(numbers)}"
+        JobStore.open(path),
+        (RackPort("a/p0", "a", 1),),
+        limits,
+        ScenarioRules(path.parent),
+        lambda: f"j{next(numbers)}",
     )
 
 

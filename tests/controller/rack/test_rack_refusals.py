@@ -16,7 +16,7 @@ from etloop.cli.commands.submit import waited
 from etloop.cli.main import main
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.config import Retention, parse_rack_config
 from etloop.controller.rack.job import JobEvent, JobRequest, PortDemand
@@ -145,7 +145,7 @@ async def test_a_directory_that_takes_long_to_remove_holds_nobody_up(
     store = JobStore.open(tmp_path / "jobs.sqlite")
     job, _ = store.submit("j1", JobRequest("x", PortDemand()), "test")
     store.advance(job, JobEvent.CANCELLED, "test", run_directory="j1", artifact_bytes=100)
-    rack = Rack(store, (), RackLimits(1, 1, 1, 1), tmp_path, lambda: "j2")
+    rack = Rack(store, (), RackLimits(1, 1, 1, 1), ScenarioRules(tmp_path), lambda: "j2")
     retention = Retention(age_ns=NS_PER_S, size_bytes=10, ended_jobs=1, audit_lines=100)
     log = tmp_path / "log"
     with log.open("w") as stream:
@@ -174,7 +174,7 @@ def test_results_do_not_age_by_a_step_of_the_clock(tmp_path: Path) -> None:
     ended = store.advance(job, JobEvent.CANCELLED, "test", run_directory="j1", artifact_bytes=100)
     with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as beside, beside:
         beside.execute("UPDATE job SET ended_at = '2020-01-01T00:00:00.000+00:00'")
-    rack = Rack(store, (), RackLimits(1, 1, 1, 1), tmp_path, lambda: "j2")
+    rack = Rack(store, (), RackLimits(1, 1, 1, 1), ScenarioRules(tmp_path), lambda: "j2")
     retention = Retention(age_ns=day_ns, size_bytes=1 << 40, ended_jobs=1, audit_lines=100)
     uptime_ns = [5 * day_ns]
     for boot, passed_ns in (("x", 0), ("x", 30 * NS_PER_S), ("y", 400 * day_ns)):

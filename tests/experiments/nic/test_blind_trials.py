@@ -16,7 +16,7 @@ from etloop.experiments.nic.link.probe import NicError, Probe
 
 from tests.support.first_light.commands import FULL
 
-TRIALS: Final = 500 if FULL else 20
+TRIALS: Final = 500 if FULL else 10
 SPARED: Final = TRIALS // 20
 """Draws of 100 of which something may be said wrongly: 5."""
 US: Final = 1_000

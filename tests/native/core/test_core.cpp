@@ -75,8 +75,8 @@ void probes_of_cards_are_in_no_figure() {
   CHECK_EQ(core.flows()[0].retransmitted_packets, 1);
   CHECK_EQ(core.flows()[0].local_ack_timeout_err, 1);
   acknowledge(core, plan, 0x100, clock.now_ns + 10);
-  CHECK(core.prober().over());
-  CHECK(core.prober().result(0).verdict == ProbeVerdict::good);
+  CHECK(core.probing().prober().over());
+  CHECK(core.probing().prober().result(0).verdict == ProbeVerdict::good);
 
   core.start(clock.now_ns + 1000);
   const FlowRecord left = core.flows()[0];

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <queue>
 #include <string>
 #include <vector>
@@ -140,8 +141,8 @@ class Network final : public Clock {
   // Whether both ends came to the end of the job.
   bool run() {
     for (const auto& core : cores_) core->start_probe();
-    turn_until([this] { return cores_[0]->prober().over() && cores_[1]->prober().over(); });
-    CHECK(cores_[0]->prober().over() && cores_[1]->prober().over());
+    turn_until([this] { return cores_[0]->probing().prober().over() && cores_[1]->probing().prober().over(); });
+    CHECK(cores_[0]->probing().prober().over() && cores_[1]->probing().prober().over());
     started_ = true;
     for (const auto& core : cores_) core->start(now_ns_ + 1'000);
     turn_until([this] { return cores_[0]->finished() && cores_[1]->finished(); });
@@ -155,6 +156,14 @@ class Network final : public Clock {
     int64_t bytes = 0;
     for (const FlowRecord& flow : cores_[end]->flows()) bytes += flow.rx_payload_bytes;
     return bytes;
+  }
+  // Whether what was discarded is what the reasons that a port reports come to.
+  bool reasons_add_up(size_t end) const {
+    PortRecord record{};
+    cores_[end]->arrivals().foreign.add_to(record);
+    const int64_t* reasons = discard_fields(record);
+    return std::accumulate(reasons, reasons + kDiscardReasons, int64_t{0}) == discards_[end] &&
+           record.foreign_datagrams == discards_[end];
   }
   // All that came after the start, of whatever kind.
   int64_t arrived_bytes(size_t end) const { return arrived_bytes_[end]; }
@@ -198,9 +207,11 @@ class Network final : public Clock {
     const ArrivalCounts before = core.arrivals();
     core.on_datagram(datagram, now_ns_);
     const ArrivalCounts after = core.arrivals();
-    CHECK(after.foreign >= before.foreign && after.trimmed >= before.trimmed);
-    if (!packet.trimmed && !is_readable(datagram)) CHECK_EQ(after.foreign, before.foreign + 1);
-    if (packet.trimmed) CHECK(after.foreign + after.trimmed <= before.foreign + before.trimmed + 1);
+    const int64_t discarded = after.foreign.total() - before.foreign.total();
+    const int64_t trimmed = after.trimmed - before.trimmed;
+    CHECK(discarded >= 0 && trimmed >= 0 && discarded + trimmed <= 1);
+    if (!packet.trimmed && !is_readable(datagram)) CHECK_EQ(discarded, 1);
+    discards_[packet.to] += discarded;
   }
 
   bool is_readable(const Datagram& datagram) const {
@@ -223,6 +234,7 @@ class Network final : public Clock {
   Nanos now_ns_ = 1'000;
   bool started_ = false;
   std::array<int64_t, 2> arrived_bytes_{};
+  std::array<int64_t, 2> discards_{};
 };
 
 TxResult Port::send_built(const BuiltPacket& built) {
@@ -270,6 +282,7 @@ void ends_hold(const Kind& kind, const Spoils& spoils, uint64_t seeds) {
     for (const size_t end : {size_t{0}, size_t{1}}) {
       CHECK(network.completed_bytes(end) <= network.arrived_bytes(end));
       CHECK(network.completed_bytes(end) <= job_bytes);
+      CHECK(network.reasons_add_up(end));
     }
     if (test::failures() > before) {
       std::cerr << kind.name << ", a network that " << spoils.name << ", seed " << seed << ": " << network.failure() << '\n';

@@ -126,6 +126,22 @@ void a_close_command_is_repeated_until_it_is_answered() {
   CHECK(pair.a.end.fault() == QpFault::none);
 }
 
+// The run is over: no command leaves that a peer which has stopped would not answer.
+void a_context_that_stays_open_is_not_closed_because_it_rests() {
+  Pair resting;
+  resting.exchange(kMtu, 0);
+  CHECK(!resting.a.end.awaits_answer());
+  resting.a.end.stay_open();
+  CHECK_EQ(resting.a.end.deadline(), kNever);
+
+  Pair closing;
+  closing.exchange(kMtu, 0);
+  closing.close(closing.a.end.deadline());
+  CHECK(closing.a.end.awaits_answer());
+  closing.a.end.stay_open();
+  CHECK(closing.a.end.deadline() != kNever);  // what is under way is brought to its end
+}
+
 void a_copy_that_comes_after_the_close_command_ends_nothing() {
   Pair pair;
   pair.exchange(kMtu, 0);
@@ -293,6 +309,7 @@ int main() {
   a_message_says_where_it_goes_in_every_packet_and_is_answered_once();
   a_context_that_rests_is_closed_and_the_next_begins_where_it_ended();
   a_close_command_is_repeated_until_it_is_answered();
+  a_context_that_stays_open_is_not_closed_because_it_rests();
   a_copy_that_comes_after_the_close_command_ends_nothing();
   what_comes_late_opens_nothing();
   what_is_not_for_this_end_is_refused_by_its_reason();

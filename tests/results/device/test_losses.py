@@ -166,7 +166,7 @@ def test_what_explains_a_packet(sentence: str, changes: dict[str, Any], unexplai
             {"ports": ports(rx_datagrams=1, foreign_datagrams=3)},
             (
                 "2 packets were not received, and neither the device nor our hosts count them as lost; 3 datagrams came that "
-                "belong to no queue pair (foreign_datagrams)"
+                "are of no queue pair of the run (foreign_datagrams)"
             ),
         ),
     ],

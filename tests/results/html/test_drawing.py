@@ -44,6 +44,7 @@ def test_ticks_are_round(begin: float, end: float, most: int, ticks: tuple[float
 def test_ticks_of_decades() -> None:
     assert log_ticks(0.9, 30) == (1, 2, 5, 10, 20)
     assert log_ticks(0.5, 3e4) == (1, 10, 100, 1000, 10_000)
+    assert log_ticks(2.7, 9.1) == (4, 6, 8), "where 5 alone would stand"
 
 
 def panel_of(steps: Steps, *limits: Limit, width: int = WIDE) -> Panel:

@@ -110,6 +110,7 @@ BY_HAND: Final[dict[str, tuple[float, str]]] = {
     "retransmissions_per_s": (1 / 140e-6, "in 140 us"),
     "timeouts": (0, "none"),
     "trimmed_packets": (0, "none"),
+    "discarded_packets": (0, "none"),
     "out_of_order_share": (2 / 120, "two of 120 received"),
     "ecn_marked_share": (0, "none"),
     "cnps": (0, "none"),

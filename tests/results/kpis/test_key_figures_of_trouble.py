@@ -35,8 +35,11 @@ def in_trouble() -> RunOutcome:
         flows["local_ack_timeout_err"][1] = 2
         flows["trimmed_received"][1] = 7
         flows["duplicate_request"][1] = 6
+        flows["stale_answers"][1] = 3
         flows["rx_packets"][0] -= 9
         ports["receive_overflows"] = 3
+        ports["foreign_datagrams"] = ports["foreign_wrong_p_key"] = 8
+        ports["rx_icrc_encapsulated"] = 1
         return replace(records, flows=flows, ports=ports)
 
     return with_agent(outcome_by_hand(), "a", change)
@@ -47,6 +50,10 @@ IN_TROUBLE: Final = {
     "cnps": (5, "4 that changed a rate and 1 that did not"),
     "timeouts": (2, "of one queue pair"),
     "trimmed_packets": (7, "of one queue pair"),
+    "discarded_packets": (
+        3 + 8 + 1,
+        "stale answers, wrong P_Keys and a wrong ICRC; the sum of reasons is none itself",
+    ),
     "lost_packets": (9 - 3 - 2, "9 never came; 3 were lost by our buffer, 2 dropped on purpose"),
     "lost_share": (4 / 120, "33333 ppm"),
     "own_lost_packets": (3, "port a's"),

@@ -21,7 +21,7 @@ from etloop.results.schema.columns import TABLES
 from etloop.results.schema.plan_json import plan_from_json, plan_to_json
 from etloop.results.schema.summary import SUMMARY_SCHEMA, Summary
 from etloop.results.schema.typed_json import RunDirError, from_json, to_json
-from etloop.results.store.run_dir import RunNotWritten, read_plan, read_run, write_run
+from etloop.results.store.run_dir import RunNotWritten, look_at_run, read_plan, read_run, write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -223,12 +223,23 @@ DAMAGES: Final[tuple[tuple[str, Damage, str], ...]] = (
 )
 
 
+@pytest.mark.parametrize("read", [read_run, look_at_run])
 @pytest.mark.parametrize(("sentence", "damage", "text"), DAMAGES)
-def test_a_damaged_run_directory_is_refused(tmp_path: Path, sentence: str, damage: Damage, text: str) -> None:
+def test_a_damaged_run_directory_is_refused(
+    tmp_path: Path, sentence: str, damage: Damage, text: str, read: Callable[[Path], object]
+) -> None:
     write(tmp_path)
     damage(tmp_path)
     with pytest.raises(RunDirError, match=text):
-        read_run(tmp_path)
+        read(tmp_path)
+
+
+def test_a_look_at_a_run_reads_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of eleven million ops take three gigabytes of memory, and a report prints the summary."""
+    write(tmp_path)
+    summary = read_run(tmp_path).summary
+    monkeypatch.setattr(pq, "read_table", lambda path: pytest.fail(f"{path} was read"))
+    assert look_at_run(tmp_path) == summary
 
 
 def test_all_mistakes_are_told_together(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.exchange.admission import HttpAdmission
 from etloop.controller.rack.exchange.links import Links
 from etloop.controller.rack.exchange.run_pages import RunPages
 from etloop.controller.rack.exchange.tokens import token_file
 from etloop.controller.rack.exchange.trace_check import trace_problems
-from etloop.controller.rack.exchange.trace_pages import TraceLimits, TracePages
+from etloop.controller.rack.exchange.trace_pages import TraceDirectory, TracePages
 from etloop.controller.rack.exchange.trace_shelf import TraceShelf
 from etloop.controller.rack.exchange.transfers import Transfers
 from etloop.controller.rack.job import Job, JobEvent, JobRequest, PortDemand
@@ -26,6 +26,7 @@ from etloop.controller.rack.log_settings import LogFormat
 from etloop.controller.rack.store.job_logs import JobLogs
 from etloop.controller.rack.store.job_store import JobStore
 from etloop.controller.rack.submissions import RackLimits
+from etloop.controller.rack.telemetry.condition_pages import ConditionPages
 from etloop.controller.rack.telemetry.http import HttpGateway
 from etloop.controller.rack.telemetry.metrics import RackCollector, Tallies
 
@@ -85,7 +86,7 @@ class Served:
 async def serving(directory: Path, tokens: str | None) -> AsyncIterator[Served]:
     """A server with these tokens."""
     store = JobStore.open(directory / "jobs.sqlite")
-    rack = Rack(store, (), RackLimits(9, 9, 1 << 20, 1), directory, lambda: "j")
+    rack = Rack(store, (), RackLimits(9, 9, 1 << 20, 1), ScenarioRules(directory), lambda: "j")
     stream, tallies, bind = io.StringIO(), Tallies(), ("127.0.0.1", free_port())
     log = RackLog(LogFormat.JSON, stream)
     (directory / "logs").mkdir()
@@ -103,8 +104,7 @@ async def serving(directory: Path, tokens: str | None) -> AsyncIterator[Served]:
     rack.traces = TraceShelf(2 * LARGEST_BYTES)
     traces = TracePages(
         rack,
-        directory / "traces",
-        TraceLimits(LARGEST_BYTES, 1),
+        TraceDirectory(directory / "traces", LARGEST_BYTES, 1),
         partial(trace_problems, memory_bytes=4 << 30),
         admission,
         Transfers(),
@@ -112,9 +112,8 @@ async def serving(directory: Path, tokens: str | None) -> AsyncIterator[Served]:
     )
     traces.open()
     collector = RackCollector(rack, lambda: (), tallies, lambda: 0, lambda: False)
-    gateway = HttpGateway(
-        rack, collector, bind, log, lambda: (), (*pages.routes(), *traces.routes()), admission
-    )
+    condition = ConditionPages(rack, collector, lambda: ())
+    gateway = HttpGateway(bind, (*condition.routes(), *pages.routes(), *traces.routes()), admission, log)
     task = asyncio.create_task(gateway.live())
     try:
         async with asyncio.timeout(PATIENCE_S):

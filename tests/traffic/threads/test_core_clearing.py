@@ -178,14 +178,3 @@ def test_the_core_is_empty_while_it_is_asked_for_and_everyone_is_back_however_th
         "itself, one there, one come meanwhile, two put somewhere"
     )
     assert after == [usable, usable, usable, first, [last]]
-
-
-@pytest.mark.e2e
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this kernel shows one core only")
-def test_pacing_is_measured_on_a_core_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["bench", "pacing", "--backend", "udp", "--small", "--realtime", "--clear-cores", "--json"]
-    usable = os.sched_getaffinity(0)
-    assert controller(words) == 0
-    (section,) = json.loads(capsys.readouterr().out)["sections"]
-    assert f"threads were moved off core {max(usable)}" in section["notes"][0]
-    assert os.sched_getaffinity(0) == usable, "given back"

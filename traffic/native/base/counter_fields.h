@@ -35,6 +35,10 @@
   FIELD(trimmed_received) \
   FIELD(trimmed_answered) \
   FIELD(trimmed_resent) \
+  FIELD(out_of_window) \
+  FIELD(stale_answers) \
+  FIELD(refused_requests) \
+  FIELD(came_after_failure) \
   FIELD(injected_faults)
 
 #define ETLOOP_PORT_COUNTERS(FIELD) \
@@ -47,6 +51,18 @@
   FIELD(would_block) \
   FIELD(injected_drops) \
   FIELD(foreign_datagrams) \
+  FIELD(foreign_bad_frame) \
+  FIELD(foreign_wrong_address) \
+  FIELD(foreign_too_short) \
+  FIELD(foreign_bad_length) \
+  FIELD(foreign_bad_version) \
+  FIELD(foreign_unknown_opcode) \
+  FIELD(foreign_reserved_bits) \
+  FIELD(foreign_wrong_p_key) \
+  FIELD(foreign_unknown_qp) \
+  FIELD(foreign_wrong_peer) \
+  FIELD(foreign_unasked) \
+  FIELD(foreign_cut_off) \
   FIELD(rx_icrc_encapsulated) \
   FIELD(trimmed_datagrams) \
   FIELD(misdirected_datagrams) \

@@ -41,6 +41,8 @@ class FixedRow {
   T& operator[](size_t index) { return first_[index]; }
   const T& operator[](size_t index) const { return first_[index]; }
   T& back() { return first_[size_ - 1]; }
+  T* begin() { return first_; }
+  T* end() { return first_ + size_; }
   const T* begin() const { return first_; }
   const T* end() const { return first_ + size_; }
 

@@ -90,6 +90,7 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
   out["pool_watermark_bytes"] = pools;
   out["cards"] = as_bytes(outcome.cards.data(), outcome.cards.size());
   out["faults"] = as_bytes(outcome.faults.data(), outcome.faults.size());
+  out["discards"] = as_bytes(outcome.discards.data(), outcome.discards.size());
   out["sample_interval_ns"] = outcome.sample_interval_ns;
   nb::list streamed;
   for (const TwinStreamCounters& one : outcome.streams) streamed.append(nb::make_tuple(one.sent, one.left_out, one.lost));

@@ -134,12 +134,12 @@ Result<void> Core::load_exchange(std::pmr::memory_resource& memory) {
 void Core::start(Nanos start_ns) {
   start_ns_ = start_ns;
   queue_pairs_.count_anew();
-  for (size_t target = 0; target < prober().size(); ++target) {
-    const uint32_t index = prober().qp(target);
+  for (size_t target = 0; target < probing_.prober().size(); ++target) {
+    const uint32_t index = probing_.prober().qp(target);
     const uint32_t window = std::min(transmission_.limit_packets(index), kMostWindow);
     if (window == 0) continue;
     queue_pairs_[index].set_window(window);
-    flows_.probed(index, prober().result(target).round_trip_ns, window);
+    flows_.probed(index, probing_.prober().result(target).round_trip_ns, window);
   }
 }
 
@@ -203,7 +203,7 @@ void Core::on_scale_up(const ScaleUpMessage& message) {
 }
 
 void Core::send_probes(Nanos now) {
-  if (!probing()) return;
+  if (!probing_.under_way()) return;
   probing_.send_writes(now, [&](uint32_t qp, const WorkRequest& request) { cards_.post(qp, request, now); });
 }
 
@@ -212,7 +212,7 @@ Nanos Core::next_deadline() const {
   Nanos held_ns = kNever;
   if (faults_ != nullptr) held_ns = faults_->next_due();
   if (path_faults_ != nullptr) held_ns = path_faults_->next_due();
-  return std::min({events_.next_due(), start_ns_, prober().deadline(), held_ns, transmission_.answers_due_ns()});
+  return std::min({events_.next_due(), start_ns_, probing_.prober().deadline(), held_ns, transmission_.answers_due_ns()});
 }
 
 std::vector<WaitRecord> Core::waits() const {

@@ -46,12 +46,13 @@
 #include "core/scale_up.h"
 #include "plan/plan.h"
 #include "plan/records.h"
+#include "plan/discards.h"
 
 namespace etloop {
 
 // Datagrams that were not taken as they came.
 struct ArrivalCounts {
-  int64_t foreign = 0;  // not of this run
+  DiscardCounts foreign;  // not of this run
   int64_t trimmed = 0;  // cut down by a switch
 };
 
@@ -80,8 +81,7 @@ class Core final : public PortSink {
   }
 
   void start_probe() { probing_.start(); }
-  const Prober& prober() const { return probing_.prober(); }
-  bool probing() const { return probing_.under_way(); }
+  const Probing& probing() const { return probing_; }
   void start(Nanos start_ns);
   // Before the start: the way to ranks of the same host on other ports.
   // And to the other queues of the port, where they deal queue pairs among themselves.
@@ -126,6 +126,9 @@ class Core final : public PortSink {
 
   // All ranks that the run waits for, and those of other queues whose queue pairs are here.
   bool finished() const { return ops_.finished() && queues_.others_finished(); }
+  // The run is over here: peers are answered, and nothing is begun that they would have to answer. True: something of before is
+  // under way to a peer that it answers.
+  bool rest() { return exchange_ != nullptr && exchange_->rest(); }
   const std::string& failure() const { return failure_.reason(); }
   int32_t failed_connection() const { return failure_.connection(); }
   const CoreStatus& status() const { return records_.status(); }

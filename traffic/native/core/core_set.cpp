@@ -36,7 +36,7 @@ void CoreSet::start_probe() {
 }
 
 bool CoreSet::probed() const {
-  return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->prober().over(); });
+  return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->probing().prober().over(); });
 }
 
 void CoreSet::start() {
@@ -70,7 +70,7 @@ void CoreSet::turn(int32_t port) {
     while (core.transmit(ports_.port(port), clock_, kBudget)) {
     }
     due_ns = core.next_deadline();
-  } while (core.failure().empty() && !core.probing() && due_ns <= clock_.now_ns);
+  } while (core.failure().empty() && !core.probing().under_way() && due_ns <= clock_.now_ns);
   size_t& told = told_[static_cast<size_t>(port)];
   for (; told < core.records().size(); ++told) run_.records.push_back(core.records()[told]);
   core.records().release(told);
@@ -122,10 +122,12 @@ void CoreSet::take_handed(int32_t port) {
 
 void CoreSet::collect() {
   for (const auto& core : cores_) {
-    for (size_t i = 0; asked_ && i < core->prober().size(); ++i) run_.probes.push_back(core->prober().result(i));
+    const Prober& prober = core->probing().prober();
+    for (size_t i = 0; asked_ && i < prober.size(); ++i) run_.probes.push_back(prober.result(i));
     const auto flows = core->flows();
     run_.flows.insert(run_.flows.end(), flows.begin(), flows.end());
     run_.faults.push_back(core->fault_counts());
+    run_.discards.push_back(core->arrivals().foreign);
     if (const RateSeries* series = core->series(); series != nullptr) {
       run_.rates.insert(run_.rates.end(), series->rows().begin(), series->rows().end());
     }

@@ -34,6 +34,7 @@ struct VirtualRun {
   Nanos end_ns = 0;
   std::vector<CcRecord> rates;
   std::vector<FaultCounts> faults;  // what endpoints did on purpose, by port
+  std::vector<DiscardCounts> discards;  // what they did not act on, likewise, probes included
 };
 
 // The network's side of the ports.

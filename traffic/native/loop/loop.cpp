@@ -25,8 +25,8 @@ constexpr Nanos kLongestSleepNs = 100'000'000;
 // A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
 // 50 us late, by the processor's idle states and the scheduler.
 constexpr Nanos kWakeEarlyNs = 60'000;
-// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it: a port that repeated
-// or got repetitions stays until so long nothing came, or until it has stayed the longest.
+// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it, and so may an answer: a port
+// that repeated, got repetitions or awaits an answer stays until so long nothing came, or until it has stayed the longest.
 constexpr Nanos kQuietNs = 400'000'000;
 constexpr Nanos kLongestStayNs = 2'000'000'000;
 
@@ -38,6 +38,12 @@ class MonotonicClock final : public Clock {
 bool repeated(const std::vector<FlowRecord>& flows) {
   return std::ranges::any_of(
       flows, [](const FlowRecord& flow) { return flow.retransmitted_packets != 0 || flow.duplicate_request != 0; });
+}
+
+// What came before the end of a run that is done is counted, as the device did.
+void take_what_waits(DevicePort& port, Core& core, Nanos until_ns) {
+  while (monotonic_ns() < until_ns && port.receive_into(core, kReceiveBudget) != 0) {
+  }
 }
 
 }  // namespace
@@ -107,7 +113,7 @@ void PortLoop::join(std::vector<Endpoint> peers) {
 }
 
 void PortLoop::start_probe() {
-  if (core_->prober().size() == 0) {
+  if (core_->probing().prober().size() == 0) {
     state_.store(LoopState::ready, std::memory_order_release);
     return;
   }
@@ -161,7 +167,7 @@ std::vector<std::string> PortLoop::capabilities() const {
 std::vector<PortRecord> PortLoop::counters() const {
   std::vector<PortRecord> records = port_->records();
   PortRecord& record = records.front();
-  record.foreign_datagrams += core_->arrivals().foreign;
+  core_->arrivals().foreign.add_to(record);
   if (records.size() == 1) record.trimmed_datagrams += core_->arrivals().trimmed;
   record.misdirected_datagrams += core_->queues().misdirected();
   record.receive_overflows += links_.lost_strays();
@@ -177,8 +183,12 @@ std::vector<PortRecord> PortLoop::counters() const {
 
 bool PortLoop::handle_commands(uint32_t commands) {
   if ((commands & kStop) != 0) {
-    if (state_.load(std::memory_order_relaxed) != LoopState::done || !repeated(core_->flows())) return false;
+    if (state_.load(std::memory_order_relaxed) != LoopState::done) return false;
     leave_by_ns_ = monotonic_ns() + kLongestStayNs;
+    if (!core_->rest() && !repeated(core_->flows())) {
+      take_what_waits(*port_, *core_, leave_by_ns_);
+      return false;
+    }
   }
   if ((commands & kJoin) != 0) {
     core_->set_peer_endpoints(peers_);
@@ -237,12 +247,13 @@ void PortLoop::publish() {
 void PortLoop::settle_state() {
   switch (state_.load(std::memory_order_relaxed)) {
     case LoopState::probing:
-      if (core_->prober().over()) state_.store(LoopState::ready, std::memory_order_release);
+      if (core_->probing().prober().over()) state_.store(LoopState::ready, std::memory_order_release);
       break;
     case LoopState::running:
       if (!core_->failure().empty()) {
         state_.store(LoopState::failed, std::memory_order_release);
       } else if (core_->finished()) {
+        core_->rest();
         state_.store(LoopState::done, std::memory_order_release);
       }
       break;

@@ -75,7 +75,7 @@ class PortLoop {
   // True once since request_waits(): `out` holds the answer.
   bool take_waits(std::vector<WaitRecord>& out);
   // Valid once the state is ready or later.
-  const Prober& prober() const { return core_->prober(); }
+  const Prober& prober() const { return core_->probing().prober(); }
   // After stop(): what was counted.
   const Core& core() const { return *core_; }
   // By plane of its card; of a port by itself one.

@@ -47,6 +47,8 @@ struct Endpoint {
   bool pop_completed(WorkRequest& done) { return requester.pop_completed(done); }
   Nanos deadline() const { return requester.deadline(); }
   void on_timer(Nanos now) { requester.on_timer(now); }
+  void stay_open() {}  // queue pairs are not closed
+  bool awaits_answer() const { return requester.awaits_answer(); }
   void set_round_trip(Nanos round_trip_ns) { requester.set_round_trip(round_trip_ns); }
   QpFault fault() const { return requester.fault() != QpFault::none ? requester.fault() : responder.fault(); }
   uint32_t oldest_unacknowledged() const { return requester.oldest_unacknowledged(); }

@@ -58,6 +58,12 @@ QpFault fault_of(uint8_t syndrome) {
 
 }  // namespace
 
+bool Requester::came_after_failure() {
+  if (fault() == QpFault::none) return false;
+  ++counters_.came_after_failure;
+  return true;
+}
+
 void Requester::post(const WorkRequest& asked) {
   WorkRequest request = asked;
   request.msn = next_msn_++;
@@ -82,7 +88,7 @@ Outgoing Requester::next(uint32_t planes) {
 
 AckOutcome Requester::on_sack(const wire::mrc::Sack& sack, Nanos now) {
   ++counters_.acks_rx;
-  if (fault() != QpFault::none) return {};
+  if (came_after_failure()) return {};
   const wire::mrc::Seth& seth = sack.seth;
   multipath::ArrivalReport report;
   report.cumulative_psn = seth.cack_psn;
@@ -100,17 +106,21 @@ AckOutcome Requester::on_sack(const wire::mrc::Sack& sack, Nanos now) {
 AckOutcome Requester::on_nack(const wire::mrc::Neth& nack, Nanos now) {
   AckOutcome outcome;
   ++counters_.naks_rx;
-  if (fault() != QpFault::none) return outcome;
+  if (came_after_failure()) return outcome;
   if (nack.reason == NackReason::unexpected_event) {
     fail(QpFault::remote_operational);
+    return outcome;
+  }
+  const multipath::SentPackets& packets = sender_.packets();
+  if (!packets.has(nack.nack_psn)) {
+    ++counters_.stale_answers;
     return outcome;
   }
   const auto value = static_cast<uint16_t>(nack.entropy);
   if (nack.reason == NackReason::trimmed) sender_.entropy().paths().tell(value, multipath::EntropyEvent::marked);
   sender_.note_answer(now);
   // Of an earlier transmission, when it names another value than the last one took.
-  const multipath::SentPackets& packets = sender_.packets();
-  if (!packets.has(nack.nack_psn) || packets.at(nack.nack_psn).entropy != value) return outcome;
+  if (packets.at(nack.nack_psn).entropy != value) return outcome;
   if (!sender_.lose(nack.nack_psn, now)) return outcome;
   outcome.nak = true;
   ++counters_.packet_seq_err;
@@ -122,13 +132,16 @@ AckOutcome Requester::on_nack(const wire::mrc::Neth& nack, Nanos now) {
 AckOutcome Requester::on_acknowledgement(const wire::mrc::Aeth& aeth, Nanos now) {
   AckOutcome outcome;
   ++counters_.acks_rx;
-  if (fault() != QpFault::none) return outcome;
+  if (came_after_failure()) return outcome;
   if (aeth.syndrome != wire::kSyndromeAck) {
     fail(fault_of(aeth.syndrome));
     return outcome;
   }
   const auto taken = static_cast<uint16_t>(aeth.msn);
-  if (static_cast<int16_t>(taken - acknowledged_msns_) <= 0 || static_cast<int16_t>(next_msn_ - taken) < 0) return outcome;
+  if (static_cast<int16_t>(taken - acknowledged_msns_) <= 0 || static_cast<int16_t>(next_msn_ - taken) < 0) {
+    ++counters_.stale_answers;
+    return outcome;
+  }
   sender_.note_answer(now);
   complete(taken, now, outcome);
   return outcome;
@@ -153,7 +166,7 @@ Outgoing Requester::probe() {
   bth.opcode = Opcode::probe;
   bth.dest_qpn = remote_qpn_;
   wire::mrc::Peth peth;
-  peth.probe_id = sender_.probe_id();
+  peth.probe_id = sender_.last_probe().next_id();
   peth.sender_id = static_cast<uint16_t>(counters_.local_qpn);
   peth.receiver_id = static_cast<uint16_t>(remote_qpn_);
   outgoing.packet.body = peth;

@@ -39,6 +39,7 @@ class Requester {
 
   Nanos deadline() const { return sender_.deadline(); }
   void on_timer(Nanos now) { sender_.on_timer(now); }
+  bool awaits_answer() const { return sender_.last_probe().is_open(); }
   void fail(QpFault fault) { sender_.fail(fault); }
 
   QpFault fault() const { return sender_.fault(); }
@@ -51,6 +52,8 @@ class Requester {
   void set_round_trip(Nanos round_trip_ns) { sender_.set_round_trip(round_trip_ns); }
 
  private:
+  // Whether this end had failed before what came, which is counted then.
+  bool came_after_failure();
   void complete(uint16_t taken, Nanos now, AckOutcome& outcome);
 
   FlowRecord& counters_;

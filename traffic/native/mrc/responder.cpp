@@ -17,22 +17,32 @@ void Responder::refuse(uint32_t psn, uint16_t value, NackReason reason) {
   if (nacks_.size() < kMostWaiting) nacks_.push_back({psn, value, reason});
 }
 
+void Responder::refuse_message(uint8_t syndrome, QpFault fault) {
+  ++counters_.refused_requests;
+  syndrome_ = syndrome;
+  fault_ = fault;
+}
+
 void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& write, uint16_t value, bool marked) {
-  if (fault_ != QpFault::none) return;
+  if (fault_ != QpFault::none) {
+    ++counters_.came_after_failure;
+    return;
+  }
   ++counters_.rx_packets;
   const bool known = receiver_.was_placed(bth.psn);
   if (!known && !receiver_.lies_beyond(bth.psn) && write.reth.rkey != pattern_rkey_ && write.reth.dma_bytes > 0) {
-    syndrome_ = wire::kSyndromeNakRemoteAccess;
-    fault_ = QpFault::refused_access;
+    refuse_message(wire::kSyndromeNakRemoteAccess, QpFault::refused_access);
     return;
   }
   if (!known && !receiver_.lies_beyond(bth.psn) && !fills_its_place(bth, write)) {
-    syndrome_ = wire::kSyndromeNakInvalidRequest;
-    fault_ = QpFault::refused_request;
+    refuse_message(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
     return;
   }
   switch (receiver_.place(bth.psn, write.payload_bytes)) {
-    case Placement::beyond_window: refuse(bth.psn, value, NackReason::psn_out_of_window); return;
+    case Placement::beyond_window:
+      ++counters_.out_of_window;
+      refuse(bth.psn, value, NackReason::psn_out_of_window);
+      return;
     case Placement::duplicate:
       acknowledge_due_ = acknowledge_due_ || (psn_distance(bth.psn, expected_psn()) < 0 && msn() > 0);
       receiver_.cause_answer({bth.psn, value, marked, bth.retransmitted});
@@ -76,13 +86,17 @@ bool Responder::next_delivered(Delivered& delivered) {
 
 void Responder::on_trimmed(const wire::mrc::CutPacket& packet, uint16_t value, bool last_hop) {
   ++counters_.trimmed_received;
+  if (fault_ != QpFault::none) ++counters_.came_after_failure;
   if (fault_ != QpFault::none || trim_answer_ == TrimAnswer::none || !wire::mrc::is_write(packet.opcode)) return;
   if (receiver_.was_placed(packet.psn) || receiver_.lies_beyond(packet.psn)) return;
   refuse(packet.psn, value, last_hop ? NackReason::trimmed_last_hop : NackReason::trimmed);
 }
 
 void Responder::on_probe(const wire::mrc::Peth& probe, uint16_t value, bool marked) {
-  if (fault_ != QpFault::none) return;
+  if (fault_ != QpFault::none) {
+    ++counters_.came_after_failure;
+    return;
+  }
   acknowledge_due_ = acknowledge_due_ || msn() > 0;
   receiver_.cause_answer({.psn = probe.probe_id, .value = value, .marked = marked, .of_probe = true});
 }

@@ -51,6 +51,7 @@ class Responder {
     wire::mrc::NackReason reason{};
   };
 
+  void refuse_message(uint8_t syndrome, QpFault fault);
   void refuse(uint32_t psn, uint16_t value, wire::mrc::NackReason reason);
   bool fills_its_place(const wire::mrc::Bth& bth, const wire::mrc::Write& write) const;
   void keep_end(const wire::mrc::Bth& bth, const wire::mrc::Write& write);

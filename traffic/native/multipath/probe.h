@@ -19,6 +19,8 @@ struct Probe {
   uint16_t id = 0;
   Nanos sent_ns = -1;  // -1: it is answered
 
+  // One is wanted or under way.
+  bool is_open() const { return due != ProbeReason::none || sent_ns >= 0; }
   uint16_t next_id() const { return static_cast<uint16_t>(id + 1); }
   void sent(uint16_t by_value, Nanos now) {
     reason = due;

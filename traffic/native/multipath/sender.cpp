@@ -187,33 +187,35 @@ void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& 
 
 AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
   AckOutcome outcome;
+  const uint32_t end = advance(report.cumulative_psn, 1);
+  if (psn_distance(end, sent_.next()) > 0) {  // of what was never sent
+    ++counters_.stale_answers;
+    return outcome;
+  }
   outcome.ecn_echo = report.mark == PathMark::skip_once;
   learn_value(report);
-  const uint32_t end = advance(report.cumulative_psn, 1);
-  if (psn_distance(end, sent_.next()) <= 0) {  // else of what was never sent
-    learn_round_trip(report, now, outcome);
-    arrived_before(end, now, outcome);
-    for (uint64_t bits = report.bitmap; bits != 0; bits &= bits - 1) {
-      const uint32_t psn = advance(report.bitmap_psn, std::countr_zero(bits));
-      if (!sent_.has(psn)) continue;
-      if (sent_.at(psn).state == SentState::lost) note_lost_in_vain(now);
-      if (sent_.arrived(psn)) note_arrived(sent_.at(psn), outcome);
-    }
-    if (outcome.packets > 0) timer_.note_progress(now);
-    if (reorder_quarters_ > kLeastReorderQuarters && now - lost_in_vain_ns_ > kForgetRoundTrips * timer_.smoothed_rtt_ns()) {
-      --reorder_quarters_;
-      lost_in_vain_ns_ = now;
-    }
-    outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
-    if (!order_.is_kept()) {
-      sent_.lose_overtaken(overtaken_by(), now - late_after_ns(timer_, reorder_quarters_), [&](const SentPacket& packet) {
-        ++outcome.lost_packets;
-        entropy_.paths().lost(packet.entropy);
-      });
-    }
-    learn_of_probe(report, now, outcome);
-    outcome.nak = outcome.lost_packets > 0;
+  learn_round_trip(report, now, outcome);
+  arrived_before(end, now, outcome);
+  for (uint64_t bits = report.bitmap; bits != 0; bits &= bits - 1) {
+    const uint32_t psn = advance(report.bitmap_psn, std::countr_zero(bits));
+    if (!sent_.has(psn)) continue;
+    if (sent_.at(psn).state == SentState::lost) note_lost_in_vain(now);
+    if (sent_.arrived(psn)) note_arrived(sent_.at(psn), outcome);
   }
+  if (outcome.packets > 0) timer_.note_progress(now);
+  if (reorder_quarters_ > kLeastReorderQuarters && now - lost_in_vain_ns_ > kForgetRoundTrips * timer_.smoothed_rtt_ns()) {
+    --reorder_quarters_;
+    lost_in_vain_ns_ = now;
+  }
+  outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
+  if (!order_.is_kept()) {
+    sent_.lose_overtaken(overtaken_by(), now - late_after_ns(timer_, reorder_quarters_), [&](const SentPacket& packet) {
+      ++outcome.lost_packets;
+      entropy_.paths().lost(packet.entropy);
+    });
+  }
+  learn_of_probe(report, now, outcome);
+  outcome.nak = outcome.lost_packets > 0;
   tail_.note_answer(now);
   if (outcome.rtt_ns >= 0) timer_.set_sample(outcome.rtt_ns);
   return outcome;

@@ -88,7 +88,7 @@ class Sender {
   // Where a probe would find nobody who answers: the oldest packet is sent again in its place. False: no probe was wanted.
   bool resend_for_probe();
   void want_probe() { probe_.due = ProbeReason::silence; }
-  uint16_t probe_id() const { return probe_.next_id(); }
+  const Probe& last_probe() const { return probe_; }
   uint16_t probe_value() { return probe_.due == ProbeReason::value ? probe_.value_due : entropy_.next(); }
   void probe_sent(uint16_t value, Nanos now) { probe_.sent(value, now); }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "plan/discards.h"
 #include "port/capture.h"
 #include "port/shared_queues.h"
 #include "port/system_clock.h"
@@ -173,7 +174,7 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
   // A tag that says only the priority is no network of its own (802.1Q, 6.6).
   const int32_t network = carried && carried->id != 0 ? carried->id : -1;
   if (!is_ours || address == address_of_.end() || (network >= 0 && config_.vlan_id > 0 && network != config_.vlan_id)) {
-    ++counters.foreign_datagrams;
+    discard(counters, Discard::wrong_address);
     return false;
   }
   // A small packet that a switch only marked as cut is whole.
@@ -182,7 +183,7 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
   const bool whole = parsed.kind == ethernet::FrameKind::roce &&
                      (checked ? ethernet::icrc_is_right(frame, parsed) : !is_marked_cut(parsed));
   if (!whole && !is_marked_cut(parsed)) {
-    ++(parsed.kind == ethernet::FrameKind::roce ? counters.rx_icrc_encapsulated : counters.foreign_datagrams);
+    ++counters.rx_icrc_encapsulated;
     return false;
   }
   if (config_.drop_per_million != 0 && random_() % 1'000'000 < config_.drop_per_million) {
@@ -221,7 +222,7 @@ size_t FrameFlows::take(std::span<const uint8_t> frame, const std::optional<ethe
         return 1;
       }
       ++counters.rx_datagrams;
-      ++counters.foreign_datagrams;
+      discard(counters, Discard::bad_frame);
       return 1;
     case ethernet::FrameKind::other: return 0;
   }

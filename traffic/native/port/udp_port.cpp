@@ -16,6 +16,7 @@
 #include <tuple>
 #include <utility>
 
+#include "plan/discards.h"
 #include "port/datagram_capture.h"
 #include "port/departures.h"
 #include "port/send_control.h"
@@ -274,8 +275,7 @@ TxResult UdpPort::State::send_backlog() {
 }
 
 size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, PortSink& sink, Nanos arrived_ns) {
-  size_t packets = 0;
-  size_t at = 0;
+  size_t packets = 0, at = 0;
   do {
     Datagram packet = whole;
     packet.bytes = whole.bytes.subspan(at, std::min(segment_bytes, whole.bytes.size() - at));
@@ -284,7 +284,7 @@ size_t UdpPort::State::deliver(const Datagram& whole, size_t segment_bytes, Port
     ++counters.rx_datagrams;
     counters.rx_bytes += packet.datagram_bytes;
     if (packet.datagram_bytes < wire::kBthBytes + wire::kIcrcBytes) {
-      ++counters.foreign_datagrams;
+      discard(counters, Discard::too_short);
     } else if (config.drop_per_million != 0 && drops()) {
       ++counters.injected_drops;
     } else {

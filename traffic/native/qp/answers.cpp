@@ -23,7 +23,14 @@ AckOutcome Requester::on_answer(const wire::Packet& packet, Nanos now) {
   // Whatever comes is counted, or it would look lost on the way: also a NAK that packets sent since have made pointless.
   if (!is_response) ++((packet.syndrome & wire::kSyndromeKindMask) != 0 ? counters_.naks_rx : counters_.acks_rx);
   // Only what was sent and not yet acknowledged can be spoken of; anything else is a stale or foreign packet.
-  if (fault_ != QpFault::none || psn_distance(packet.psn, sent_end_) >= 0) return outcome;
+  if (fault_ != QpFault::none) {
+    ++counters_.came_after_failure;
+    return outcome;
+  }
+  if (psn_distance(packet.psn, sent_end_) >= 0) {
+    ++counters_.stale_answers;
+    return outcome;
+  }
   if (packet.opcode == Opcode::trimmed_nak) {
     on_trimmed(packet, now, outcome);
   } else if (is_response) {
@@ -45,7 +52,10 @@ void Requester::on_acknowledgement(const wire::Packet& packet, Nanos now, AckOut
 }
 
 void Requester::on_nak(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
-  if (psn_distance(packet.psn, una_) < 0) return;
+  if (psn_distance(packet.psn, una_) < 0) {
+    ++counters_.stale_answers;
+    return;
+  }
   const bool progress = packet.psn != una_;
   const bool reached = acknowledge_before(packet.psn, now, outcome);
   const bool is_error = (packet.syndrome & wire::kSyndromeKindMask) != wire::kSyndromeRnr &&
@@ -114,9 +124,15 @@ void Requester::advance_to(uint32_t end, Nanos now, AckOutcome& outcome) {
 }
 
 void Requester::on_response(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
-  if (!requests_.any_responses() || psn_distance(packet.psn, una_) < 0) return;
+  if (!requests_.any_responses() || psn_distance(packet.psn, una_) < 0) {
+    ++counters_.stale_answers;
+    return;
+  }
   WorkRequest& request = requests_.at_psn(packet.psn);
-  if (!waits_for_response(request.kind)) return;  // not to anything that was asked
+  if (!waits_for_response(request.kind)) {  // not to anything that was asked
+    ++counters_.stale_answers;
+    return;
+  }
   // Whoever answers a request has taken every one before it.
   if (!acknowledge_before(request.first_psn, now, outcome)) return;
   if (packet.psn != una_) {

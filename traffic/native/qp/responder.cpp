@@ -36,7 +36,10 @@ Responder::Step Responder::refuse(uint8_t syndrome, QpFault fault) {
   nak_due_ = true;
   nak_sent_ = true;
   nak_syndrome_ = syndrome;
-  if (fault != QpFault::none) fault_ = fault;
+  if (fault != QpFault::none) {
+    fault_ = fault;
+    ++counters_.refused_requests;
+  }
   return Step::refused;
 }
 
@@ -50,7 +53,10 @@ Responder::Step Responder::advance_by(uint32_t packets) {
 }
 
 bool Responder::on_request(const wire::Packet& packet, Delivered& delivered) {
-  if (fault_ != QpFault::none) return false;  // in the error state everything is dropped (9.7.7.2)
+  if (fault_ != QpFault::none) {  // in the error state everything is dropped (9.7.7.2)
+    ++counters_.came_after_failure;
+    return false;
+  }
   ++counters_.rx_packets;
   const int32_t ahead = psn_distance(packet.psn, expected_psn_);
   if (ahead < 0) {

@@ -10,7 +10,10 @@ using wire::psn_distance;
 using wire::Role;
 
 void Responder::on_trimmed(const wire::CutPacket& packet) {
-  if (fault_ != QpFault::none) return;
+  if (fault_ != QpFault::none) {
+    ++counters_.came_after_failure;
+    return;
+  }
   ++counters_.trimmed_received;
   const Role role = wire::shape(packet.opcode).role;
   if (trims_.answer == TrimAnswer::none || (role != Role::write && role != Role::send)) return;
@@ -69,7 +72,10 @@ void Responder::trimmed_answer_sent() {
 
 // Says nothing of packets before it, and nothing of how long it took.
 void Requester::on_trimmed(const wire::Packet& packet, Nanos now, AckOutcome& outcome) {
-  if (selective_ == nullptr || psn_distance(packet.psn, una_) < 0) return;
+  if (selective_ == nullptr || psn_distance(packet.psn, una_) < 0) {
+    ++counters_.stale_answers;
+    return;
+  }
   timer_.restart(now);
   selective_->probe.note_answer(now);
   outcome.ecn_echo = packet.becn;

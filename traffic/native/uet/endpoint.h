@@ -49,6 +49,8 @@ struct Endpoint {
   bool pop_completed(WorkRequest& done) { return requester.pop_completed(done); }
   Nanos deadline() const { return requester.deadline(); }
   void on_timer(Nanos now) { requester.on_timer(now); }
+  void stay_open() { requester.stay_open(); }
+  bool awaits_answer() const { return requester.awaits_answer(); }
   void set_round_trip(Nanos round_trip_ns) { requester.sender().set_round_trip(round_trip_ns); }
   QpFault fault() const {
     const QpFault own = requester.sender().fault();

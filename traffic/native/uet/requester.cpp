@@ -192,6 +192,12 @@ void Requester::fail_by(ReturnCode code) {
   }
 }
 
+bool Requester::came_after_failure() {
+  if (sender_.fault() == QpFault::none) return false;
+  ++counters_.came_after_failure;
+  return true;
+}
+
 void Requester::answered(uint16_t target_id) {
   if (state_ != PdcState::opening || target_id == 0) return;
   target_id_ = target_id;
@@ -202,13 +208,16 @@ void Requester::answered(uint16_t target_id) {
 
 AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Response* response, Nanos now) {
   ++counters_.acks_rx;
-  if (sender_.fault() != QpFault::none) return {};
+  if (came_after_failure()) return {};
   answered(ack.spdcid);
   if (told_close(ack)) {
     change(PdcEvent::ended);
     return {};
   }
-  if (!psns_.is_near(ack.cack_psn)) return {};
+  if (!psns_.is_near(ack.cack_psn)) {
+    ++counters_.stale_answers;
+    return {};
+  }
   multipath::ArrivalReport report;
   report.cumulative_psn = WidePsn::narrow(ack.cack_psn);
   report.cause_psn = WidePsn::narrow(ack.cack_psn + static_cast<uint32_t>(int32_t{ack.ack_psn_offset}));
@@ -234,7 +243,7 @@ AckOutcome Requester::on_ack(const wire::uet::Ack& ack, const wire::uet::Respons
 AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   AckOutcome outcome;
   ++counters_.naks_rx;
-  if (sender_.fault() != QpFault::none) return outcome;
+  if (came_after_failure()) return outcome;
   answered(nack.spdcid);
   // All was acknowledged before: what is refused now are copies that came after the close command.
   if (state_ == PdcState::closing) return outcome;
@@ -254,7 +263,10 @@ AckOutcome Requester::on_nack(const wire::uet::Nack& nack, Nanos now) {
   const uint32_t wide_psn = out_of_order ? nack.payload : nack.psn;
   const uint32_t psn = WidePsn::narrow(wide_psn);
   const multipath::SentPackets& packets = sender_.packets();
-  if (!psns_.is_near(wide_psn) || !packets.has(psn)) return outcome;
+  if (!psns_.is_near(wide_psn) || !packets.has(psn)) {
+    ++counters_.stale_answers;
+    return outcome;
+  }
   if (nack.code == NackCode::trimmed) sender_.entropy().paths().tell(packets.at(psn).entropy, multipath::EntropyEvent::marked);
   // Of an earlier transmission.
   if (nack.retransmitted != (packets.at(psn).times > 1)) return outcome;
@@ -290,7 +302,7 @@ Outgoing Requester::control() {
     outgoing.entropy = sender_.entropy().next_proven();
   } else {
     control.control = ControlType::probe;
-    control.probe_id = sender_.probe_id();
+    control.probe_id = sender_.last_probe().next_id();
     control.psn = psns_.widen(sender_.packets().next()) - 1;
     control.payload = psns_.wide();
     outgoing.entropy = sender_.probe_value();

@@ -75,6 +75,10 @@ class Requester {
 
   Nanos deadline() const;
   void on_timer(Nanos now);
+  // From now on it is not closed because it rests.
+  void stay_open() { close_after_ns_ = 0; }
+  // Something is under way to the peer that it answers.
+  bool awaits_answer() const { return state_ == PdcState::closing || sender_.last_probe().is_open(); }
 
   PdcState state() const { return state_; }
   uint16_t pdc() const { return id_; }
@@ -95,6 +99,8 @@ class Requester {
   void change(PdcEvent event) { state_ = after(state_, event); }
   wire::uet::StandardRequest message_of(const multipath::Departure& departure) const;
   Nanos spread(uint32_t tries) const;
+  // Whether this end had failed before what came, which is counted then.
+  bool came_after_failure();
   void answered(uint16_t target_id);
   bool told_close(const wire::uet::Ack& ack) const;
   void fail_by(wire::uet::ReturnCode code);

@@ -38,6 +38,8 @@ void Responder::attach(PdcIds& ids, uint32_t end) {
 }
 
 void Responder::refuse(const Request& request, NackCode code) {
+  if (code == NackCode::psn_out_of_window) ++counters_.out_of_window;
+  else if (wire::uet::action_of(code) == wire::uet::NackAction::close) ++counters_.refused_requests;
   if (nacks_.size() == kMostWaiting) return;
   nacks_.push_back({code, request.psn, request.retransmitted, request.spdcid, psns_.wide()});
 }
@@ -105,6 +107,7 @@ std::optional<ReturnCode> Responder::wrong(const StandardRequest& message, uint3
 }
 
 void Responder::refuse_message(const StandardRequest& message, const Cause& cause, ReturnCode code) {
+  ++counters_.refused_requests;
   responses_.push_back({code, message.start.message_id_or_bytes, 0, cause});
   const bool access = code == ReturnCode::bad_key || code == ReturnCode::bad_job || code == ReturnCode::bad_index;
   fault_ = access ? QpFault::refused_access : QpFault::refused_request;
@@ -112,7 +115,10 @@ void Responder::refuse_message(const StandardRequest& message, const Cause& caus
 
 void Responder::on_request(const Request& request, const StandardRequest& message, uint32_t payload_bytes,
                            const uint8_t* payload, const Arrival& arrival) {
-  if (fault_ != QpFault::none) return;
+  if (fault_ != QpFault::none) {
+    ++counters_.came_after_failure;
+    return;
+  }
   const bool first_of_pdc = !open_;
   if (!belongs(request)) return;
   ++counters_.rx_packets;
@@ -175,6 +181,7 @@ bool Responder::next_delivered(Delivered& delivered) {
 
 void Responder::on_trimmed(const Request& request, bool last_hop) {
   ++counters_.trimmed_received;
+  if (fault_ != QpFault::none) ++counters_.came_after_failure;
   if (fault_ != QpFault::none || trim_answer_ == TrimAnswer::none) return;
   const bool ours = open_ && request.spdcid == peer_id_ && psns_.is_near(request.psn);
   const uint32_t psn = WidePsn::narrow(request.psn);
@@ -188,7 +195,14 @@ void Responder::on_trimmed(const Request& request, bool last_hop) {
 }
 
 void Responder::on_control(const Control& control, const Arrival& arrival) {
-  if (fault_ != QpFault::none || control.spdcid != peer_id_ || id_ == 0) return;
+  if (fault_ != QpFault::none) {
+    ++counters_.came_after_failure;
+    return;
+  }
+  if (control.spdcid != peer_id_ || id_ == 0) {
+    ++counters_.refused_requests;
+    return;
+  }
   switch (control.control) {
     case ControlType::probe:
       if (!open_) return;

@@ -75,6 +75,13 @@ enum class Malformed : uint8_t {
 // (all of them on a real port; the simulator keeps only headers and inline payload). Does not check the ICRC.
 Malformed decode(std::span<const uint8_t> bytes, size_t datagram_bytes, Packet& out);
 
+// Whether a packet with at least a BTH is of the default partition, whatever its membership: as both ends of a run are
+// (InfiniBand Architecture Specification vol. 1, 10.9.3).
+constexpr bool is_of_partition(uint16_t p_key) { return (p_key & 0x7FFF) == 0x7FFF; }
+constexpr bool is_of_partition(std::span<const uint8_t> bytes) {
+  return is_of_partition(static_cast<uint16_t>(bytes[2] << 8 | bytes[3]));
+}
+
 // What is left of a packet that a switch cut down: as much as names it.
 struct CutPacket {
   Opcode opcode{};

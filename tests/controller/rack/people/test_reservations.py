@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import JobRequest, PortDemand
 from etloop.controller.rack.operators import Operators, Refused, Wanted
@@ -32,7 +32,7 @@ AT_12 = "2026-11-24T13:00+01:00"
 def rack_of(path: Path) -> Rack:
     numbers = iter(range(100))
     limits = RackLimits(10, 10, 1 << 20, 24 * HOUR_NS)
-    return Rack(JobStore.open(path / "s"), PORTS, limits, path, lambda: f"j{next(numbers)}")
+    return Rack(JobStore.open(path / "s"), PORTS, limits, ScenarioRules(path), lambda: f"j{next(numbers)}")
 
 
 def submitted(rack: Rack, hours: int, owner: str = "", port: str = "a/p0") -> str:

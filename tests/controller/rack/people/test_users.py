@@ -9,7 +9,7 @@ import pytest
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.controller.rack.actor import MQTT, actor, is_by, is_user_name
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import Job, JobEvent, JobRequest, JobState, PortDemand
 from etloop.controller.rack.people.people import People
@@ -35,7 +35,7 @@ users:
 def rack_of(path: Path, text: bytes = TEXT) -> Rack:
     numbers = iter(range(100))
     limits = RackLimits(10, 10, 1 << 20, 24 * HOUR_NS)
-    rack = Rack(JobStore.open(path / "s"), PORTS, limits, path, lambda: f"j{next(numbers)}")
+    rack = Rack(JobStore.open(path / "s"), PORTS, limits, ScenarioRules(path), lambda: f"j{next(numbers)}")
     users = parse_users(text, "users.yaml")
     rack.people = People(lambda: users)
     return rack

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
-from etloop.controller.rack.api import Rack
+from etloop.controller.rack.api import Rack, ScenarioRules
 from etloop.controller.rack.config import parse_rack_config
 from etloop.controller.rack.dispatch import RackPort
 from etloop.controller.rack.job import JobRequest, JobState, PortDemand
@@ -50,7 +50,7 @@ def rack(root: Path, allowed: AllowedCode) -> Rack:
     """A rack of two ports, nothing under way."""
     ports = tuple(RackPort(f"{agent}/p0", agent, 100_000_000_000) for agent in "ab")
     store = JobStore.open(root.parent / "jobs.sqlite")
-    return Rack(store, ports, RackLimits(10, 2, 1 << 20, 1 << 60), root, lambda: "j1", allowed)
+    return Rack(store, ports, RackLimits(10, 2, 1 << 20, 1 << 60), ScenarioRules(root, allowed), lambda: "j1")
 
 
 def begin(root: Path, scenario: str, *allowed: str) -> Begin:

@@ -51,8 +51,12 @@ class MultipathExchange : public PacketExchange {
     if (ends_[index].has_run()) queue(index);
   }
   void on_credit_due(Nanos) override {}
+  bool rest() override {
+    for (End& end : ends_) end.stay_open();
+    return std::ranges::any_of(ends_, [](const End& end) { return end.awaits_answer(); });
+  }
   EndProgress progress(uint32_t index) const override;
-  int64_t foreign() const override { return foreign_; }
+  const DiscardCounts& foreign() const override { return foreign_; }
   int64_t trimmed() const override { return trimmed_; }
 
  protected:
@@ -64,9 +68,10 @@ class MultipathExchange : public PacketExchange {
   // What leaves for no queue pair; before everything else. False: nothing more leaves now.
   virtual bool transmit_strays(TxPort& port, Clock& clock) = 0;
 
-  // A datagram for no queue pair here.
-  void refuse(const Datagram& datagram, uint32_t dest_qpn, Nanos now) {
-    if (!deliveries_.pass_on(datagram, dest_qpn, now)) ++foreign_;
+  // A datagram for no queue pair here, or for one with another peer.
+  void refuse(const Datagram& datagram, uint32_t index, uint32_t dest_qpn, Nanos now) {
+    if (deliveries_.pass_on(datagram, dest_qpn, now)) return;
+    foreign_.note(index == QueuePairs::kNone ? Discard::unknown_qp : Discard::wrong_peer);
   }
   // The key under which the end takes writes.
   uint32_t accepts(uint32_t index) const;
@@ -106,7 +111,7 @@ class MultipathExchange : public PacketExchange {
   FixedRow<End> ends_;
   Flows& flows_;
   EventHeap& events_;
-  int64_t foreign_ = 0;
+  DiscardCounts foreign_;
   int64_t trimmed_ = 0;
 
  private:

@@ -2,7 +2,9 @@
 
 #include <variant>
 
+#include "core/packets/discard_reasons.h"
 #include "plan/planes.h"
+#include "wire/wire.h"
 
 namespace etloop {
 
@@ -81,8 +83,13 @@ void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
     return;
   }
   wire::mrc::Packet packet;
-  if (wire::mrc::decode(datagram.bytes, datagram.datagram_bytes, packet) != wire::mrc::Malformed::none) {
-    ++foreign_;
+  const auto found = wire::mrc::decode(datagram.bytes, datagram.datagram_bytes, packet);
+  if (found != wire::mrc::Malformed::none) {
+    foreign_.note(reason_of(found));
+    return;
+  }
+  if (!wire::is_of_partition(packet.bth.p_key)) {
+    foreign_.note(Discard::wrong_p_key);
     return;
   }
   if (packet.bth.dest_qpn == wire::mrc::kEndpointQpn) {
@@ -91,7 +98,7 @@ void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
   }
   const uint32_t index = queue_pairs_.find(packet.bth.dest_qpn);
   if (index == QueuePairs::kNone || !is_peer(index, datagram)) {
-    refuse(datagram, packet.bth.dest_qpn, now);
+    refuse(datagram, index, packet.bth.dest_qpn, now);
     return;
   }
   if (faults_ == nullptr) {
@@ -108,11 +115,19 @@ void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
 }
 
 void MrcExchange::on_trimmed(const Datagram& datagram, Nanos now) {
+  using wire::mrc::Malformed;
   wire::mrc::CutPacket packet;
-  const bool readable = wire::mrc::decode_cut(datagram.bytes, packet) == wire::mrc::Malformed::none;
-  const uint32_t index = readable ? queue_pairs_.find(packet.dest_qpn) : QueuePairs::kNone;
+  if (const Malformed found = wire::mrc::decode_cut(datagram.bytes, packet); found != Malformed::none) {
+    foreign_.note(found == Malformed::too_short ? Discard::cut_off : reason_of(found));
+    return;
+  }
+  if (!wire::is_of_partition(datagram.bytes)) {
+    foreign_.note(Discard::wrong_p_key);
+    return;
+  }
+  const uint32_t index = queue_pairs_.find(packet.dest_qpn);
   if (index == QueuePairs::kNone || !is_peer(index, datagram)) {
-    refuse(datagram, readable ? packet.dest_qpn : 0, now);
+    refuse(datagram, index, packet.dest_qpn, now);
     return;
   }
   ++trimmed_;
@@ -140,7 +155,7 @@ void MrcExchange::on_packet(uint32_t index, const wire::mrc::Packet& packet, con
     end.responder.on_probe(*probe, datagram.src_port, marked);
     queue_answers(index);
   } else {
-    ++foreign_;  // of the endpoint, and addressed to a queue pair
+    foreign_.note(Discard::unasked);  // of the endpoint, and addressed to a queue pair
   }
 }
 
@@ -152,7 +167,7 @@ void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Data
   const bool asks = request != nullptr && request->op == wire::mrc::EndpointOp::entropy_probe;
   const bool answers = response != nullptr && planes_ > 1;  // nothing else is asked
   if (peer == peers_.end() || !(asks || answers || (says && planes_ > 1))) {
-    ++foreign_;
+    foreign_.note(peer == peers_.end() ? Discard::wrong_peer : Discard::unasked);
     return;
   }
   const auto id = static_cast<uint16_t>(packet.bth.psn);
@@ -162,7 +177,10 @@ void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Data
     return;
   }
   if (says) reports_.heard(number, id, request->port_status_mask);
-  if (replies_.size() == kMostReplies) return;  // they are forgotten, and asked again
+  if (replies_.size() == kMostReplies) {  // forgotten, and asked again
+    foreign_.note(Discard::unasked);
+    return;
+  }
   // Who asks for a path is answered by it; who says that one is gone, by another.
   const uint32_t came_by = planes_ == 1 ? multipath::kAllPlanes : 1U << plane_of(datagram);
   const uint16_t value = says ? ends_[index].requester.sender().entropy().next(came_by) : datagram.src_port;

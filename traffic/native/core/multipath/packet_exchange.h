@@ -13,6 +13,7 @@
 #include "core/packets/flows.h"
 #include "core/port.h"
 #include "core/request_sink.h"
+#include "plan/discards.h"
 
 namespace etloop {
 
@@ -27,8 +28,11 @@ class PacketExchange : public EndProgressSource, public RequestSink {
   virtual void on_flow_timer(uint32_t index) = 0;
   // The port's receivers may grant credit again.
   virtual void on_credit_due(Nanos now) = 0;
+  // The run is over here. Peers are still answered, and nothing is begun that they would have to answer. True: something of
+  // before is under way to a peer that it answers.
+  virtual bool rest() = 0;
   // Datagrams that are not of this run.
-  virtual int64_t foreign() const = 0;
+  virtual const DiscardCounts& foreign() const = 0;
   virtual int64_t trimmed() const = 0;
 
   // What this port does wrong on purpose, before the run.

@@ -4,6 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "core/packets/discard_reasons.h"
+
 namespace etloop {
 
 using uet::PdcRole;
@@ -16,6 +18,11 @@ constexpr uint32_t kLeastPdcs = 64;
 // On its link.
 uint32_t full_packet_bytes(uint32_t path_mtu) {
   return static_cast<uint32_t>(uet::Endpoint::kWriteBytes + wire::uet::CreditTarget::kBytes) + path_mtu + kLinkBytesIpv4;
+}
+
+// The key or the relative address names the queue pair: until the target has told the number of its context, nothing else does.
+uint32_t number_in(const wire::uet::StandardRequest& message) {
+  return message.start.relative ? wire::uet::queue_pair_at(message.start) : static_cast<uint32_t>(message.memory_key >> 32);
 }
 
 uint32_t pdcs_for(uint32_t ends) {
@@ -79,11 +86,8 @@ void UetExchange::on_credit_due(Nanos now) {
 }
 
 void UetExchange::on_credit(const wire::uet::Control& control, const Datagram& datagram, Nanos now) {
-  const uint32_t index = owner(control.dpdcid, PdcRole::initiator, datagram);
-  if (index == kNone || !ends_[index].requester.is_own(control.dpdcid)) {
-    ++foreign_;
-    return;
-  }
+  const uint32_t index = asker(control.dpdcid, datagram);
+  if (index == kNone) return;
   uet::Requester& requester = ends_[index].requester;
   if (requester.on_credit(control.payload, now) && requester.has_run()) queue(index);
   arm_timer(index);
@@ -103,8 +107,7 @@ bool UetExchange::transmit_strays(TxPort& port, Clock& clock) {
   return true;
 }
 
-void UetExchange::refuse_stray(const wire::uet::Request& request, NackCode code, const Datagram& datagram) {
-  ++foreign_;
+void UetExchange::answer_stray(const wire::uet::Request& request, NackCode code, const Datagram& datagram) {
   const auto peer = queue_pair_to_.find(datagram.src_ip);
   if (peer == queue_pair_to_.end() || strays_.size() == kMostStrays) return;
   wire::uet::Nack nack;
@@ -121,18 +124,31 @@ uint32_t UetExchange::owner(uint16_t pdc, PdcRole role, const Datagram& datagram
   return owner->end;
 }
 
-// The key or the relative address names the queue pair: until the target has told the number of its context, nothing else does.
+Discard UetExchange::why_none(uint16_t pdc, PdcRole role) const {
+  const uet::PdcIds::Owner* owner = ids_.find(pdc);
+  return owner == nullptr || owner->role != role ? Discard::unknown_qp : Discard::wrong_peer;
+}
+
+uint32_t UetExchange::asker(uint16_t pdc, const Datagram& datagram) {
+  const uint32_t index = owner(pdc, PdcRole::initiator, datagram);
+  if (index != kNone && ends_[index].requester.is_own(pdc)) return index;
+  foreign_.note(index == kNone ? why_none(pdc, PdcRole::initiator) : Discard::unknown_qp);
+  return kNone;
+}
+
+Discard UetExchange::why_not_opened(const wire::uet::StandardRequest& message) const {
+  return queue_pairs_.find(number_in(message)) == kNone ? Discard::unknown_qp : Discard::wrong_peer;
+}
+
 uint32_t UetExchange::opened_by(const wire::uet::StandardRequest& message, const Datagram& datagram) const {
-  const uint32_t number = message.start.relative ? wire::uet::queue_pair_at(message.start)
-                                                 : static_cast<uint32_t>(message.memory_key >> 32);
-  const uint32_t index = queue_pairs_.find(number);
+  const uint32_t index = queue_pairs_.find(number_in(message));
   return index != kNone && is_peer(index, datagram) ? index : kNone;
 }
 
 void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
   wire::uet::Packet packet;
-  const bool readable =
-      wire::uet::decode(datagram.bytes, datagram.datagram_bytes, packet) == wire::uet::Malformed::none;
+  const auto found = wire::uet::decode(datagram.bytes, datagram.datagram_bytes, packet);
+  const bool readable = found == wire::uet::Malformed::none;
   const auto* write = std::get_if<wire::uet::StandardRequest>(&packet.ses);
   // A small packet that a switch only marked as cut is whole.
   const bool whole = readable && (write == nullptr || wire::uet::lengths_agree(*write, packet.payload_bytes,
@@ -142,7 +158,7 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
     return;
   }
   if (!readable) {
-    ++foreign_;
+    foreign_.note(reason_of(found));
     return;
   }
   const uint32_t index = faults_ == nullptr ? kNone : end_of(packet, datagram);
@@ -175,24 +191,18 @@ void UetExchange::dispatch(const wire::uet::Packet& packet, const Datagram& data
   if (const auto* request = std::get_if<wire::uet::Request>(&packet.pds)) {
     on_request(*request, packet, datagram, now);
   } else if (const auto* ack = std::get_if<wire::uet::Ack>(&packet.pds)) {
-    const uint32_t index = owner(ack->dpdcid, PdcRole::initiator, datagram);
-    if (index == kNone || !ends_[index].requester.is_own(ack->dpdcid)) {
-      ++foreign_;
-      return;
-    }
+    const uint32_t index = asker(ack->dpdcid, datagram);
+    if (index == kNone) return;
     on_answer(index, ends_[index].requester.on_ack(*ack, std::get_if<wire::uet::Response>(&packet.ses), now), now);
     if (ends_[index].probe_due(now)) queue_answers(index);
   } else if (const auto* nack = std::get_if<wire::uet::Nack>(&packet.pds)) {
-    const uint32_t index = owner(nack->dpdcid, PdcRole::initiator, datagram);
-    if (index == kNone || !ends_[index].requester.is_own(nack->dpdcid)) {
-      ++foreign_;
-      return;
-    }
+    const uint32_t index = asker(nack->dpdcid, datagram);
+    if (index == kNone) return;
     on_answer(index, ends_[index].requester.on_nack(*nack, now), now);
   } else if (const auto* control = std::get_if<wire::uet::Control>(&packet.pds)) {
     on_control(*control, datagram, now);
   } else {
-    ++foreign_;  // idempotent and unreliable delivery
+    foreign_.note(Discard::unasked);  // idempotent and unreliable delivery
   }
 }
 
@@ -206,7 +216,10 @@ void UetExchange::on_request(const wire::uet::Request& request, const wire::uet:
     index = opened_by(*write, datagram);
   }
   if (index == kNone || write == nullptr) {
-    refuse_stray(request, request.syn ? NackCode::invalid_syn : NackCode::invalid_dpdcid, datagram);
+    if (write == nullptr) foreign_.note(Discard::unasked);
+    else if (request.syn) foreign_.note(why_not_opened(*write));
+    else foreign_.note(why_none(request.dpdcid, PdcRole::target));
+    answer_stray(request, request.syn ? NackCode::invalid_syn : NackCode::invalid_dpdcid, datagram);
     return;
   }
   const bool marked = is_marked(datagram);
@@ -220,10 +233,12 @@ void UetExchange::on_request(const wire::uet::Request& request, const wire::uet:
 
 void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   wire::uet::Pds pds;
-  const bool readable = wire::uet::decode_cut(datagram.bytes, pds) == wire::uet::Malformed::none;
+  const auto found = wire::uet::decode_cut(datagram.bytes, pds);
   const auto* request = std::get_if<wire::uet::Request>(&pds);
-  if (!readable || request == nullptr) {
-    ++foreign_;  // of an answer that was cut nobody is told: another follows
+  if (found != wire::uet::Malformed::none || request == nullptr) {
+    // A cut answer is not asked for again: another follows.
+    const bool cut = found == wire::uet::Malformed::none || found == wire::uet::Malformed::too_short;
+    foreign_.note(cut ? Discard::cut_off : reason_of(found));
     return;
   }
   const bool last_hop = plan_.transport.trims.is_last_hop(datagram.traffic_class);
@@ -238,10 +253,9 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     // The first packet of a context: which queue pair it is for was cut off, and is not needed to ask for it again.
     if (request->syn && plan_.transport.trims.answer != TrimAnswer::none) {
       ++trimmed_;
-      refuse_stray(*request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed, datagram);
-      --foreign_;
+      answer_stray(*request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed, datagram);
     } else {
-      ++foreign_;
+      foreign_.note(request->syn ? Discard::cut_off : why_none(request->dpdcid, PdcRole::target));
     }
     return;
   }
@@ -265,7 +279,7 @@ void UetExchange::on_control(const wire::uet::Control& control, const Datagram& 
   }
   if (index == kNone) {
     // A probe may come before the packet that opens its context: the next one finds it.
-    if (!control.syn) ++foreign_;
+    foreign_.note(control.syn ? Discard::unknown_qp : why_none(control.dpdcid, PdcRole::target));
     return;
   }
   if (control.control == wire::uet::ControlType::credit_request && plan_.transport.multipath.credit.granted) {

@@ -40,6 +40,12 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   bool transmit_strays(TxPort& port, Clock& clock) override;
   // kNone: of no end here.
   uint32_t owner(uint16_t pdc, uet::PdcRole role, const Datagram& datagram) const;
+  // Why a number of a context has no owner.
+  Discard why_none(uint16_t pdc, uet::PdcRole role) const;
+  // Why no end is opened by a message.
+  Discard why_not_opened(const wire::uet::StandardRequest& message) const;
+  // The end whose requester an answer is for; kNone: nobody's, and it is counted.
+  uint32_t asker(uint16_t pdc, const Datagram& datagram);
   uint32_t opened_by(const wire::uet::StandardRequest& message, const Datagram& datagram) const;
   uint32_t end_of(const wire::uet::Packet& packet, const Datagram& datagram) const;
   void dispatch(const wire::uet::Packet& packet, const Datagram& datagram, Nanos now);
@@ -52,7 +58,7 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   void note_need(uint32_t index, const wire::uet::Request& request, bool lost, Nanos now);
   void arm_credit();
   void on_credit(const wire::uet::Control& control, const Datagram& datagram, Nanos now);
-  void refuse_stray(const wire::uet::Request& request, wire::uet::NackCode code, const Datagram& datagram);
+  void answer_stray(const wire::uet::Request& request, wire::uet::NackCode code, const Datagram& datagram);
 
   uet::PdcIds ids_;
   std::map<IpAddress, uint32_t> queue_pair_to_;  // one of those to each peer

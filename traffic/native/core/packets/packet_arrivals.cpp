@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/packets/discard_reasons.h"
 #include "wire/clear_to_send.h"
 
 namespace etloop {
@@ -28,12 +29,24 @@ void PacketArrivals::release_held(Nanos now) {
   while (faults_->take_released(now, released, content)) accept(released, true, now);
 }
 
+void PacketArrivals::refuse(const Datagram& datagram, uint32_t index, uint32_t dest_qpn, Nanos now) {
+  if (pass_on(datagram, dest_qpn, now)) return;
+  foreign_.note(index == QueuePairs::kNone ? Discard::unknown_qp : Discard::wrong_peer);
+}
+
 void PacketArrivals::accept_trimmed(const Datagram& datagram, Nanos now) {
   wire::CutPacket packet;
-  const bool readable = wire::decode_cut(datagram.bytes, packet) == wire::Malformed::none;
-  const uint32_t index = readable ? queue_pairs_.find(packet.dest_qpn) : QueuePairs::kNone;
+  if (const wire::Malformed found = wire::decode_cut(datagram.bytes, packet); found != wire::Malformed::none) {
+    foreign_.note(found == wire::Malformed::too_short ? Discard::cut_off : reason_of(found));
+    return;
+  }
+  if (!wire::is_of_partition(datagram.bytes)) {
+    foreign_.note(Discard::wrong_p_key);
+    return;
+  }
+  const uint32_t index = queue_pairs_.find(packet.dest_qpn);
   if (index == QueuePairs::kNone || queue_pairs_.place(index).peer_ip != datagram.src_ip) {
-    if (!pass_on(datagram, readable ? packet.dest_qpn : 0, now)) ++foreign_;
+    refuse(datagram, index, packet.dest_qpn, now);
     return;
   }
   ++trimmed_;
@@ -49,13 +62,18 @@ void PacketArrivals::accept(const Datagram& datagram, bool faultless, Nanos now)
     return;
   }
   wire::Packet packet;
-  if (wire::decode(datagram.bytes, datagram.datagram_bytes, packet) != wire::Malformed::none) {
-    ++foreign_;
+  const wire::Malformed found = wire::decode(datagram.bytes, datagram.datagram_bytes, packet);
+  if (found != wire::Malformed::none) {
+    foreign_.note(reason_of(found));
+    return;
+  }
+  if (!wire::is_of_partition(datagram.bytes)) {
+    foreign_.note(Discard::wrong_p_key);
     return;
   }
   const uint32_t index = queue_pairs_.find(packet.dest_qpn);
   if (index == QueuePairs::kNone || queue_pairs_.place(index).peer_ip != datagram.src_ip) {
-    if (!pass_on(datagram, packet.dest_qpn, now)) ++foreign_;
+    refuse(datagram, index, packet.dest_qpn, now);
     return;
   }
   if (faultless) {
@@ -207,7 +225,7 @@ void PacketArrivals::on_probe(uint32_t index, const wire::Packet& packet, uint8_
     return;
   }
   if (packet.qkey != kProbeReplyKey || packet.payload_bytes != kProbeReplyBytes || packet.payload == nullptr) {
-    ++foreign_;
+    foreign_.note(Discard::unasked);
     return;
   }
   Probing::Offer offer;

@@ -18,6 +18,7 @@
 #include "core/queues/stray_datagrams.h"
 #include "core/port.h"
 #include "plan/plan.h"
+#include "plan/discards.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -63,12 +64,14 @@ class PacketArrivals {
   }
 
   // Datagrams that are not of this run.
-  int64_t foreign() const { return foreign_; }
+  const DiscardCounts& foreign() const { return foreign_; }
   int64_t trimmed() const { return trimmed_; }
 
  private:
   void accept(const Datagram& datagram, bool faultless, Nanos now);
   void accept_trimmed(const Datagram& datagram, Nanos now);
+  // Of a datagram of no queue pair of this run: its, or another queue's.
+  void refuse(const Datagram& datagram, uint32_t index, uint32_t dest_qpn, Nanos now);
   void dispatch(uint32_t index, const wire::Packet& packet, const Datagram& datagram, Nanos now);
   void on_request(uint32_t index, const wire::Packet& packet, bool marked, Nanos now);
   void on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now);
@@ -91,7 +94,7 @@ class PacketArrivals {
   FaultInjector* faults_ = nullptr;
   StrayDatagrams* strays_ = nullptr;
   Nanos cnp_after_ns_ = 0;  // of the whole port
-  int64_t foreign_ = 0;
+  DiscardCounts foreign_;
   int64_t trimmed_ = 0;
 };
 

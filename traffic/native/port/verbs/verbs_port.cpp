@@ -82,7 +82,7 @@ Result<std::unique_ptr<Core>> VerbsPort::make_core(const EnginePlan& plan, int32
 size_t VerbsPort::receive_into(Core& core, size_t budget) { return receive(core.carried(), budget); }
 
 bool VerbsPort::transmit_from(Core& core, Clock& clock, size_t) {
-  if (core.probing()) core.send_probes(clock.now());
+  if (core.probing().under_way()) core.send_probes(clock.now());
   return false;
 }
 

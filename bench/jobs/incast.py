@@ -1,6 +1,6 @@
 """What an incast on a switch that drops or trims costs: time and timeouts by congestion control and way to recover.
 
-    python -m etloop.bench.incast [--senders 4,15] [--buffers 200KB,800KB] [--size 4096]
+    python -m etloop.bench.jobs.incast [--senders 4,15] [--buffers 200KB,800KB] [--size 4096]
 
 Each cell is a run of `etloop twin` in virtual time: every sender has one message for the same receiver, over one lossy switch
 with 100 Gb/s ports. It says how often the time of the receiver's link the job took, and how often a retransmission timer ran
