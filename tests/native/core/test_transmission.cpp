@@ -190,10 +190,16 @@ void every_peer_is_asked_once() {
 
 // Rank 0 of an exchange over a port where each answer costs a call: it receives data on some queue pairs and sends on others.
 struct Passer : test::CoreParts {
-  explicit Passer(Nanos patience_ns = 1'000'000) : CoreParts(test::exchanges(1), 0) {
+  explicit Passer(Nanos patience_ns = 1'000'000, uint32_t window_packets = 8) : CoreParts(windowed(window_packets), 0) {
     open();
     records.open(0, 0, 0, true);
     transmission.set_answer_patience(patience_ns);
+  }
+  // 0: queue pairs share what a peer offers.
+  static EnginePlan windowed(uint32_t window_packets) {
+    EnginePlan plan = test::exchanges(1);
+    plan.transport.window_packets = window_packets;
+    return plan;
   }
   // The receiving queue pairs, by their ordinal.
   uint32_t in(uint32_t ordinal) const { return connections[test::kIn].recv_qps[ordinal]; }
@@ -293,7 +299,7 @@ void what_is_followed_at_once_may_wait_for_it() {
 }
 
 void a_message_is_not_cut_by_those_of_others_where_calls_cost() {
-  Passer passer;
+  Passer passer(1'000'000, 0);
   for (const uint32_t qp : passer.connections[test::kOut].send_qps) {
     passer.transmission.offer(qp, 8 * WindowPools::kSharesPerPacket);
     passer.transmission.post(qp, write(2 * test::kMtu));
