@@ -152,12 +152,13 @@ class Engine:
         return all(self._loops.joined(loop) for loop in range(self._loops.ports()))
 
     def start_probe(self) -> None:
-        """Begins probing every queue pair that sends data."""
+        """Begins probing every queue pair that sends data, and every receiver of plain UDP."""
+        self._streams.start_probe()
         self._loops.start_probe()
 
     def probe_outcomes(self) -> tuple[ProbeOutcome, ...] | None:
-        """One outcome per probed queue pair, None while probes are under way."""
-        if any(
+        """One outcome per probed queue pair, None while probes are under way; a stream's that fails shows in `status`."""
+        if not self._streams.is_answered or any(
             EnginePhase(port[0]) in (EnginePhase.OPEN, EnginePhase.PROBING) for port in self._loops.status()
         ):
             return None
@@ -199,7 +200,8 @@ class Engine:
         ports = self._loops.status()
         phases = [EnginePhase(port[0]) for port in ports]
         failed = next((port for port in ports if EnginePhase(port[0]) is EnginePhase.FAILED), None)
-        phase = EnginePhase.FAILED if failed else min(phases, key=lambda each: each.value)
+        failure = failed[6] if failed else self._streams.failure
+        phase = EnginePhase.FAILED if failure or failed else min(phases, key=lambda each: each.value)
         return EngineStatus(
             phase=phase,
             ops_done=sum(port[1] for port in ports),
@@ -207,7 +209,7 @@ class Engine:
             wire_tx_bytes=sum(port[3] for port in ports),
             wire_rx_bytes=sum(port[4] for port in ports),
             last_progress_ns=max(port[5] for port in ports),
-            failure=failed[6] if failed else "",
+            failure=failure,
             threads=tuple(ThreadBytes(port[3], port[4]) for port in ports),
         )
 

@@ -101,6 +101,10 @@ WAIT_RECORD: Final = np.dtype(
 """One thing that one unfinished op waits for. 40 bytes."""
 
 
+STREAM_PROBE_BYTES: Final = 26
+"""Payload of what a stream of plain UDP asks its receiver before the run, and of the answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamCount:
     """What one end of a stream of plain UDP counted."""
@@ -111,3 +115,6 @@ class StreamCount:
     payload_bytes: int
     left_out: int
     """Sending: datagrams that were not sent in time; receiving: such that were not of the stream."""
+    probes_sent: int = 0
+    """Before the run, to find out whether the other end is there; at the receiving end answers to those that came."""
+    probes_received: int = 0

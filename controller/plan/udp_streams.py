@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import PlannedStream, UdpStream
+from etloop.contract.model.records import STREAM_PROBE_BYTES
 from etloop.contract.model.run import AgentRecords
 from etloop.results.device.reconcile import PlainDatagrams
 
 if TYPE_CHECKING:
+    from etloop.contract.model.records import StreamCount
     from etloop.controller.inputs.rig import Rig
     from etloop.controller.inputs.scenario.jobs import StreamEntry
 
@@ -93,19 +95,22 @@ def plain_datagrams(
             elif entry.datagram_bytes > max(path_mtu_bytes, WHOLE_BYTES):
                 why = f"datagrams of {entry.name} are longer than the job's packets and may have been cut on the way"
                 found[port] = replace(before, unknown=why)
-            elif sends:
-                found[port] = replace(
-                    before,
-                    tx_datagrams=before.tx_datagrams + count.datagrams,
-                    tx_bytes=before.tx_bytes + count.payload_bytes,
-                )
             else:
-                found[port] = replace(
-                    before,
-                    rx_datagrams=before.rx_datagrams + count.datagrams,
-                    rx_bytes=before.rx_bytes + count.payload_bytes,
-                )
+                found[port] = _with_stream(before, count)
     return found
+
+
+def _with_stream(before: PlainDatagrams, count: StreamCount) -> PlainDatagrams:
+    """What a port sent and received with an end of a stream more; probes are as much on its cable as the stream is."""
+    sent, received = (count.datagrams, 0) if count.sends else (0, count.datagrams)
+    sent_bytes, received_bytes = (count.payload_bytes, 0) if count.sends else (0, count.payload_bytes)
+    return replace(
+        before,
+        tx_datagrams=before.tx_datagrams + sent + count.probes_sent,
+        tx_bytes=before.tx_bytes + sent_bytes + count.probes_sent * STREAM_PROBE_BYTES,
+        rx_datagrams=before.rx_datagrams + received + count.probes_received,
+        rx_bytes=before.rx_bytes + received_bytes + count.probes_received * STREAM_PROBE_BYTES,
+    )
 
 
 def agent_of(port: str) -> str:

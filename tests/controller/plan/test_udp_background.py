@@ -48,6 +48,14 @@ def test_every_end_counts_for_its_port(
     assert plain_datagrams(entries, BOTH, 4096) == {"a/p0": at_a, "b/p0": at_b}, what
 
 
+def test_probes_are_on_the_cable_of_both_ends() -> None:
+    sent = replace(count("there", 9, sends=True), probes_sent=3, probes_received=2)
+    received = replace(count("there", 7, sends=False), probes_sent=2, probes_received=2)
+    found = plain_datagrams((THERE,), agents(a=(sent,), b=(received,)), 4096)
+    assert found["a/p0"] == PlainDatagrams(9 + 3, 9000 + 3 * 26, 2, 2 * 26)
+    assert found["b/p0"] == PlainDatagrams(2, 2 * 26, 7 + 2, 7000 + 2 * 26)
+
+
 def test_what_may_have_been_cut_is_not_counted_as_frames() -> None:
     long = replace(THERE, datagram_bytes=4097)
     assert "may have been cut" in plain_datagrams((long,), BOTH, 4096)["a/p0"].unknown
