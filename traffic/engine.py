@@ -24,7 +24,7 @@ from etloop.contract.model.switch_counters import rows
 from etloop.contract.protocol.messages import QueuePairEnd
 from etloop.traffic import _native
 from etloop.traffic.capture import CaptureTarget, plan_capture
-from etloop.traffic.cc_library import library_for
+from etloop.traffic.cc_library import libraries_for
 from etloop.traffic.send_limits import UNLIMITED, SendLimits, loop_limits
 from etloop.traffic.threads.loop_threads import ORDINARY, UNPLANNED, LoopThreads, ThreadPlan, plan_threads
 from etloop.traffic.threads.port_queues import Spread, gather_counters, spread_queues
@@ -89,8 +89,10 @@ class Engine:
         carried = _carried(assignment)
         planned = plan_threads(threads, assignment.threads, len(carried), processors)
         try:
-            library = library_for(assignment.transport.congestion)
-            loops = _native.PortLoops(assignment, planned, kept, library, loop_limits(limits, spread.port_of))
+            libraries = libraries_for(assignment)
+            loops = _native.PortLoops(
+                assignment, planned, kept, libraries, loop_limits(limits, spread.port_of)
+            )
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
             raise RigError(
@@ -152,12 +154,13 @@ class Engine:
         return all(self._loops.joined(loop) for loop in range(self._loops.ports()))
 
     def start_probe(self) -> None:
-        """Begins probing every queue pair that sends data."""
+        """Begins probing every queue pair that sends data, and every receiver of plain UDP."""
+        self._streams.start_probe()
         self._loops.start_probe()
 
     def probe_outcomes(self) -> tuple[ProbeOutcome, ...] | None:
-        """One outcome per probed queue pair, None while probes are under way."""
-        if any(
+        """One outcome per probed queue pair, None while probes are under way; a stream's that fails shows in `status`."""
+        if not self._streams.is_answered or any(
             EnginePhase(port[0]) in (EnginePhase.OPEN, EnginePhase.PROBING) for port in self._loops.status()
         ):
             return None
@@ -199,7 +202,8 @@ class Engine:
         ports = self._loops.status()
         phases = [EnginePhase(port[0]) for port in ports]
         failed = next((port for port in ports if EnginePhase(port[0]) is EnginePhase.FAILED), None)
-        phase = EnginePhase.FAILED if failed else min(phases, key=lambda each: each.value)
+        failure = failed[6] if failed else self._streams.failure
+        phase = EnginePhase.FAILED if failure or failed else min(phases, key=lambda each: each.value)
         return EngineStatus(
             phase=phase,
             ops_done=sum(port[1] for port in ports),
@@ -207,7 +211,7 @@ class Engine:
             wire_tx_bytes=sum(port[3] for port in ports),
             wire_rx_bytes=sum(port[4] for port in ports),
             last_progress_ns=max(port[5] for port in ports),
-            failure=failed[6] if failed else "",
+            failure=failure,
             threads=tuple(ThreadBytes(port[3], port[4]) for port in ports),
         )
 
