@@ -45,10 +45,8 @@ from numpy.typing import NDArray
 
 RESPONSE_TIMEOUT_NS: Final = 30 * NS_PER_S
 """For everything that is over in a moment."""
-BLAST_LEAD_NS: Final = 200 * NS_PER_MS
-"""A blast lasts this much longer at the sender, which may begin before the receiver is there."""
-FRAME_BLAST_LEAD_NS: Final = NS_PER_S
-"""The same of frames: the kernel takes its time over a ring or a program at an interface, longer when it is busy."""
+BLAST_LEAD_NS: Final = NS_PER_S
+"""A blast lasts this much longer at the sender: a busy machine takes its time to open a socket, a ring or a program."""
 START_LEAD_NS: Final = 20 * NS_PER_MS
 """From the order to start to the start."""
 RUN_TIMEOUT_NS: Final = 120 * NS_PER_S
@@ -105,9 +103,8 @@ def bare_bytes_per_s(
 ) -> int:
     """UDP payload that arrives when one end sends as fast as the kernel takes it: segmented datagrams, or whole frames."""
     sender, receiver = (end.addresses[0] for end in place.ends)
-    lead_ns = BLAST_LEAD_NS if backend is PortBackend.UDP else FRAME_BLAST_LEAD_NS
     orders = (
-        BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + lead_ns, backend),
+        BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS, backend),
         BlastReceive(receiver, ROCE_UDP_PORT, duration_ns, backend),
     )
     _, received = ask_both(workers, orders, (Counted, Counted), duration_ns + RESPONSE_TIMEOUT_NS)
