@@ -31,8 +31,6 @@ class Qp {
   // Requester.
   void post(const WorkRequest& request) { requester_.post(request); }
   bool has_run() const { return requester_.has_run(); }
-  bool sends_behind(const PacketRun& run) const { return requester_.sends_behind(run); }
-  bool fills_window(const PacketRun& run) const { return requester_.fills_window(run); }
   // The next packets to send; requires has_run(). Changes nothing until `run_sent`.
   PacketRun next_run(uint32_t max_run) { return requester_.next_run(max_run); }
   // The port took the run. Returns the request it belongs to if the run was its first transmission's start, else nullptr.

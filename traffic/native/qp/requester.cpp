@@ -79,7 +79,10 @@ void Requester::set_window(uint32_t packets) {
 PacketRun Requester::next_run(uint32_t max_run) {
   if (!any_lost()) {
     const uint32_t room = window_ - static_cast<uint32_t>(psn_distance(next_psn_, una_));
-    return build(requests_.next(), next_psn_, room, max_run);
+    PacketRun run = build(requests_.next(), next_psn_, room, max_run);
+    run.followed = advance(next_psn_, span_of(run, path_mtu_)) != requests_.end_psn();
+    run.fills_window = run.count >= room;
+    return run;
   }
   // The last of what is missing asks for an acknowledgement, so that its loss is noticed before the timeout.
   const Scoreboard::Range missing = selective_->board.first_lost();

@@ -34,14 +34,6 @@ class Requester {
     if (fault_ != QpFault::none) fail(fault_);  // it goes the way of the others
   }
   bool has_run() const;
-  // Whether something that was never sent is posted behind a run of one packet.
-  bool sends_behind(const PacketRun& run) const {
-    return ((run.head.psn + 1) & wire::kPsnMask) != requests_.end_psn();
-  }
-  // Whether nothing may leave behind the run before an acknowledgement.
-  bool fills_window(const PacketRun& run) const {
-    return static_cast<uint32_t>(wire::psn_distance(run.head.psn, una_)) + run.count >= window_;
-  }
   PacketRun next_run(uint32_t max_run);
   const WorkRequest* run_sent(const PacketRun& run, Nanos now);
   AckOutcome on_answer(const wire::Packet& packet, Nanos now);

@@ -34,6 +34,8 @@ struct PacketRun {
   uint32_t ack_every = 0;
   bool corrupt_icrc = false;              // on purpose: the receiver must find it
   bool may_wait = false;                  // for others of the same turn, to leave with them
+  bool followed = false;                  // by something else of its queue pair that is there already
+  bool fills_window = false;              // nothing of its queue pair may leave behind it before an acknowledgement
   int8_t priority = kFlowPriority;        // of the VLAN tag; another than the flow's, for these packets alone
   int16_t traffic_class = kFlowClass;     // likewise
   Nanos departs_ns = 0;  // not before, and the kernel sees to it; 0: at once

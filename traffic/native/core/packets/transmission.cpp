@@ -113,14 +113,14 @@ TxResult Transmission::transmit_run(TransmitRing& ring, TxPort& port, Clock& clo
       wake_windows(index);
       return TxResult::sent;
     }
-    const bool is_cut = run.count < wanted || (answers_cost_calls() && qp.fills_window(run));
+    const bool is_cut = run.count < wanted || (answers_cost_calls() && run.fills_window);
     if (!qp.repeats()) pools_.ask(index, run, is_cut, ring.size() > 1);
     flows_.ask(index, run);
     if (&ring == &grant_ring_) {
       mark(run, plan_.transport.grant);
       run.may_wait = true;
     } else {
-      run.may_wait = answers_cost_calls() && run.count == 1 && qp.sends_behind(run);
+      run.may_wait = answers_cost_calls() && run.count == 1 && (run.followed || wanted > 1);
     }
     const int64_t sent_before = qp.counters.tx_packets - qp.counters.retransmitted_packets;
     switch (port.send(run)) {
