@@ -136,7 +136,8 @@ def open_allowed(settings: AgentSettings, open_engine: OpenEngineCall, assignmen
     """An engine for the assignment. Raises `ConfigError` if it brings code and this agent runs none, or asks for what this
     agent does not send; else as `open_engine`.
     """
-    plugin = assignment.transport.congestion.plugin_name
+    plugins = (transport.congestion.plugin_name for transport in assignment.transports)
+    plugin = next(filter(None, plugins), "")
     if plugin and not settings.allow_plugins:
         what = "is code that the controller sends, and this agent runs none"
         remedy = "start the agent with --allow-plugins if you trust who may command it"

@@ -841,6 +841,9 @@ def uet_decode(datagram: bytes, datagram_bytes: int | None = None) -> tuple[UetP
 def uet_encode(pds: UetPds, ses: UetSes, payload: bytes = b"") -> bytes:
     """The UDP payload of these headers."""
 
+def uet_datagram_headers(job_id: int, message_id: int, payload_bytes: int) -> bytes:
+    """What stands before the payload of a message of one packet that nobody acknowledges: 48 bytes."""
+
 def uet_decode_cut(datagram: bytes) -> UetPds:
     """What a switch left of a packet. ValueError says what is malformed."""
 
@@ -907,7 +910,7 @@ class PortLoops:
         assignment: Assignment,
         threads: ThreadPlan,
         capture: PlannedCapture,
-        cc_library: str,
+        cc_libraries: list[str],
         limits: LoopLimits,
     ) -> None: ...
     def endpoints(self) -> list[tuple[int, int, bool, int, int, int, int]]:
@@ -978,6 +981,7 @@ def twin(
     attachments: list[int],
     streams: list[StreamPath],
     settings: TwinSettings,
+    cc_libraries: list[str],
 ) -> dict[str, Any]:
     """A run through switches; the keys are the fields of TwinOutcome, records as bytes."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.congestion import MOST_PLUGIN_BYTES, CongestionSettings
 
 HEADER: Final = Path(__file__).parent / "native" / "cc" / "etloop_cc.h"
@@ -77,6 +78,15 @@ def library_for(settings: CongestionSettings) -> str:
     if not settings.plugin_name:
         return ""
     return str(library_of(settings.plugin_name, settings.plugin.tobytes()))
+
+
+def libraries_for(assignment: Assignment, known: str = "") -> list[str]:
+    """Return the plugin's library for each transport of an assignment, "" for one without; `known` in place of looking for it.
+
+    Raises as `library_of`.
+    """
+    settings = (transport.congestion for transport in assignment.transports)
+    return [known or library_for(each) if each.plugin_name else "" for each in settings]
 
 
 def _kept(path: Path, content: bytes) -> Path:

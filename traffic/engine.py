@@ -24,7 +24,7 @@ from etloop.contract.model.switch_counters import rows
 from etloop.contract.protocol.messages import QueuePairEnd
 from etloop.traffic import _native
 from etloop.traffic.capture import CaptureTarget, plan_capture
-from etloop.traffic.cc_library import library_for
+from etloop.traffic.cc_library import libraries_for
 from etloop.traffic.send_limits import UNLIMITED, SendLimits, loop_limits
 from etloop.traffic.threads.loop_threads import ORDINARY, UNPLANNED, LoopThreads, ThreadPlan, plan_threads
 from etloop.traffic.threads.port_queues import Spread, gather_counters, spread_queues
@@ -89,8 +89,10 @@ class Engine:
         carried = _carried(assignment)
         planned = plan_threads(threads, assignment.threads, len(carried), processors)
         try:
-            library = library_for(assignment.transport.congestion)
-            loops = _native.PortLoops(assignment, planned, kept, library, loop_limits(limits, spread.port_of))
+            libraries = libraries_for(assignment)
+            loops = _native.PortLoops(
+                assignment, planned, kept, libraries, loop_limits(limits, spread.port_of)
+            )
         except (RuntimeError, ValueError, OverflowError) as error:
             what, _, remedy = str(error).partition("; ")
             raise RigError(

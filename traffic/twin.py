@@ -20,7 +20,7 @@ from etloop.contract.model.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SW
 from etloop.contract.model.topology import SwitchEnd, Topology
 from etloop.contract.model.transport import FaultAction
 from etloop.traffic import _native
-from etloop.traffic.cc_library import library_for
+from etloop.traffic.cc_library import libraries_for
 from etloop.traffic.outcome import outcome_of
 from etloop.traffic.threads.port_queues import whole_ports
 from etloop.traffic.topology.routes import Routes, routes
@@ -82,7 +82,7 @@ class TwinSettings:
     most_packets: int = 0
     """Packets after which the run is given up; 0: none."""
     cc_library: str = ""
-    """Compiled congestion control plugin of the assignment."""
+    """Compiled congestion control plugin of the assignment, for every transport that names one."""
     link_changes: tuple[LinkChange, ...] = ()
     """Links that go down or come up while the job runs."""
     streams: tuple[PlannedStream, ...] = ()
@@ -161,9 +161,8 @@ def twin(
     table = routes(topology)
     attachments = attachments_of(assignment, rig_ports, topology, table)
     paths = stream_paths(settings.streams, topology, table)
-    library = settings.cc_library or library_for(assignment.transport.congestion)
-    settings = replace(settings, cc_library=library)
-    found = _native.twin(whole_ports(assignment), topology, table, attachments, paths, settings)
+    libraries = libraries_for(assignment, settings.cc_library)
+    found = _native.twin(whole_ports(assignment), topology, table, attachments, paths, settings, libraries)
     switch_ports = tuple(rows(raw, SWITCH_PORT_COUNTERS) for raw in found["switch_ports"])
     failure = found["failure"]
     if failure and (dropped := dropped_without_route(topology, switch_ports)):
@@ -208,8 +207,8 @@ def dropped_without_route(
 def _stream_counts(stream: UdpStream, sent: int, left_out: int, lost: int) -> tuple[StreamCount, StreamCount]:
     size, received = stream.datagram_bytes, sent - lost
     return (
-        StreamCount(stream.name, True, sent, sent * size, left_out),
-        StreamCount(stream.name, False, received, received * size, 0),
+        StreamCount(stream.name, True, sent, sent * size, left_out, stream.form),
+        StreamCount(stream.name, False, received, received * size, 0, stream.form),
     )
 
 

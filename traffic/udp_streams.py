@@ -1,4 +1,6 @@
-"""Plain UDP beside the jobs: datagrams at a rate, in a class of their own, from kernel sockets. A shell: threads, sockets, time.
+"""UDP beside the jobs, plain or as UET's unreliable delivery (UUD): datagrams at a rate, in a class of their own.
+
+A shell: threads, kernel sockets, time.
 
 Decides how a rate becomes datagrams: by the clock since the stream's begin, in bursts as short as a thread of Python can be
 woken for. Congestion does not slow it down; what a socket does not take is left out and told. Nothing of it is the engine's.
@@ -19,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, RigError
 from etloop.contract.base.units import NS_PER_S
-from etloop.contract.model.records import STREAM_PROBE_BYTES, StreamCount
+from etloop.contract.model.records import STREAM_PROBE_BYTES, UUD_HEADER_BYTES, StreamCount, StreamForm
+from etloop.traffic import _native
 from etloop.traffic.send_limits import UNLIMITED, SendLimits
 
 if TYPE_CHECKING:
@@ -41,6 +44,9 @@ _SOL_UDP: Final = 17
 _UDP_SEGMENT: Final = 103
 _UDP_GRO: Final = 104
 MARK: Final = b"etloop-udp"
+_NUMBER_AT: Final = 6
+"""Of a message of UUD, in its datagram."""
+_NUMBER_BYTES: Final = 2
 _PROBE: Final = b"etloop-ask"
 _ANSWER: Final = b"etloop-yes"
 """An answer is as long as what it answers: nobody can have us send more to somebody than he sent."""
@@ -131,6 +137,7 @@ class UdpStreams:
                 end.left_out,
                 end.probes_sent,
                 end.probes_received,
+                end.stream.form,
             )
             for end in self._ends
         )
@@ -149,16 +156,17 @@ class _Sender:
         self.probes_sent = self.probes_received = 0
         self.answered = self.is_silent = False
         # Of its own port, so that switches that hash it do the same every time, and as the twin does.
-        self.socket = _opened(stream.src_ip, stream.udp_port, stream)
+        self.socket = _opened(stream.src_ip, stream.src_udp_port, stream)
         if hop_limit:
             _set_hop_limit(self.socket, hop_limit)
         self.socket.setblocking(False)
         self._target = (stream.dst_ip, stream.udp_port)
         self._probe_ns = probe_ns
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
+        self._head = head_of(stream, 0, STREAM_PROBE_BYTES)
         size = stream.datagram_bytes
         self._batch = max(1, min(_MOST_SEGMENTS, _MOST_SEND_BYTES // size))
-        self._content = (MARK + bytes(size))[:size] * self._batch
+        self._content = b"".join(datagram(stream, number) for number in range(self._batch))
         self._segment = [(_SOL_UDP, _UDP_SEGMENT, struct.pack("H", size))]
 
     def ask(self, stop: threading.Event) -> None:
@@ -166,7 +174,7 @@ class _Sender:
         last_ns = time.monotonic_ns() + self._probe_ns
         while not stop.is_set():
             try:
-                self.socket.sendto(_PROBE + self._nonce, self._target)
+                self.socket.sendto(self._head + _PROBE + self._nonce, self._target)
                 self.probes_sent += 1
             except OSError:
                 # Such as a neighbour that is not known yet: that it does not answer says enough.
@@ -183,8 +191,8 @@ class _Sender:
         """Reads what has come in answer to probes, and does not wait for it."""
         try:
             for _ in range(_MOST_READ):
-                content, sender = self.socket.recvfrom(STREAM_PROBE_BYTES + 1)
-                if content == _ANSWER + self._nonce and sender[:2] == self._target:
+                content, sender = self.socket.recvfrom(probe_bytes(self.stream) + 1)
+                if content == self._head + _ANSWER + self._nonce and sender[:2] == self._target:
                     self.probes_received += 1
                     self.answered = True
         except OSError:
@@ -240,7 +248,8 @@ class _Receiver:
         self.stream = stream
         self.datagrams = self.payload_bytes = self.left_out = 0
         self.probes_sent = self.probes_received = 0
-        self._source = (stream.src_ip, stream.udp_port)
+        self._source = (stream.src_ip, stream.src_udp_port)
+        self._head = head_of(stream, 0, STREAM_PROBE_BYTES)
         self.socket = _opened(stream.dst_ip, stream.udp_port, stream)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         self.socket.setsockopt(_SOL_UDP, _UDP_GRO, 1)
@@ -248,7 +257,8 @@ class _Receiver:
 
     def run(self, stop: threading.Event) -> None:
         content = bytearray(_RECEIVE_BYTES)
-        mark = MARK[: self.stream.datagram_bytes]
+        before, between, mark = expected_parts(self.stream)
+        asked = probe_bytes(self.stream)
         last_ns = 0
         while True:
             # The other end is told to stop at about the same time; what never ends is not its.
@@ -267,11 +277,12 @@ class _Receiver:
                 (value for level, kind, value in control if (level, kind) == (_SOL_UDP, _UDP_GRO)), b""
             )
             segment = struct.unpack_from("i", joined)[0] if len(joined) >= 4 else size
-            if segment == STREAM_PROBE_BYTES and content.startswith(_PROBE) and sender[:2] == self._source:
-                for begin in range(0, size, STREAM_PROBE_BYTES):
-                    self._answer(bytes(content[begin : begin + STREAM_PROBE_BYTES]))
+            is_probe = segment == asked and content.startswith(self._head + _PROBE)
+            if is_probe and sender[:2] == self._source:
+                for begin in range(0, size, asked):
+                    self._answer(bytes(content[begin : begin + asked]))
                 continue
-            if not content.startswith(mark):
+            if not (content.startswith(before) and content.startswith(mark, between)):
                 self.left_out += 1
                 continue
             self.datagrams += -(-size // segment) if segment else 0
@@ -280,10 +291,41 @@ class _Receiver:
     def _answer(self, probe: bytes) -> None:
         self.probes_received += 1
         try:
-            self.socket.sendto(_ANSWER + probe[len(_PROBE) :], self._source)
+            said = self._head + _ANSWER + probe[len(self._head) + len(_PROBE) :]
+            self.socket.sendto(said, self._source)
         except OSError:
             return  # It is asked again.
         self.probes_sent += 1
+
+
+def head_of(stream: UdpStream, number: int, carried_bytes: int) -> bytes:
+    """Return what stands in a datagram before what it carries: the headers of a message of UUD, and nothing in plain UDP."""
+    if stream.form is StreamForm.UDP:
+        return b""
+    return _native.uet_datagram_headers(stream.src_udp_port, number, carried_bytes)
+
+
+def probe_bytes(stream: UdpStream) -> int:
+    """Return the length of what asks a receiver, and of its answer."""
+    return STREAM_PROBE_BYTES + (UUD_HEADER_BYTES if stream.form is StreamForm.UUD else 0)
+
+
+def datagram(stream: UdpStream, number: int) -> bytes:
+    """Return a datagram of a stream; of UUD that with a message number."""
+    head = head_of(stream, number, stream.datagram_bytes - UUD_HEADER_BYTES)
+    return (head + MARK + bytes(stream.datagram_bytes))[: stream.datagram_bytes]
+
+
+def expected_parts(stream: UdpStream) -> tuple[bytes, int, bytes]:
+    """Return what every datagram of a stream begins with, and what stands from a place on: all else may be others'.
+
+    Of UUD these are the bytes before and behind the number of the message.
+    """
+    known = datagram(stream, 0)
+    if stream.form is StreamForm.UDP:
+        return b"", 0, known[: len(MARK)]
+    first, behind = _NUMBER_AT, _NUMBER_AT + _NUMBER_BYTES
+    return known[:first], behind, known[behind : UUD_HEADER_BYTES + len(MARK)]
 
 
 def _set_hop_limit(sender: socket.socket, hop_limit: int) -> None:

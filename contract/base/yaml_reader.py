@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -161,6 +161,10 @@ class Section:
         self._path = path
         self._node = node
         self._known: dict[str, None] = {}
+        self._taken_over: dict[str, str] = {}
+        """Keys whose value stands elsewhere, each with its path there."""
+        self._asked: frozenset[str] | None = None
+        """The keys whose questions are noted, as others stand elsewhere; None: all."""
         self._entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key_node, value_node in node.value if node is not None else ():
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
@@ -173,7 +177,26 @@ class Section:
             else:
                 self._entries[key] = (key_node, value_node)
 
+    def over(self, base: Section, own: frozenset[str], dropped: Collection[str] = ()) -> Section:
+        """The same mapping, unread, with what `base` has of keys that are absent here, but not those `dropped`.
+
+        `own`: the keys that may stand here; others are mistakes. Mistakes about a value are placed where it stands.
+        """
+        merged = Section(self._file, self._path, None)
+        merged._node, merged._asked = self._node, own
+        merged._entries = {key: entry for key, entry in self._entries.items() if key in own}
+        for key in self._entries.keys() - own:
+            known = ", ".join(sorted(own))
+            self.mistake(key, f"it is not one of {known}", f"write it under {base._path}, where it is of all")
+        for key, entry in base._entries.items():
+            if key not in self._entries and key not in dropped:
+                merged._entries[key] = entry
+                merged._taken_over[key] = base._at(key)
+        return merged
+
     def _at(self, key: str) -> str:
+        if key in self._taken_over:
+            return self._taken_over[key]
         return f"{self._path}.{key}" if self._path else key
 
     def _note(
@@ -185,7 +208,7 @@ class Section:
         *,
         required: bool = False,
     ) -> None:
-        if are_noted():
+        if are_noted() and (self._asked is None or key in self._asked):
             form = form_of(parse) if parse is not None else None
             note(Question(self._at(key), shape, form, parse, default, required, self._node is not None))
 
@@ -246,9 +269,9 @@ class Section:
     def section(self, key: str) -> Section:
         """The mapping under `key`; an empty one where it is absent."""
         self._note(key, Shape.MAPPING)
-        if not self.has(key):
-            return Section(self._file, self._at(key), None)
-        return self._section(self._entries[key][1], self._at(key))
+        node = self._entries[key][1] if self.has(key) else None
+        asked = None if self._asked is None or key in self._asked else frozenset[str]()
+        return self._section(node, self._at(key), asked)
 
     def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
         """The list of mappings under `key`, which must have at least one."""
@@ -305,9 +328,11 @@ class Section:
         )
         return []
 
-    def _section(self, node: yaml.Node, path: str) -> Section:
-        if isinstance(node, yaml.MappingNode):
-            return Section(self._file, path, node)
+    def _section(self, node: yaml.Node | None, path: str, asked: frozenset[str] | None = None) -> Section:
+        if node is None or isinstance(node, yaml.MappingNode):
+            below = Section(self._file, path, node)
+            below._asked = asked
+            return below
         self._file.mistake(
             node, path, f"expected a mapping, found {_shape(node)}", "write keys and values below it"
         )

@@ -14,6 +14,7 @@ from typing import Annotated
 import numpy as np
 from etloop.contract.base.ip_address import IP_ADDRESS
 from etloop.contract.model.congestion import CongestionSettings
+from etloop.contract.model.records import StreamForm
 from etloop.contract.model.transport import (
     CaptureSettings,
     ClassMarks,
@@ -53,7 +54,7 @@ class PortBackend(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransportSettings:
-    """RoCEv2 settings of all queue pairs of a run."""
+    """How queue pairs of a run carry their messages."""
 
     path_mtu_bytes: int
     traffic_class: int
@@ -141,6 +142,8 @@ class PortSettings:
     """Entry of the device's GID table; -1: found by address."""
     segments: SegmentSettings | None = None
     """How SRv6 leads its packets; None: they go by their own addresses."""
+    transport: int = 0
+    """Which of `Assignment.transports` all its queue pairs speak."""
 
     @property
     def engine_threads(self) -> int:
@@ -276,7 +279,7 @@ class ConnectionColumns:
 
 @dataclass(frozen=True, slots=True)
 class UdpStream:
-    """One end of a stream of plain UDP datagrams beside the jobs."""
+    """One end of a stream of UDP datagrams beside the jobs."""
 
     name: str
     sends: bool
@@ -285,19 +288,22 @@ class UdpStream:
     dst_ip: str
     udp_port: int
     """That the receiving end listens on."""
+    src_udp_port: int
+    """That the sending end sends from; of UUD the number of its job, too."""
     traffic_class: int
     rate_bps: int
-    """Of the payload."""
+    """Of what UDP carries."""
     datagram_bytes: int
     start_ns: int
     """After the start of the run."""
     stop_ns: int
     """0: with the run."""
+    form: StreamForm = StreamForm.UDP
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStream:
-    """A stream of plain UDP from end to end."""
+    """A stream of UDP from end to end."""
 
     stream: UdpStream
     """As its sender has it."""
@@ -348,3 +354,10 @@ class Assignment:
     planes: tuple[tuple[str, ...], ...] = ()
     """Of cards with several planes, here and at the other ends of connections: what stands for each address on every plane. The
     first of each is the one that `connections` have."""
+    other_transports: tuple[TransportSettings, ...] = ()
+    """Of ports that do not speak `transport`. What does not go with a kind is alike in all: path MTU, class, VLAN, waits."""
+
+    @property
+    def transports(self) -> tuple[TransportSettings, ...]:
+        """All transports, by the number that ports have of them."""
+        return (self.transport, *self.other_transports)

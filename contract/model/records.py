@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -101,13 +102,24 @@ WAIT_RECORD: Final = np.dtype(
 """One thing that one unfinished op waits for. 40 bytes."""
 
 
+class StreamForm(IntEnum):
+    """What the datagrams of a stream beside the jobs are."""
+
+    UDP = 0
+    """Plain UDP."""
+    UUD = 1
+    """UET's unreliable delivery: a header of packet delivery and a DATAGRAM request before what is carried."""
+
+
+UUD_HEADER_BYTES: Final = 48
+"""A header of unreliable delivery, and a standard request."""
 STREAM_PROBE_BYTES: Final = 26
-"""Payload of what a stream of plain UDP asks its receiver before the run, and of the answer."""
+"""What a stream carries when it asks its receiver before the run, and what the answer does."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamCount:
-    """What one end of a stream of plain UDP counted."""
+    """What one end of a stream of datagrams counted."""
 
     name: str
     sends: bool
@@ -118,3 +130,4 @@ class StreamCount:
     probes_sent: int = 0
     """Before the run, to find out whether the other end is there; at the receiving end answers to those that came."""
     probes_received: int = 0
+    form: StreamForm = StreamForm.UDP

@@ -35,6 +35,8 @@ class JobPart:
     background: bool = False
     traffic_class: int = ANY_CLASS
     """IPv4 TOS or IPv6 traffic class byte of its packets."""
+    transport: int = 0
+    """Number of its transport among `Scenario.transports`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +74,7 @@ class JobSet:
         return tuple(max(part, 0) for part in self.communicator_part)
 
 
-def only(job: Job, mapping: Mapping, settings: Settings) -> JobSet:
+def only(job: Job, mapping: Mapping, settings: Settings, transport: int = 0) -> JobSet:
     """A set of one job."""
-    return JobSet(job, (JobPart("", 0, len(job.ranks), with_hosts(mapping, job), settings),))
+    part = JobPart("", 0, len(job.ranks), with_hosts(mapping, job), settings, transport=transport)
+    return JobSet(job, (part,))

@@ -68,7 +68,8 @@ def build_jobs(scenario: Scenario, progress: Progress | None = None) -> JobSet:
     if problems:
         raise PlanError(*problems)
     if len(built) == 1:
-        return only(built[0], scenario.jobs[0].mapping, scenario.jobs[0].collectives.settings)
+        (entry,) = scenario.jobs
+        return only(built[0], entry.mapping, entry.collectives.settings, entry.transport)
     return _side_by_side(scenario, built)
 
 
@@ -96,7 +97,12 @@ def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:
     made = side_by_side(parts, alone_too=scenario.rounds > 0)
     placed = [
         JobPart(
-            job.name, job.first_rank, job.ranks, with_hosts(entry.mapping, own), entry.collectives.settings
+            job.name,
+            job.first_rank,
+            job.ranks,
+            with_hosts(entry.mapping, own),
+            entry.collectives.settings,
+            transport=entry.transport,
         )
         for entry, job, own in zip(entries, made.jobs, built, strict=False)
     ]
@@ -114,6 +120,7 @@ def _side_by_side(scenario: Scenario, built: list[Job]) -> JobSet:
                 settings,
                 True,
                 traffic_class,
+                load.transport,
             )
         )
     return JobSet(made.job, tuple(placed), made.jobs, made.phases, made.turns, made.communicator_job)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from etloop.controller.plan.demand import Demand, ProgramVariant
     from etloop.controller.plan.job_set import JobSet
     from etloop.controller.plan.places.placement import Placement
+    from etloop.controller.plan.places.port_transports import PortTransports
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +92,8 @@ class PlanParts:
     """Plain UDP beside the jobs."""
     segments: tuple[SegmentSettings | None, ...]
     """By port of the placement, how SRv6 leads its packets."""
+    transports: PortTransports
+    """With communicators in fault rules looked up, as the scenario's."""
 
     @property
     def job(self) -> Job:
@@ -130,12 +133,21 @@ def partition(
         rows[agent.name] = np.flatnonzero(here).astype(np.int32)
         reached = np.union1d(connections.src_port[rows[agent.name]], connections.dst_port[rows[agent.name]])
         programs, ranks = _ranks(jobs, demand, placement, ports)
+        spoken = sorted({parts.transports.of_port[index] for index in ports})
+        offloads = all(port.segmentation_offload for port in agent.ports)
+        transport, *others = (_transport(parts, number, offloads) for number in spoken)
         assignments[agent.name] = Assignment(
             run_id=parts.run_id,
             agent=agent.name,
             iterations=scenario.plan_iterations,
-            ports=tuple(_port_settings(parts, placement, index, pauses) for index in ports),
-            transport=_transport(scenario, all(port.segmentation_offload for port in agent.ports)),
+            ports=tuple(
+                replace(
+                    _port_settings(parts, placement, index, pauses),
+                    transport=spoken.index(parts.transports.of_port[index]),
+                )
+                for index in ports
+            ),
+            transport=transport,
             scale_up_bps=scenario.scale_up_bps,
             scale_up_latency_ns=scenario.scale_up_latency_ns,
             threads=HostThreads(first_thread[agent.name], host_ports[agent.host]),
@@ -148,6 +160,7 @@ def partition(
             capture=captures.get(agent.name, CaptureSettings()),
             streams=streams.get(agent.name, ()),
             planes=plane_addresses(placement, frozenset((*ports, *reached.tolist()))),
+            other_transports=tuple(others),
         )
     return assignments, rows
 
@@ -161,6 +174,8 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
     members = [group.members for group in job.communicators]
     pauses = pauses_of(scenario.transport.pauses, placement)
     settings = (_port_settings(parts, placement, index, pauses) for index in ports)
+    numbers = range(len(parts.transports.transports))
+    transport, *others = (_transport(parts, number, segmentation_offload=True) for number in numbers)
     return Assignment(
         run_id=parts.run_id,
         agent="",
@@ -170,7 +185,7 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
             replace(port, name=f"{place.agent}/{port.name}", queues=1)
             for place, port in zip(placement.ports, settings, strict=True)
         ),
-        transport=_transport(scenario, segmentation_offload=True),
+        transport=transport,
         scale_up_bps=scenario.scale_up_bps,
         scale_up_latency_ns=scenario.scale_up_latency_ns,
         threads=HostThreads(0, len(ports)),
@@ -183,6 +198,7 @@ def whole_job(parts: PlanParts, placement: Placement) -> Assignment:
         communicator_members=np.array([rank for group in members for rank in group], np.int32),
         connections=connections.columns,
         planes=plane_addresses(placement),
+        other_transports=tuple(others),
     )
 
 
@@ -241,7 +257,7 @@ def _port_settings(
     parts: PlanParts, placement: Placement, index: int, pauses: dict[str, tuple[PauseRule, ...]]
 ) -> PortSettings:
     place = placement.ports[index]
-    connections, multipath = parts.connections, parts.scenario.transport.multipath
+    connections, multipath = parts.connections, parts.transports.transport_of(index).multipath
     return PortSettings(
         name=place.port.name,
         # Addresses beyond the port's ranks carry nothing and need not exist.
@@ -261,11 +277,12 @@ def _port_settings(
         device=place.port.device,
         gid_index=place.port.gid_index,
         segments=parts.segments[index],
+        transport=parts.transports.of_port[index],
     )
 
 
-def _transport(scenario: Scenario, segmentation_offload: bool) -> TransportSettings:
-    transport = scenario.transport
+def _transport(parts: PlanParts, number: int, segmentation_offload: bool) -> TransportSettings:
+    scenario, transport = parts.scenario, parts.transports.transports[number]
     return TransportSettings(
         path_mtu_bytes=transport.path_mtu_bytes,
         traffic_class=transport.traffic_class,

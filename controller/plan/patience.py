@@ -13,6 +13,7 @@ from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.units import NS_PER_S, format_bytes, format_duration, format_rate
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.scenario import Scenario
+from etloop.controller.inputs.scenario.transport import Transport
 
 MOST_UNDER_WAY_BYTES: Final = 8 << 20
 """What the receivers behind one port let come to it at a time (`kMostInFlightBytes` of traffic/native)."""
@@ -22,7 +23,10 @@ LONGEST_TIMEOUT_NS: Final = 60 * NS_PER_S
 
 
 def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> Scenario:
-    """Return the scenario with timers that outlast a queue before a link of `slowest_bps`, if it states none itself."""
+    """Return the scenario with timers that outlast a queue before a link of `slowest_bps`, if it states none itself.
+
+    Timers are of all jobs, whatever they go by.
+    """
     transport = scenario.transport
     if not (transport.open_waits.timeout or transport.open_waits.floor):
         return scenario
@@ -41,12 +45,16 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
         f"transport.timeout_floor {format_duration(recovery.timeout_floor_ns)} and timeout {format_duration(timeout_ns)}: "
         f"{format_bytes(queued_bytes)} before a link of {format_rate(slowest_bps)} take that long, there and back"
     )
-    changed = replace(transport, recovery=recovery, timeout_ns=timeout_ns, notes=(*transport.notes, note))
+
+    def patient_one(each: Transport) -> Transport:
+        own = replace(each.recovery, timeout_floor_ns=recovery.timeout_floor_ns)
+        return replace(each, recovery=own, timeout_ns=timeout_ns, notes=(*each.notes, note))
+
     stall_ns = scenario.stall_timeout_ns
     if scenario.stall_open:
         # A queue pair that gives up names its connection, which a run that is given up before it does not.
         stall_ns = max(stall_ns, timeout_ns * (transport.retry_limit + 1))
-    return replace(scenario, transport=changed, stall_timeout_ns=stall_ns)
+    return replace(scenario.with_transports(patient_one), stall_timeout_ns=stall_ns)
 
 
 def card_floor_ns(topology: Topology, floor_ns: int) -> int:

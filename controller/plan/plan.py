@@ -7,6 +7,7 @@ inputs give the same plan, byte for byte.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment, ConnectionColumns, Path
 from etloop.contract.model.run import PlannedConnections, PlannedJobs, PlannedOps, PlanTables
 from etloop.controller.inputs.scenario.faults import refuse_idle_faults, resolve_communicators
+from etloop.controller.inputs.scenario.multipath import UET_UDP_PORT
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.choices import planned_choices, shaping_words
 from etloop.controller.plan.connections import PlacedConnections, connect
@@ -24,6 +26,7 @@ from etloop.controller.plan.places.cards import plane_notes, refuse_odd_planes
 from etloop.controller.plan.places.job_placement import place_jobs
 from etloop.controller.plan.places.order_warning import order_warnings
 from etloop.controller.plan.places.placement import Placement
+from etloop.controller.plan.places.port_transports import PortTransports, port_transports, transport_notes
 from etloop.controller.plan.port_settings import (
     fault_notes,
     multipath_notes,
@@ -35,13 +38,14 @@ from etloop.controller.plan.port_settings import (
 from etloop.controller.plan.rounding import rounding_notes
 from etloop.controller.plan.run_numbers import PLAN_ID, run_nonce, with_first_psn
 from etloop.controller.plan.segments import segment_notes, segment_settings
-from etloop.controller.plan.udp_streams import plan_streams
+from etloop.controller.plan.udp_streams import plan_streams, refuse_taken_ports
 from etloop.workload.trace.program import Job
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
     from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.transport import Transport
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +75,9 @@ class Plan:
 
 def make_plan(scenario: Scenario, rig: Rig, job: Job, run_id: str = PLAN_ID) -> Plan:
     """Lays one job out on a rig. Raises `PlanError` where it does not fit, with what would."""
-    return plan_jobs(scenario, rig, only(job, scenario.mapping, scenario.collectives.settings), run_id)
+    (entry, *_) = scenario.jobs
+    one = only(job, scenario.mapping, scenario.collectives.settings, entry.transport)
+    return plan_jobs(scenario, rig, one, run_id)
 
 
 def plan_jobs(
@@ -81,27 +87,49 @@ def plan_jobs(
     job = jobs.job
     refuse_odd_jobs(job)
     demand = demand_of(jobs)
-    refuse_one_sided(scenario.transport.multipath, demand.schedules)
     placement = place_jobs(jobs, (demand.pairs,), rig)
-    refuse_shared_contexts(scenario.transport.multipath, placement)
-    refuse_odd_planes(scenario.transport.multipath, placement)
+    _refuse_unfit_transports(port_transports(scenario, jobs, placement), jobs, demand, placement)
     nonce = run_nonce(scenario.transport, run_id)
-    transport = with_first_psn(scenario.transport, nonce)
+    scenario = scenario.with_transports(lambda transport: with_first_psn(transport, nonce))
+    transport = scenario.transport
     connections = connect(
         demand.pairs, placement, transport.qps_per_connection, scenario.seed, transport.source_ports, nonce
     )
     names = tuple(group.name for group in job.communicators)
-    faults = resolve_communicators(transport.faults, transport.fault_communicators, names)
-    refuse_idle_faults(faults, connections.columns)
-    scenario = replace(scenario, transport=replace(transport, faults=faults))
+    scenario = scenario.with_transports(partial(_with_communicators, names=names))
+    spoken = port_transports(scenario, jobs, placement)
+    refuse_idle_faults(
+        scenario.transport.faults,
+        connections.columns,
+        lambda rule: spoken.have_rule(rule, connections.src_port),
+    )
     moved = op_bytes(job, demand, placement)
     streams = plan_streams(scenario.streams, rig, {place.agent for place in placement.ports})
-    segments = segment_settings(transport.multipath, topology, placement, connections)
-    parts = PlanParts(run_id, scenario, jobs, demand, connections, streams, segments)
+    refuse_taken_ports(streams, scenario.streams, spoken.labels_on(UET_UDP_PORT, placement))
+    segments = segment_settings(spoken, topology, placement, connections)
+    parts = PlanParts(run_id, scenario, jobs, demand, connections, streams, segments, spoken)
     assignments, rows = partition(parts, rig, placement)
-    tables = replace(_tables(scenario, jobs, demand, placement, connections, moved), run_nonce=nonce)
-    tables = replace(tables, notes=(*tables.notes, *segment_notes(transport.multipath, placement, segments)))
+    tables = replace(_tables(parts, placement, moved), run_nonce=nonce)
+    tables = replace(tables, notes=(*tables.notes, *segment_notes(spoken, placement, segments)))
     return Plan(assignments, rows, tables, placement, parts)
+
+
+def _refuse_unfit_transports(
+    spoken: PortTransports, jobs: JobSet, demand: Demand, placement: Placement
+) -> None:
+    part_of_op = jobs.part_of_rank()[demand.ops.rank]
+    for number, (transport, ports) in enumerate(spoken.with_ports(placement)):
+        of_jobs = [index for index, part in enumerate(jobs.parts) if part.name in spoken.jobs[number]]
+        used = np.unique(demand.ops.schedule[np.isin(part_of_op, of_jobs)]).tolist()
+        refuse_one_sided(transport.multipath, [demand.schedules[schedule] for schedule in used])
+        refuse_shared_contexts(transport.multipath, ports)
+        refuse_odd_planes(transport.multipath, ports)
+
+
+def _with_communicators(transport: Transport, names: tuple[str, ...]) -> Transport:
+    return replace(
+        transport, faults=resolve_communicators(transport.faults, transport.fault_communicators, names)
+    )
 
 
 def refuse_odd_jobs(job: Job) -> None:
@@ -147,14 +175,8 @@ def _planned_connections(columns: ConnectionColumns, pairs: PairColumns) -> Plan
     )
 
 
-def _tables(
-    scenario: Scenario,
-    jobs: JobSet,
-    demand: Demand,
-    placement: Placement,
-    connections: PlacedConnections,
-    moved: OpBytes,
-) -> PlanTables:
+def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTables:
+    scenario, jobs, demand, connections = parts.scenario, parts.jobs, parts.demand, parts.connections
     job = jobs.job
     ports = [placement.ports[port] for port in placement.port]
     algorithms, algorithm_of_schedule = _algorithms(demand)
@@ -199,13 +221,13 @@ def _tables(
             *order_warnings(jobs, (demand.pairs,)),
             *job.notes,
             *scenario.notes,
-            *scenario.transport.notes,
+            *transport_notes(scenario),
             *placement.notes,
             *rounding_notes(ops, scenario.bytes_scale_text),
             *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),
             *trimming_notes(scenario.transport.recovery.trimming, placement),
-            *multipath_notes(scenario.transport.multipath, placement),
+            *multipath_notes(parts.transports, placement),
             *queue_notes(placement),
             *plane_notes(placement),
         ),

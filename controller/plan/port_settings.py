@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.multipath import Multipath
     from etloop.controller.inputs.scenario.pauses import PortPause
     from etloop.controller.plan.places.placement import Placement
+    from etloop.controller.plan.places.port_transports import PortTransports
     from etloop.traffic.collectives.core.table import Schedule
 
 _FRAMING: Final = (PortBackend.PACKET, PortBackend.XDP)
@@ -93,8 +94,23 @@ def trimming_notes(trimming: TrimSettings, placement: Placement) -> tuple[str, .
     return tuple(notes)
 
 
-def multipath_notes(multipath: Multipath, placement: Placement) -> tuple[str, ...]:
-    """What to say of a transport whose packets choose their paths, and of ports that cannot carry it."""
+def multipath_notes(spoken: PortTransports, placement: Placement) -> tuple[str, ...]:
+    """What to say of transports whose packets choose their paths, of ports that cannot carry them, and of who has which."""
+    notes = [
+        note
+        for transport, ports in spoken.with_ports(placement)
+        for note in _path_notes(transport.multipath, ports)
+    ]
+    if spoken.are_several:
+        each = (
+            f"{', '.join(jobs)} {transport.multipath.name} with {transport.congestion.algorithm}"
+            for transport, jobs in zip(spoken.transports, spoken.jobs, strict=True)
+        )
+        notes.append(f"transports of jobs, each on ports of its own: {'; '.join(each)}")
+    return tuple(notes)
+
+
+def _path_notes(multipath: Multipath, placement: Placement) -> tuple[str, ...]:
     if not multipath.sprays:
         return ()
     paths = multipath.settings

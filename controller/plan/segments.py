@@ -16,19 +16,37 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.multipath import Multipath
     from etloop.controller.plan.connections import PlacedConnections
     from etloop.controller.plan.places.placement import Placement
+    from etloop.controller.plan.places.port_transports import PortTransports
 
 OUTER_HEADER_BYTES: Final = 40
 
 
 def segment_settings(
-    multipath: Multipath, topology: Topology | None, placement: Placement, connections: PlacedConnections
+    spoken: PortTransports, topology: Topology | None, placement: Placement, connections: PlacedConnections
 ) -> tuple[SegmentSettings | None, ...]:
     """Return the segments of each port of a placement; None for ports whose packets go by their own addresses.
 
     Raises `PlanError` where no topology has segments, addresses are of IPv4, or a way has none.
     """
+    found: list[SegmentSettings | None] = [None] * len(placement.ports)
+    for number, transport in enumerate(spoken.transports):
+        for port, settings in _settings_of(
+            transport.multipath, spoken.ports_of(number), topology, placement, connections
+        ).items():
+            found[port] = settings
+    return tuple(found)
+
+
+def _settings_of(
+    multipath: Multipath,
+    own: frozenset[int],
+    topology: Topology | None,
+    placement: Placement,
+    connections: PlacedConnections,
+) -> dict[int, SegmentSettings]:
+    """The segments of the ports `own`, which speak one transport."""
     if multipath.srv6 is None:
-        return (None,) * len(placement.ports)
+        return {}
     where = f"transport.{multipath.name}.srv6"
     if topology is None:
         what = "nothing says which segments the switches have"
@@ -44,31 +62,45 @@ def segment_settings(
     routes = SegmentRoutes(topology, multipath.srv6)
     number = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
     peers = _peers(placement, connections)
-    old = next((to for sent in peers for _, to in sent if ":" not in to), None)
+    old = next((to for port in sorted(own) for _, to in peers[port] if ":" not in to), None)
     if old is not None:
         what = f"{old} is an IPv4 address, and segments are in an IPv6 header around IPv6"
         raise PlanError(Problem(where, what, "give the ports of the rig IPv6 addresses"))
-    missing = [place.label for place in placement.ports if place.label not in number]
+    labels = [placement.ports[port].label for port in sorted(own)]
+    missing = [label for label in labels if label not in number]
     if missing:
         what = f"port {missing[0]} is not in the topology"
         raise PlanError(Problem(where, what, "attach it to a switch there"))
-    attachments = [number[place.label] for place in placement.ports]
-    return tuple(
-        SegmentSettings(
+    attachments = {port: number[placement.ports[port].label] for port in own}
+    return {
+        index: SegmentSettings(
             topology.segments.block,
             topology.segments.decapsulation,
             tuple(
-                SegmentRoute(to, routes.tiers(attachments[index], attachments[there])) for there, to in sent
+                SegmentRoute(to, routes.tiers(attachments[index], attachments[there]))
+                for there, to in peers[index]
             ),
         )
-        for index, sent in enumerate(peers)
-    )
+        for index in own
+    }
 
 
 def segment_notes(
-    multipath: Multipath, placement: Placement, settings: Sequence[SegmentSettings | None]
+    spoken: PortTransports, placement: Placement, settings: Sequence[SegmentSettings | None]
 ) -> tuple[str, ...]:
     """What to say of packets that segments lead."""
+    return tuple(
+        note
+        for number, (transport, ports) in enumerate(spoken.with_ports(placement))
+        for note in _notes_of(
+            transport.multipath, ports, [settings[port] for port in sorted(spoken.ports_of(number))]
+        )
+    )
+
+
+def _notes_of(
+    multipath: Multipath, placement: Placement, settings: Sequence[SegmentSettings | None]
+) -> tuple[str, ...]:
     led = [one for one in settings if one is not None]
     if multipath.srv6 is None or not led:
         return ()

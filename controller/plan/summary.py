@@ -18,6 +18,7 @@ from etloop.controller.plan.connections import QPN_ENDS, paths_of
 from etloop.controller.plan.demand import POINT_TO_POINT, Asked, PairColumns, asked_of, pair_chunks
 from etloop.controller.plan.places.job_placement import place_jobs
 from etloop.controller.plan.places.order_warning import order_warnings
+from etloop.controller.plan.places.port_transports import port_transports, transport_notes
 from etloop.controller.plan.plan import refuse_odd_jobs
 from etloop.controller.plan.report import stand_in_notes
 from etloop.workload.trace.program import Job, OpKind
@@ -133,6 +134,7 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
     asked = asked_of(jobs)
     chunks = _Chunks(job, asked)
     placement = place_jobs(jobs, chunks, rig)
+    port_transports(scenario, jobs, placement)
     totals, communicators = _added_up(job, asked, chunks, placement, scenario.transport.qps_per_connection)
     ports = _ports(placement, totals)
     ends, said = int(totals.queue_pairs.sum()), stand_in_notes(job.notes)
@@ -159,7 +161,7 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
         notes=(
             *(note for note in job.notes if note not in said),
             *scenario.notes,
-            *scenario.transport.notes,
+            *transport_notes(scenario),
             *placement.notes,
         ),
     )

@@ -1,4 +1,4 @@
-"""Background of plain UDP: entries of a scenario -> the ends that each agent gets. Pure.
+"""Background of datagrams: entries of a scenario -> the ends that each agent gets. Pure.
 
 Decides addresses and UDP ports of streams. They are sent by kernel sockets of the agents, whatever carries the jobs' packets.
 """
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import PlannedStream, UdpStream
-from etloop.contract.model.records import STREAM_PROBE_BYTES
+from etloop.contract.model.records import STREAM_PROBE_BYTES, UUD_HEADER_BYTES, StreamForm
 from etloop.contract.model.run import AgentRecords
+from etloop.controller.inputs.scenario.multipath import UET_UDP_PORT
 from etloop.results.device.reconcile import PlainDatagrams
 
 if TYPE_CHECKING:
@@ -55,17 +56,46 @@ def plan_streams(
             sends=True,
             src_ip=addresses[0],
             dst_ip=addresses[1],
-            udp_port=FIRST_PORT + number,
+            udp_port=UET_UDP_PORT if entry.form is StreamForm.UUD else FIRST_PORT + number,
+            src_udp_port=FIRST_PORT + number,
             traffic_class=entry.dscp << 2,
             rate_bps=entry.rate_bps,
             datagram_bytes=entry.datagram_bytes,
             start_ns=entry.start_ns,
             stop_ns=entry.stop_ns,
+            form=entry.form,
         )
+        taken = next((one for one in found if _meet(one.stream, stream)), None)
+        if taken is not None:
+            what = f"{taken.stream.name} comes to UDP port {stream.udp_port} of {entry.to_port}, too"
+            problems.append(Problem(entry.where, what, "send one of them to another port of the rig"))
+            continue
         found.append(PlannedStream(stream, entry.from_port, entry.to_port))
     if problems:
         raise PlanError(*problems)
     return tuple(found)
+
+
+def _meet(one: UdpStream, other: UdpStream) -> bool:
+    return (one.dst_ip, one.udp_port) == (other.dst_ip, other.udp_port)
+
+
+def refuse_taken_ports(
+    streams: Sequence[PlannedStream], entries: Sequence[StreamEntry], uet: Collection[str]
+) -> None:
+    """Raise `PlanError` with every stream of UUD that comes to one of the ports `uet`, whose jobs listen there."""
+    where = {entry.name: entry.where for entry in entries}
+    problems = [
+        Problem(
+            where[one.stream.name],
+            f"jobs at {one.to_port} go by UET, and it listens on UDP port {UET_UDP_PORT} itself",
+            "send it to another port of the rig, or write uet: {udp_port: 49150} for the jobs",
+        )
+        for one in streams
+        if one.stream.form is StreamForm.UUD and one.to_port in uet
+    ]
+    if problems:
+        raise PlanError(*problems)
 
 
 def streams_of_agents(streams: Sequence[PlannedStream]) -> dict[str, tuple[UdpStream, ...]]:
@@ -102,14 +132,15 @@ def plain_datagrams(
 
 def _with_stream(before: PlainDatagrams, count: StreamCount) -> PlainDatagrams:
     """What a port sent and received with an end of a stream more; probes are as much on its cable as the stream is."""
+    probe_bytes = STREAM_PROBE_BYTES + (UUD_HEADER_BYTES if count.form is StreamForm.UUD else 0)
     sent, received = (count.datagrams, 0) if count.sends else (0, count.datagrams)
     sent_bytes, received_bytes = (count.payload_bytes, 0) if count.sends else (0, count.payload_bytes)
     return replace(
         before,
         tx_datagrams=before.tx_datagrams + sent + count.probes_sent,
-        tx_bytes=before.tx_bytes + sent_bytes + count.probes_sent * STREAM_PROBE_BYTES,
+        tx_bytes=before.tx_bytes + sent_bytes + count.probes_sent * probe_bytes,
         rx_datagrams=before.rx_datagrams + received + count.probes_received,
-        rx_bytes=before.rx_bytes + received_bytes + count.probes_received * STREAM_PROBE_BYTES,
+        rx_bytes=before.rx_bytes + received_bytes + count.probes_received * probe_bytes,
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from etloop.contract.model.transport import TransportKind
 from etloop.controller.inputs.scenario.flows import DrawnFlows, FlowsLoad
 from etloop.controller.inputs.scenario.jobs import JobEntry
 from etloop.controller.inputs.scenario.loads import IncastLoad, Load, StorageLoad
@@ -117,7 +116,8 @@ def _rates_of(load: Load, where: str) -> Iterable[tuple[int, str]]:
 
 
 def _backends(scenario: Scenario) -> tuple[tuple[str, ...], str]:
-    transport = scenario.transport
-    if transport.multipath.kind is not TransportKind.ROCE:
-        return _FRAMING, f"transport.kind {transport.multipath.name}"
-    return (), ""
+    spraying = dict.fromkeys(
+        each.multipath.name for each in scenario.used_transports if each.multipath.sprays
+    )
+    # Of the ports of jobs that go by RoCEv2 it is asked as well: which ports a job gets is not known here.
+    return (_FRAMING, f"transport.kind {' and '.join(spraying)}") if spraying else ((), "")

@@ -142,10 +142,13 @@ def device_basis(scenario: Scenario, rig: Rig, outcome: RunOutcome) -> DeviceBas
 def _added_bytes(scenario: Scenario, rig: Rig) -> int | None:
     """Of the VLAN tag on the frames of all ports, and of the outer header of packets that segments lead.
 
-    None where only some ports write the tag, for others' interfaces may.
+    None where only some ports write the tag, for others' interfaces may, or only some packets are led.
     """
     transport = scenario.transport
-    outer_bytes = OUTER_HEADER_BYTES if transport.multipath.srv6 is not None else 0
+    led = {each.multipath.srv6 is not None for each in scenario.used_transports}
+    if len(led) > 1:
+        return None
+    outer_bytes = OUTER_HEADER_BYTES if True in led else 0
     if transport.vlan_id < 0:
         return outer_bytes
     backends = {port.backend for port in rig.ports.values()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.model.capabilities import IPV6_MORE_BYTES, PACKET_OVERHEAD_BYTES
@@ -25,9 +27,15 @@ def links_of(rig: Rig, source: str) -> RigLinks:
 
 
 def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
-    """What a scenario needs; `source` names its file. The rig says whether packets are IPv6; None: they are IPv4."""
-    transport = scenario.transport
-    needs = _algorithm(transport.congestion).needs
+    """What a scenario needs; `source` names its file. The rig says whether packets are IPv6; None: they are IPv4.
+
+    Of several transports: whatever one of them needs.
+    """
+    used = scenario.used_transports
+    transport = used[0]
+    needs = reduce(or_, (_algorithm(each.congestion).needs for each in used))
+    algorithms = dict.fromkeys(each.congestion.algorithm for each in used)
+    notifying = [each.cnp for each in used if each.cnp.interval_ns >= 0]
     return JobDemands(
         source=source,
         dscp=transport.traffic_class >> 2,
@@ -37,14 +45,18 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         packet_bytes=transport.path_mtu_bytes
         + PACKET_OVERHEAD_BYTES
         + (IPV6_MORE_BYTES if rig is not None and _speaks_ipv6(rig) else 0)
-        + (OUTER_HEADER_BYTES if transport.multipath.srv6 is not None else 0),
-        lossless=transport.lossless,
-        congestion_algorithm=transport.congestion.algorithm,
+        + (OUTER_HEADER_BYTES if any(each.multipath.srv6 is not None for each in used) else 0),
+        lossless=any(each.lossless for each in used),
+        congestion_algorithm=" and ".join(algorithms),
         needs_marks=bool(needs & (Need.ECN | Need.CNP)),
         needs_telemetry=bool(needs & Need.INT),
-        accepts_out_of_order=transport.recovery.accept_out_of_order or transport.multipath.takes_any_order,
-        cnp_dscp=transport.cnp.traffic_class >> 2 if transport.cnp.interval_ns >= 0 else None,
-        cnp_pcp=transport.cnp.vlan_priority if transport.vlan_id >= 0 else None,
+        accepts_out_of_order=all(
+            each.recovery.accept_out_of_order or each.multipath.takes_any_order for each in used
+        ),
+        cnp_dscp=notifying[0].traffic_class >> 2 if notifying else None,
+        cnp_pcp=(notifying[0] if notifying else transport.cnp).vlan_priority
+        if transport.vlan_id >= 0
+        else None,
         pause_priorities=tuple(pause.rule.priority for pause in transport.pauses),
     )
 

@@ -30,7 +30,8 @@ def check_device(plan: Plan, device: DescribedDevice) -> None:
     attachments_of(assignment, tuple(port.name for port in assignment.ports), device.topology, table)
     stream_paths(plan.parts.streams, device.topology, table)
     ends_of(plan.parts.scenario.timeline, device.topology)
-    _refuse_reordering(plan.parts.scenario.transport, device.topology, table)
+    for transport in plan.parts.transports.transports:
+        _refuse_reordering(transport, device.topology, table)
 
 
 def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) -> None:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.units import approximate_duration, format_bytes, format_duration, format_rate
-from etloop.contract.model.assignment import Assignment
+from etloop.contract.model.assignment import Assignment, TransportSettings
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
 from etloop.contract.model.topology import Topology
@@ -75,8 +75,11 @@ class TwinExecution:
         plan, topology = prepared.plan, described_device(prepared).topology
         if note := _size_note(plan):
             watcher.report(note)
-        assignment = _sent_by(self.hosts, at_device_rates(plan.whole(), topology))
-        assignment = _timed_by(self.hosts, assignment, prepared, topology)
+        floor_ns = _floor_ns(self.hosts, prepared, topology)
+        assignment = _with_transports(
+            at_device_rates(plan.whole(), topology),
+            lambda transport: _timed_by(_sent_by(self.hosts, transport), floor_ns),
+        )
         rig_ports = tuple(port.name for port in assignment.ports)
         events = prepared.scenario.timeline
         changes = link_changes(events, topology)
@@ -98,19 +101,23 @@ class TwinExecution:
         return work()
 
 
-def _sent_by(hosts: TwinHosts, assignment: Assignment) -> Assignment:
-    transport = assignment.transport
+def _with_transports(
+    assignment: Assignment, change: Callable[[TransportSettings], TransportSettings]
+) -> Assignment:
+    others = tuple(change(each) for each in assignment.other_transports)
+    return replace(assignment, transport=change(assignment.transport), other_transports=others)
+
+
+def _sent_by(hosts: TwinHosts, transport: TransportSettings) -> TransportSettings:
     if hosts is TwinHosts.SOFTWARE or transport.window_packets or transport.kind is not TransportKind.ROCE:
-        return assignment
+        return transport
     # A card has no window between queue pairs; what bounds a queue pair is its congestion control, and what a NAK can speak of.
     most = WINDOW_OF_SELECTIVE_REPEAT if transport.recovery.selective_repeat else CARD_WINDOW_PACKETS
-    return replace(assignment, transport=replace(transport, window_packets=most))
+    return replace(transport, window_packets=most)
 
 
-def _timed_by(hosts: TwinHosts, assignment: Assignment, prepared: Prepared, topology: Topology) -> Assignment:
-    recovery = assignment.transport.recovery
-    recovery = replace(recovery, timeout_floor_ns=_floor_ns(hosts, prepared, topology))
-    return replace(assignment, transport=replace(assignment.transport, recovery=recovery))
+def _timed_by(transport: TransportSettings, floor_ns: int) -> TransportSettings:
+    return replace(transport, recovery=replace(transport.recovery, timeout_floor_ns=floor_ns))
 
 
 def _floor_ns(hosts: TwinHosts, prepared: Prepared, topology: Topology) -> int:
@@ -123,7 +130,8 @@ def _floor_ns(hosts: TwinHosts, prepared: Prepared, topology: Topology) -> int:
 
 def hosts_note(hosts: TwinHosts, prepared: Prepared) -> str:
     """Return which hosts were taken, and what follows from it."""
-    if window_packets := prepared.scenario.transport.window_packets:
+    windows = {transport.window_packets for transport in prepared.scenario.used_transports}
+    if len(windows) == 1 and (window_packets := windows.pop()):
         return f"hosts: window_packets of the scenario, {window_packets} packets a queue pair, of {hosts} and of others alike"
     if hosts is TwinHosts.CARDS:
         return (
@@ -195,7 +203,7 @@ def twin_notes(prepared: Prepared, outcome: TwinOutcome, hosts: TwinHosts) -> tu
         notes.append("faults.drop is of real ports; the twin drops nothing on its own")
     if any(port.pauses for port in prepared.plan.whole().ports):
         notes.append("pauses among transport.faults are of real ports; the twin's hosts send no pause frames")
-    if transport.congestion.algorithm == "hpcc":
+    if any(each.congestion.algorithm == "hpcc" for each in prepared.scenario.used_transports):
         notes.append("hpcc: the twin's switches give no telemetry")
     notes += link_notes(topology, outcome)
     floor_ns = _floor_ns(hosts, prepared, topology)

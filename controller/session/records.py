@@ -93,7 +93,7 @@ class RecordSink:
     ) -> RecordSink:
         """An empty sink with the limits that follow from the assignment (a queue pair has at most two ends here)."""
         flows = 2 * len(assignment.connections.src_qpn)
-        asked = assignment.transport.congestion.series_interval_ns > 0
+        asked = any(transport.congestion.series_interval_ns > 0 for transport in assignment.transports)
         threads = sum(port.engine_threads for port in assignment.ports)
         limits = {
             "op": most_ops(assignment),

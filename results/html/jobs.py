@@ -17,7 +17,7 @@ from etloop.results.kpis.job import curve
 from etloop.results.measure.timeline import event_words
 from etloop.results.schema.jobs import JobShare, Phase, PhaseTimes
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
-from etloop.results.text.jobs import stream_words
+from etloop.results.text.jobs import FORM_WORDS, stream_words
 from etloop.results.text.units import bytes_words, share_words, time_words
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ MOST_POINTS: Final = 4096
 def job_blocks(given: KpiInput, summary: Summary) -> tuple[Block, ...]:
     """Return tables and plots of the jobs; only streams of plain UDP where the run is of one."""
     streams = listing(
-        tuple(f"{one.name}: {stream_words(one)}" for one in summary.streams), "Background of plain UDP:"
+        tuple(f"{one.name}: {FORM_WORDS[one.form]}, {stream_words(one)}" for one in summary.streams),
+        "Background of datagrams:",
     )
     if not summary.jobs:
         return streams

@@ -47,6 +47,7 @@ from etloop.results.schema.summary import (
     OpCounts,
     SlipSummary,
     StreamSummary,
+    StreamWord,
     Summary,
     WorkloadSummary,
 )
@@ -305,6 +306,7 @@ def _streams(outcome: RunOutcome) -> tuple[StreamSummary, ...]:
                 left_out=sent.left_out if sent else None,
                 received_datagrams=came.datagrams if came else None,
                 received_bytes=came.payload_bytes if came else None,
+                form=StreamWord((sent or came or ends[0]).form.name.lower()),
             )
         )
     return tuple(found)

@@ -296,9 +296,17 @@ class ComparisonSummary:
     kinds: tuple[KindComparison, ...]
 
 
+class StreamWord(StrEnum):
+    """What the datagrams of a stream are."""
+
+    UDP = "udp"
+    UUD = "uud"
+    """UET's unreliable delivery."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """One stream of plain UDP beside the jobs; None where an end did not tell."""
+    """One stream of datagrams beside the jobs; None where an end did not tell."""
 
     name: str
     sent_datagrams: int | None
@@ -307,6 +315,7 @@ class StreamSummary:
     """Datagrams that the sending agent did not manage to send in time."""
     received_datagrams: int | None
     received_bytes: int | None
+    form: StreamWord = StreamWord.UDP
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from etloop.results.schema.summary import StreamWord
 from etloop.results.text.layout import aligned, printable, us
 
 if TYPE_CHECKING:
@@ -16,8 +17,11 @@ _HEADINGS: Final = (
 _NAME_LIMIT: Final = 20
 
 
+FORM_WORDS: Final = {StreamWord.UDP: "plain UDP", StreamWord.UUD: "UUD of UET"}
+
+
 def stream_words(one: StreamSummary) -> str:
-    """What became of a stream of plain UDP."""
+    """What became of a stream of datagrams."""
     if one.sent_datagrams is None or one.received_datagrams is None:
         return "an end of it did not tell"
     text = f"{one.sent_datagrams} datagrams sent, {one.received_datagrams} received"
@@ -29,7 +33,7 @@ def stream_words(one: StreamSummary) -> str:
 def job_lines(summary: Summary) -> list[str]:
     """A table of jobs, and what background there was; nothing in a run of one job."""
     streams = [
-        f"background {printable(one.name)[:_NAME_LIMIT]}: plain UDP, {stream_words(one)}"
+        f"background {printable(one.name)[:_NAME_LIMIT]}: {FORM_WORDS[one.form]}, {stream_words(one)}"
         for one in summary.streams
     ]
     if not summary.jobs:

@@ -16,7 +16,7 @@ from etloop.traffic.send_limits import LoopLimits, SendLimits, loop_limits
 from tests.support.control_plane.control_plane_by_hand import ring_assignments
 
 LOCAL = Capabilities(local_networks=("127.0.0.0/8",), complete=True)
-FLOOD = UdpStream("flood", True, "10.0.0.1", "10.88.0.99", 9000, 0, 5_000_000_000, 1400, 0, 0)
+FLOOD = UdpStream("flood", True, "10.0.0.1", "10.88.0.99", 9000, 9000, 0, 5_000_000_000, 1400, 0, 0)
 
 
 def assigned(*streams: UdpStream, address: str = "127.0.0.1") -> Assignment:

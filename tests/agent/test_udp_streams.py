@@ -22,7 +22,9 @@ SHORT_NS: Final = 120_000_000
 
 
 def stream(datagram_bytes: int = 1000) -> UdpStream:
-    return UdpStream("bulk", True, HERE, THERE, 47910, 32, 8_000 * datagram_bytes, datagram_bytes, 0, 0)
+    return UdpStream(
+        "bulk", True, HERE, THERE, 47910, 47910, 32, 8_000 * datagram_bytes, datagram_bytes, 0, 0
+    )
 
 
 def looked_at_until(condition: Callable[[], bool]) -> None:

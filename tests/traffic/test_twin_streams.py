@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from etloop.contract.base.errors import PlanError
 from etloop.contract.model.assignment import PlannedStream, UdpStream
-from etloop.contract.model.records import StreamCount
+from etloop.contract.model.records import StreamCount, StreamForm
 from etloop.traffic.flow_level import ideal_network, less_streams
 from etloop.traffic.twin import TwinOutcome, TwinSettings
 from hypothesis import given, settings
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 from tests.support.traffic.twin_by_hand import GBPS, UNCONTROLLED, pairs, star, through
 
-BULK: Final = UdpStream("bulk", True, "10.9.0.1", "10.9.0.2", 47910, 8 << 2, GBPS, 1000, 0, 0)
+BULK: Final = UdpStream("bulk", True, "10.9.0.1", "10.9.0.2", 47910, 47910, 8 << 2, GBPS, 1000, 0, 0)
 """1000 bytes at 1 Gbit/s: 125 datagrams a millisecond. DSCP 8 is in queue 0 of the presets, the job's 26 in 3."""
 MS: Final = 1_000_000
 
@@ -54,6 +54,14 @@ def test_datagrams_leave_as_agents_send_them(
     outcome = lasting(lasts_ms, stream(**changes))
     sent = StreamCount("bulk", True, datagrams, 1000 * datagrams, 0)
     assert outcome.streams == ((sent, replace(sent, sends=False)),), sentence
+
+
+def test_uud_is_its_datagrams_and_is_counted_as_what_it_is() -> None:
+    loose = stream(form=StreamForm.UUD, udp_port=4793, src_udp_port=47911)
+    sent = StreamCount("bulk", True, 1250, 1_250_000, 0, StreamForm.UUD)
+    outcome = lasting(10.5, loose)
+    assert outcome.streams == ((sent, replace(sent, sends=False)),)
+    assert outcome.ops.tobytes() == lasting(10.5, stream()).ops.tobytes()
 
 
 @given(st.integers(1000, 10 * GBPS), st.integers(18, 8972), st.integers(1, 20))

@@ -66,8 +66,12 @@ _GROUP: Final = ", ".join(f"{key}: {{channels: 2}}" for key in COLLECTIVE_KEYS i
 _GROUPS: Final = f"communicators: [{{size: 2, channels: 2, {_GROUP}}}]"
 _COLLECTIVES: Final = f"collectives: {{{', '.join(f'{key}: {_PIN}' for key in COLLECTIVE_KEYS)}, {_GROUPS}}}"
 _RULES: Final = ", ".join(f"{{do: {action.name.lower()}, which: 1}}" for action in FaultAction)
-_ALGORITHMS: Final = tuple(
+_CONTROLS: Final = tuple(
     f"transport: {{cc: {{algorithm: {each.name}}}}}" for each in built_in() if Need.INT not in each.needs
+)
+_ALGORITHMS: Final = (
+    *_CONTROLS,
+    *(f"{{jobs: [{{name: a, {one}}}], background: [{{name: b, {one}}}]}}" for one in _CONTROLS),
 )
 _UDP: Final = "{from: a/p0, to: b/p0, rate: 1Gbps}"
 SCENARIO: Final = Format(
@@ -112,7 +116,9 @@ SCENARIO: Final = Format(
         "jobs[].mapping": "mapping",
         "jobs[].collectives": "collectives",
         "background[].mapping": "mapping",
+        "background[].transport": "jobs[].transport",
     }
+    | {f"jobs[].transport.{key}": f"transport.{key}" for key in ("mrc", "uet", "cc", "cnp")}
     | {f"collectives.{key}": "collectives.all_reduce" for key in COLLECTIVE_KEYS if key != "all_reduce"}
     | {
         f"collectives.communicators[].{key}": "collectives.communicators[].all_reduce"

@@ -7,6 +7,7 @@ is known only once ranks are placed: `refuse_idle_faults`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ _UNASKED: Final = (FaultAction.SEND_NAK, FaultAction.SEND_RNR, FaultAction.SEND_
 _TRIMMED: Final = (FaultPackets.DATA, FaultPackets.CLEAR_TO_SEND, FaultPackets.REQUEST)
 _ROCE: Final = Multipath()
 _ACTIONS: Final = {action.name.lower(): action for action in FaultAction}
+HaveRule = Callable[[FaultRule], NDArray[np.bool_]]
 PAUSE: Final = "pause"
 """Touches no packet: the port sends pause frames."""
 _WORDS: Final = {word: word for word in (*_ACTIONS, PAUSE)}
@@ -145,6 +147,15 @@ def _check_kind(section: Section, rule: FaultRule, multipath: Multipath) -> None
         )
 
 
+def kind_has(multipath: Multipath, rule: FaultRule) -> bool:
+    """Whether ends of that transport can do what a rule says, which was written for another."""
+    if not multipath.sprays:
+        return rule.action is not FaultAction.TRIM and rule.entropy_value < 0
+    spoils_icrc = rule.action is FaultAction.CORRUPT_ICRC and multipath.kind is TransportKind.UET
+    answers_unasked = rule.action in _UNASKED or rule.packets is FaultPackets.CNP
+    return not (spoils_icrc or answers_unasked or rule.entropy_value >= multipath.settings.entropy_values)
+
+
 def _read_side(section: Section, action: FaultAction) -> FaultDirection:
     received = action in _UNASKED or action is FaultAction.TRIM
     usual = FaultDirection.RECEIVED if received else FaultDirection.SENT
@@ -213,13 +224,20 @@ def resolve_communicators(
     return tuple(replace(rule, communicator=rows[name]) for rule, name in zip(rules, names, strict=True))
 
 
-def refuse_idle_faults(rules: tuple[FaultRule, ...], connections: ConnectionColumns) -> None:
-    """Raises `PlanError` with every rule that concerns no queue pair of the plan: it would provoke nothing, in silence."""
+def refuse_idle_faults(
+    rules: tuple[FaultRule, ...], connections: ConnectionColumns, have_rule: HaveRule | None = None
+) -> None:
+    """Raises `PlanError` with every rule that concerns no queue pair of the plan: it would provoke nothing, in silence.
+
+    `have_rule`: which connections are of a transport that can do what a rule says; None: all.
+    """
     on_wire = connections.path == Path.WIRE
     queue_pairs = np.diff(connections.qp_offsets)
     problems = []
     for index, rule in enumerate(rules):
         concerned = on_wire & (queue_pairs > rule.queue_pair)
+        if have_rule is not None:
+            concerned &= have_rule(rule)
         if rule.src_rank >= 0:
             concerned &= connections.src_rank == rule.src_rank
         if rule.dst_rank >= 0:

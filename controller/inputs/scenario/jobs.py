@@ -6,7 +6,7 @@ is one job; how several become one plan is decided by `workload.side_by_side` an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +21,11 @@ from etloop.contract.base.units import (
     parse_port_label,
     parse_rate_bps,
 )
-from etloop.contract.base.yaml_reader import Section, bounded, integer
+from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of
+from etloop.contract.model.records import UUD_HEADER_BYTES, StreamForm
 from etloop.controller.inputs.scenario.collectives import Collectives, read_collectives
 from etloop.controller.inputs.scenario.flows import with_processes
+from etloop.controller.inputs.scenario.job_transport import TOP, JobTransports
 from etloop.controller.inputs.scenario.loads import (
     IncastLoad,
     StorageLoad,
@@ -39,6 +41,8 @@ MOST_JOBS: Final = 16
 MOST_BACKGROUNDS: Final = 16
 LEAST_DATAGRAM_BYTES: Final = 16
 MOST_DATAGRAM_BYTES: Final = 8900
+LEAST_UUD_BYTES: Final = UUD_HEADER_BYTES + LEAST_DATAGRAM_BYTES
+_FORMS: Final = {form.name.lower(): form for form in StreamForm}
 MOST_STREAM_BPS: Final = 10_000_000_000
 """A thread of Python sends no more; it tells what it left out."""
 MOST_ROUNDS: Final = 10_000
@@ -60,6 +64,17 @@ class JobEntry:
     start_ns: int
     mapping: Mapping
     collectives: Collectives
+    transport: int = TOP
+    """Number of its transport among `Scenario.transports`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What holds for a job that does not say otherwise."""
+
+    iterations: int
+    mapping: Mapping
+    collectives: Collectives
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +90,13 @@ class BackgroundEntry:
     dscp: int
     """-1: as the jobs."""
     where: str
+    transport: int = TOP
+    """Number of its transport among `Scenario.transports`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """One entry of `background` of plain UDP."""
+    """One entry of `background` of datagrams that no queue pair carries."""
 
     name: str
     from_port: str
@@ -92,11 +109,12 @@ class StreamEntry:
     stop_ns: int
     """0: with the run."""
     where: str
+    form: StreamForm = StreamForm.UDP
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """What `background` says: loads that queue pairs carry, and plain UDP."""
+    """What `background` says: loads that queue pairs carry, and datagrams."""
 
     loads: tuple[BackgroundEntry, ...] = ()
     streams: tuple[StreamEntry, ...] = ()
@@ -116,9 +134,8 @@ def read_jobs(
     directory: Path,
     scales: Scales,
     seed: int,
-    iterations: int,
-    mapping: Mapping,
-    collectives: Collectives,
+    usual: Usual,
+    transports: JobTransports,
 ) -> Several:
     """The jobs of a scenario; none where it has a `workload`. What an entry does not say is as at the top of the file."""
     rounds = top.optional("rounds", integer(1, MOST_ROUNDS), 0)
@@ -133,8 +150,8 @@ def read_jobs(
     entries: list[JobEntry] = []
     notes: list[str] = []
     for section in sections:
-        own_mapping = read_mapping(section.section("mapping")) if section.has("mapping") else mapping
-        own_shape = collectives
+        own_mapping = read_mapping(section.section("mapping")) if section.has("mapping") else usual.mapping
+        own_shape = usual.collectives
         if section.has("collectives"):
             nics = own_mapping.nics_per_host or 0
             own_shape = read_collectives(section.section("collectives"), directory, nics)
@@ -148,10 +165,11 @@ def read_jobs(
             JobEntry(
                 name=name,
                 source=source,
-                passes=section.optional("iterations", integer(1, 1_000_000), iterations),
+                passes=section.optional("iterations", integer(1, 1_000_000), usual.iterations),
                 start_ns=section.optional("start", _time, 0),
                 mapping=own_mapping,
                 collectives=own_shape,
+                transport=transports.number_of(section),
             )
         )
         section.close()
@@ -159,10 +177,15 @@ def read_jobs(
         sections[0].mistake("start", "nothing is beside this job", "remove it, or write another job")
     if rounds and len(entries) < 2:
         top.mistake("rounds", "a round of one job has nothing beside it", "write two jobs or more")
+    if rounds and len({entry.transport for entry in entries}) > 1:
+        what = "phases end with a barrier of all ranks, and ranks of unlike transports cannot talk"
+        top.mistake("rounds", what, "leave it out, and run each job alone in a file of its own")
     return Several(tuple(entries), rounds, tuple(notes))
 
 
-def read_background(top: Section, jobs: tuple[JobEntry, ...], seed: int) -> Background:
+def read_background(
+    top: Section, jobs: tuple[JobEntry, ...], seed: int, transports: JobTransports
+) -> Background:
     """The entries of `background:`. Mistakes go to the file of `top`."""
     remedy = "write loads such as - {name: b, incast: {...}}"
     taken = [job.name for job in jobs]
@@ -173,9 +196,9 @@ def read_background(top: Section, jobs: tuple[JobEntry, ...], seed: int) -> Back
         _refuse_twice(section, name, taken)
         taken.append(name)
         if section.has("udp"):
-            streams.append(_read_stream(section, name))
+            streams.append(_read_stream(section, name, transports.path_mtu_bytes))
         else:
-            loads.append(_read_entry(section, name, seed))
+            loads.append(replace(_read_entry(section, name, seed), transport=transports.number_of(section)))
         section.close()
     return Background(tuple(loads), tuple(streams))
 
@@ -188,9 +211,9 @@ def _read_span(section: Section) -> tuple[int, int]:
     return start_ns, stop_ns
 
 
-def _read_stream(section: Section, name: str) -> StreamEntry:
+def _read_stream(section: Section, name: str, path_mtu_bytes: int) -> StreamEntry:
     start_ns, stop_ns = _read_span(section)
-    for key in ("incast", "storage", "mapping"):
+    for key in ("incast", "storage", "mapping", "transport"):
         if section.has(key):
             section.mistake(
                 key, "plain UDP stands beside it", "write an entry for each load; UDP names its ports"
@@ -199,6 +222,7 @@ def _read_stream(section: Section, name: str) -> StreamEntry:
     size = bounded(parse_bytes, LEAST_DATAGRAM_BYTES, MOST_DATAGRAM_BYTES, format_bytes)
     rate = bounded(parse_rate_bps, 1000, MOST_STREAM_BPS, format_rate)
     remedy = 'write agent and port as the rig names them, such as "a/p0"'
+    form = own.optional("as", one_of(_FORMS), StreamForm.UDP)
     entry = StreamEntry(
         name=name,
         from_port=own.required("from", parse_port_label, "a/p", remedy),
@@ -209,7 +233,15 @@ def _read_stream(section: Section, name: str) -> StreamEntry:
         start_ns=start_ns,
         stop_ns=stop_ns,
         where=section.where("udp"),
+        form=form,
     )
+    most_bytes = UUD_HEADER_BYTES + path_mtu_bytes
+    if form is StreamForm.UUD and not LEAST_UUD_BYTES <= entry.datagram_bytes <= most_bytes:
+        own.mistake(
+            "size",
+            f"a message of UUD is one packet: {UUD_HEADER_BYTES} bytes of headers, and at most a path MTU of {path_mtu_bytes}",
+            f"write a size from {LEAST_UUD_BYTES}B to {most_bytes}B",
+        )
     if own.has("to") and entry.from_port == entry.to_port:
         own.mistake("to", "the stream would not leave its port", "name two ports")
     own.close()

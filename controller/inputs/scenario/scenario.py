@@ -6,7 +6,8 @@ where ranks go by `placement`; which machines there are is said in `rig.yaml`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -32,11 +33,13 @@ from etloop.contract.base.yaml_reader import (
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile, read_collectives
 from etloop.controller.inputs.scenario.congestion import PluginReader, refuse_plugins
 from etloop.controller.inputs.scenario.flows import with_processes
+from etloop.controller.inputs.scenario.job_transport import JobTransports
 from etloop.controller.inputs.scenario.jobs import (
     JOB_NAME,
     BackgroundEntry,
     JobEntry,
     StreamEntry,
+    Usual,
     read_background,
     read_jobs,
 )
@@ -65,6 +68,7 @@ class Scenario:
     collectives: Collectives
     """Likewise."""
     transport: Transport
+    """Likewise; what is not of its kind is of all jobs."""
     scale_up_bps: int
     scale_up_latency_ns: int
     drop_per_million: int
@@ -89,6 +93,24 @@ class Scenario:
     """The file states no `stall_timeout`: a plan may lengthen it."""
     allow_local: bool = False
     """Whether it is meant if no byte of the job crosses the device under test."""
+    other_transports: tuple[Transport, ...] = ()
+    """Of jobs and background that state one of their own."""
+
+    @property
+    def transports(self) -> tuple[Transport, ...]:
+        """All transports, by the numbers that jobs and background have of them."""
+        return (self.transport, *self.other_transports)
+
+    @property
+    def used_transports(self) -> tuple[Transport, ...]:
+        """Return those that some job or background has, the one at the top first."""
+        used = {job.transport for job in self.jobs} | {load.transport for load in self.background}
+        return tuple(each for number, each in enumerate(self.transports) if number in used)
+
+    def with_transports(self, change: Callable[[Transport], Transport]) -> Scenario:
+        """Return the scenario with every transport changed alike."""
+        others = tuple(change(each) for each in self.other_transports)
+        return replace(self, transport=change(self.transport), other_transports=others)
 
     @property
     def plan_iterations(self) -> int:
@@ -129,14 +151,16 @@ def parse_scenario(
     iterations = top.optional("iterations", integer(1, MOST_ITERATIONS), 1)
     mapping = read_mapping(top.section("mapping"))
     collectives = read_collectives(top.section("collectives"), directory, mapping.nics_per_host or 0)
-    several = read_jobs(top, directory, scales, seed, iterations, mapping, collectives)
+    transport, transports = _read_transports(top, file, directory, read_plugin, seed)
+    usual = Usual(iterations, mapping, collectives)
+    several = read_jobs(top, directory, scales, seed, usual, transports)
     jobs, notes = several.jobs, several.notes
     if not jobs:
         source_read = read_source(top.section("workload"), directory, scales, seed)
         source_read, notes = in_nccl_order(source_read, collectives.settings)
         mapping = with_processes(mapping, source_read.load, top)
         jobs = (JobEntry(JOB_NAME, source_read, iterations, 0, mapping, collectives),)
-    background = read_background(top, jobs, seed)
+    background = read_background(top, jobs, seed, transports)
     scenario = Scenario(
         jobs=jobs,
         bytes_scale_text=_text_of(scale, "bytes"),
@@ -144,7 +168,7 @@ def parse_scenario(
         iterations=iterations,
         mapping=mapping,
         collectives=collectives,
-        transport=read_transport(top.section("transport"), directory, read_plugin, seed),
+        transport=transport,
         scale_up_bps=scale_up.optional("bandwidth", rate, 3_600_000_000_000),
         scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
         drop_per_million=faults.optional("drop", parse_share_per_million, 0),
@@ -162,11 +186,27 @@ def parse_scenario(
         timeline=read_timeline(top),
         stall_open=not limits.has("stall_timeout"),
         allow_local=top.optional("allow_local", yes_or_no, False),
+        other_transports=transports.others,
     )
     for section in (scale, scale_up, faults, limits, top):
         section.close()
     file.refuse_mistakes()
     return scenario
+
+
+def _read_transports(
+    top: Section, file: ConfigFile, directory: Path, read_plugin: PluginReader, seed: int
+) -> tuple[Transport, JobTransports]:
+    """The transport at the top of the file, and what reads those of jobs."""
+
+    def read(section: Section) -> Transport:
+        return read_transport(section, directory, read_plugin, seed)
+
+    section, mistakes = top.section("transport"), len(file.problems)
+    transport = read(section)
+    # Mistakes that jobs would take over are said once.
+    taken_over = section if len(file.problems) == mistakes else Section(file, "transport", None)
+    return transport, JobTransports(taken_over, transport, read)
 
 
 def _text_of(scale: Section, key: str) -> str:

@@ -32,6 +32,7 @@ background:
 limits: {stall_timeout: 30s}
 """
 UDP = "  - {name: bulk, udp: {from: a/p0, to: b/p0, rate: 10Mbps, size: 1000B}, dscp: 8}\n"
+UUD = "  - {name: loose, udp: {from: b/p0, to: a/p0, rate: 5Mbps, size: 500B, as: uud}, dscp: 8}\n"
 LAST_EVENT = "{at: 300s, link: switch/1, state: down}"
 
 
@@ -98,18 +99,22 @@ def test_in_the_twin(tmp_path: Path) -> None:
 @pytest.mark.e2e
 def test_over_real_sockets(tmp_path: Path) -> None:
     port = free_port()
-    (tmp_path / "s.yaml").write_text(SCENARIO.replace("limits:", UDP + "limits:"))
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("limits:", UDP + UUD + "limits:"))
     (tmp_path / "rig.yaml").write_text(rig_text(port))
     out = tmp_path / "out"
     with demo.agents(tmp_path, f"tcp://127.0.0.1:{port}"):
         code = main(["run", str(tmp_path / "s.yaml"), "--rig", str(tmp_path / "rig.yaml"), "--out", str(out)])
     assert code == ExitCode.PASS
     the_run_is_as_asked(out)
-    (stream,) = json.loads((out / "summary.json").read_text())["streams"]
-    assert stream["name"] == "bulk"
-    assert stream["sent_datagrams"] > 0
-    assert stream["sent_bytes"] == 1000 * stream["sent_datagrams"]
-    assert stream["received_datagrams"] == stream["sent_datagrams"], "loopback loses nothing that has room"
+    streams = {one["name"]: one for one in json.loads((out / "summary.json").read_text())["streams"]}
+    assert {name: one["form"] for name, one in streams.items()} == {"bulk": "udp", "loose": "uud"}
+    for name, size in (("bulk", 1000), ("loose", 500)):
+        stream = streams[name]
+        assert stream["sent_datagrams"] > 0
+        assert stream["sent_bytes"] == size * stream["sent_datagrams"]
+        assert stream["received_datagrams"] == stream["sent_datagrams"], (
+            "loopback loses nothing that has room"
+        )
 
 
 LONG = """

@@ -104,6 +104,11 @@ void a_plan_that_does_not_hold_together_is_refused() {
   plan.programs[0].deps[0] = 0;
   plan.ports[0].qpn_base = 0xFFFFFF;
   CHECK(validate(plan).find("24 bits") != std::string::npos);
+  plan.ports[0].qpn_base = 0x100;
+  plan.ports[0].transport = 1;
+  CHECK(validate(plan).find("it speaks a transport that the assignment does not have") != std::string::npos);
+  plan.others.push_back(std::make_shared<EnginePlan>());
+  CHECK_EQ(validate(plan), std::string());
   plan.ports.clear();
   CHECK_EQ(validate(plan), std::string("ports: none"));
 }

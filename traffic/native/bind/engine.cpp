@@ -46,11 +46,12 @@ PortConfig port_config(const EnginePlan& plan, nb::handle assignment, size_t ind
   config.vlan_priority = read_value<uint8_t>(transport, "vlan_priority");
   config.addresses = plan.ports[index].addresses;
   config.udp_port = plan.ports[index].udp_port;
-  config.trailer = trailer_of(plan.transport.multipath.kind);
-  config.path_mtu = plan.transport.path_mtu;
+  const TransportParams& spoken = plan_of(plan, index).transport;
+  config.trailer = trailer_of(spoken.multipath.kind);
+  config.path_mtu = spoken.path_mtu;
   config.segments = plan.ports[index].segments;
   config.segment_end = plan.ports[index].segment_end;
-  config.trimmed_dscps = plan.transport.trims.dscps;
+  config.trimmed_dscps = spoken.trims.dscps;
   config.segmentation_offload = read_value<bool>(transport, "segmentation_offload");
   config.drop_per_million = read_value<uint32_t>(transport, "drop_per_million");
   config.drop_seed = read_value<uint64_t>(transport, "drop_seed") + index;
@@ -74,8 +75,9 @@ class PortLoops {
  public:
   // `threads`: a traffic.threads.loop_threads.ThreadPlan; `capture`: a traffic.capture.PlannedCapture; `limits`: a
   // traffic.send_limits.SendLimits, of each of these ports.
-  PortLoops(nb::handle assignment, nb::handle threads, nb::handle capture, const std::string& cc_library, nb::handle limits)
-      : plan_(plan_from(assignment, cc_library)) {
+  PortLoops(nb::handle assignment, nb::handle threads, nb::handle capture, const std::vector<std::string>& cc_libraries,
+            nb::handle limits)
+      : plan_(plan_from(assignment, cc_libraries)) {
     const std::shared_ptr<LoopBoard> board = value_or_throw(LoopBoard::make(*plan_));
     std::shared_ptr<SharedQueues> shared;  // of the port whose queues come next
     const auto processors = read_value<std::vector<int32_t>>(threads, "processors");
@@ -98,7 +100,7 @@ class PortLoops {
       config.limits = {read_value<std::vector<int64_t>>(limits, "bps").at(p),
                        read_value<std::vector<int64_t>>(limits, "packets_per_s").at(p)};
       const nb::gil_scoped_release released;  // memory for a card may take seconds, and the heartbeat goes on
-      loops_.push_back(value_or_throw(PortLoop::open(plan_, board, static_cast<int32_t>(p), config)));
+      loops_.push_back(value_or_throw(PortLoop::open(spoken_by(p), board, static_cast<int32_t>(p), config)));
     }
   }
 
@@ -228,6 +230,11 @@ class PortLoops {
   int64_t receive_buffer_bytes(size_t port) const { return loops_.at(port)->receive_buffer_bytes(); }
 
  private:
+  // The plan of a port's core, for as long as its loop has it.
+  std::shared_ptr<const EnginePlan> spoken_by(size_t port) const {
+    return {plan_, &plan_of(*plan_, port)};
+  }
+
   std::shared_ptr<const EnginePlan> plan_;
   std::vector<std::unique_ptr<PortLoop>> loops_;
 };
@@ -263,7 +270,7 @@ SimParams sim_params(nb::handle settings) {
 }
 
 nb::dict simulate_assignment(nb::handle assignment, nb::handle settings) {
-  auto plan = std::make_shared<EnginePlan>(*plan_from(assignment, read_value<std::string>(settings, "cc_library")));
+  auto plan = std::make_shared<EnginePlan>(*plan_from(assignment, {read_value<std::string>(settings, "cc_library")}));
   if (const auto psn = read_value<uint32_t>(settings, "initial_psn"); psn != 0) plan->transport.initial_psn = psn;
   const SimParams params = sim_params(settings);
   SimOutcome outcome;
@@ -305,8 +312,8 @@ nb::bytes settled_waits(const nb::bytes& rows) {
 
 void bind_engine(nb::module_& module) {
   nb::class_<PortLoops>(module, "PortLoops")
-      .def(nb::init<nb::handle, nb::handle, nb::handle, const std::string&, nb::handle>(), nb::arg("assignment"),
-           nb::arg("threads"), nb::arg("capture"), nb::arg("cc_library"), nb::arg("limits"))
+      .def(nb::init<nb::handle, nb::handle, nb::handle, const std::vector<std::string>&, nb::handle>(), nb::arg("assignment"),
+           nb::arg("threads"), nb::arg("capture"), nb::arg("cc_libraries"), nb::arg("limits"))
       .def("endpoints", &PortLoops::endpoints)
       .def("join", &PortLoops::join, nb::arg("peers"))
       .def("joined", &PortLoops::joined, nb::arg("peers"))

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -160,6 +161,7 @@ PlannedPort read_port(nb::handle settings, int32_t vlan_id) {
   if (backend == Backend::udp || port.queue >= 0) port.queues = read_value<uint32_t>(settings, "queues");
   port.planes = read_value<uint32_t>(settings, "planes");
   port.plane = read_value<int32_t>(settings, "plane");
+  port.transport = read_value<size_t>(settings, "transport");
   port.tag_bytes = writes_frames && vlan_id >= 0 ? ethernet::kTagBytes : 0;
   for (nb::handle rule : nb::getattr(settings, "pauses")) port.pauses.push_back(read_pause(rule));
   port.device = read_value<std::string>(settings, "device");
@@ -241,15 +243,24 @@ IpAddress parse_address(const std::string& text) {
 
 namespace {
 
-std::shared_ptr<const EnginePlan> plan_with(nb::handle assignment, CongestionParams control) {
+// What controls rates by settings of congestion control, as number `transport` of an assignment's transports.
+using ControlReader = std::function<CongestionParams(nb::handle settings, size_t transport)>;
+
+void read_transport_into(EnginePlan& plan, nb::handle transport, size_t number, const ControlReader& control_of) {
+  const nb::object congestion = nb::getattr(transport, "congestion");
+  plan.transport_number = number;
+  plan.transport = read_transport(transport);
+  plan.congestion = control_of(congestion, number);
+  plan.series = series_from(congestion);
+}
+
+std::shared_ptr<const EnginePlan> plan_with(nb::handle assignment, const ControlReader& control_of) {
   auto plan = std::make_shared<EnginePlan>();
   plan->iterations = read_value<int32_t>(assignment, "iterations");
   const nb::object transport = nb::getattr(assignment, "transport");
   const auto vlan_id = read_value<int32_t>(transport, "vlan_id");
   for (nb::handle port : nb::getattr(assignment, "ports")) plan->ports.push_back(read_port(port, vlan_id));
-  plan->transport = read_transport(transport);
-  plan->congestion = std::move(control);
-  plan->series = series_from(nb::getattr(transport, "congestion"));
+  read_transport_into(*plan, transport, 0, control_of);
   plan->scale_up_bps = read_value<int64_t>(assignment, "scale_up_bps");
   plan->scale_up_latency_ns = read_value<int64_t>(assignment, "scale_up_latency_ns");
   for (nb::handle endpoint : nb::getattr(assignment, "planes")) {
@@ -264,19 +275,40 @@ std::shared_ptr<const EnginePlan> plan_with(nb::handle assignment, CongestionPar
   plan->communicator_offsets = read_column<int32_t>(assignment, "communicator_offsets");
   plan->communicator_members = read_column<int32_t>(assignment, "communicator_members");
   read_connections(nb::getattr(assignment, "connections"), *plan);
+  std::vector<std::shared_ptr<EnginePlan>> others;
+  for (nb::handle other : nb::getattr(assignment, "other_transports")) {
+    others.push_back(std::make_shared<EnginePlan>());
+    read_transport_into(*others.back(), other, others.size(), control_of);
+  }
+  plan->others.assign(others.begin(), others.end());
   if (const std::string wrong = validate(*plan); !wrong.empty()) refuse(wrong);
   for (Program& program : plan->programs) finish_program(program);
   order_batches(plan->schedules);
+  for (const auto& other : others) {
+    EnginePlan whole = *plan;
+    whole.others.clear();
+    whole.transport_number = other->transport_number;
+    whole.transport = std::move(other->transport);
+    whole.congestion = std::move(other->congestion);
+    whole.series = other->series;
+    if (const std::string wrong = validate(whole); !wrong.empty()) {
+      refuse("other_transports[" + std::to_string(whole.transport_number - 1) + "]: " + wrong);
+    }
+    *other = std::move(whole);
+  }
   return plan;
 }
 
 }  // namespace
 
-std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::string& cc_library) {
-  const nb::object settings = nb::getattr(nb::getattr(assignment, "transport"), "congestion");
-  return plan_with(assignment, congestion_from(settings, cc_library));
+std::shared_ptr<const EnginePlan> plan_from(nb::handle assignment, const std::vector<std::string>& cc_libraries) {
+  return plan_with(assignment, [&](nb::handle settings, size_t transport) {
+    return congestion_from(settings, transport < cc_libraries.size() ? cc_libraries[transport] : "");
+  });
 }
 
-std::shared_ptr<const EnginePlan> plan_without_control(nb::handle assignment) { return plan_with(assignment, {}); }
+std::shared_ptr<const EnginePlan> plan_without_control(nb::handle assignment) {
+  return plan_with(assignment, [](nb::handle, size_t) { return CongestionParams{}; });
+}
 
 }  // namespace etloop

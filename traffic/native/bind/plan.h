@@ -5,14 +5,16 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "plan/plan.h"
 
 namespace etloop {
 
-// `cc_library`: the compiled congestion control plugin of the assignment, "" if it has none.
+// `cc_libraries`: the compiled congestion control plugin of each of the assignment's transports, "" for one that has none;
+// fewer than there are: the others have none.
 // Throws ValueError saying what does not fit. The result passed `validate`.
-std::shared_ptr<const EnginePlan> plan_from(nanobind::handle assignment, const std::string& cc_library);
+std::shared_ptr<const EnginePlan> plan_from(nanobind::handle assignment, const std::vector<std::string>& cc_libraries);
 
 // The same for whoever sends no packets: without congestion control, whatever the assignment names.
 std::shared_ptr<const EnginePlan> plan_without_control(nanobind::handle assignment);

@@ -44,6 +44,7 @@ TwinParams params_from(nb::handle attachments, nb::handle streams, nb::handle se
     made.src_ip = parse_address(read_value<std::string>(stream, "src_ip"));
     made.dst_ip = parse_address(read_value<std::string>(stream, "dst_ip"));
     made.udp_port = read_value<uint16_t>(stream, "udp_port");
+    made.src_udp_port = read_value<uint16_t>(stream, "src_udp_port");
     made.traffic_class = read_value<uint8_t>(stream, "traffic_class");
     made.rate_bps = read_value<int64_t>(stream, "rate_bps");
     made.datagram_bytes = read_value<int64_t>(stream, "datagram_bytes");
@@ -55,8 +56,8 @@ TwinParams params_from(nb::handle attachments, nb::handle streams, nb::handle se
 }
 
 nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb::handle attachments, nb::handle streams,
-              nb::handle settings) {
-  const auto plan = plan_from(assignment, read_value<std::string>(settings, "cc_library"));
+              nb::handle settings, const std::vector<std::string>& cc_libraries) {
+  const auto plan = plan_from(assignment, cc_libraries);
   const FabricConfig network = fabric_from(topology, routes);
   const TwinParams params = params_from(attachments, streams, settings);
   if (const std::string wrong = validate(params, *plan, network); !wrong.empty()) throw nb::value_error(wrong.c_str());
@@ -108,7 +109,7 @@ nb::dict twin(nb::handle assignment, nb::handle topology, nb::handle routes, nb:
 
 void bind_twin(nb::module_& module) {
   module.def("twin", &twin, nb::arg("assignment"), nb::arg("topology"), nb::arg("routes"), nb::arg("attachments"),
-             nb::arg("streams"), nb::arg("settings"));
+             nb::arg("streams"), nb::arg("settings"), nb::arg("cc_libraries"));
 }
 
 }  // namespace etloop

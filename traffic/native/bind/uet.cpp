@@ -239,6 +239,21 @@ nb::bytes encode_packet(const Pds& pds, const Ses& ses, const nb::bytes& payload
   return nb::bytes(out.data(), out.size());
 }
 
+// What stands before the payload of a message of one packet that nobody acknowledges (UUD).
+nb::bytes datagram_headers(uint32_t job_id, uint16_t message_id, uint32_t payload_bytes) {
+  StandardRequest request;
+  request.start.operation = Operation::datagram;
+  request.start.relative = true;
+  request.start.start_of_message = true;
+  request.start.end_of_message = true;
+  request.start.message_id_or_bytes = message_id;
+  request.start.job_id = job_id & 0xFF'FFFF;
+  request.message_bytes = payload_bytes;
+  std::array<uint8_t, kMaxHeaderBytes> headers;
+  const size_t used = encode_headers({Unreliable{}, request}, headers);
+  return nb::bytes(headers.data(), used);
+}
+
 Pds decode_cut_packet(const nb::bytes& bytes) {
   Pds pds;
   refuse(decode_cut(bytes_of(bytes), pds));
@@ -253,6 +268,7 @@ void bind_uet(nb::module_& module) {
   bind_semantics(module);
   module.def("uet_decode", &decode_packet, "datagram"_a, "datagram_bytes"_a = nb::none());
   module.def("uet_encode", &encode_packet, "pds"_a, "ses"_a.none(), "payload"_a = nb::bytes("", 0));
+  module.def("uet_datagram_headers", &datagram_headers, "job_id"_a, "message_id"_a, "payload_bytes"_a);
   module.def("uet_decode_cut", &decode_cut_packet, "datagram"_a);
   module.def("uet_nscc_state", &nscc_state, "state"_a);
   module.def("uet_lengths_agree", &lengths_agree, "request"_a, "payload_bytes"_a, "path_mtu"_a);

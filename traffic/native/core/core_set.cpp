@@ -15,7 +15,7 @@ bool CoreSet::make(int64_t receive_buffer_bytes) {
     const auto open = [this, index](uint16_t address, const IpAddress& dst_ip, uint16_t src_port, uint8_t traffic_class) {
       return ports_.add_flow(index, address, dst_ip, src_port, traffic_class);
     };
-    auto core = Core::make(plan_, index, receive_buffer_bytes, open, tables_);
+    auto core = Core::make(plan_of(plan_, p), index, receive_buffer_bytes, open, tables_);
     if (!core) {
       run_.failure = core.error().text;
       return false;

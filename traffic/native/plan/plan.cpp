@@ -125,10 +125,10 @@ std::string validate_queues(const EnginePlan& plan, size_t index) {
   }
   const PlannedPort& first = plan.ports[index - queue];
   if (first.queue != 0 || first.queues != port.queues || first.qpn_base != port.qpn_base ||
-      first.qpn_count != port.qpn_count || first.addresses != port.addresses) {
+      first.qpn_count != port.qpn_count || first.addresses != port.addresses || first.transport != port.transport) {
     return "it is no queue of the port that it follows";
   }
-  if (plan.transport.multipath.kind == TransportKind::uet) {
+  if (port.transport == plan.transport_number && plan.transport.multipath.kind == TransportKind::uet) {
     return "its queues share an address, which UET cannot: its contexts are no queue pairs; write queues: 1";
   }
   return {};
@@ -145,11 +145,14 @@ std::string validate_planes(const EnginePlan& plan, size_t index) {
   if (!std::has_single_bit(port.planes) || port.planes > kMostPlanes) return "a card has 2, 4 or 8 planes";
   const PlannedPort& first = plan.ports[index - plane];
   if (first.plane != 0 || first.planes != port.planes || first.addresses.size() != port.addresses.size() ||
-      first.link_bps != port.link_bps || first.udp_port != port.udp_port) {
+      first.link_bps != port.link_bps || first.udp_port != port.udp_port || first.transport != port.transport) {
     return "it is no plane of the card that it follows";
   }
-  if (plan.transport.multipath.kind != TransportKind::mrc) return "only MRC sends over several planes of a card";
-  if (plan.transport.multipath.entropy_values % port.planes != 0) return "entropy values are not as many for every plane";
+  if (port.transport == plan.transport_number) {
+    const MultipathParams& paths = plan.transport.multipath;
+    if (paths.kind != TransportKind::mrc) return "only MRC sends over several planes of a card";
+    if (paths.entropy_values % port.planes != 0) return "entropy values are not as many for every plane";
+  }
   if (port.queue >= 0 || port.queues != 1) return "a card of several planes has no queues";
   if (!port.segments.empty()) return "SRv6 does not lead packets over several planes of a card";
   for (size_t a = 0; a < first.addresses.size(); ++a) {
@@ -158,6 +161,21 @@ std::string validate_planes(const EnginePlan& plan, size_t index) {
         known->second[plane] != port.addresses[a]) {
       return "its addresses are not those of its plane";
     }
+  }
+  return {};
+}
+
+// Of ends that are here: a queue pair has one transport.
+std::string validate_transports(const EnginePlan& plan) {
+  if (plan.others.empty()) return {};
+  std::map<int32_t, size_t> spoken;  // by rank
+  for (const PlannedRank& rank : plan.ranks) spoken[rank.rank] = plan.ports[static_cast<size_t>(rank.port)].transport;
+  for (size_t c = 0; c < plan.connections.size(); ++c) {
+    const PlannedConnection& connection = plan.connections[c];
+    const auto from = spoken.find(connection.src_rank);
+    const auto to = spoken.find(connection.dst_rank);
+    if (connection.path != Path::wire || from == spoken.end() || to == spoken.end()) continue;
+    if (from->second != to->second) return at("connections", c, "its ends speak unlike transports");
   }
   return {};
 }
@@ -299,6 +317,9 @@ std::string validate(const EnginePlan& plan) {
   for (size_t p = 0; p < plan.ports.size(); ++p) {
     if (plan.ports[p].addresses.empty()) return at("ports", p, "no address");
     if (plan.ports[p].link_bps <= 0) return at("ports", p, "no link speed");
+    if (plan.transport_number == 0 && plan.ports[p].transport > plan.others.size()) {
+      return at("ports", p, "it speaks a transport that the assignment does not have");
+    }
     for (const usid::Route& route : plan.ports[p].segments) {
       if (!usid::is_sound(route) || route.to.is_v4()) return at("ports", p, "a route of segments that no address holds");
     }
@@ -326,7 +347,7 @@ std::string validate(const EnginePlan& plan) {
       return at("connections", c, wrong.c_str());
     }
   }
-  return {};
+  return validate_transports(plan);
 }
 
 }  // namespace etloop

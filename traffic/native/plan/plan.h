@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -116,6 +117,7 @@ struct PlannedPort {
   usid::End segment_end;              // whose outer headers are taken off
   std::string device;      // the RDMA device that carries the transport; empty: we do
   int32_t gid_index = -1;  // of the device; -1: found by address
+  size_t transport = 0;    // which of the run's transports it speaks (`plan_of`)
 
   // What its packets have on a link beside Ethernet, IP and UDP.
   uint32_t around_bytes() const {
@@ -220,7 +222,17 @@ struct EnginePlan {
   std::vector<PlannedQp> qps;
   // Of cards, here and at the other ends: by an address of their first plane, what stands for it on each plane in order.
   std::map<IpAddress, std::vector<IpAddress>> plane_addresses;
+  // Which of the run's transports `transport`, `congestion` and `series` are.
+  size_t transport_number = 0;
+  // Of the first: the same plan with each further transport, from number 1 on.
+  std::vector<std::shared_ptr<const EnginePlan>> others;
 };
+
+// The plan with the transport that a port speaks: what its core is given. Requires a plan that passed `validate`.
+inline const EnginePlan& plan_of(const EnginePlan& first, size_t port) {
+  const size_t number = first.ports[port].transport;
+  return number == 0 ? first : *first.others[number - 1];
+}
 
 // Of the packets of a rank.
 inline uint8_t traffic_class_of(const EnginePlan& plan, const PlannedRank& rank) {

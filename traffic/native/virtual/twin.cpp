@@ -187,7 +187,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     const uint32_t handle = frame.handle & ~kOfStream;
     if (handle != frame.handle) {
       const TwinStream& of = streams_.stream(heading_[handle].flow);
-      return etloop::hash_key(headers_of(of.src_ip, of.dst_ip, of.udp_port, of.udp_port), fields);
+      return etloop::hash_key(headers_of(of.src_ip, of.dst_ip, of.src_udp_port, of.udp_port), fields);
     }
     const TwinFlow& flow = flows_[heading_[handle].flow];
     const uint16_t dst_port = plan_.ports[static_cast<size_t>(flow.dst_port)].udp_port;
@@ -324,8 +324,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     const auto waiting = static_cast<int64_t>(fabric_.waiting_frames(own.from, on_link.dscp));
     if (waiting * on_link.frame_bytes > kMostWaitingBytes) return false;
     on_link.destination = own.to;
-    on_link.flow_key = key_of(own.src_ip, own.dst_ip, own.udp_port, own.udp_port);
-    on_link.entropy = own.udp_port;
+    on_link.flow_key = key_of(own.src_ip, own.dst_ip, own.src_udp_port, own.udp_port);
+    on_link.entropy = own.src_udp_port;
     const uint32_t handle = take_frame();
     heading_[handle].flow = static_cast<uint32_t>(stream);
     on_link.handle = handle | kOfStream;

@@ -16,7 +16,8 @@ struct TwinStream {
   uint32_t to = 0;
   IpAddress src_ip = {};
   IpAddress dst_ip = {};
-  uint16_t udp_port = 0;  // of both ends
+  uint16_t src_udp_port = 0;
+  uint16_t udp_port = 0;  // that it goes to
   uint8_t traffic_class = 0;
   int64_t rate_bps = 0;  // of the payload
   int64_t datagram_bytes = 0;

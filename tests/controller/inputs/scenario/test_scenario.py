@@ -108,7 +108,7 @@ twin: device.yaml
         (
             "workload: {trace: j}\nzzz: 1",
             ("s.yaml:2: zzz: unknown key; the keys here are seed, scale, scale_up, faults, limits, twin, "
-            "iterations, mapping, collectives, rounds, jobs, workload, background, transport, verdict, timeline, allow_local"),
+            "iterations, mapping, collectives, transport, rounds, jobs, workload, background, verdict, timeline, allow_local"),
         ),
         (
             "workload: {trace: j}\ntransport: {path_mtu: 1500}",
