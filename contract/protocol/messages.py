@@ -27,7 +27,7 @@ from etloop.contract.model.records import (
 )
 from numpy.typing import NDArray
 
-PROTOCOL_VERSION: Final = 14
+PROTOCOL_VERSION: Final = 15
 """Both sides have the same one, or refuse each other by name."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20
@@ -286,6 +286,8 @@ class RefusalCause(Enum):
     KEY_OF_ANOTHER = "key_of_another"
     """Its key is that of an agent of another name."""
     KEY_REVOKED = "key_revoked"
+    NOT_NAMED = "not_named"
+    """The rig of a rack does not name it, which is read again while the rack serves."""
 
 
 LASTING_REFUSALS: Final = frozenset({RefusalCause.MISTAKE, RefusalCause.PROTOCOL})

@@ -37,7 +37,7 @@ MOST_SLOTS: Final = 64
 GONE_AFTER_NS: Final = 30 * NS_PER_S
 """Without any connection for so long an agent holds no jobs up any more: after a run it is back within seconds."""
 
-_NOT_NAMED: Final = "the rig of the rack names this agent no more; put it back, or leave it stopped"
+_NOT_NAMED: Final = "the rig of the rack names this agent no more; put it back, or stop this agent"
 
 Standing = tuple[int, int, Hello | None]
 """Idle slots, leased slots, and what the agent said of itself."""
@@ -117,7 +117,7 @@ class Hub:
         actions: list[Action] = []
         for slot, roster in enumerate(self._idle):
             left = roster.serve([name for name, count in self._slots.items() if count > slot])
-            actions += (_refusal(each.identity, _NOT_NAMED) for each in left)
+            actions += (_refusal(each.identity, _NOT_NAMED, RefusalCause.NOT_NAMED) for each in left)
             actions += (
                 Send(member.identity, replace(self._welcome, slots=self._slots[name]))
                 for name, member in roster.members()
@@ -305,6 +305,8 @@ class Hub:
             holder = None
         answer = roster.join(identity, hello, now_ns)
         if isinstance(answer, Refused):
+            if not slots:
+                answer = replace(answer, cause=RefusalCause.NOT_NAMED)
             kind = f"refused agent '{hello.name}'" if slots else "refused a connection"
             said = f"refused agent '{hello.name}' of {hello.host}: {answer.reason}"
             return (Send(identity, answer), LogLine(said, kind=kind))

@@ -168,6 +168,22 @@ def test_slots_of_one_process_are_no_rivals() -> None:
     assert isinstance(refused, Refused)
 
 
+def test_who_is_not_named_by_the_rig_is_let_in_once_it_is() -> None:
+    rack = hub()
+    (refused,) = sent(rack.on_message(b"x0", hello("x"), 0))
+    assert refused == Refused("agent 'x' is not in the rig; it names a, b", RefusalCause.NOT_NAMED)
+    rack.on_message(b"b0", hello("b"), 1)
+    (refused,) = sent(rack.serve({"a": 1}))
+    assert refused == Refused(
+        "the rig of the rack names this agent no more; put it back, or stop this agent",
+        RefusalCause.NOT_NAMED,
+    )
+    rack.serve({"a": 1, "b": 1, "x": 1})
+    for name in ("b", "x"):
+        (welcome,) = sent(rack.on_message(name.encode(), hello(name), 2))
+        assert isinstance(welcome, Welcome)
+
+
 def test_every_line_that_a_member_can_bring_about_says_its_kind() -> None:
     rack = hub()
     lines = [
