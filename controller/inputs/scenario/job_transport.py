@@ -17,20 +17,23 @@ from etloop.controller.inputs.scenario.faults import kind_has
 from etloop.controller.inputs.scenario.transport import Transport
 
 OWN_KEYS: Final = frozenset(
-    (
-        *(
-            "kind",
-            "mrc",
-            "uet",
-            "cc",
-            "window_packets",
-            "ack_every",
-            "lossless",
-            "retransmission",
-            "tail_probe",
-        ),
-        *("out_of_order", "reorder_packets", "rnr_retry", "min_rnr_timer", "outstanding_reads", "cnp"),
-    )
+    {
+        "kind",
+        "mrc",
+        "uet",
+        "cc",
+        "window_packets",
+        "ack_every",
+        "lossless",
+        "retransmission",
+        "tail_probe",
+        "out_of_order",
+        "reorder_packets",
+        "rnr_retry",
+        "min_rnr_timer",
+        "outstanding_reads",
+        "cnp",
+    }
 )
 """Keys that mean one thing with one kind of transport and another, or nothing, with another kind."""
 _OF_FAULTS: Final = "faults"
