@@ -109,6 +109,8 @@ void a_plan_that_does_not_hold_together_is_refused() {
   CHECK(validate(plan).find("it speaks a transport that the assignment does not have") != std::string::npos);
   plan.others.push_back(std::make_shared<EnginePlan>());
   CHECK_EQ(validate(plan), std::string());
+  plan.others.push_back(std::make_shared<EnginePlan>());
+  CHECK_EQ(validate(plan), std::string("other_transports: more than there are ports"));
   plan.ports.clear();
   CHECK_EQ(validate(plan), std::string("ports: none"));
 }

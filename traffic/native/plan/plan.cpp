@@ -314,6 +314,8 @@ std::string validate(const EnginePlan& plan) {
     return "transport: the interval or scope of congestion notifications is out of range";
   }
   if (plan.ports.empty()) return "ports: none";
+  // Each is a copy of the plan: what nobody speaks is not kept.
+  if (plan.others.size() > plan.ports.size()) return "other_transports: more than there are ports";
   for (size_t p = 0; p < plan.ports.size(); ++p) {
     if (plan.ports[p].addresses.empty()) return at("ports", p, "no address");
     if (plan.ports[p].link_bps <= 0) return at("ports", p, "no link speed");
