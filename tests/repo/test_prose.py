@@ -29,6 +29,12 @@ def test_lines_are_wrapped(page: Path) -> None:
     assert wide_lines(page.read_text()) == [], f"run: .venv/bin/python tools/wrap_docs.py {name_of(page)}"
 
 
+@pytest.mark.parametrize("page", sorted({*(ROOT / "docs").rglob("*.md")} - {*PAGES}), ids=name_of)
+def test_what_tools_write_is_as_narrow_and_short(page: Path) -> None:
+    text = page.read_text()
+    assert (wide_lines(text), long_sentences(text)) == ([], []), "cut what its tool writes"
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 

@@ -48,7 +48,8 @@ class Transmission {
   // What is sent passes here first; nullptr: nothing does.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
   // Of a port where an answer costs a call: acknowledgements of grants, for which nobody waits, may stay so long, and one of
-  // them then answers several. 0: another port, on which answers leave at once.
+  // them then answers several; and queue pairs keep their turns, so that there are fewer. 0: another port, on which answers
+  // leave at once.
   void set_answer_patience(Nanos patience_ns) {
     answer_patience_ns_ = patience_ns;
     if (answers_cost_calls()) pools_.keep_turns();
