@@ -44,7 +44,7 @@ def place(tmp_path: Path) -> Place:
 def submit(cluster: Slurm, place: Place, *arguments: str) -> CompletedProcess[str]:
     """Waits for the job; its exit code is that of the recipe."""
     return cluster.call(
-        *("sbatch", "--wait", "--output=job.log", "replay.sbatch", *arguments),
+        *("sbatch", "--nodes=2", "--wait", "--output=job.log", "replay.sbatch", *arguments),
         place=place.directory,
         ETLOOP_BIN=str(Path(sys.executable).parent),
         CONTROL_HOST="127.0.0.1",
