@@ -229,7 +229,11 @@ def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTable
             *trimming_notes(scenario.transport.recovery.trimming, placement),
             *multipath_notes(parts.transports, placement),
             *queue_notes(placement),
-            *plane_notes(placement),
+            *(
+                note
+                for transport, ports in parts.transports.with_ports(placement)
+                for note in plane_notes(transport.multipath, ports)
+            ),
         ),
     )
 

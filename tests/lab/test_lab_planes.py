@@ -25,12 +25,17 @@ __all__ = ["desk"]
 TOPOLOGY: Final = """\
 rail: {rails: [{ports: [a0/p0, a1/p0]}, {ports: [a0/p1, a1/p1]}], rate: 200Mbps, spines: 0, rail: {preset: lossy}}
 """
+SIX: Final = 'srv6: {block: "fc00:1::/32"}\n'
+"""A lab with segments has addresses of IPv6."""
 SCENARIO: Final = """\
 workload: {incast: {senders: 1, size: SIZE, bursts: 1}}
-transport: {kind: mrc, timeout_floor: 100ms}
+transport: {KIND, timeout_floor: 100ms}
 limits: {gather_timeout: 60s}
 """
 MIB: Final = 1 << 20
+MRC: Final = "kind: mrc"
+UET: Final = "kind: uet"
+of_each_kind: Final = pytest.mark.parametrize("kind", [MRC, UET], ids=["mrc", "uet"])
 
 pytestmark = [
     pytest.mark.e2e,
@@ -38,14 +43,17 @@ pytestmark = [
 ]
 
 
-def brought_up(desk: Desk, backend: str, size: str, timeline: str = "") -> None:
+def brought_up(
+    desk: Desk, kind: str, backend: str, size: str, timeline: str = "", more_topology: str = ""
+) -> None:
     """A lab of two agents, whose two ports each are a card."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     path, rig = desk.directory / "topology.yaml", desk.directory / "rig.yaml"
-    path.write_text(TOPOLOGY)
-    (desk.directory / "scenario.yaml").write_text(SCENARIO.replace("SIZE", size) + timeline)
+    path.write_text(more_topology + TOPOLOGY)
+    scenario = SCENARIO.replace("KIND", kind).replace("SIZE", size) + timeline
+    (desk.directory / "scenario.yaml").write_text(scenario)
     words = ("lab", "up", str(path), "--unmeasured", "--agents", "--backend", backend, "--bind", bind)
     assert main([*words, "--rig-out", str(rig)]) == 0
     rig.write_text(rig.read_text().replace(f"backend: {backend}", f"backend: {backend}, card: c0"))
@@ -64,9 +72,11 @@ def carried(desk: Desk) -> list[int]:
     return [int(switch.ports[0].counters["tx_bytes"]) for switch in desk.status().counters.switches]
 
 
+@of_each_kind
 @pytest.mark.parametrize("backend", ["packet", "xdp"])
-def test_a_queue_pair_takes_both_planes_and_each_counts_its_own(desk: Desk, backend: str) -> None:
-    brought_up(desk, backend, "4MiB")
+def test_a_queue_pair_takes_both_planes_and_each_counts_its_own(desk: Desk, backend: str, kind: str) -> None:
+    # Over IPv4 the shortest frames of UET are padded on the link, which agents do not count.
+    brought_up(desk, kind, backend, "4MiB", more_topology="" if kind == MRC else SIX)
     desk.etloop(*RUN)
     found = summary_of(desk)
     assert found["state"] == "done"
@@ -82,9 +92,10 @@ def test_a_queue_pair_takes_both_planes_and_each_counts_its_own(desk: Desk, back
     assert max(arrived) < 1.2 * min(arrived)
 
 
-def test_a_plane_that_is_cut_at_the_switch_leaves_the_other(desk: Desk) -> None:
+@of_each_kind
+def test_a_plane_that_is_cut_at_the_switch_leaves_the_other(desk: Desk, kind: str) -> None:
     """Nobody's port goes down: the lab's link carries nothing any more, and what is lost says so."""
-    brought_up(desk, "packet", "16MiB", "timeline: [{at: 100ms, link: rail1/0, state: down}]\n")
+    brought_up(desk, kind, "packet", "16MiB", "timeline: [{at: 100ms, link: rail1/0, state: down}]\n")
     desk.etloop(*RUN, expected=30)  # the profile's condition: packets that had no way
     found = summary_of(desk)
     assert found["state"] == "done"
@@ -93,9 +104,14 @@ def test_a_plane_that_is_cut_at_the_switch_leaves_the_other(desk: Desk) -> None:
     assert second < 0.5 * first
 
 
-def test_a_port_that_goes_down_leaves_the_other(desk: Desk) -> None:
-    """The receiver's interface is taken down while the job runs: its agent tells the sender."""
-    brought_up(desk, "packet", "64MiB")
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [("packet", MRC), ("packet", UET), ("packet", f"{UET}, uet: {{credit: true}}"), ("xdp", UET)],
+    ids=["mrc", "uet", "uet with credit", "uet on xdp"],
+)
+def test_a_port_that_goes_down_leaves_the_other(desk: Desk, backend: str, kind: str) -> None:
+    """The receiver's interface is taken down while the job runs: MRC tells the sender, with UET it loses packets by it."""
+    brought_up(desk, kind, backend, "64MiB")
     # It waits in the namespace for a word, as a new process would come too late.
     order = ("lab", "exec", "a0", "--", "sh", "-c", "read word && ip link set p1 down")
     with begun(desk, *order) as cutter, begun(desk, *RUN) as run:

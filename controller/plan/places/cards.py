@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import PlanError, Problem
-from etloop.contract.model.transport import TransportKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -97,14 +96,16 @@ def refuse_odd_planes(multipath: Multipath, placement: Placement) -> None:
     if not cards:
         return
     named = ", ".join(f"{place.agent}/{place.port.card} ({place.planes})" for place in cards[:_MOST_NAMED])
-    remedy = "write transport: {kind: mrc}, or remove card: from the rig's ports"
+    remedy = "write transport: {kind: mrc} or {kind: uet}, or remove card: from the rig's ports"
     problems = []
-    if multipath.kind is not TransportKind.MRC:
+    if not multipath.sprays:
         what = f"{multipath.name} keeps a queue pair on one port, and these cards have several: {named}"
         problems.append(Problem("transport.kind", what, remedy))
     elif multipath.srv6 is not None:
         what = f"segments lead to one port of a host, and these cards have several: {named}"
-        problems.append(Problem("transport.mrc.srv6", what, "remove it, or card: from the rig's ports"))
+        problems.append(
+            Problem(f"transport.{multipath.name}.srv6", what, "remove it, or card: from the rig's ports")
+        )
     odd = [place for place in cards if place.planes not in PLANES]
     problems += (
         Problem(
@@ -129,15 +130,17 @@ def refuse_odd_planes(multipath: Multipath, placement: Placement) -> None:
             )
         )
     values = multipath.settings.entropy_values
-    if not problems and values % most:
+    if not problems and multipath.takes_any_order and values % most:
         what = f"{values} values are not as many for each of {most} planes"
-        problems.append(Problem("transport.mrc.entropy_values", what, f"write a multiple of {most}"))
+        problems.append(
+            Problem(f"transport.{multipath.name}.entropy_values", what, f"write a multiple of {most}")
+        )
     if problems:
         raise PlanError(*problems)
 
 
-def plane_notes(placement: Placement) -> tuple[str, ...]:
-    """What to say of cards with several planes."""
+def plane_notes(multipath: Multipath, placement: Placement) -> tuple[str, ...]:
+    """What to say of cards with several planes, all of which speak one transport."""
     cards = [
         ", ".join(one.label for one in placement.ports[index : index + place.planes])
         for index, place in enumerate(placement.ports)
@@ -146,8 +149,13 @@ def plane_notes(placement: Placement) -> tuple[str, ...]:
     if not cards:
         return ()
     more = f"; and {len(cards) - _MOST_NAMED} more cards" if len(cards) > _MOST_NAMED else ""
+    sends = (
+        "sends over all ports of its card"
+        if multipath.takes_any_order
+        else "keeps to one port of its card and leaves it where that is lost"
+    )
     return (
-        "planes: every queue pair sends over all ports of its card, from plane i to plane i: "
+        f"planes: every queue pair {sends}, from plane i to plane i: "
         + "; ".join(cards[:_MOST_NAMED])
         + more,
     )

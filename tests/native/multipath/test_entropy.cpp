@@ -298,6 +298,78 @@ void what_was_learnt_of_a_plane_that_was_down_is_forgotten_when_it_is_up() {
   CHECK_EQ(paths.state_of(other), EntropyState::assumed_bad);  // its plane was up all the time
 }
 
+MultipathParams in_order() {
+  MultipathParams made = params(EntropyChoice::rotation, 1);
+  made.order = DeliveryOrder::sent;
+  return made;
+}
+
+void what_keeps_order_stays_on_a_plane_until_it_fails_there() {
+  constexpr uint32_t kPlanes = 4;
+  PathStates paths(in_order(), kFirst, kPlanes);
+  CHECK_EQ(paths.size(), kPlanes);  // a path on each
+  EntropyValues values(EntropyChoice::rotation, paths, 1);
+  const uint16_t first = values.next();
+  for (int i = 0; i < 20; ++i) {
+    CHECK_EQ(values.next(), first);
+    // Answers go where the peer was heard, and data stay where they are.
+    CHECK_EQ(values.next(1U << (i % kPlanes)) % kPlanes, i % kPlanes);
+  }
+  paths.tell(first, EntropyEvent::withdrawn);
+  const uint16_t second = values.next();
+  CHECK(second != first);
+  paths.tell(first, EntropyEvent::probe_answered);
+  for (int i = 0; i < 20; ++i) CHECK_EQ(values.next(), second);  // it does not go back
+  paths.set_planes(0b1111 & ~(1U << second % kPlanes));
+  CHECK(values.next() != second);
+}
+
+void when_the_last_path_in_order_fails_the_others_are_tried_again() {
+  constexpr uint32_t kPlanes = 4;
+  PathStates paths(in_order(), kFirst, kPlanes);
+  EntropyValues values(EntropyChoice::rotation, paths, 1);
+  std::set<uint16_t> tried;
+  for (int round = 0; round < 3; ++round) {
+    for (uint32_t i = 0; i < kPlanes - 1; ++i) {
+      tried.insert(values.next());
+      paths.tell(values.next(), EntropyEvent::withdrawn);
+    }
+  }
+  CHECK_EQ(tried.size(), size_t{kPlanes});
+  PathStates alone(in_order(), kFirst, 1);
+  alone.tell(kFirst, EntropyEvent::withdrawn);
+  CHECK(alone.in_use(0));  // there is no other
+}
+
+void what_is_asked_in_vain_goes_round_all_planes_that_are_up() {
+  constexpr uint32_t kPlanes = 4;
+  PathStates paths(params(EntropyChoice::rotation, 64), kFirst, kPlanes);
+  EntropyValues values(EntropyChoice::rotation, paths, 1);
+  paths.set_planes(0b1011);
+  for (uint32_t k = 0; k < 16; ++k) paths.lost(static_cast<uint16_t>(kFirst + 1 + k * kPlanes));
+  CHECK_EQ(paths.suspected(), 0b0010U);
+  std::map<uint32_t, int> asked;
+  uint16_t value = kFirst;
+  for (int i = 0; i < 30; ++i) {
+    value = values.next_plane(value);
+    ++asked[value % kPlanes];
+  }
+  CHECK(asked == (std::map<uint32_t, int>{{0, 10}, {1, 10}, {3, 10}}));  // also by one that lost
+}
+
+void a_repetition_takes_another_plane() {
+  constexpr uint32_t kPlanes = 2;
+  for (const EntropyChoice choice : kChoices) {
+    PathStates paths(params(choice, 32), kFirst, kPlanes);
+    EntropyValues values(choice, paths, 1);
+    for (int i = 0; i < 40; ++i) {
+      const uint16_t failed = values.next();
+      CHECK(values.next_but(failed) % kPlanes != failed % kPlanes);
+      CHECK_EQ(values.next_but(failed, 1U << failed % kPlanes) % kPlanes, failed % kPlanes);  // the other has no room
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -321,5 +393,9 @@ int main() {
   a_plane_that_only_loses_is_left_until_a_probe_by_it_is_answered();
   planes_are_never_all_left();
   what_was_learnt_of_a_plane_that_was_down_is_forgotten_when_it_is_up();
+  what_keeps_order_stays_on_a_plane_until_it_fails_there();
+  when_the_last_path_in_order_fails_the_others_are_tried_again();
+  what_is_asked_in_vain_goes_round_all_planes_that_are_up();
+  a_repetition_takes_another_plane();
   return etloop::test::failures();
 }

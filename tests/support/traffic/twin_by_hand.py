@@ -100,7 +100,10 @@ def incast(
 
 
 def pairs(
-    flows: tuple[tuple[int, int], ...], each_bytes: int, transport: TransportSettings = UNCONTROLLED
+    flows: tuple[tuple[int, int], ...],
+    each_bytes: int,
+    transport: TransportSettings = UNCONTROLLED,
+    qps_each: int = 1,
 ) -> Assignment:
     """Every (source, destination) is one message of its own rank's program; ranks are those up to the highest."""
     size = max(max(pair) for pair in flows) + 1
@@ -111,7 +114,7 @@ def pairs(
         )
         for rank in range(size)
     )
-    return assignment(programs, transport=transport)
+    return assignment(programs, qps_each=qps_each, transport=transport)
 
 
 def through(job: Assignment, topology: Topology, settings: TwinSettings | None = None) -> TwinOutcome:

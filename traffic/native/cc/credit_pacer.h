@@ -4,6 +4,7 @@
 // Rules: uet-htsim, htsim/sim/uec.cpp, as read by docs/uet.md.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -22,6 +23,9 @@ class CreditPacer {
 
   // For senders 0 to `senders` - 1. `quantum_bytes`: of one grant.
   CreditPacer(uint32_t senders, uint64_t rate_bps, uint32_t quantum_bytes);
+
+  // For what is granted from now on.
+  void set_rate(uint64_t rate_bps) { rate_bps_ = std::max<uint64_t>(rate_bps, 1); }
 
   // A sender needs so much in all.
   void asked(uint32_t sender, uint32_t target, Nanos now);

@@ -29,6 +29,7 @@ struct Endpoint {
   bool has_run() const { return requester.has_run(); }
   // By one of the planes whose cards have room.
   Outgoing next(uint32_t planes = multipath::kAllPlanes) { return requester.next(planes); }
+  bool repeats() const { return requester.repeats(); }
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
   bool answer_due() const { return responder.answer_due(); }
   // By a path of this end's own, in turn: by that of the packet that caused it, what is broken one way only would keep all that

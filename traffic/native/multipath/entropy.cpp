@@ -15,6 +15,14 @@ void EntropyValues::arrived_clean(uint16_t value) {
   recycled_[(recycled_head_ + recycled_count_++) % kRecycled] = static_cast<uint16_t>(index);
 }
 
+// The one that was taken last, while it is in use. What is to go by other planes, as answers are, does not change which that is.
+uint32_t EntropyValues::keep(uint32_t planes) {
+  uint32_t index = turn_;
+  for (uint32_t tried = 0; tried < paths_.size() && !may_take(index, planes); ++tried) index = (index + 1) % paths_.size();
+  if (planes == kAllPlanes) turn_ = index;
+  return index;
+}
+
 // The next good one. The first to be skipped misses this turn and is good again, one at most for each packet; where none is
 // good, one that is to be skipped goes all the same.
 uint32_t EntropyValues::rotate(uint32_t planes) {
@@ -71,6 +79,7 @@ bool EntropyValues::any_of(uint32_t planes) const {
 
 uint16_t EntropyValues::next(uint32_t planes) {
   if (planes != kAllPlanes && !any_of(planes)) planes = kAllPlanes;
+  if (paths_.keep_one()) return paths_.port_of(keep(planes));
   switch (choice_) {
     case EntropyChoice::rotation: return paths_.port_of(rotate(planes));
     case EntropyChoice::oblivious: return paths_.port_of(draw(planes));
@@ -81,12 +90,28 @@ uint16_t EntropyValues::next(uint32_t planes) {
 }
 
 uint16_t EntropyValues::next_but(uint16_t failed, uint32_t planes) {
+  if (paths_.planes() > 1) {
+    const uint32_t others = planes & ~(1U << paths_.plane_of(failed));
+    if (any_of(others)) return next(others);
+  }
   const uint16_t value = next(planes);
   return value == failed ? next(planes) : value;
 }
 
+// Values that follow each other are of planes that do.
+uint16_t EntropyValues::next_plane(uint16_t failed) {
+  uint32_t index = 0;
+  if (paths_.planes() == 1 || !paths_.index_of(failed, index)) return next_proven();
+  for (uint32_t tried = 0; tried < paths_.planes(); ++tried) {
+    index = (index + 1) % paths_.size();
+    if ((paths_.planes_up() >> paths_.plane_of(paths_.port_of(index)) & 1) != 0) break;
+  }
+  return paths_.port_of(index);
+}
+
 uint16_t EntropyValues::next_proven(uint32_t planes) {
   uint16_t value = 0;
+  if (paths_.keep_one()) return next(planes);
   return paths_.next_proven(value, planes) ? value : next(planes);
 }
 

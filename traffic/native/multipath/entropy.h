@@ -15,12 +15,16 @@ class EntropyValues {
   // `paths` are all queue pairs' to the same peer, and outlive this.
   EntropyValues(EntropyChoice choice, PathStates& paths, uint32_t seed);
 
-  // For the packet that leaves now; of the planes whose cards have room, where one of those has any in use.
+  // For the packet that leaves now; of the planes whose cards have room, where one of those has any in use. Where order is kept,
+  // one of all planes stays the same while it is in use.
   uint16_t next(uint32_t planes = kAllPlanes);
-  // The same, but another than that which failed, if there is another.
+  // The same, but another than that which failed, if there is another; and of another plane, if there is one.
   uint16_t next_but(uint16_t failed, uint32_t planes = kAllPlanes);
   // For a packet that nothing follows soon: by a path that lately brought one over, if there is one.
   uint16_t next_proven(uint32_t planes = kAllPlanes);
+  // The same, after one that went by `failed` was not answered, and nothing else under way would tell why: of several planes by
+  // the next one that is up, whatever is known of its paths.
+  uint16_t next_plane(uint16_t failed);
   // A packet that had it arrived, and nothing was marked.
   void arrived_clean(uint16_t value);
 
@@ -40,6 +44,7 @@ class EntropyValues {
     return index;
   }
   bool any_of(uint32_t planes) const;
+  uint32_t keep(uint32_t planes);
   uint32_t rotate(uint32_t planes);
   uint32_t rotate_with_penalties(uint32_t planes);
   uint32_t draw(uint32_t planes);

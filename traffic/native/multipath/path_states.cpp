@@ -22,11 +22,12 @@ EntropyState after(EntropyState state, EntropyEvent event) {
 
 PathStates::PathStates(const MultipathParams& params, uint16_t first_port, uint32_t planes)
     : penalties_(params.choice == EntropyChoice::penalties),
+      keep_one_(params.order == DeliveryOrder::sent),
       least_active_(std::min(params.least_active, params.entropy_values)),
       offset_((first_port - kFirstPort) % kPorts),
       planes_(planes),
-      active_(params.entropy_values),
-      values_(params.entropy_values) {
+      active_(keep_one_ ? planes : params.entropy_values),
+      values_(active_) {
   assert(std::has_single_bit(planes) && planes <= kMostPlanes);
 }
 
@@ -47,10 +48,21 @@ size_t PathStates::usable() const {
   return count;
 }
 
+// Who keeps to one path learns of others by leaving it alone: when the last one fails, those that failed before are tried again.
+// False: there is none.
+bool PathStates::forget_others(uint32_t index) {
+  const uint32_t others = planes_up_ & ~(1U << plane_of(port_of(index)));
+  if (!keep_one_ || (others & ((1U << planes_) - 1)) == 0) return false;
+  take_back(others);
+  return true;
+}
+
 void PathStates::change(uint32_t index, EntropyEvent event) {
   EntropyState& state = values_[index].state;
   // Withdrawing too many would leave a peer with few paths, or none.
-  if (event == EntropyEvent::withdrawn && in_use(state) && usable() <= least_active_) event = EntropyEvent::marked;
+  if (event == EntropyEvent::withdrawn && in_use(state) && usable() <= least_active_ && !forget_others(index)) {
+    event = EntropyEvent::marked;
+  }
   const bool was_in_use = in_use(state);
   state = after(state, event);
   if (was_in_use != in_use(state)) active_ += in_use(state) ? size_t{1} : ~size_t{0};

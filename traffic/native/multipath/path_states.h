@@ -35,8 +35,8 @@ inline constexpr uint32_t kAllPlanes = ~uint32_t{0};
 
 class PathStates {
  public:
-  // `count` values from `first_port` on, within the ports that are nobody's (49152 to 65535). `planes`: a power of two, 1 where a
-  // card has one port.
+  // As many values as `params` says from `first_port` on, within the ports that are nobody's (49152 to 65535); where order is
+  // kept, one for each plane. `planes`: a power of two, 1 where a card has one port.
   PathStates(const MultipathParams& params, uint16_t first_port, uint32_t planes = 1);
 
   uint32_t size() const { return static_cast<uint32_t>(values_.size()); }
@@ -45,7 +45,10 @@ class PathStates {
   // False: the port is no value of these.
   bool index_of(uint16_t port, uint32_t& index) const;
   EntropyState state_of(uint16_t value) const;
+  uint32_t planes() const { return planes_; }
   uint32_t plane_of(uint16_t value) const { return value & (planes_ - 1); }
+  // Whoever takes one of these stays with it while it is in use: packets would overtake each other.
+  bool keep_one() const { return keep_one_; }
 
   bool is_good(uint32_t index) const { return values_[index].state == EntropyState::good && plane_is_up(index); }
   bool in_use(uint32_t index) const { return in_use(values_[index].state) && plane_is_up(index); }
@@ -96,11 +99,13 @@ class PathStates {
   bool has_plane(uint32_t planes, uint32_t index) const { return (planes >> plane_of(port_of(index)) & 1) != 0; }
   void note_plane_lost(uint16_t value);
   void take_back(uint32_t planes);
+  bool forget_others(uint32_t index);
   void take_planes();
   // Those in use whose planes are.
   size_t usable() const;
 
   bool penalties_;
+  bool keep_one_;
   uint32_t least_active_;
   uint32_t offset_;
   uint32_t planes_;

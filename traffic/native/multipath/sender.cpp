@@ -11,12 +11,20 @@ using wire::psn_distance;
 
 namespace {
 
+constexpr uint32_t kGolden = 0x9E3779B9U;  // products with it spread numbers
 constexpr uint32_t kBitmapPackets = 64;
 // A value that is out of use is probed no more often than this, and not more often than round trips are.
 constexpr Nanos kValueProbeNs = 50'000;
 constexpr Nanos kForgetRoundTrips = 64;
 
 constexpr uint32_t advance(uint32_t psn, int32_t by) { return (psn + static_cast<uint32_t>(by)) & wire::kPsnMask; }
+
+// Which value a sender begins with. Where it keeps to one, senders whose numbers follow each other have the planes in turn, each
+// row of them from another on; where not, any does.
+uint32_t first_turn(uint32_t number, const PathStates& paths) {
+  if (!paths.keep_one()) return number * kGolden ^ paths.port_of(0);
+  return number + (number / kMostPlanes * kGolden >> 16) - paths.port_of(0);
+}
 
 // So long after it left is a packet late, not only overtaken.
 Nanos late_after_ns(const AnswerTimer& timer, uint32_t reorder_quarters) { return timer.patience_ns() * reorder_quarters / 4; }
@@ -28,7 +36,7 @@ Sender::Sender(uint32_t number, PathStates& paths, const TransportParams& params
     : counters_(counters),
       sent_(params.initial_psn & wire::kPsnMask),
       order_(params.multipath.order == DeliveryOrder::sent),
-      entropy_(params.multipath.choice, paths, number * 0x9E3779B9U ^ paths.port_of(0)),
+      entropy_(params.multipath.choice, paths, first_turn(number, paths)),
       requests_(params.initial_psn & wire::kPsnMask, static_cast<uint32_t>(std::countr_zero(params.path_mtu)), memory),
       timer_(params, number),
       tail_(params),
@@ -68,7 +76,7 @@ Departure Sender::next(uint32_t planes) {
     departure.payload = inline_;
   }
   // A grant is alone under way, and what it grants waits until its loss is noticed: it takes no path of which nothing is known.
-  if (departure.again) {
+  if (departure.again && !order_.is_kept()) {
     departure.entropy = entropy_.next_but(sent_.at(departure.psn).entropy, planes);
   } else {
     departure.entropy = request.kind == WorkKind::clear_to_send ? entropy_.next_proven(planes) : entropy_.next(planes);

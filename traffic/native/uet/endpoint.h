@@ -30,15 +30,17 @@ struct Endpoint {
 
   void post(const WorkRequest& request) { requester.post(request); }
   bool has_run() const { return requester.has_run(); }
-  // Its ports are cards of one plane.
-  Outgoing next(uint32_t = multipath::kAllPlanes) { return requester.next(); }
+  // By one of the planes whose cards have room.
+  Outgoing next(uint32_t planes = multipath::kAllPlanes) { return requester.next(planes); }
+  bool repeats() const { return requester.sender().packets().lost() > 0; }
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now) { return requester.sent(outgoing, now); }
   bool answer_due() const { return responder.answer_due(); }
   // By a path of this end's own, in turn: by that of the packet that caused it, what is broken one way only would keep all that
   // is said of it from its sender.
-  Outgoing answer(uint32_t = multipath::kAllPlanes) {
+  // Of several planes by the one that the last packet came by, if it is in use.
+  Outgoing answer(uint32_t planes = multipath::kAllPlanes) {
     Outgoing answer = responder.answer();
-    answer.entropy = requester.sender().entropy().next();
+    answer.entropy = requester.sender().entropy().next(planes);
     return answer;
   }
   void answer_sent() { responder.answer_sent(); }

@@ -132,9 +132,9 @@ Nanos Requester::credit_due_ns() const {
   return credit_.heard_ns + (wait_ns << std::min(credit_.asked, kMostDoublings));
 }
 
-Outgoing Requester::next() {
+Outgoing Requester::next(uint32_t planes) {
   if (state_ == PdcState::closed) open_pdc();
-  const Departure departure = sender_.next();
+  const Departure departure = sender_.next(planes);
   Outgoing outgoing;
   Request request;
   request.type = type_of_requests();
@@ -283,6 +283,11 @@ bool Requester::control_due(Nanos now) {
   return close_due_ || credit_.request_due || (state_ == PdcState::open && sender_.probe_due(now));
 }
 
+// What was asked so often in vain goes by another plane: all that lately brought something over may be of one that is down.
+uint16_t Requester::value_to_ask_by(uint32_t times) {
+  return times == 0 ? sender_.entropy().next_proven() : sender_.entropy().next_plane(asked_by_);
+}
+
 Outgoing Requester::control() {
   Outgoing outgoing;
   Control control;
@@ -294,12 +299,12 @@ Outgoing Requester::control() {
     control.asks = true;
     control.retransmitted = closes_sent_ > 0;
     control.psn = psns_.widen(sender_.packets().next());
-    outgoing.entropy = sender_.entropy().next_proven();
+    outgoing.entropy = value_to_ask_by(closes_sent_);
   } else if (credit_.request_due) {
     control.control = ControlType::credit_request;
     control.psn = psns_.widen(sender_.packets().next()) - 1;
     control.payload = credit_.account.target(uint64_t{sender_.waiting_packets()} * credit_.full_packet_bytes, 0);
-    outgoing.entropy = sender_.entropy().next_proven();
+    outgoing.entropy = value_to_ask_by(credit_.asked);
   } else {
     control.control = ControlType::probe;
     control.probe_id = sender_.last_probe().next_id();
@@ -312,6 +317,7 @@ Outgoing Requester::control() {
 }
 
 void Requester::control_sent(const Outgoing& control, Nanos now) {
+  if (close_due_ || credit_.request_due) asked_by_ = control.entropy;
   if (!close_due_ && credit_.request_due) {
     credit_.request_due = false;
     credit_.heard_ns = now;

@@ -50,9 +50,9 @@ class Requester {
 
   void post(const WorkRequest& request);
   bool has_run() const { return state_ != PdcState::closing && may_send() && sender_.has_run(); }
-  // The next packet of a message; requires has_run(). Nothing changes until `sent` but whose turn of the entropy values it is,
-  // and that a PDC which there was none of has a number.
-  Outgoing next();
+  // The next packet of a message, by one of these planes; requires has_run(). Nothing changes until `sent` but whose turn of the
+  // entropy values it is, and that a PDC which there was none of has a number.
+  Outgoing next(uint32_t planes = multipath::kAllPlanes);
   // The port took it. Returns the request that it begins, if it begins one, else nullptr.
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now);
 
@@ -93,6 +93,7 @@ class Requester {
   }
   bool starves() const { return state_ == PdcState::open && !credit_.account.may_send() && sender_.has_run(); }
   Nanos credit_due_ns() const;
+  uint16_t value_to_ask_by(uint32_t times);
   wire::uet::PdsType type_of_requests() const;
   uint32_t link_bytes_of(uint32_t payload_bytes) const;
   void open_pdc();
@@ -126,6 +127,7 @@ class Requester {
   Nanos rested_ns_ = 0;      // since when nothing is under way
   Nanos close_repeats_ns_ = 0;
   uint32_t closes_sent_ = 0;
+  uint16_t asked_by_ = 0;    // the value of the last close command or request for credit
   uint32_t openings_ = 0;    // so often was a first packet repeated
   bool close_due_ = false;
   Nanos opening_spread_ns_ = 0;

@@ -123,8 +123,10 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   }
   bool full_for(int32_t port, uint32_t attachment, uint8_t traffic_class) {
     TwinPort& own = ports_[static_cast<size_t>(port)];
-    own.waiting = !has_room(attachment, traffic_class);
-    return own.waiting;
+    const bool full = !has_room(attachment, traffic_class);
+    // Of a card of several planes another may have room, which says nothing of what waits for this one.
+    own.waiting = full || (own.waiting && port_at(plan_, port).planes > 1);
+    return full;
   }
   bool holds(int32_t port, FlowId flow) override {
     TwinPort& own = ports_[static_cast<size_t>(port)];
@@ -141,7 +143,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     const uint8_t traffic_class = class_of(*flow, marks);
     uint32_t open = 0;
     for (uint32_t k = 0; k < port_at(plan_, port).planes; ++k) open |= uint32_t{has_room(flow[k].source, traffic_class)} << k;
-    ports_[static_cast<size_t>(port)].waiting = open == 0;
+    ports_[static_cast<size_t>(port)].waiting |= open == 0;
     return open;
   }
 

@@ -66,12 +66,22 @@ def test_an_agent_is_told_of_its_peers_planes_alone() -> None:
     assert shared.assignments["a0"].planes[1] == ("10.0.0.2", "10.1.0.2")
 
 
-def test_a_plan_says_which_planes_a_queue_pair_has_and_what_each_carries() -> None:
-    found = plan(rig(2, 2))
+@pytest.mark.parametrize(
+    ("scenario", "sends"),
+    [
+        (MRC, "sends over all ports of its card"),
+        ("transport: {kind: uet}", "sends over all ports of its card"),
+        (
+            "transport: {kind: uet, uet: {delivery: rod}}",
+            "keeps to one port of its card and leaves it where that is lost",
+        ),
+    ],
+    ids=["mrc", "uet", "uet-rod"],
+)
+def test_a_plan_says_which_planes_a_queue_pair_has_and_what_each_carries(scenario: str, sends: str) -> None:
+    found = plan(rig(2, 2), scenario)
     notes = [note for note in found.tables.notes if note.startswith("planes:")]
-    assert notes == [
-        "planes: every queue pair sends over all ports of its card, from plane i to plane i: a0/p0, a0/p1; a1/p0, a1/p1"
-    ]
+    assert notes == [f"planes: every queue pair {sends}, from plane i to plane i: a0/p0, a0/p1; a1/p0, a1/p1"]
     loads = report_plan(found).ports
     assert [(load.agent, load.port, load.tx_bytes) for load in loads] == [
         (f"a{a}", f"p{plane}", 4 << 20) for a in range(2) for plane in range(2)
@@ -88,12 +98,7 @@ def test_a_plan_says_which_planes_a_queue_pair_has_and_what_each_carries() -> No
         (
             (2, 2),
             "",
-            r"transport\.kind: rocev2 keeps a queue pair on one port, and these cards have several: a0/c0 \(2\), a1/c0",
-        ),
-        (
-            (2, 2),
-            "transport: {kind: uet}",
-            r"uet keeps a queue pair on one port, .*; write transport: \{kind: mrc\}, or remove card",
+            r"transport\.kind: rocev2 keeps a queue pair on one port, .*; write transport: \{kind: mrc\} or \{kind: uet\}, or",
         ),
         (
             (2, 1),
@@ -116,6 +121,16 @@ def test_a_plan_says_which_planes_a_queue_pair_has_and_what_each_carries() -> No
             r"transport\.mrc\.entropy_values: 30 values are not as many for each of 4 planes; write a multiple of 4",
         ),
         (
+            (8, 8),
+            "transport: {kind: uet, uet: {entropy_values: 12}}",
+            r"transport\.uet\.entropy_values: 12 values are not as many for each of 8 planes; write a multiple of 8",
+        ),
+        (
+            (2, 2),
+            "transport: {kind: uet, uet: {srv6: adjacency}}",
+            r"transport\.uet\.srv6: segments lead to one port of a host, and these cards have several: a0/c0",
+        ),
+        (
             (2, 2),
             f"{MRC}\nmapping: {{placement: explicit, explicit: {{0: a0/p0, 1: a1/p1}}}}",
             r"mapping: a1/p1 is a plane of the card whose first port is a1/p0; name a1/p0",
@@ -126,7 +141,17 @@ def test_a_plan_says_which_planes_a_queue_pair_has_and_what_each_carries() -> No
             r"pause frames are not sent by ports that are planes of a card: a0/p0, a0/p1",
         ),
     ],
-    ids=["rocev2", "uet", "one of them is a port", "unlike", "three", "values", "mapping", "pauses"],
+    ids=[
+        "rocev2",
+        "one of them is a port",
+        "unlike",
+        "three",
+        "values",
+        "values of uet",
+        "segments",
+        "mapping",
+        "pauses",
+    ],
 )
 def test_what_is_not_there_is_refused_by_name(planes: tuple[int, ...], scenario: str, message: str) -> None:
     with pytest.raises(PlanError, match=message):

@@ -35,6 +35,7 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
       ends_(memory),
       flows_(parts.flows),
       events_(parts.events),
+      keeps_planes_(planes_ > 1 && parts.plan.transport.multipath.order == DeliveryOrder::sent),
       planes_up_((1U << planes_) - 1),
       connections_(parts.connections),
       probing_(parts.probing),
@@ -56,7 +57,7 @@ MultipathExchange<End>::MultipathExchange(const ExchangeParts& parts, std::pmr::
   grant_ring_.resize(queue_pairs_.size());
   answers_.reserve(queue_pairs_.size());
   probes_.resize(queue_pairs_.size());
-  came_by_.resize(planes_ == 1 ? 0 : queue_pairs_.size());
+  came_by_.resize(planes_ == 1 ? 0 : queue_pairs_.size(), kNoPlane);
 }
 
 template <typename End>
@@ -145,7 +146,7 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
     const ClassMarks marks = grants ? plan_.transport.grant : ClassMarks{};
     const uint32_t open = planes_ == 1 ? multipath::kAllPlanes : port.open_planes(queue_pairs_[index].flow(), marks);
     if (open == 0) return TxResult::held;
-    Outgoing outgoing = end.next(grants ? last_plane(index) : open);
+    Outgoing outgoing = end.next(planes_for(index, grants, open));
     PacketRun run = run_of(outgoing, queue_pairs_[index].flow());
     if (control != nullptr) {
       control->ask(run);
@@ -190,6 +191,7 @@ bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
         return result == TxResult::held;
       }
       end.probe_sent(probe, clock.now());
+      if (end.fault() != QpFault::none) report_fault(index);  // it asked once too often
       arm_timer(index);
     }
     end.answers_queued = false;
@@ -207,6 +209,17 @@ void MultipathExchange<End>::look_at_planes(TxPort& port, Clock& clock) {
   on_planes_changed(up, clock.now());
 }
 
+// Where a queue pair keeps to a plane, those of other planes do not wait for it. True: the one behind the front is to try.
+template <typename End>
+bool MultipathExchange<End>::pass_turn(TransmitRing& ring, TxResult result, size_t& passed) const {
+  const bool waits = result == TxResult::held || result == TxResult::would_block;
+  if (!keeps_planes_ || !waits || ++passed >= ring.size()) return false;
+  const uint32_t index = ring.front();
+  ring.pop();
+  ring.push(index);
+  return true;
+}
+
 template <typename End>
 bool MultipathExchange<End>::transmit(TxPort& port, Clock& clock, size_t budget) {
   if (peers_are_there_ && planes_ > 1) look_at_planes(port, clock);
@@ -215,13 +228,20 @@ bool MultipathExchange<End>::transmit(TxPort& port, Clock& clock, size_t budget)
   if (probing_.under_way()) {
     probing_.send_writes(clock.now(), [this](uint32_t qp, const WorkRequest& request) { post(qp, request); });
   }
+  size_t passed = 0;
   while (grant_ring_.size() > 0 && failure_.none()) {
     const TxResult result = transmit_one(grant_ring_, port, clock);
+    if (pass_turn(grant_ring_, result, passed)) continue;
     if (result == TxResult::held) break;
     if (result != TxResult::sent) return false;
+    passed = 0;
   }
+  passed = 0;
   while (budget > 0 && data_ring_.size() > 0 && failure_.none()) {
-    if (transmit_one(data_ring_, port, clock) != TxResult::sent) return false;
+    const TxResult result = transmit_one(data_ring_, port, clock);
+    if (pass_turn(data_ring_, result, passed)) continue;
+    if (result != TxResult::sent) return false;
+    passed = 0;
     --budget;
   }
   return data_ring_.size() > 0 && failure_.none();

@@ -90,6 +90,17 @@ class MultipathExchange : public PacketExchange {
     return peer_planes_[index * planes_ + plane_of(datagram)] == datagram.src_ip;
   }
   uint32_t plane_of(const Datagram& datagram) const { return datagram.address / addresses_; }
+  // Calls `take` with the number of a local address and the peer's that it meets, for each plane of an end.
+  template <typename Take>
+  void at_each_plane(uint32_t index, Take take) const {
+    const QpPlace& place = queue_pairs_.place(index);
+    take(place.address, place.peer_ip);
+    for (uint32_t k = 1; k < planes_; ++k) {
+      take(static_cast<uint16_t>(place.address + k * addresses_), peer_planes_[index * planes_ + k]);
+    }
+  }
+  // As answers choose it, also of what is for no queue pair.
+  uint32_t came_by(const Datagram& datagram) const { return planes_ == 1 ? multipath::kAllPlanes : 1U << plane_of(datagram); }
   // Something of an end's peer has come: what is said of it, and what it is granted, goes back the same way.
   void note_plane(uint32_t index, const Datagram& datagram) {
     if (planes_ == 1) return;
@@ -97,8 +108,8 @@ class MultipathExchange : public PacketExchange {
     peers_are_there_ = true;
   }
 
-  // Other planes of the card are up than before. For transports that tell their peers.
-  virtual void on_planes_changed(uint32_t, Nanos) {}
+  // Other planes of the card are up than before.
+  virtual void on_planes_changed(uint32_t up, Nanos now) = 0;
 
   // What the path to a peer holds at a time is known. For transports that make something of it.
   virtual void on_path_measured(uint32_t, Nanos) {}
@@ -117,8 +128,18 @@ class MultipathExchange : public PacketExchange {
  private:
   // Of a queue pair, before the run.
   static constexpr uint8_t kMostProbes = 8;
+  static constexpr uint8_t kNoPlane = UINT8_MAX;
 
-  uint32_t last_plane(uint32_t index) const { return planes_ == 1 ? multipath::kAllPlanes : 1U << came_by_[index]; }
+  // kAllPlanes: of a port by itself, and before anything has come.
+  uint32_t last_plane(uint32_t index) const {
+    return planes_ == 1 || came_by_[index] == kNoPlane ? multipath::kAllPlanes : 1U << came_by_[index];
+  }
+  // The planes that its next packet may take: a grant goes where the peer was heard last, until it is lost there.
+  uint32_t planes_for(uint32_t index, bool grants, uint32_t open) const {
+    if (grants) return ends_[index].repeats() ? multipath::kAllPlanes : last_plane(index);
+    return keeps_planes_ ? multipath::kAllPlanes : open;
+  }
+  bool pass_turn(TransmitRing& ring, TxResult result, size_t& passed) const;
   TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
   bool transmit_answers(TxPort& port, Clock& clock);
   void look_at_planes(TxPort& port, Clock& clock);
@@ -130,6 +151,7 @@ class MultipathExchange : public PacketExchange {
     return int64_t{ends_[index].in_flight_packets()} * plan_.transport.path_mtu;
   }
 
+  bool keeps_planes_;             // a queue pair keeps to one of several: what its plane has no room for is not for another
   uint32_t planes_up_;            // of the card, as bits
   bool peers_are_there_ = false;  // something was posted or has come: before, nobody listens to what is said of planes
   std::vector<IpAddress> peer_planes_;  // by queue pair and plane; empty: a port by itself
@@ -143,7 +165,7 @@ class MultipathExchange : public PacketExchange {
   TransmitRing grant_ring_;        // of receiving ends: clear-to-send writes
   std::vector<uint32_t> answers_;  // queue pairs with answers or probes to send
   std::vector<uint8_t> probes_;    // by queue pair: so many came through
-  std::vector<uint8_t> came_by_;   // by queue pair the plane of its last packet; empty: a port by itself
+  std::vector<uint8_t> came_by_;   // by queue pair the plane of its last packet, or kNoPlane; empty: a port by itself
 };
 
 // What a switch that trims would have left of a datagram.

@@ -3,7 +3,6 @@
 #include <variant>
 
 #include "core/packets/discard_reasons.h"
-#include "plan/planes.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -21,10 +20,9 @@ void MrcExchange::add_peers() {
     if (peers_.contains({place.address, place.peer_ip})) continue;
     const uint32_t number = reports_.add(paths_.known(place.address, place.peer_ip));
     told_by_.push_back(i);
-    for (uint32_t plane = 0; plane < planes_; ++plane) {
-      const auto address = static_cast<uint16_t>(place.address + plane * addresses_);
-      peers_.emplace(std::pair(address, on_plane(plan_, place.peer_ip, plane)), Peer{i, number});
-    }
+    at_each_plane(i, [&](uint16_t address, const IpAddress& theirs) {
+      peers_.emplace(std::pair(address, theirs), Peer{i, number});
+    });
   }
 }
 
@@ -182,8 +180,7 @@ void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Data
     return;
   }
   // Who asks for a path is answered by it; who says that one is gone, by another.
-  const uint32_t came_by = planes_ == 1 ? multipath::kAllPlanes : 1U << plane_of(datagram);
-  const uint16_t value = says ? ends_[index].requester.sender().entropy().next(came_by) : datagram.src_port;
+  const uint16_t value = says ? ends_[index].requester.sender().entropy().next(came_by(datagram)) : datagram.src_port;
   replies_.push_back({index, request->op, id, value, request->tx_timestamp});
 }
 

@@ -27,6 +27,11 @@ class PeerPaths {
   // Of those that were asked for before; where no queue pair keeps to one path.
   multipath::PathStates& known(uint16_t address, const IpAddress& peer_ip) { return paths_.at({address, peer_ip, uint16_t{0}}); }
 
+  // Planes of this end that are up, for transports whose peers say nothing of theirs.
+  void set_planes(uint32_t up) {
+    for (auto& [ends, paths] : paths_) paths.set_planes(up);
+  }
+
  private:
   const MultipathParams& params_;
   std::map<std::tuple<uint16_t, IpAddress, uint16_t>, multipath::PathStates> paths_;

@@ -1,10 +1,12 @@
 #include "core/multipath/uet_exchange.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 #include <variant>
 
 #include "core/packets/discard_reasons.h"
+#include "plan/planes.h"
 
 namespace etloop {
 
@@ -34,8 +36,7 @@ uint32_t pdcs_for(uint32_t ends) {
 UetExchange::UetExchange(const ExchangeParts& parts, std::pmr::memory_resource& memory)
     : MultipathExchange<uet::Endpoint>(parts, memory),
       ids_(pdcs_for(static_cast<uint32_t>(parts.queue_pairs.size()))),
-      credit_(static_cast<uint32_t>(parts.queue_pairs.size()),
-              port_bps() / 1'000'000 * parts.plan.transport.multipath.credit.share_per_million,
+      credit_(static_cast<uint32_t>(parts.queue_pairs.size()), granted_bps(),
               parts.plan.transport.multipath.credit.quantum_packets * full_packet_bytes(parts.plan.transport.path_mtu)) {
   const bool granted = plan_.transport.multipath.credit.granted;
   for (uint32_t i = 0; i < queue_pairs_.size(); ++i) {
@@ -44,19 +45,26 @@ UetExchange::UetExchange(const ExchangeParts& parts, std::pmr::memory_resource& 
     if (granted && queue_pairs_.place(i).sends_data) {
       ends_[i].requester.use_credit(uint64_t{kMostSprayedWindow} * plan_.transport.path_mtu, flows_.link_bytes(i));
     }
-    queue_pair_to_.emplace(queue_pairs_.place(i).peer_ip, i);
+    at_each_plane(i, [&](uint16_t address, const IpAddress& theirs) { queue_pair_to_.emplace(std::pair(address, theirs), i); });
   }
 }
 
-// Queues of one port share its link.
+// Queues of one port share its link; a card has the links of all its planes.
 uint64_t UetExchange::port_bps() const {
-  const PlannedPort& port = plan_.ports[static_cast<size_t>(flows_.port())];
-  return static_cast<uint64_t>(port.link_bps) / std::max(port.queues, 1U);
+  return static_cast<uint64_t>(card_bps(plan_, flows_.port())) / std::max(port_at(plan_, flows_.port()).queues, 1U);
+}
+
+// No peer says which of its planes are up: those are found out by what is lost. What is granted comes by those of this end.
+void UetExchange::on_planes_changed(uint32_t up, Nanos) {
+  paths_.set_planes(up);
+  if (up != 0) credit_.set_rate(granted_bps() / planes_ * static_cast<uint32_t>(std::popcount(up)));
 }
 
 void UetExchange::on_path_measured(uint32_t index, Nanos round_trip_ns) {
   if (!plan_.transport.multipath.credit.granted || !queue_pairs_.place(index).sends_data) return;
-  const double product = static_cast<double>(port_bps()) / 8e9 * static_cast<double>(round_trip_ns);
+  // What keeps to one path keeps to one port.
+  const uint64_t rate_bps = plan_.transport.multipath.order == DeliveryOrder::sent ? port_bps() / planes_ : port_bps();
+  const double product = static_cast<double>(rate_bps) / 8e9 * static_cast<double>(round_trip_ns);
   const double window = product * plan_.transport.multipath.credit.window_percent / 100;
   ends_[index].requester.use_credit(static_cast<uint64_t>(window), flows_.link_bytes(index));
 }
@@ -88,6 +96,7 @@ void UetExchange::on_credit_due(Nanos now) {
 void UetExchange::on_credit(const wire::uet::Control& control, const Datagram& datagram, Nanos now) {
   const uint32_t index = asker(control.dpdcid, datagram);
   if (index == kNone) return;
+  note_plane(index, datagram);
   uet::Requester& requester = ends_[index].requester;
   if (requester.on_credit(control.payload, now) && requester.has_run()) queue(index);
   arm_timer(index);
@@ -108,14 +117,27 @@ bool UetExchange::transmit_strays(TxPort& port, Clock& clock) {
 }
 
 void UetExchange::answer_stray(const wire::uet::Request& request, NackCode code, const Datagram& datagram) {
-  const auto peer = queue_pair_to_.find(datagram.src_ip);
-  if (peer == queue_pair_to_.end() || strays_.size() == kMostStrays) return;
+  const uint32_t index = queue_pair_to(datagram);
+  if (index == kNone || strays_.size() == kMostStrays) return;
   wire::uet::Nack nack;
   nack.code = code;
   nack.retransmitted = request.retransmitted;
   nack.psn = request.psn;
   nack.dpdcid = request.spdcid;
-  strays_.push_back({peer->second, datagram.src_port, nack});
+  // By the path that it came by; of several planes by one of its plane, or of another in use.
+  const uint16_t value = planes_ == 1 ? datagram.src_port : ends_[index].requester.sender().entropy().next(came_by(datagram));
+  strays_.push_back({index, value, nack});
+}
+
+uint32_t UetExchange::queue_pair_to(const Datagram& datagram) const {
+  const auto peer = queue_pair_to_.find({datagram.address, datagram.src_ip});
+  return peer == queue_pair_to_.end() ? kNone : peer->second;
+}
+
+uint32_t UetExchange::opened_as(uint16_t pdc, const Datagram& datagram) const {
+  const uint32_t to_peer = queue_pair_to(datagram);
+  const auto opened = opened_.find({to_peer, pdc});
+  return to_peer == kNone || opened == opened_.end() ? kNone : opened->second;
 }
 
 uint32_t UetExchange::owner(uint16_t pdc, PdcRole role, const Datagram& datagram) const {
@@ -193,11 +215,13 @@ void UetExchange::dispatch(const wire::uet::Packet& packet, const Datagram& data
   } else if (const auto* ack = std::get_if<wire::uet::Ack>(&packet.pds)) {
     const uint32_t index = asker(ack->dpdcid, datagram);
     if (index == kNone) return;
+    note_plane(index, datagram);
     on_answer(index, ends_[index].requester.on_ack(*ack, std::get_if<wire::uet::Response>(&packet.ses), now), now);
     if (ends_[index].probe_due(now)) queue_answers(index);
   } else if (const auto* nack = std::get_if<wire::uet::Nack>(&packet.pds)) {
     const uint32_t index = asker(nack->dpdcid, datagram);
     if (index == kNone) return;
+    note_plane(index, datagram);
     on_answer(index, ends_[index].requester.on_nack(*nack, now), now);
   } else if (const auto* control = std::get_if<wire::uet::Control>(&packet.pds)) {
     on_control(*control, datagram, now);
@@ -222,11 +246,12 @@ void UetExchange::on_request(const wire::uet::Request& request, const wire::uet:
     answer_stray(request, request.syn ? NackCode::invalid_syn : NackCode::invalid_dpdcid, datagram);
     return;
   }
+  note_plane(index, datagram);
   const bool marked = is_marked(datagram);
   if (marked) ++queue_pairs_[index].counters.np_ecn_marked_roce_packets;
   uet::Responder& responder = ends_[index].responder;
   responder.on_request(request, *write, packet.payload_bytes, packet.payload, {datagram.src_port, marked});
-  if (request.syn && responder.is_open()) opened_[{datagram.src_ip, request.spdcid}] = index;
+  if (request.syn && responder.is_open()) opened_[{queue_pair_to(datagram), request.spdcid}] = index;
   note_need(index, request, false, now);
   deliver(index, now);
 }
@@ -244,8 +269,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   const bool last_hop = plan_.transport.trims.is_last_hop(datagram.traffic_class);
   uint32_t index = kNone;
   if (request->syn) {
-    const auto opened = opened_.find({datagram.src_ip, request->spdcid});
-    if (opened != opened_.end()) index = opened->second;
+    index = opened_as(request->spdcid, datagram);
   } else {
     index = owner(request->dpdcid, PdcRole::target, datagram);
   }
@@ -260,6 +284,7 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     return;
   }
   ++trimmed_;
+  note_plane(index, datagram);
   ends_[index].responder.on_trimmed(*request, last_hop);
   note_need(index, *request, true, now);
   if (ends_[index].answer_due()) queue_answers(index);
@@ -272,8 +297,7 @@ void UetExchange::on_control(const wire::uet::Control& control, const Datagram& 
   }
   uint32_t index = kNone;
   if (control.syn) {
-    const auto opened = opened_.find({datagram.src_ip, control.spdcid});
-    if (opened != opened_.end()) index = opened->second;
+    index = opened_as(control.spdcid, datagram);
   } else {
     index = owner(control.dpdcid, PdcRole::target, datagram);
   }
@@ -282,6 +306,7 @@ void UetExchange::on_control(const wire::uet::Control& control, const Datagram& 
     foreign_.note(control.syn ? Discard::unknown_qp : why_none(control.dpdcid, PdcRole::target));
     return;
   }
+  note_plane(index, datagram);
   if (control.control == wire::uet::ControlType::credit_request && plan_.transport.multipath.credit.granted) {
     credit_.asked(index, control.payload & kCreditMask, now);
     arm_credit();

@@ -52,8 +52,14 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   void on_trimmed(const Datagram& datagram, Nanos now);
   void on_request(const wire::uet::Request& request, const wire::uet::Packet& packet, const Datagram& datagram, Nanos now);
   void on_control(const wire::uet::Control& control, const Datagram& datagram, Nanos now);
+  void on_planes_changed(uint32_t up, Nanos now) override;
   void on_path_measured(uint32_t index, Nanos round_trip_ns) override;
   uint64_t port_bps() const;
+  uint64_t granted_bps() const { return port_bps() / 1'000'000 * plan_.transport.multipath.credit.share_per_million; }
+  // One of those to the peer that it came from; kNone: nobody's.
+  uint32_t queue_pair_to(const Datagram& datagram) const;
+  // The end whose context a peer opened by that number; kNone: nobody's.
+  uint32_t opened_as(uint16_t pdc, const Datagram& datagram) const;
   // An end needs so much credit in all, or lost a packet that it had credit for.
   void note_need(uint32_t index, const wire::uet::Request& request, bool lost, Nanos now);
   void arm_credit();
@@ -61,8 +67,8 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   void answer_stray(const wire::uet::Request& request, wire::uet::NackCode code, const Datagram& datagram);
 
   uet::PdcIds ids_;
-  std::map<IpAddress, uint32_t> queue_pair_to_;  // one of those to each peer
-  std::map<std::pair<IpAddress, uint16_t>, uint32_t> opened_;  // by peer and its number: targets of SYNs
+  std::map<std::pair<uint16_t, IpAddress>, uint32_t> queue_pair_to_;  // by local address and theirs, on whatever plane
+  std::map<std::pair<uint32_t, uint16_t>, uint32_t> opened_;  // by one of those to the peer and its number: targets of SYNs
   std::vector<Stray> strays_;
   CreditPacer credit_;
   Nanos credit_event_ns_ = kNever;

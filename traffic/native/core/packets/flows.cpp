@@ -9,10 +9,13 @@ void Flows::load() {
   std::vector<FlowPath> paths(queue_pairs_.size());
   const uint32_t mtu = plan_.transport.path_mtu;
   const auto full_packet = static_cast<uint32_t>(wire::datagram_bytes(wire::Opcode::write_middle, mtu));
+  // What keeps to one path keeps to one port.
+  const bool keeps_one = plan_.transport.multipath.order == DeliveryOrder::sent;
+  const auto line_bps = static_cast<uint64_t>(keeps_one ? port_at(plan_, port_).link_bps : card_bps(plan_, port_));
   const uint64_t packets = plan_.transport.window_packets == 0 ? 64 : plan_.transport.window_packets;
   for (uint32_t q = 0; q < queue_pairs_.size(); ++q) {
     if (!queue_pairs_.place(q).sends_data) continue;
-    paths[q] = {static_cast<uint64_t>(card_bps(plan_, port_)), packets * mtu, -1, mtu, full_packet + link_bytes(q)};
+    paths[q] = {line_bps, packets * mtu, -1, mtu, full_packet + link_bytes(q)};
     if (plan_.series.interval_ns > 0 && (plan_.series.queue_pairs == 0 || watched_.size() < plan_.series.queue_pairs)) {
       watched_.push_back(q);
     }
