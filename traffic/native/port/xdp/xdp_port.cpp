@@ -20,6 +20,7 @@ namespace etloop {
 namespace {
 
 constexpr uint32_t kMostRun = 32;               // of what one system call sends where the kernel copies
+constexpr uint32_t kMostBuilt = 32;             // packets that leave together, each built by itself
 constexpr size_t kSingleBytes = 4096 + 64;      // a datagram sent by itself: path MTU, headers, ICRC
 constexpr Nanos kRoomRetryNs = 20'000;          // chunks come back when the receiver took them, which no event tells
 
@@ -40,14 +41,18 @@ struct XdpPort::State {
   explicit State(const PortConfig& settings) : config(settings), flows(settings), middles(settings.path_mtu) {}
 
   Result<void> open();
+  // Lets the kernel send what is in line.
+  TxResult push_out();
 
   // The socket before what holds the program: that leaves the interface first.
   XdpSocket socket;
   PortConfig config;
   FrameFlows flows;
   bool no_room = false;
+  uint32_t built_in_line = 0;  // packets that the kernel was not told of
   Nanos paused_until_ns = kNever;
   int last_errno = 0;
+  bool is_broken = false;  // the kernel refused built packets when it was too late to say of which
   MiddleRun middles;
   std::array<uint8_t, ethernet::kMaxHeaderBytes + kSingleBytes> single{};
   BuiltFrame built;
@@ -83,6 +88,16 @@ Result<void> XdpPort::State::open() {
   return {};
 }
 
+TxResult XdpPort::State::push_out() {
+  const bool builds = std::exchange(built_in_line, 0) > 0;
+  flows.counters.tx_calls += builds ? 1 : 0;
+  const int code = socket.kick();
+  if (code == 0 || (config.is_plane && (code == ENETDOWN || code == ENXIO))) return TxResult::sent;
+  last_errno = code;
+  is_broken |= builds;
+  return TxResult::failed;
+}
+
 XdpPort::XdpPort(std::unique_ptr<State> state) : state_(std::move(state)) {}
 XdpPort::~XdpPort() = default;
 
@@ -111,7 +126,7 @@ TxResult XdpPort::send(const PacketRun& run) {
   if (!socket.has_room(run.count, header.size() + bytes)) {
     ++state.flows.counters.would_block;
     state.no_room = true;
-    socket.kick();
+    state.push_out();
     return TxResult::would_block;
   }
   const wire::IpFlow& tuple = state.flows.tuple(run.flow);
@@ -131,12 +146,13 @@ TxResult XdpPort::send(const PacketRun& run) {
   ++state.flows.counters.tx_calls;
   state.flows.counters.tx_datagrams += run.count;
   state.flows.counters.tx_bytes += static_cast<int64_t>(run.count * bytes);
-  state.last_errno = socket.kick();
-  return state.last_errno == 0 ? TxResult::sent : TxResult::failed;
+  return state.push_out();
 }
 
+// Built packets leave together, with the next look for arrivals at the latest.
 TxResult XdpPort::send_built(const BuiltPacket& built) {
   State& state = *state_;
+  if (state.is_broken) return TxResult::failed;
   const Nanos now = monotonic_ns();
   if (const Nanos until = state.flows.paused_until(built, now); until != kNever) {
     state.paused_until_ns = until;
@@ -148,18 +164,16 @@ TxResult XdpPort::send_built(const BuiltPacket& built) {
   if (!socket.has_room(1, frame.bytes.size())) {
     ++state.flows.counters.would_block;
     state.no_room = true;
-    socket.kick();
+    state.push_out();
     return TxResult::would_block;
   }
   const std::span<const uint8_t> header = std::span<const uint8_t>(frame.bytes).first(frame.header_bytes);
   const std::span<const uint8_t> datagram = std::span<const uint8_t>(frame.bytes).subspan(frame.header_bytes);
   socket.put(header, datagram);
   state.flows.note_sent(header, datagram, now);
-  ++state.flows.counters.tx_calls;
   ++state.flows.counters.tx_datagrams;
   state.flows.counters.tx_bytes += static_cast<int64_t>(built.datagram_bytes());
-  state.last_errno = socket.kick();
-  return state.last_errno == 0 ? TxResult::sent : TxResult::failed;
+  return ++state.built_in_line < kMostBuilt ? TxResult::sent : state.push_out();
 }
 
 uint32_t XdpPort::max_run(uint32_t payload_bytes) const { return std::min(kMostRun, MiddleRun::max_segments(payload_bytes)); }
@@ -168,7 +182,7 @@ size_t XdpPort::receive(PortSink& sink, size_t budget) {
   State& state = *state_;
   const Nanos now = monotonic_ns();
   size_t packets = 0;
-  if (!state.socket.idle()) state.socket.kick();
+  if (!state.socket.idle()) state.push_out();
   if (state.socket.busy_polls()) state.socket.drive();
   ++state.flows.counters.rx_calls;
   state.socket.receive(budget, [&](std::span<const uint8_t> frame) { packets += state.flows.take(frame, {}, sink, now); });
@@ -178,6 +192,7 @@ size_t XdpPort::receive(PortSink& sink, size_t budget) {
 
 void XdpPort::wait(Nanos timeout_ns, int wake_fd) {
   State& state = *state_;
+  if (state.built_in_line > 0) state.push_out();
   if (std::exchange(state.no_room, false)) timeout_ns = std::min(timeout_ns, kRoomRetryNs);
   if (const Nanos until = std::exchange(state.paused_until_ns, kNever); until != kNever) {
     timeout_ns = std::min(timeout_ns, until - monotonic_ns());
