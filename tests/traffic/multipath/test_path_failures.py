@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from etloop.contract.model.topology import LoadBalancing, SwitchEnd, Trimming
 from etloop.contract.model.transport import (
+    CreditSettings,
     EntropyChoice,
     MultipathSettings,
     TransportKind,
@@ -22,7 +23,7 @@ from etloop.traffic.twin import LinkChange
 
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
 from tests.support.traffic.sprayed_by_hand import PROBED, lossy, of_each_kind, sprayed
-from tests.support.traffic.twin_by_hand import changed, through, two_tiers
+from tests.support.traffic.twin_by_hand import RATE_BPS, changed, pairs, star, through, two_tiers
 from tests.traffic.test_simulation import CLOSED_FORMS, everywhere
 
 SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 200
@@ -92,3 +93,13 @@ def test_nothing_is_lost_whatever_links_do(kind: TransportKind, batch: int) -> N
             again = through(job, topology, settings)
             assert again.ops.tobytes() == outcome.ops.tobytes(), seed
             assert again.flows.tobytes() == outcome.flows.tobytes(), seed
+
+
+@pytest.mark.parametrize("at_ns", range(20_000, 60_000, 5_000))
+def test_who_asks_for_credit_and_hears_nothing_ends_the_run_with_its_error(at_ns: int) -> None:
+    """The only link goes down for good: what was under way is given up, and then nothing is left but to ask."""
+    paths = MultipathSettings(credit=CreditSettings(granted=True, window_percent=10))
+    job = pairs(((0, 1),), 4 << 20, sprayed(TransportKind.UET, multipath=paths))
+    down = LinkChange(SwitchEnd(0, 1), up=False, at_ns=at_ns)
+    outcome = through(job, lossy(star(2, RATE_BPS)), replace(PROBED, link_changes=(down,)))
+    assert outcome.failure.startswith("rank 0 -> rank 1 (127.77.0.1 -> 127.77.0.2): no acknowledgement after")

@@ -213,7 +213,7 @@ void MultipathExchange<End>::look_at_planes(TxPort& port, Clock& clock) {
 template <typename End>
 bool MultipathExchange<End>::pass_turn(TransmitRing& ring, TxResult result, size_t& passed) const {
   const bool waits = result == TxResult::held || result == TxResult::would_block;
-  if (!keeps_planes_ || !waits || ++passed >= ring.size()) return false;
+  if (!keeps_planes_ || !waits || ++passed >= std::min(ring.size(), kMostPassed)) return false;
   const uint32_t index = ring.front();
   ring.pop();
   ring.push(index);

@@ -129,6 +129,8 @@ class MultipathExchange : public PacketExchange {
   // Of a queue pair, before the run.
   static constexpr uint8_t kMostProbes = 8;
   static constexpr uint8_t kNoPlane = UINT8_MAX;
+  // In a row, before the port is left alone for a while.
+  static constexpr size_t kMostPassed = 64;
 
   // kAllPlanes: of a port by itself, and before anything has come.
   uint32_t last_plane(uint32_t index) const {
