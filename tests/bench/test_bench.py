@@ -407,8 +407,7 @@ def test_ports_of_frames_carry_what_sprays_beside_the_bare_socket(
         assert all(sample > 0 for series in section["series"] for sample in series["samples"])
         bars = [ratio["bar"] for ratio in section["ratios"] if ratio["bar"] is not None]
         assert bars == [{"bound": "at least", "value": 0.7}] * 2
-        told = {ratio["name"]: ratio["min"] for ratio in section["ratios"]}
-        assert told["packets a sending call, 1 queue pair"] > 2
+        assert all(ratio["min"] > 2 for ratio in section["ratios"] if "sending call" in ratio["name"])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from etloop.contract.base.units import (
 from etloop.contract.base.value_form import SIZE, ValueForm, either, formed
 from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, yes_or_no
 from etloop.contract.model.congestion import CongestionSettings
-from etloop.contract.model.transport import CnpSettings, FaultRule, RecoverySettings
+from etloop.contract.model.transport import CnpSettings, FaultRule, RecoverySettings, TrimAnswer
 from etloop.controller.inputs.scenario.capture import Capture, read_capture
 from etloop.controller.inputs.scenario.congestion import DefaultControl, PluginReader, read_congestion
 from etloop.controller.inputs.scenario.faults import read_faults
@@ -101,19 +101,19 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     timeout = bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration)
     window_packets = section.optional("window_packets", integer(0, 65536), 0)
     multipath = read_multipath(section, window_packets)
+    recovery = read_recovery(section, window_packets, probes=multipath.sprays)
+    recovery = replace(recovery, trimming=read_trimming(section.section("trimming"), recovery, dscp))
     congestion = read_congestion(
         section.section("cc"),
         directory,
         read_plugin,
         section.section("pacing"),
         section.optional("ack_every", integer(1, 65536), None),
-        default=DefaultControl("nscc", multipath.name) if multipath.sprays else DefaultControl(),
+        default=_default_control(multipath, recovery),
     )
     multipath = with_control(multipath, congestion.needs, section.section("cc"))
     vlan = section.section("vlan")
     tagged = section.has("vlan")
-    recovery = read_recovery(section, window_packets, probes=multipath.sprays)
-    recovery = replace(recovery, trimming=read_trimming(section.section("trimming"), recovery, dscp))
     timeout_ns = section.optional("timeout", timeout, 640_000_000)
     if section.has("timeout_floor") and recovery.timeout_floor_ns > timeout_ns:
         section.mistake("timeout_floor", "it is above the timeout", "lower it, or raise timeout")
@@ -156,6 +156,14 @@ def read_transport(section: Section, directory: Path, read_plugin: PluginReader,
     vlan.close()
     section.close()
     return transport
+
+
+def _default_control(multipath: Multipath, recovery: RecoverySettings) -> DefaultControl:
+    """Return what the reference of Ultra Ethernet has: it aims at longer queues where no switch trims."""
+    if not multipath.sprays:
+        return DefaultControl()
+    trimmed = recovery.trimming.answer is not TrimAnswer.NONE
+    return DefaultControl("nscc", multipath.name if trimmed else "untrimmed")
 
 
 def _short_patience(timeout_ns: int, retry_limit: int) -> tuple[str, ...]:

@@ -23,10 +23,14 @@ TRIMMED_DSCP: Final = 50
 QUEUE_BYTES: Final = 178_450
 """One bandwidth-delay product."""
 _UNBOUNDED_ALPHA_LOG2: Final = 7
+_SHARE_LOG2: Final = 8
+"""Each queue has its own memory: of a buffer that is never used up, a share that hardly changes."""
 
 
-def fat_tree(k: int, rate_bps: int = 100_000_000_000, delay_ns: int = 1_000) -> Topology:
-    """Three tiers of switches of `k` ports without latency, which mark, and trim what the buffer has no room for.
+def fat_tree(
+    k: int, rate_bps: int = 100_000_000_000, delay_ns: int = 1_000, queue_bytes: int = QUEUE_BYTES
+) -> Topology:
+    """Three tiers of switches of `k` ports without latency, which mark, and trim what a queue has no room for.
 
     k³/4 hosts: two tiers of k/2 switches in each of k pods, and k²/4 above them.
     """
@@ -34,7 +38,7 @@ def fat_tree(k: int, rate_bps: int = 100_000_000_000, delay_ns: int = 1_000) -> 
     names = [f"{tier}{pod}.{index}" for tier in ("tor", "agg") for pod in range(k) for index in range(half)]
     names += [f"core{index}" for index in range(half * half)]
     ports = tuple(SwitchPort(str(number), rate_bps, delay_ns) for number in range(k))
-    switches = tuple(_switch(name, ports, seed) for seed, name in enumerate(names, 1))
+    switches = tuple(_switch(name, ports, seed, queue_bytes) for seed, name in enumerate(names, 1))
 
     def tor(pod: int, index: int) -> int:
         return pod * half + index
@@ -62,19 +66,20 @@ def fat_tree(k: int, rate_bps: int = 100_000_000_000, delay_ns: int = 1_000) -> 
     return Topology(switches, tuple(links), attachments)
 
 
-def _switch(name: str, ports: tuple[SwitchPort, ...], seed: int) -> SwitchSettings:
+def _switch(name: str, ports: tuple[SwitchPort, ...], seed: int, queue_bytes: int) -> SwitchSettings:
     made = preset(name, ports, lossless=False)
     classes = list(made.dscp_to_class)
     classes[TRIMMED_DSCP] = classes[48]
     queues, groups = list(made.queues), [replace(group, reserved_bytes=0) for group in made.groups]
     marking = Marking(37_350, 145_250, 1_000_000)
-    queues[ROCE_CLASS] = replace(queues[ROCE_CLASS], marking=marking, alpha_log2=_UNBOUNDED_ALPHA_LOG2)
-    groups[ROCE_CLASS] = replace(groups[ROCE_CLASS], alpha_log2=_UNBOUNDED_ALPHA_LOG2)
+    queues = [replace(queue, alpha_log2=-_SHARE_LOG2) for queue in queues]
+    queues[ROCE_CLASS] = replace(queues[ROCE_CLASS], marking=marking)
+    groups = [replace(group, alpha_log2=_UNBOUNDED_ALPHA_LOG2) for group in groups]
     return replace(
         made,
         seed=seed,
         latency_ns=0,
-        buffer_bytes=QUEUE_BYTES,
+        buffer_bytes=queue_bytes << _SHARE_LOG2,
         queues=tuple(queues),
         groups=tuple(groups),
         trimming=Trimming(64 + 20, TRIMMED_DSCP),

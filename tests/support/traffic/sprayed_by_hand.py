@@ -15,6 +15,7 @@ from etloop.contract.model.transport import (
     EntropyChoice,
     MultipathSettings,
     TransportKind,
+    TrimAnswer,
     TrimSettings,
 )
 from etloop.traffic.twin import TwinSettings
@@ -57,15 +58,14 @@ def sprayed(
     trimming: TrimSettings = _SILENT,
 ) -> TransportSettings:
     """The transport of a plan as `kind: mrc` or `kind: uet` makes it."""
+    preset = "untrimmed" if trimming.answer is TrimAnswer.NONE else kind.name.lower()
     return replace(
         UNCONTROLLED,
         kind=kind,
         multipath=multipath,
         window_packets=MOST_SPRAYED_WINDOW,
         recovery=replace(UNCONTROLLED.recovery, timeout_floor_ns=floor_ns, trimming=trimming),
-        congestion=CongestionSettings(
-            algorithm=algorithm, profile=kind.name.lower() if algorithm == "nscc" else ""
-        ),
+        congestion=CongestionSettings(algorithm=algorithm, profile=preset if algorithm == "nscc" else ""),
         cnp=CnpSettings(interval_ns=-1),
     )
 

@@ -31,6 +31,7 @@ def test_ends_of_one_transport_talk_whichever_it_is(number: int) -> None:
     [
         ((0, 1), r"connections\[0\]: its ends speak unlike transports"),
         ((0, 2), r"ports\[1\]: it speaks a transport that the assignment does not have"),
+        ((0, -1), "transport: -1 is out of range, or of another type"),
     ],
 )
 def test_what_does_not_hold_together_is_refused(numbers: tuple[int, int], message: str) -> None:

@@ -20,9 +20,15 @@ std::vector<T> read_column(nanobind::handle owner, const char* name) {
   return std::vector<T>(column.data(), column.data() + column.shape(0));
 }
 
+// The attribute `name` of `owner`. ValueError naming it where it is of another type, or beyond what T has.
 template <typename T>
 T read_value(nanobind::handle owner, const char* name) {
-  return nanobind::cast<T>(nanobind::getattr(owner, name));
+  const nanobind::object value = nanobind::getattr(owner, name);
+  T read{};
+  if (nanobind::try_cast<T>(value, read)) return read;
+  constexpr size_t kMostShown = 60;
+  const std::string shown = std::string(nanobind::repr(value).c_str()).substr(0, kMostShown);
+  throw nanobind::value_error((std::string(name) + ": " + shown + " is out of range, or of another type").c_str());
 }
 
 // Rows of a record type as bytes, for numpy.frombuffer.

@@ -31,10 +31,12 @@ constexpr Parameter kParameters[] = {
 };
 static_assert(std::size(kParameters) == kCount);
 constexpr Setting kTrimming[] = {{"initial_window", 1.5}, {"target_share", 0.75}};
+constexpr Setting kUntrimmed[] = {{"initial_window", 1.5}};
 constexpr etloop_cc_profile kProfiles[] = {
     initial_profile("htsim", "the defaults of uet-htsim without trimming, begun with one bandwidth-delay product"),
-    profile_of("mrc", "the defaults of uet-htsim with trimming; of kind: mrc", kTrimming),
-    profile_of("uet", "the defaults of uet-htsim with trimming; of kind: uet", kTrimming),
+    profile_of("mrc", "the defaults of uet-htsim with trimming; of kind: mrc that answers trimmed packets", kTrimming),
+    profile_of("uet", "the defaults of uet-htsim with trimming; of kind: uet that answers trimmed packets", kTrimming),
+    profile_of("untrimmed", "the defaults of uet-htsim without trimming; of kind: mrc and uet otherwise", kUntrimmed),
 };
 
 class Nscc {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "wire/clear_to_send.h"
 
@@ -15,7 +16,6 @@ constexpr uint32_t kGolden = 0x9E3779B9U;  // products with it spread numbers
 constexpr uint32_t kBitmapPackets = 64;
 // A value that is out of use is probed no more often than this, and not more often than round trips are.
 constexpr Nanos kValueProbeNs = 50'000;
-constexpr Nanos kForgetRoundTrips = 64;
 
 constexpr uint32_t advance(uint32_t psn, int32_t by) { return (psn + static_cast<uint32_t>(by)) & wire::kPsnMask; }
 
@@ -25,9 +25,6 @@ uint32_t first_turn(uint32_t number, const PathStates& paths) {
   if (!paths.keep_one()) return number * kGolden ^ paths.port_of(0);
   return number + (number / kMostPlanes * kGolden >> 16) - paths.port_of(0);
 }
-
-// So long after it left is a packet late, not only overtaken.
-Nanos late_after_ns(const AnswerTimer& timer, uint32_t reorder_quarters) { return timer.patience_ns() * reorder_quarters / 4; }
 
 }  // namespace
 
@@ -42,7 +39,7 @@ Sender::Sender(uint32_t number, PathStates& paths, const TransportParams& params
       tail_(params),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      reorder_packets_(params.reorder_packets),
+      reordering_(params.reorder_packets),
       first_untaken_(params.initial_psn & wire::kPsnMask) {
   set_window(params.window_packets == 0 ? kMostSprayedWindow : params.window_packets);
 }
@@ -94,7 +91,7 @@ const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, Nanos now) {
   tail_.note_asked(now);
   const bool again = psn != sent_.next();
   sent_.sent(psn, entropy, now);
-  most_under_way_ = std::max(most_under_way_, sent_.under_way());
+  reordering_.note_sent(sent_.under_way(), now);
   if (again) {
     ++counters_.retransmitted_packets;
     return nullptr;
@@ -108,20 +105,6 @@ const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, Nanos now) {
     counters_.tx_payload_bytes += request.bytes;
   }
   return &request;
-}
-
-// With spraying, packets overtake each other by what their paths' queues differ: by as many as were ever under way, though it
-// may be fewer now, and by about a round trip.
-uint32_t Sender::overtaken_by() const {
-  return std::clamp(most_under_way_, 3U, std::max(3U, reorder_packets_));
-}
-
-// A packet may be late by half the time that answers usually take; by more once one that counted as lost had only been late, and
-// by less again when that has not happened for long (as RACK widens its window, RFC 8985, 6.2).
-
-void Sender::note_lost_in_vain(Nanos now) {
-  reorder_quarters_ = std::min(reorder_quarters_ + 1, kMostReorderQuarters);
-  lost_in_vain_ns_ = now;
 }
 
 void Sender::lose_for_good(uint32_t psn) {
@@ -164,13 +147,24 @@ void Sender::learn_value(const ArrivalReport& report) {
   }
 }
 
+// Returns how many are newly so.
+uint32_t Sender::lose_overtaken(uint32_t by, Nanos now) {
+  uint32_t lost = 0;
+  const Nanos sent_before_ns = now - reordering_.late_after_ns(timer_);
+  reordering_.set_overtaken(sent_.lose_overtaken(by, sent_before_ns, [&](const SentPacket& packet) {
+    ++lost;
+    entropy_.paths().lost(packet.entropy);
+  }));
+  return lost;
+}
+
 // The packet that it answers says how long the way took, if it is clear which transmission of it came.
 void Sender::learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome) {
   if (report.answers_probe || !sent_.has(report.cause_psn)) return;
   const SentPacket& packet = sent_.at(report.cause_psn);
   if (packet.state == SentState::arrived) return;
   const bool earlier = (report.names_value && packet.entropy != report.value) || (report.names_resend && !report.resent);
-  if (packet.times > 1 && earlier) note_lost_in_vain(now);
+  if (packet.times > 1 && earlier) reordering_.note_lost_in_vain(now);
   if (report.names_value && packet.entropy != report.value) return;
   const uint8_t times = report.names_resend && report.resent ? 2 : 1;
   if (packet.times == times) outcome.rtt_ns = now - packet.sent_ns;
@@ -183,7 +177,7 @@ void Sender::learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& 
   const Nanos probed_ns = probe_.sent_ns;
   if (!probe_.answered(report.probe_id) || probe_.reason != ProbeReason::silence) return;
   const Nanos before_ns =
-      std::min(probed_ns - std::max<Nanos>(timer_.smoothed_rtt_ns(), 0) / 2, now - late_after_ns(timer_, reorder_quarters_));
+      std::min(probed_ns - std::max<Nanos>(timer_.smoothed_rtt_ns(), 0) / 2, now - reordering_.late_after_ns(timer_));
   for (uint32_t i = 0; i < kBitmapPackets; ++i) {
     const uint32_t psn = advance(report.bitmap_psn, static_cast<int32_t>(i));
     if (!sent_.has(psn) || sent_.at(psn).state != SentState::under_way || sent_.at(psn).sent_ns > before_ns) continue;
@@ -207,20 +201,14 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
   for (uint64_t bits = report.bitmap; bits != 0; bits &= bits - 1) {
     const uint32_t psn = advance(report.bitmap_psn, std::countr_zero(bits));
     if (!sent_.has(psn)) continue;
-    if (sent_.at(psn).state == SentState::lost) note_lost_in_vain(now);
+    if (sent_.at(psn).state == SentState::lost) reordering_.note_lost_in_vain(now);
     if (sent_.arrived(psn)) note_arrived(sent_.at(psn), outcome);
   }
   if (outcome.packets > 0) timer_.note_progress(now);
-  if (reorder_quarters_ > kLeastReorderQuarters && now - lost_in_vain_ns_ > kForgetRoundTrips * timer_.smoothed_rtt_ns()) {
-    --reorder_quarters_;
-    lost_in_vain_ns_ = now;
-  }
+  reordering_.note_answer(timer_, now);
   outcome.bytes = uint64_t{outcome.packets} << mtu_shift_;
   if (!order_.is_kept()) {
-    sent_.lose_overtaken(overtaken_by(), now - late_after_ns(timer_, reorder_quarters_), [&](const SentPacket& packet) {
-      ++outcome.lost_packets;
-      entropy_.paths().lost(packet.entropy);
-    });
+    outcome.lost_packets += std::exchange(lost_unsaid_, 0) + lose_overtaken(reordering_.overtaken_by(), now);
   }
   learn_of_probe(report, now, outcome);
   outcome.nak = outcome.lost_packets > 0;
@@ -258,7 +246,7 @@ void Sender::learn_of_completed(Nanos now, AckOutcome& outcome) {
 Nanos Sender::deadline() const {
   if (fault_ != QpFault::none || !waits()) return kNever;
   if (sent_.lost() > 0 && sent_.under_way() == 0) return kNever;  // all of it waits for its turn
-  return std::min(timer_.deadline(), tail_.due_ns(timer_.patience_ns()));
+  return std::min({timer_.deadline(), tail_.due_ns(timer_.patience_ns()), reordering_.stuck_at_ns(timer_)});
 }
 
 void Sender::lose_older_than(Nanos sent_before_ns) {
@@ -285,6 +273,10 @@ bool Sender::resend_grant() {
 
 void Sender::on_timer(Nanos now) {
   if (deadline() > now) return;
+  if (reordering_.stuck_at_ns(timer_) <= now) {
+    lost_unsaid_ += lose_overtaken(SentPackets::kLeastOvertaken, now);
+    return;
+  }
   if (timer_.deadline() > now) {
     ++counters_.tail_probes;
     tail_.restart(now);

@@ -12,6 +12,7 @@
 #include "multipath/entropy.h"
 #include "multipath/kept_order.h"
 #include "multipath/probe.h"
+#include "multipath/reordering.h"
 #include "multipath/sent_packets.h"
 #include "plan/plan.h"
 #include "plan/records.h"
@@ -107,9 +108,6 @@ class Sender {
   void set_round_trip(Nanos round_trip_ns) { timer_.set_round_trip(round_trip_ns); }
 
  private:
-  static constexpr uint32_t kLeastReorderQuarters = 2;
-  static constexpr uint32_t kMostReorderQuarters = 8;
-
   void learn_value(const ArrivalReport& report);
   void learn_round_trip(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
   void learn_of_probe(const ArrivalReport& report, Nanos now, AckOutcome& outcome);
@@ -118,8 +116,7 @@ class Sender {
   void lose_for_good(uint32_t psn);
   bool resend_grant();
   void lose_older_than(Nanos sent_before_ns);
-  uint32_t overtaken_by() const;
-  void note_lost_in_vain(Nanos now);
+  uint32_t lose_overtaken(uint32_t by, Nanos now);
   bool waits() const { return !requests_.empty() && sent_.next() != first_untaken_; }
 
   FlowRecord& counters_;
@@ -132,10 +129,8 @@ class Sender {
   uint32_t path_mtu_;
   uint32_t mtu_shift_;
   uint32_t window_ = 1;
-  uint32_t reorder_packets_;
-  uint32_t most_under_way_ = 0;  // at any time
-  uint32_t reorder_quarters_ = kLeastReorderQuarters;  // of the timer's patience: so late a packet may be
-  Nanos lost_in_vain_ns_ = 0;    // when a packet that counted as lost turned out to have arrived
+  Reordering reordering_;
+  uint32_t lost_unsaid_ = 0;     // since the last answer, for the outcome of the next
   uint32_t first_untaken_;       // every message before it is over
   QpFault fault_ = QpFault::none;
   Probe probe_;

@@ -23,6 +23,9 @@ static_assert(sizeof(SentPacket) == 16);
 
 class SentPackets {
  public:
+  // By fewer, a packet may be late on a path of its own (RFC 8985, 6.2: DupThresh).
+  static constexpr uint32_t kLeastOvertaken = 3;
+
   explicit SentPackets(uint32_t first_psn)
       : oldest_(first_psn), next_(first_psn), lost_from_(first_psn), arrived_end_(first_psn) {}
 
@@ -58,16 +61,22 @@ class SentPackets {
     if (wire::psn_distance(arrived_end_, oldest_) < 0) arrived_end_ = oldest_;
   }
   // What left so many departures before one that arrived, and not after `sent_before_ns`, counts as lost: `told(packet)`
-  // for each that is newly so.
+  // for each that is newly so. Returns whether others that are under way were overtaken by as many as may be enough.
   template <typename Told>
-  void lose_overtaken(uint32_t by, Nanos sent_before_ns, Told&& told) {
+  bool lose_overtaken(uint32_t by, Nanos sent_before_ns, Told&& told) {
+    bool any_left = false;
     for (uint32_t psn = oldest_; wire::psn_distance(psn, arrived_end_) < 0; psn = (psn + 1) & wire::kPsnMask) {
       const SentPacket& packet = at(psn);
-      if (packet.state != SentState::under_way || packet.sent_ns > sent_before_ns) continue;
-      if (static_cast<int32_t>(latest_arrived_ - packet.departure) < static_cast<int32_t>(by)) continue;
+      if (packet.state != SentState::under_way) continue;
+      const auto behind = static_cast<int32_t>(latest_arrived_ - packet.departure);
+      if (packet.sent_ns > sent_before_ns || behind < static_cast<int32_t>(by)) {
+        any_left |= behind >= static_cast<int32_t>(kLeastOvertaken);
+        continue;
+      }
       lose(psn);
       told(packet);
     }
+    return any_left;
   }
 
  private:

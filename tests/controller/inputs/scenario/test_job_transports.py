@@ -39,7 +39,9 @@ def test_a_job_of_another_kind_has_its_defaults_and_what_is_of_all() -> None:
     )
     assert own.multipath.kind is TransportKind.MRC
     assert (own.path_mtu_bytes, own.traffic_class >> 2, own.timeout_ns) == (1024, 30, 1_000_000_000)
-    assert (own.congestion.algorithm, own.congestion.profile) == ("nscc", "mrc"), "dctcp is of the other kind"
+    assert (own.congestion.algorithm, own.congestion.profile) == ("nscc", "untrimmed"), (
+        "dctcp is of the other kind"
+    )
     assert own.cnp.interval_ns == -1
     assert not own.lossless
     back = second(

@@ -38,9 +38,26 @@ def test_silence_means_rocev2() -> None:
 def test_mrc_alone_means_its_defaults() -> None:
     read = transport("  kind: mrc")
     assert read.multipath == Multipath(TransportKind.MRC, MultipathSettings(), 4971)
-    assert (read.congestion.algorithm, read.congestion.profile) == ("nscc", "mrc")
+    assert (read.congestion.algorithm, read.congestion.profile) == ("nscc", "untrimmed")
     assert read.cnp.interval_ns == -1, "SACKs tell of marks"
     assert not read.lossless
+
+
+@pytest.mark.parametrize(
+    ("trimming", "presets"),
+    [
+        ("dscp: [48]", ("mrc", "uet")),
+        ("dscp: [48], answer: off", ("untrimmed", "untrimmed")),
+    ],
+    ids=["who asks for trimmed packets aims at shorter queues", "who counts them only sees losses"],
+)
+def test_the_usual_preset_is_by_what_becomes_of_trimmed_packets(
+    trimming: str, presets: tuple[str, str]
+) -> None:
+    read = [
+        transport(f"  kind: {kind}\n  trimming: {{{trimming}}}").congestion.profile for kind in ("mrc", "uet")
+    ]
+    assert tuple(read) == presets
 
 
 def test_every_key_of_mrc_is_read() -> None:
@@ -59,7 +76,7 @@ def test_every_key_of_mrc_is_read() -> None:
 def test_uet_alone_means_its_defaults() -> None:
     read = transport("  kind: uet")
     assert read.multipath == Multipath(TransportKind.UET, MultipathSettings(close_after_ns=10_000_000), 4793)
-    assert (read.congestion.algorithm, read.congestion.profile) == ("nscc", "uet")
+    assert (read.congestion.algorithm, read.congestion.profile) == ("nscc", "untrimmed")
     assert read.cnp.interval_ns == -1, "ACKs tell of marks"
     assert not read.lossless
 
