@@ -15,7 +15,10 @@ namespace etloop::multipath {
 
 class Reordering {
  public:
-  explicit Reordering(uint32_t most_packets) : most_packets_(std::max(SentPackets::kLeastOvertaken, most_packets)) {}
+  // `planes` of a card, whose queues know nothing of each other.
+  Reordering(uint32_t most_packets, uint32_t planes)
+      : most_packets_(std::max(SentPackets::kLeastOvertaken, most_packets)),
+        enough_packets_(SentPackets::kLeastOvertaken * planes) {}
 
   void note_sent(uint32_t under_way, Nanos now) {
     most_under_way_ = std::max(most_under_way_, under_way);
@@ -31,11 +34,13 @@ class Reordering {
     --quarters_;
     lost_in_vain_ns_ = now;
   }
-  // Whether something under way was overtaken by some, not yet by as many as make it lost.
+  // Whether something under way was overtaken by `enough_packets`, not yet by as many as make it lost.
   void set_overtaken(bool overtaken) { overtaken_ = overtaken; }
 
   // By so many that left later a packet is overtaken, and not only passed by.
   uint32_t overtaken_by() const { return std::clamp(most_under_way_, SentPackets::kLeastOvertaken, most_packets_); }
+  // By so many where nothing else leaves meanwhile: as many of its own plane as are the least of one port.
+  uint32_t enough_packets() const { return enough_packets_; }
   // So long after it left it is late.
   Nanos late_after_ns(const AnswerTimer& timer) const { return timer.patience_ns() * quarters_ / 4; }
   // Where nothing else leaves meanwhile, as a window is full of what was lost, no more packets overtake it: it is late once even
@@ -50,6 +55,7 @@ class Reordering {
   static constexpr Nanos kForgetRoundTrips = 64;
 
   uint32_t most_packets_;
+  uint32_t enough_packets_;
   uint32_t most_under_way_ = 0;  // at any time
   uint32_t quarters_ = kLeastQuarters;  // of the timer's patience: so late a packet may be
   Nanos lost_in_vain_ns_ = 0;

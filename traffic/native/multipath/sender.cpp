@@ -39,7 +39,7 @@ Sender::Sender(uint32_t number, PathStates& paths, const TransportParams& params
       tail_(params),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      reordering_(params.reorder_packets),
+      reordering_(params.reorder_packets, paths.planes()),
       first_untaken_(params.initial_psn & wire::kPsnMask) {
   set_window(params.window_packets == 0 ? kMostSprayedWindow : params.window_packets);
 }
@@ -151,10 +151,11 @@ void Sender::learn_value(const ArrivalReport& report) {
 uint32_t Sender::lose_overtaken(uint32_t by, Nanos now) {
   uint32_t lost = 0;
   const Nanos sent_before_ns = now - reordering_.late_after_ns(timer_);
-  reordering_.set_overtaken(sent_.lose_overtaken(by, sent_before_ns, [&](const SentPacket& packet) {
+  const auto note = [&](const SentPacket& packet) {
     ++lost;
     entropy_.paths().lost(packet.entropy);
-  }));
+  };
+  reordering_.set_overtaken(sent_.lose_overtaken(by, reordering_.enough_packets(), sent_before_ns, note));
   return lost;
 }
 
@@ -274,7 +275,7 @@ bool Sender::resend_grant() {
 void Sender::on_timer(Nanos now) {
   if (deadline() > now) return;
   if (reordering_.stuck_at_ns(timer_) <= now) {
-    lost_unsaid_ += lose_overtaken(SentPackets::kLeastOvertaken, now);
+    lost_unsaid_ += lose_overtaken(reordering_.enough_packets(), now);
     return;
   }
   if (timer_.deadline() > now) {

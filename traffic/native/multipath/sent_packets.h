@@ -61,16 +61,16 @@ class SentPackets {
     if (wire::psn_distance(arrived_end_, oldest_) < 0) arrived_end_ = oldest_;
   }
   // What left so many departures before one that arrived, and not after `sent_before_ns`, counts as lost: `told(packet)`
-  // for each that is newly so. Returns whether others that are under way were overtaken by as many as may be enough.
+  // for each that is newly so. Returns whether others that are under way were overtaken by `enough`.
   template <typename Told>
-  bool lose_overtaken(uint32_t by, Nanos sent_before_ns, Told&& told) {
+  bool lose_overtaken(uint32_t by, uint32_t enough, Nanos sent_before_ns, Told&& told) {
     bool any_left = false;
     for (uint32_t psn = oldest_; wire::psn_distance(psn, arrived_end_) < 0; psn = (psn + 1) & wire::kPsnMask) {
       const SentPacket& packet = at(psn);
       if (packet.state != SentState::under_way) continue;
       const auto behind = static_cast<int32_t>(latest_arrived_ - packet.departure);
       if (packet.sent_ns > sent_before_ns || behind < static_cast<int32_t>(by)) {
-        any_left |= behind >= static_cast<int32_t>(kLeastOvertaken);
+        any_left |= behind >= static_cast<int32_t>(enough);
         continue;
       }
       lose(psn);

@@ -151,7 +151,8 @@ std::string validate_planes(const EnginePlan& plan, size_t index) {
   if (port.transport == plan.transport_number) {
     const MultipathParams& paths = plan.transport.multipath;
     if (paths.kind == TransportKind::roce) return "only MRC and UET send over several planes of a card";
-    if (paths.order == DeliveryOrder::any && paths.entropy_values % port.planes != 0) return "entropy values are not as many for every plane";
+    const bool sprays = paths.order == DeliveryOrder::any;
+    if (sprays && paths.entropy_values % port.planes != 0) return "entropy values are not as many for every plane";
   }
   if (port.queue >= 0 || port.queues != 1) return "a card of several planes has no queues";
   if (!port.segments.empty()) return "SRv6 does not lead packets over several planes of a card";

@@ -122,10 +122,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
     return fabric_.waiting_frames(attachment, traffic_class >> 2) <= 1;
   }
   bool full_for(int32_t port, uint32_t attachment, uint8_t traffic_class) {
-    TwinPort& own = ports_[static_cast<size_t>(port)];
     const bool full = !has_room(attachment, traffic_class);
-    // Of a card of several planes another may have room, which says nothing of what waits for this one.
-    own.waiting = full || (own.waiting && port_at(plan_, port).planes > 1);
+    ports_[static_cast<size_t>(port)].note_room(full, port_at(plan_, port).planes);
     return full;
   }
   bool holds(int32_t port, FlowId flow) override {

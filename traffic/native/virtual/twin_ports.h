@@ -30,6 +30,8 @@ struct alignas(kLineBytes) TwinPort {
   bool waiting = false;  // its card had no room
   uint32_t planes_up = ~uint32_t{0};  // of the card whose first plane it is, as bits
 
+  // A packet found its card full, or not; of a card of several planes what waits for one goes on waiting beside others.
+  void note_room(bool full, uint32_t planes) { waiting = full || (waiting && planes > 1); }
   void hear_of_plane(int32_t plane, bool up) {
     const uint32_t bit = 1U << plane;
     planes_up = up ? planes_up | bit : planes_up & ~bit;
