@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.support.built_wheel import build_wheel
 from tests.support.places import ROOT
 
 PROGRAMS: Final = ("podman", "runc", "debootstrap", "docker-compose")
@@ -156,10 +157,7 @@ class Engine:
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
         wheels = str(context / "dist")
         with self.stages.stage("wheel"):
-            # In the build directory of the editable install: what `make` compiled is not compiled again.
-            self._run(
-                [*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, str(ROOT)], 900
-            )
+            build_wheel(context / "dist")
         with self.stages.stage("download"):
             locked = [
                 "--require-hashes",
