@@ -11,8 +11,8 @@ from typing import Final
 
 from etloop.agent.preflight import ROCE_UDP_PORT, steering_remedy
 from etloop.contract.base.errors import Problem
-from etloop.contract.model.assignment import Assignment, PortBackend, PortSettings
-from etloop.contract.model.capabilities import IPV6_MORE_BYTES, PACKET_OVERHEAD_BYTES, Capabilities, Interface
+from etloop.contract.model.assignment import Assignment, PortBackend, PortSettings, TransportSettings
+from etloop.contract.model.capabilities import Capabilities, Interface, packet_overhead_bytes
 
 _NAMED_ADDRESSES: Final = 8
 """Of one port: with a wrong interface hundreds of addresses are wrong for one reason."""
@@ -20,16 +20,18 @@ _NAMED_ADDRESSES: Final = 8
 
 def misfits(assignment: Assignment, host: Capabilities, host_name: str) -> tuple[Problem, ...]:
     """What the host cannot do that the assignment asks of it, as far as the host tells what it can."""
-    path_mtu_bytes = assignment.transport.path_mtu_bytes
+    transports = assignment.transports
     return tuple(
-        problem for port in assignment.ports for problem in _of_port(port, path_mtu_bytes, host, host_name)
+        problem
+        for port in assignment.ports
+        for problem in _of_port(port, transports[port.transport], host, host_name)
     )
 
 
 def _of_port(
-    port: PortSettings, path_mtu_bytes: int, host: Capabilities, host_name: str
+    port: PortSettings, transport: TransportSettings, host: Capabilities, host_name: str
 ) -> Iterator[Problem]:
-    where = f"port {port.name}"
+    where, path_mtu_bytes = f"port {port.name}", transport.path_mtu_bytes
     if strangers := [address for address in port.addresses if not host.has_address(address)]:
         what = f"{_addresses_text(strangers)} not on {host_name}, which has {_interfaces_text(host)}"
         remedy = (
@@ -42,7 +44,7 @@ def _of_port(
             remedy = f"on {host_name}: ip link set dev {interface.name} up"
             yield Problem(where, f"interface {interface.name} is down", remedy)
             continue
-        needed_bytes = path_mtu_bytes + _overhead_bytes(port, interface)
+        needed_bytes = path_mtu_bytes + _overhead_bytes(port, transport, interface)
         if 0 < interface.mtu_bytes < needed_bytes:
             short = f"interface {interface.name} has an MTU of {interface.mtu_bytes}"
             what = f"{short}; a path MTU of {path_mtu_bytes} needs {needed_bytes}"
@@ -51,10 +53,11 @@ def _of_port(
         yield from _steering_misfits(where, port, interface, host, host_name)
 
 
-def _overhead_bytes(port: PortSettings, interface: Interface) -> int:
+def _overhead_bytes(port: PortSettings, transport: TransportSettings, interface: Interface) -> int:
     """Of the longest header that a packet of the port has there."""
     ipv6 = any(":" in address for address in port.addresses if address in interface.addresses)
-    return PACKET_OVERHEAD_BYTES + (IPV6_MORE_BYTES if ipv6 else 0)
+    asks = transport.multipath.credit.granted
+    return packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
 
 
 def _steering_misfits(

@@ -9,6 +9,8 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.model.transport import TransportKind
+
 MOST_INTERFACES: Final = 256
 MOST_ADDRESSES: Final = 4096
 """Together on one host; see `Capabilities.complete`."""
@@ -17,6 +19,15 @@ PACKET_OVERHEAD_BYTES: Final = 64
 immediate 4, ICRC 4 (RDMA WRITE with immediate)."""
 IPV6_MORE_BYTES: Final = 20
 """That an IPv6 header is longer."""
+_MORE_BYTES: Final = {TransportKind.ROCE: 0, TransportKind.MRC: 4, TransportKind.UET: 20}
+"""Than RoCEv2's: METH 4; PDS 12 and SES 44 in place of BTH, RETH, immediate and ICRC."""
+_CREDIT_TARGET_BYTES: Final = 4
+
+
+def packet_overhead_bytes(kind: TransportKind, *, asks_for_credit: bool, ipv6: bool) -> int:
+    """Return what the longest packet of data has beside its payload, counted into the MTU."""
+    more = _MORE_BYTES[kind] + (_CREDIT_TARGET_BYTES if asks_for_credit else 0)
+    return PACKET_OVERHEAD_BYTES + more + (IPV6_MORE_BYTES if ipv6 else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.model.capabilities import IPV6_MORE_BYTES, PACKET_OVERHEAD_BYTES
+from etloop.contract.model.capabilities import packet_overhead_bytes
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.controller.plan.segments import OUTER_HEADER_BYTES
 from etloop.dut_profiles.rules.job import JobDemands, JobLink, RigLinks
@@ -16,6 +16,7 @@ from etloop.traffic.congestion import Algorithm, Need, built_in, of_library
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
+    from etloop.controller.inputs.scenario.multipath import Multipath
     from etloop.controller.inputs.scenario.scenario import Scenario
 
 _ECT: Final = (1, 2)
@@ -34,6 +35,7 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
     used = scenario.used_transports
     transport = used[0]
     needs = reduce(or_, (_algorithm(each.congestion).needs for each in used))
+    ipv6 = rig is not None and _speaks_ipv6(rig)
     algorithms = dict.fromkeys(each.congestion.algorithm for each in used)
     notifying = [each.cnp for each in used if each.cnp.interval_ns >= 0]
     return JobDemands(
@@ -43,8 +45,7 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         ecn_capable=transport.traffic_class & 3 in _ECT,
         path_mtu_bytes=transport.path_mtu_bytes,
         packet_bytes=transport.path_mtu_bytes
-        + PACKET_OVERHEAD_BYTES
-        + (IPV6_MORE_BYTES if rig is not None and _speaks_ipv6(rig) else 0)
+        + max(_overhead_bytes(each.multipath, ipv6=ipv6) for each in used)
         + (OUTER_HEADER_BYTES if any(each.multipath.srv6 is not None for each in used) else 0),
         lossless=any(each.lossless for each in used),
         congestion_algorithm=" and ".join(algorithms),
@@ -59,6 +60,11 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         else None,
         pause_priorities=tuple(pause.rule.priority for pause in transport.pauses),
     )
+
+
+def _overhead_bytes(multipath: Multipath, *, ipv6: bool) -> int:
+    asks = multipath.settings.credit.granted
+    return packet_overhead_bytes(multipath.kind, asks_for_credit=asks, ipv6=ipv6)
 
 
 def _algorithm(congestion: CongestionSettings) -> Algorithm:

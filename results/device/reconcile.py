@@ -54,6 +54,9 @@ class AgentPort:
     """False of network cards that send by themselves: there the agent sees messages only."""
     damaged_datagrams: int = 0
     """Come to the host with a wrong checksum and dropped before the agent saw them; their bytes are not known."""
+    tx_padding_bytes: int = 0
+    """What frames below the least length are filled up with on the cable. A host's own interface counts them without."""
+    rx_padding_bytes: int = 0
     added_bytes: int | None = 0
     """Of the VLAN tag and the outer IPv6 header on all its packets, both ways; None where it is not known which have a tag."""
     plain: PlainDatagrams = PlainDatagrams()
@@ -131,9 +134,10 @@ def _counted_by_agent(
         return None, None, plain.unknown
     if direction is Direction.TO_DEVICE:
         tagged, payload, lost, damaged = agent.tx_datagrams, agent.tx_bytes, 0, 0
+        padding = agent.tx_padding_bytes
         datagrams, payload = tagged + plain.tx_datagrams, payload + plain.tx_bytes
     else:
-        tagged, payload = agent.rx_datagrams, agent.rx_bytes
+        tagged, payload, padding = agent.rx_datagrams, agent.rx_bytes, agent.rx_padding_bytes
         lost, damaged = agent.own_lost_datagrams, agent.damaged_datagrams
         datagrams, payload = tagged + plain.rx_datagrams, payload + plain.rx_bytes
     if lost or damaged:
@@ -146,7 +150,8 @@ def _counted_by_agent(
         return datagrams, None, "an interface may put VLAN tags on, so bytes of frames are not known"
     fcs = 0 if device.with_fcs else FCS_BYTES
     headers = ETHERNET_BYTES - fcs + IP_BYTES[agent.ip_version] + UDP_BYTES
-    return datagrams, payload + datagrams * headers + tagged * agent.added_bytes, ""
+    filled_up = 0 if device.is_ours else padding
+    return datagrams, payload + datagrams * headers + tagged * agent.added_bytes + filled_up, ""
 
 
 def _share(

@@ -162,6 +162,8 @@ def _agent_ports(ports: Frame, basis: DeviceBasis) -> tuple[AgentPort, ...]:
                 tx_bytes=_count(ports, "tx_bytes", row),
                 rx_datagrams=_count(ports, "rx_datagrams", row),
                 rx_bytes=_count(ports, "rx_bytes", row),
+                tx_padding_bytes=_count(ports, "tx_padding_bytes", row),
+                rx_padding_bytes=_count(ports, "rx_padding_bytes", row),
                 own_lost_datagrams=_count(ports, "receive_overflows", row),
                 ip_version=facts.ip_version,
                 counts_packets=facts.counts_packets,

@@ -13,6 +13,7 @@ from etloop.agent.service import open_native_engine
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.assignment import PortBackend, PortSettings
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities, Interface, RoceDevice
+from etloop.contract.model.transport import CreditSettings, MultipathSettings, TransportKind
 from etloop.contract.protocol.messages import Hello, Welcome
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.mqtt.statuses import agent_status
@@ -293,6 +294,27 @@ def test_longer_headers_need_larger_frames() -> None:
         found = misfits(assignment, replace(HOST, interfaces=(interface,)), "box")
         assert (not found) is fits
         assert all("a path MTU of 4096 needs 4180" in each.what for each in found)
+
+
+LONGER = {
+    "MRC has a header of four bytes more": (TransportKind.MRC, False, 4164),
+    "UET has one of twenty more": (TransportKind.UET, False, 4180),
+    "and four more where it asks for credit": (TransportKind.UET, True, 4184),
+}
+
+
+@pytest.mark.parametrize(("kind", "credit", "needed_bytes"), LONGER.values(), ids=LONGER.keys())
+def test_transports_have_headers_of_their_own(kind: TransportKind, credit: bool, needed_bytes: int) -> None:
+    assignment = replace(ring_assignments("a")["a"], ports=(replace(PORT, name="p0", addresses=(ADDRESS,)),))
+    multipath = MultipathSettings(credit=CreditSettings(granted=credit))
+    transport = replace(assignment.transport, path_mtu_bytes=4096, kind=kind, multipath=multipath)
+    assignment = replace(assignment, transport=transport)
+    for mtu_bytes in (needed_bytes - 1, needed_bytes):
+        host = replace(HOST, interfaces=(replace(ETH1, mtu_bytes=mtu_bytes),))
+        found = misfits(assignment, host, "box")
+        assert [f"a path MTU of 4096 needs {needed_bytes}" in each.what for each in found] == [True] * (
+            needed_bytes - mtu_bytes
+        )
 
 
 def test_smaller_packets_fit_smaller_frames() -> None:

@@ -46,6 +46,8 @@
   FIELD(rx_datagrams) \
   FIELD(tx_bytes) \
   FIELD(rx_bytes) \
+  FIELD(tx_padding_bytes) \
+  FIELD(rx_padding_bytes) \
   FIELD(tx_calls) \
   FIELD(rx_calls) \
   FIELD(would_block) \

@@ -27,6 +27,11 @@ Result<Descriptor> hold_roce_port(const IpAddress& ip, uint16_t udp_port) {
   return Error{"cannot keep the kernel from queueing our packets (SO_ATTACH_FILTER): " + errno_text(errno)};
 }
 
+// What a card fills a frame of so many bytes up with, if it is too short for a cable.
+int64_t padding_of(size_t frame_bytes) {
+  return static_cast<int64_t>(ethernet::kLeastFrameBytes - std::min(frame_bytes, ethernet::kLeastFrameBytes));
+}
+
 }  // namespace
 
 FrameFlows::FrameFlows(const PortConfig& config) : pauses(config.link_bps), config_(config), random_(config.drop_seed) {}
@@ -166,7 +171,11 @@ bool FrameFlows::is_marked_cut(const ethernet::Frame& parsed) const {
 bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& parsed,
                          const std::optional<ethernet::Tag>& tag, PortSink& sink, Nanos arrived_ns) {
   ++counters.rx_datagrams;
-  counters.rx_bytes += static_cast<int64_t>(parsed.kind == ethernet::FrameKind::roce ? parsed.datagram_bytes : 0);
+  if (parsed.kind == ethernet::FrameKind::roce) {
+    counters.rx_bytes += static_cast<int64_t>(parsed.datagram_bytes);
+    const size_t taken_out = tag && !parsed.tag ? ethernet::kTagBytes : 0;
+    counters.rx_padding_bytes += padding_of(parsed.datagram_at + parsed.datagram_bytes + taken_out);
+  }
   const auto address = address_of_.find(parsed.dst_ip);
   // A switch may have taken an outer header off; one that is still there must be for this host.
   const bool is_ours = !parsed.carrier || config_.segment_end.is_for(*parsed.carrier);
@@ -204,6 +213,7 @@ bool FrameFlows::deliver(std::span<const uint8_t> frame, const ethernet::Frame& 
 }
 
 void FrameFlows::note_sent(std::span<const uint8_t> header, std::span<const uint8_t> datagram, Nanos now) {
+  counters.tx_padding_bytes += padding_of(header.size() + datagram.size());
   if (config_.capture != nullptr) config_.capture->note(true, header, datagram, now);
 }
 

@@ -80,7 +80,8 @@ void make_segment(std::span<uint8_t> frame, const Frame& joined, uint16_t number
 // Whether the ICRC at the end of a frame of kind roce is right.
 bool icrc_is_right(std::span<const uint8_t> frame, const Frame& parsed);
 
-inline constexpr size_t kPauseFrameBytes = 60;  // the shortest frame, without FCS
+inline constexpr size_t kLeastFrameBytes = 60;  // of the shortest frame, without FCS
+inline constexpr size_t kPauseFrameBytes = kLeastFrameBytes;
 using Quanta = std::array<uint16_t, 8>;          // per priority, of 512 bit times
 
 struct Pause {
