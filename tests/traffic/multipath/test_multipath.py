@@ -107,8 +107,8 @@ def test_an_incast_on_a_switch_that_drops_ends_near_the_ideal(
     switch = changed(star(senders + 1, lossless=False), buffer_bytes=buffer_bytes)
     outcome = through(incast(senders, 2_000_000, sprayed(kind, floor_ns=floor_ns)), switch, PROBED)
     assert outcome.failure == ""
-    # The consortium's simulator takes 1.117 of the ideal without trimming, 15 to 1.
-    assert times_ideal(outcome, senders * 2_000_000) < 1.1 * 1.117
+    # The consortium's simulator takes 1.117 of the ideal without trimming, 15 to 1; 1.2 is within a tenth of that.
+    assert times_ideal(outcome, senders * 2_000_000) < 1.2
     assert total(outcome, "retransmitted_packets") <= dropped(outcome) + 50, "next to nothing is sent in vain"
 
 

@@ -247,7 +247,7 @@ void Sender::learn_of_completed(Nanos now, AckOutcome& outcome) {
 Nanos Sender::deadline() const {
   if (fault_ != QpFault::none || !waits()) return kNever;
   if (sent_.lost() > 0 && sent_.under_way() == 0) return kNever;  // all of it waits for its turn
-  return std::min({timer_.deadline(), tail_.due_ns(timer_.patience_ns()), reordering_.stuck_at_ns(timer_)});
+  return std::min({timer_.deadline(), tail_.due_ns(timer_.patience_ns()), stuck_at_ns()});
 }
 
 void Sender::lose_older_than(Nanos sent_before_ns) {
@@ -274,7 +274,7 @@ bool Sender::resend_grant() {
 
 void Sender::on_timer(Nanos now) {
   if (deadline() > now) return;
-  if (reordering_.stuck_at_ns(timer_) <= now) {
+  if (stuck_at_ns() <= now) {
     lost_unsaid_ += lose_overtaken(reordering_.enough_packets(), now);
     return;
   }

@@ -117,6 +117,8 @@ class Sender {
   bool resend_grant();
   void lose_older_than(Nanos sent_before_ns);
   uint32_t lose_overtaken(uint32_t by, Nanos now);
+  // There is more to send, and nothing leaves. At the end of all that was posted a probe asks.
+  Nanos stuck_at_ns() const { return has_run() ? reordering_.stuck_at_ns(timer_) : kNever; }
   bool waits() const { return !requests_.empty() && sent_.next() != first_untaken_; }
 
   FlowRecord& counters_;
