@@ -168,6 +168,8 @@ class PlanTables:
     """None where the plan is of one job, and of nothing beside it."""
     run_nonce: int = 0
     """Which queue pair numbers, keys and first sequence numbers it has; 0: those of the seed alone."""
+    rank_transport: tuple[str, ...] = ()
+    """What carries the packets of each rank, as `transport.kind` calls it; empty in plans that were kept without it."""
 
     @property
     def port_names(self) -> list[str]:

@@ -187,6 +187,7 @@ def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTable
         rank_agent=tuple(port.agent for port in ports),
         rank_host=placement.host,
         rank_port=tuple(port.port.name for port in ports),
+        rank_transport=tuple(parts.transports.transport_of(port).multipath.name for port in placement.port),
         communicators=tuple((group.name, group.members) for group in job.communicators),
         algorithms=algorithms,
         op_names=job.op_names,

@@ -110,7 +110,7 @@ FLOWS: Final = (
     Column("udp_source_port", ColumnType.INT32, "id"),
     Column("planned_connection_bytes", ColumnType.INT64, "bytes"),
     *FLOW_COUNTERS,
-    Column("job", ColumnType.TEXT, "name", nullable=True),
+    *columns_of(ColumnType.TEXT, "name", "job", "transport", nullable=True),
 )
 
 PORT_COUNTERS: Final = counter_columns(counters_of(AgentObject.PORT))

@@ -83,6 +83,7 @@ class _PlanFile:
     baselines: RecordedBaselines | None
     several: PlannedJobs | None = None
     run_nonce: int = 0
+    rank_transport: tuple[str, ...] = ()
 
 
 def plan_to_json(tables: PlanTables) -> str:
@@ -144,10 +145,13 @@ def _job_problems(file: _PlanFile, where: str) -> Iterator[Problem]:
 
 
 def _name_problems(file: _PlanFile, where: str) -> Iterator[Problem]:
-    """Yield names of operations that are not there."""
+    """Yield names of operations that are not there, and ranks whose transport is not."""
     name = file.ops.name
     if len(name) != len(file.ops.rank) or not ((name >= -1) & (name < len(file.op_names))).all():
         yield Problem(f"{where}.ops.name", "is not a number of op_names for each op", RESTORE)
+    if file.rank_transport and len(file.rank_transport) != len(file.rank_agent):
+        words = f"names {len(file.rank_transport)} transports of {len(file.rank_agent)} ranks"
+        yield Problem(f"{where}.rank_transport", words, RESTORE)
 
 
 def _address_column(texts: tuple[str, ...], where: str, problems: list[Problem]) -> NDArray[np.void]:

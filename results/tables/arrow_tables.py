@@ -234,8 +234,16 @@ def flows_table(outcome: RunOutcome, tables: PlanTables, flows: MeasuredFlows) -
             * np.where(background_ranks(tables)[plan.src_rank[connection]], 1, tables.iterations),
             **{column.name: flows.records[column.name] for column in FLOW_COUNTERS},
             "job": text_column(_job_of_connection(tables)[connection], _job_names(tables)),
+            "transport": _transports(tables, plan.src_rank[connection]),
         },
     )
+
+
+def _transports(tables: PlanTables, rank: NDArray[np.int32]) -> pa.Array:
+    """What carries the packets of ranks; null where the plan was kept without it."""
+    names = tuple(dict.fromkeys(tables.rank_transport))
+    numbers = np.array([names.index(name) for name in tables.rank_transport], np.int64)
+    return text_column(numbers[rank] if names else np.full(len(rank), -1), names)
 
 
 def _job_of_connection(tables: PlanTables) -> NDArray[np.int64]:

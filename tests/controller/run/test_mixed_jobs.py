@@ -87,6 +87,9 @@ def test_jobs_that_share_no_link_are_what_they_are_alone(tmp_path: Path, kind: s
     mixed = ran(tmp_path / "mixed", RING, by_kind(EXCHANGE, kind), verdict=VERDICT)
     assert mixed.summary.verdict is not None
     assert mixed.summary.verdict.result == "pass"
+    flows = pq.read_table(tmp_path / "mixed" / "flows.parquet", columns=["job", "transport"]).to_pylist()
+    spoken = {(flow["job"], flow["transport"]) for flow in flows}
+    assert spoken == {("ring", "rocev2"), ("exchange", kind)}
     ran(tmp_path / "ring", RING)
     ran(tmp_path / "exchange", EXCHANGE, transport={"kind": kind})
     same(ops(tmp_path / "mixed", "ring"), ops(tmp_path / "ring"))

@@ -2,6 +2,7 @@
 #include "core/packets/faults.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "support/check.h"

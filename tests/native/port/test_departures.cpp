@@ -7,6 +7,7 @@
 #include <linux/rtnetlink.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <random>

@@ -1,6 +1,7 @@
 // Ports that write whole frames, over a veth pair in a namespace: what leaves, what is taken, and what is refused.
 #include "port/packet_port.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>

@@ -2,6 +2,7 @@
 #include "qp/qp.h"
 
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "support/check.h"

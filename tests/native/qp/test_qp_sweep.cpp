@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <queue>
+#include <utility>
 
 #include "support/check.h"
 #include "support/qp_link.h"

@@ -1,6 +1,7 @@
 // What of the packets under way is lost: whatever was overtaken, in order of departures, and nothing that arrived.
 #include "qp/scoreboard.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
 

@@ -1,6 +1,7 @@
 // Queue pairs to one address share what it offered: none is starved, none waits for room that nobody will give back.
 #include "qp/window_pools.h"
 
+#include <algorithm>
 #include <deque>
 #include <random>
 #include <vector>

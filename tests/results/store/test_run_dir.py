@@ -295,6 +295,11 @@ PLAN_DAMAGES: Final[tuple[tuple[str, Callable[[dict[str, Any]], object], str], .
         lambda plan: plan.update(schema="x"),
         r"schema is 'x', this version reads 'etloop-plan/3'",
     ),
+    (
+        "a rank without a transport",
+        lambda plan: plan.update(rank_transport=["mrc"]),
+        r"rank_transport: names 1 transports of 4 ranks",
+    ),
     ("a rank as text", lambda plan: plan["ops"].update(rank=["0"]), r"ops.rank\[0\]: expected an integer"),
 )
 

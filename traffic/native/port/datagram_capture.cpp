@@ -1,5 +1,6 @@
 #include "port/datagram_capture.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace etloop {

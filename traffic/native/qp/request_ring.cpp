@@ -1,6 +1,7 @@
 #include "qp/request_ring.h"
 
 #include <cassert>
+#include <utility>
 
 #include "wire/wire.h"
 

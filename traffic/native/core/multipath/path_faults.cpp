@@ -1,6 +1,7 @@
 #include "core/multipath/path_faults.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "wire/wire.h"
 

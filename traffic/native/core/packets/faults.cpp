@@ -1,6 +1,7 @@
 #include "core/packets/faults.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace etloop {
 

@@ -225,7 +225,7 @@ std::vector<std::string> XdpPort::degraded() const {
   if (state_->config.busy_poll_us > 0 && !state_->socket.busy_polls()) {
     out.push_back("the kernel does not let " + name + " be polled (busy_poll): it needs CAP_NET_ADMIN and Linux 5.11");
   }
-  out.push_back("arrival times are when the loop took a frame, not when the kernel did");
+  out.emplace_back("arrival times are when the loop took a frame, not when the kernel did");
   return out;
 }
 
