@@ -49,10 +49,20 @@ class _Measure:
     noun: str
     example: str
     units: dict[str, Fraction]
+    names_units: bool = False
+    """Whether who wrote another unit is told which there are: where a letter could be two of them."""
 
     @property
     def remedy(self) -> str:
         return f'write {self.noun} with its unit, such as "{self.example}"'
+
+    @property
+    def other_unit_remedy(self) -> str:
+        """What to do about a unit that is none of these."""
+        if not self.names_units:
+            return self.remedy
+        *others, last = self.units
+        return f'write {self.noun} in {", ".join(others)} or {last}, such as "{self.example}"'
 
 
 def _powers(suffix: str, prefixes: str, base: int, one: int = 1) -> dict[str, Fraction]:
@@ -80,6 +90,7 @@ _DURATION: Final = _Measure(
         "h": Fraction(3600 * NS_PER_S),
         "d": Fraction(86_400 * NS_PER_S),
     },
+    names_units=True,
 )
 _RATE: Final = _Measure(
     "a rate",
@@ -115,7 +126,7 @@ def _parse(text: str, measure: _Measure) -> int:
     if not unit:
         raise QuantityError(f'"{text}" has no unit', measure.remedy)
     if unit not in measure.units:
-        raise QuantityError(f'"{text}" is not {measure.noun}', measure.remedy)
+        raise QuantityError(f'"{text}" is not {measure.noun}', measure.other_unit_remedy)
     exact = number * measure.units[unit]
     finest = next(iter(measure.units))
     if exact.denominator != 1:

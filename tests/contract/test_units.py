@@ -59,6 +59,11 @@ def test_values(parse: Callable[[str], int], text: str, value: int | None, sente
             "soon",
             '"soon" is not a duration; write a duration with its unit, such as "10us"',
         ),
+        (
+            units.parse_duration_ns,
+            "10m",
+            '"10m" is not a duration; write a duration in ns, us, ms, s, min, h or d, such as "10us"',
+        ),
         (units.parse_bytes, "0.5B", '"0.5B" is not a whole number of B; write a multiple of 1B'),
         (
             units.parse_factor,
