@@ -121,19 +121,23 @@ struct Said {
   DiscardCounts discards;
 };
 
+Datagram come_by(uint32_t plane, const IpAddress& from, const std::vector<uint8_t>& bytes) {
+  Datagram datagram;
+  datagram.bytes = bytes;
+  datagram.datagram_bytes = static_cast<uint32_t>(bytes.size());
+  datagram.src_ip = from;
+  datagram.src_port = static_cast<uint16_t>(50'000 + plane);
+  datagram.address = static_cast<uint16_t>(plane);
+  datagram.traffic_class = 2;
+  return datagram;
+}
+
 Said said_of(const Row& row, const IpAddress& from, uint32_t plane) {
   const EnginePlan plan = on_cards(row.kind, row.order);
   test::FlowCounter flows;
   auto made = Core::make(plan, 0, 1 << 20, flows.opener());
   CHECK_EQ(test::failure_of(made), std::string());
-  Datagram datagram;
-  datagram.bytes = row.bytes;
-  datagram.datagram_bytes = static_cast<uint32_t>(row.bytes.size());
-  datagram.src_ip = from;
-  datagram.src_port = static_cast<uint16_t>(50'000 + plane);
-  datagram.address = static_cast<uint16_t>(plane);
-  datagram.traffic_class = 2;
-  (*made)->on_datagram(datagram, 1'000);
+  (*made)->on_datagram(come_by(plane, from, row.bytes), 1'000);
   Planes port;
   Still clock;
   (*made)->transmit(port, clock, 8);
@@ -165,18 +169,12 @@ void a_packet_is_of_its_planes_address_alone() {
 
 // What came by a plane that then goes down is answered by the other.
 void an_answer_takes_another_plane_when_its_own_port_is_down() {
-  const Row row = {"a SYN of UET", TransportKind::uet, uet_write(true)};
-  const EnginePlan plan = on_cards(row.kind);
+  const EnginePlan plan = on_cards(TransportKind::uet);
+  const std::vector<uint8_t> write = uet_write(true);
   test::FlowCounter flows;
   auto made = Core::make(plan, 0, 1 << 20, flows.opener());
   CHECK_EQ(test::failure_of(made), std::string());
-  Datagram datagram;
-  datagram.bytes = row.bytes;
-  datagram.datagram_bytes = static_cast<uint32_t>(row.bytes.size());
-  datagram.src_ip = address_of(1, 1);
-  datagram.src_port = 50'001;
-  datagram.address = 1;
-  (*made)->on_datagram(datagram, 1'000);
+  (*made)->on_datagram(come_by(1, address_of(1, 1), write), 1'000);
   Planes port;
   port.up = 0b01;
   Still clock;
