@@ -166,9 +166,10 @@ $(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE
 	$(call native_tests,$(SANITIZED_BUILD))
 	@touch $@
 
-# Some tests take ports and addresses of this machine: those of one build run at a time.
+# Some tests take ports and addresses of this machine: those of one build run at a time, and of these two at a time that take none
+# (CMakeLists.txt).
 define native_tests
 	MAKEFLAGS= $(BIN)/cmake --build $(1) --target native_tests
-	flock $(STAMPS) $(BIN)/ctest --test-dir $(1) --output-on-failure --no-tests=error
+	flock $(STAMPS) $(BIN)/ctest --test-dir $(1) --parallel 2 --output-on-failure --no-tests=error
 	@sed -n '/^skipped: /p' $(1)/Testing/Temporary/LastTest.log
 endef

@@ -1,7 +1,7 @@
 """The plan of the house: which room may import which, how full a folder may be, and which rooms touch the outside.
 
 The rules are the tables at the top; a new room is a row. The second half plants a violation of each rule, so that a check
-that cannot fire is noticed. Rooms of the native engine: test_native_rooms.py.
+that cannot fire is noticed. Rooms of the native engine: native/test_native_rooms.py.
 """
 
 from __future__ import annotations

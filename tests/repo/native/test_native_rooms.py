@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 ENGINE: Final = "traffic/native"
 FOLDERS: Final = (ENGINE, "workload/native", "tests/native")
 
