@@ -170,6 +170,6 @@ $(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE
 # (CMakeLists.txt).
 define native_tests
 	MAKEFLAGS= $(BIN)/cmake --build $(1) --target native_tests
-	flock $(STAMPS) $(BIN)/ctest --test-dir $(1) --parallel 2 --output-on-failure --no-tests=error
+	MAKEFLAGS= flock $(STAMPS) $(BIN)/ctest --test-dir $(1) --parallel 2 --output-on-failure --no-tests=error
 	@sed -n '/^skipped: /p' $(1)/Testing/Temporary/LastTest.log
 endef
