@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--small",
         action="store_true",
-        help="only see that it works, in a few seconds, whatever --seconds and --repeat say",
+        help="only see that it works, in about a minute, whatever --seconds and --repeat say",
     )
     parser.add_argument(
         "--realtime",
