@@ -166,8 +166,7 @@ $(STAMPS)/native-tests-sanitized: $(STAMPS)/toolchain $(NATIVE_SOURCES) $(NATIVE
 	$(call native_tests,$(SANITIZED_BUILD))
 	@touch $@
 
-# Some tests take ports and addresses of this machine: those of one build run at a time, and of these two at a time that take none
-# (CMakeLists.txt).
+# Some tests take ports and addresses of this machine, and run alone (CMakeLists.txt); those of one build run at a time.
 define native_tests
 	MAKEFLAGS= $(BIN)/cmake --build $(1) --target native_tests
 	MAKEFLAGS= flock $(STAMPS) $(BIN)/ctest --test-dir $(1) --parallel 2 --output-on-failure --no-tests=error

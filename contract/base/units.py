@@ -50,7 +50,7 @@ class _Measure:
     example: str
     units: dict[str, Fraction]
     names_units: bool = False
-    """Whether who wrote another unit is told which there are: where a letter could be two of them."""
+    """Whether the remedy for another unit names these: where a letter could be two of them."""
 
     @property
     def remedy(self) -> str:

@@ -56,6 +56,12 @@ def test_a_program_may_be_missing_but_not_where_it_was_promised() -> None:
     assert "promises it" in objection(reason, all_installed=True)
 
 
+def test_what_is_for_root_is_not_left_out_by_root() -> None:
+    reason = "packet sockets and namespaces are for root"
+    assert objection(reason, all_installed=False) == ""
+    assert "root runs it" in objection(reason, all_installed=True)
+
+
 def test_a_kernel_that_was_not_fetched_is_no_reason_where_it_could_be() -> None:
     reason = "no interop machine: no kernel to boot: apt-get download linux-image-amd64: no network"
     assert objection(reason, all_installed=False) == ""

@@ -52,6 +52,8 @@ def objection(reason: str, *, all_installed: bool) -> str:
         return f"skipped for a reason that tests/support/skips.py does not know: {reason}"
     if kind is Kind.PROGRAM and all_installed:
         return f"skipped although system-packages.txt promises it: {reason}"
+    if kind is Kind.RIGHTS and all_installed:
+        return f"skipped for root although root runs it: {reason}"
     if kind is Kind.FETCHED and all_installed:
         return f"skipped although continuous integration can fetch it: {reason}"
     return ""
