@@ -10,13 +10,14 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.ip_address import ip_text
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, parse_at, parse_rate_bps
 from etloop.contract.model.assignment import Assignment, Path, PortBackend, UdpStream
 from etloop.contract.model.capabilities import Capabilities

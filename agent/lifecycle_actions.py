@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from etloop.contract.base.errors import ExitCode
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, StreamCount
 from etloop.contract.protocol.messages import AgentMessage, EngineEnd, QueuePairEnd

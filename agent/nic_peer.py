@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem, ProtocolError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.card_orders import (
     MOST_LINE_BYTES,
     USUAL_PORT,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import Severity
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.capabilities import PACKET_OVERHEAD_BYTES, Capabilities, Interface, RoceDevice
 
 WANTED_RECEIVE_BUFFER_BYTES: Final = 64 << 20

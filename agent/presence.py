@@ -13,12 +13,13 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import aiomqtt
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_at, parse_name
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.presence import FORMAT, AgentProcess, ProcessState, process_bytes, process_topic

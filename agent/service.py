@@ -14,7 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -46,6 +46,7 @@ from etloop.agent.own_prefixes import own_prefixes
 from etloop.agent.slots import Slots
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, ExitCode, InputError, Problem, ProtocolError, RigError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import Capabilities
 from etloop.contract.protocol.endpoint import is_loopback

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.bench.one_operation import plan_one_operation
 from etloop.bench.processes import BAR_MISSED
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.algorithms.deepep import TOKEN
 from etloop.traffic.collectives.algorithms.halving_doubling import Folding
 from etloop.traffic.collectives.core.hosts import hosts_of, tree_place

@@ -13,11 +13,12 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from etloop.bench.processes import BAR_MISSED
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.samples import RunSamples, Side
 from etloop.results.schema.comparison import ComparisonSettings, Outcome

@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.bench.one_operation import plan_one_operation
 from etloop.bench.processes import BAR_MISSED
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import Topology
 from etloop.traffic.flow_level import flow_level

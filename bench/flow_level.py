@@ -17,12 +17,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from etloop.bench.one_operation import plan_one_operation
 from etloop.bench.processes import BAR_MISSED, measured_apart, print_figures, status
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.controller.plan.plan import Plan
 from etloop.traffic.flow_level import FlowNetwork, flow_level, ideal_network

@@ -15,13 +15,14 @@ import json
 import os
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 from etloop.bench.processes import BAR_MISSED, free_port
 from etloop.cli.main import main as etloop
 from etloop.contract.base.errors import EtloopError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.lab import LabCounters
 from etloop.lab.client import lab_counters, lab_down, lab_up
 from etloop.lab.plan import plan_lab, rig_text

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from etloop.bench.one_rack import agent, controller, own_network, rig_of, write_rack
 from etloop.bench.processes import BAR_MISSED, children, free_port, status
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, parse_duration_ns
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import JobState

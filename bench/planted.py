@@ -19,13 +19,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from etloop.bench.processes import BAR_MISSED
 from etloop.cli.main import main as etloop
 from etloop.contract.base.errors import EtloopError, ExitCode
+from etloop.contract.base.late_dataclass import dataclass
 
 RUNS: Final = 5
 """A side has."""

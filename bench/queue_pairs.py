@@ -13,10 +13,11 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from etloop.bench.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.simulation import SimulationSettings, simulate
 
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment

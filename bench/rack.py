@@ -18,7 +18,6 @@ import os
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +34,7 @@ from etloop.bench.one_rack import (
 )
 from etloop.bench.processes import children, free_port, status
 from etloop.cli.main import main as etloop
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import ENDED, JobState
 from etloop.controller.rack.mqtt.messages import JobStatus

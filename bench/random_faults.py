@@ -31,7 +31,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,7 @@ from typing import Final
 from etloop.bench.one_rack import damaged_job, own_network, rig_of, synth_job, two_agents, write_rack
 from etloop.bench.processes import BAR_MISSED, children, free_port
 from etloop.contract.base.errors import EtloopError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.job import ENDED, Job, JobState
 from etloop.controller.rack.store.job_store import JobStore

@@ -17,11 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from etloop.bench.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.analysis import analyse
 from etloop.workload.job import build_job
 from etloop.workload.lint.report import report_of

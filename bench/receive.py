@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
 from etloop.bench.processes import BAR_MISSED
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic import _native
 
 PATH_MTUS: Final = (256, 1024, 4096)

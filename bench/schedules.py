@@ -14,12 +14,13 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import chain
 from typing import Final
 
 import numpy as np
 from etloop.bench.processes import BAR_MISSED, measured_apart, peak_bytes, print_figures
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic._native import StepTables
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.columns import select_tables, to_columns

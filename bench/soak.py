@@ -20,7 +20,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +39,7 @@ from etloop.bench.processes import children, free_port, status
 from etloop.bench.soaking.judged import LEAST_RUNS, Sample, soak_verdicts
 from etloop.bench.soaking.kinds import KINDS, TOPOLOGY, Kind
 from etloop.bench.soaking.looks import ProcessLook, Watched, looked, settled
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, parse_duration_ns
 from etloop.controller.rack.client.client import RackClient, RequestRefused
 from etloop.controller.rack.client.web import RackWeb

@@ -14,12 +14,13 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Final
 
 from etloop.bench.processes import BAR_MISSED
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.lab.capacity import UDP_PORT, UNLIMITED_BPS, flat_topology, measure_capacity, open_in
 from etloop.lab.namespaces import inside
 from etloop.lab.plan import Capacity, LabPlan, line_bits, plan_lab

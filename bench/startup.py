@@ -16,12 +16,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from etloop.bench.processes import BAR_MISSED
+from etloop.contract.base.late_dataclass import dataclass
 
 BAR_S: Final = 0.25
 """Of processor time, for each command."""

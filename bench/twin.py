@@ -13,11 +13,11 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.bench.one_operation import plan_one_operation
 from etloop.bench.processes import BAR_MISSED
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import Topology
 from etloop.traffic.topology.topology_file import parse_topology

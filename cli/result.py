@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, InputError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
 from etloop.contract.model.device_counts import CountedSource, SamplePhase
 from etloop.counters.base.protocol import DeviceCounters

@@ -7,12 +7,12 @@ Decides what all sources have in common and the keys of the soft switch's and Li
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, format_duration, parse_duration_ns, parse_name
 from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.yaml_reader import Section, bounded, word_of

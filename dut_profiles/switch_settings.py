@@ -7,12 +7,13 @@ plainest behaviour is taken and said. Ports are the topology's business; of the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.switch_presets import FLOWLET_GAP_NS, LATENCY_NS, PAUSE_QUANTA, SEED
 from etloop.contract.model.topology import (
     FIVE_TUPLE,

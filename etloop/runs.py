@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import ipaddress
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem, RigError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 from etloop.contract.protocol.lab import TO_LAB, WatchRequest
 from etloop.counters.base.address import Address, address

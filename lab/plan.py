@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_address, ip_network
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_rate
 from etloop.contract.model.topology import Attachment, Topology
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.codec import codec_of, plain
 from etloop.contract.protocol.lab import LabDescription
 from etloop.contract.protocol.serialization import json_bytes, parse_json

@@ -13,11 +13,12 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import Problem, ProtocolError, RigError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.topology import SwitchEnd, Topology
 from etloop.contract.protocol.lab import (
     FROM_LAB,

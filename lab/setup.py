@@ -13,13 +13,13 @@ import socket
 import struct
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etloop.contract.base.errors import Problem, RigError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.lab.namespaces import inside, new_namespace, set_in_proc
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError

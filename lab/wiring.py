@@ -7,10 +7,11 @@ before, behind which anybody may be. Opening them is left to `lab_attach`, makin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.topology import Topology
 from etloop.lab.plan import LONGEST_INTERFACE, LabAgent, LabPlan
 from etloop.traffic.soft_switch import SoftPort

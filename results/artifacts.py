@@ -6,11 +6,12 @@ Decides which tables and files there are. Every step takes what is known and ret
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import ExpectedRun, PlanTables, RunOutcome
 from etloop.results.device.losses import loss_input, reconcile_losses

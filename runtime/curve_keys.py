@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 import zmq.asyncio
 import zmq.auth
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_at, parse_name
 from etloop.runtime.secret_file import exposed_secret
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.runtime.curve_keys import read_public_key
 
 MOST_KEYS: Final = 4096

@@ -5,10 +5,10 @@ Decides nothing: the native tables are the only place where an algorithm's param
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic import _native
 
 

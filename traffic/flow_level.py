@@ -8,9 +8,10 @@ traffic/native/virtual/fair_shares and flow_level. docs/flow_level.md says what 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
 from etloop.traffic import _native
 from etloop.traffic.outcome import outcome_of

@@ -11,10 +11,10 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_double, c_int64, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from etloop.contract.base.errors import EtloopError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic import _native
 from etloop.traffic.congestion import Algorithm, Need, Parameter, Unit, of_library
 

@@ -5,10 +5,10 @@ The same seed gives the same records, bit for bit. The assignment must hold ever
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.switch_counters import rows
 from etloop.traffic import _native
 from etloop.traffic.outcome import outcome_of

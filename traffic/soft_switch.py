@@ -6,10 +6,10 @@ decided by the lab (controller/lab_*.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.switch_counters import (
     CARD_COUNTERS,
     OVERLOAD_COUNTERS,

@@ -7,12 +7,13 @@ natively (traffic/native/virtual/twin). The assignment must hold every rank and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
 from etloop.contract.model.counters import FOREIGN_REASONS
 from etloop.contract.model.records import StreamCount

@@ -6,12 +6,12 @@ Decides the arithmetic and the wording. How a figure is measured is decided by `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 
 _LABEL_COLUMNS: Final = 44

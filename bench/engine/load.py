@@ -8,11 +8,12 @@ read from traces. Ranks alternate between the agents, so that every hop of a rin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, format_rate
 from etloop.contract.model.assignment import Assignment, PortBackend
 from etloop.contract.model.transport import TRANSPORT_KINDS, TransportKind

@@ -9,7 +9,7 @@ import contextlib
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
@@ -38,6 +38,7 @@ from etloop.bench.engine.protocol import (
 from etloop.bench.engine.workers import Workers, ask_both, start_module
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import RunAborted
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.clock import monotonic_ns

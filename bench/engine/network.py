@@ -9,11 +9,11 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from etloop.contract.base.errors import RigError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.lab.namespaces import inside, new_namespace, set_in_proc
 from etloop.lab.setup import add_address, index_of
 from etloop.runtime.own_module import own_module

@@ -7,7 +7,7 @@ is held against the worst window of all; what else is told says where it was los
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from etloop.bench.engine.rounds import Bench, notes_of
 from etloop.bench.engine.wire import WirePorts, backends_here
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import RunAborted
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_rate
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS

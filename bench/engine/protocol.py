@@ -5,9 +5,9 @@ They travel as frames. Reading and writing pipes is left to others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.protocol.message_set import MessageSet, Protocol
 from etloop.contract.protocol.typed_form import Rules

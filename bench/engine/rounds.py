@@ -6,7 +6,6 @@ Decides the lengths that figures are quoted from; what is compared is decided by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from etloop.bench.engine.measure import (
 from etloop.bench.engine.network import BenchPlace
 from etloop.bench.engine.workers import Workers
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
 from numpy.typing import NDArray
 

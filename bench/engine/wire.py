@@ -6,13 +6,14 @@ Decides which ports and how many queue pairs are measured, and their bars.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from etloop.bench.engine.figures import Bar, Bound, Ratio, Section, Series, Unit, ratio_of
 from etloop.bench.engine.load import BenchLoad, Shape
 from etloop.bench.engine.measure import EngineRun
 from etloop.bench.engine.rounds import Bench, notes_of
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.transport import TransportKind
 from etloop.workload.trace.trace import CollectiveKind

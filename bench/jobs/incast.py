@@ -17,11 +17,11 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from etloop.cli.main import main as etloop_main
+from etloop.contract.base.late_dataclass import dataclass
 
 ALGORITHMS: Final = ("none", "dcqcn", "timely", "dctcp", "swift", "nscc")
 FULL_PACKET_BYTES: Final = 4096 + 16 + 46 + 20

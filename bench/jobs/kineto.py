@@ -15,12 +15,12 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from etloop.contract.base.errors import ExitCode
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.json_stream import members
 from etloop.workload.readers.pytorch.kineto import EVENTS_KEY, KinetoTrace, read_kineto
 

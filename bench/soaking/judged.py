@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 MOST_GROWTH_BYTES: Final = 8 << 10
 """A leak of one message or record batch a job is more; what the allocators of Python and Arrow drift by is less."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 TOPOLOGY: Final = "single: {rate: 200Mbps, ports: [a/p0, b/p0, c/p0, d/p0]}\n"
 """What the lab is, and the twin: small enough that this host holds it while others use it too."""

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import aiomqtt
 from etloop.bench.soaking.judged import Sample
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.runtime.broker_settings import BrokerSettings
 
 _LOOKS: Final = 5

@@ -14,13 +14,13 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from etloop.cli.progress import print_status
 from etloop.cli.result import CommandResult
 from etloop.contract.base.errors import InputError, Problem, RigError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.rig import ROCE_UDP_PORT
 from etloop.runtime.own_module import own_module
 from etloop.workload.readers.et_writer import write_trace

@@ -9,12 +9,13 @@ from __future__ import annotations
 import shutil
 import stat
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.result import CommandResult, to_json
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.runtime.curve_keys import (
     key_pair,
     make_key_pairs,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.cli.text.mrc_lines import FULL as MRC_FULL
@@ -16,6 +15,7 @@ from etloop.cli.text.mrc_lines import WRITE_HEADER_BYTES, is_mrc, mrc_text
 from etloop.cli.text.uet_lines import UET_UDP_PORT, cut_from, uet_text
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.ip_address import NO_ADDRESS, ip_text
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic import _native
 
 _SECTION, _INTERFACE, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 5, 6

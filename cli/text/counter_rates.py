@@ -6,10 +6,10 @@ Decides which counter a port's rate is taken from, and the order: what drops or 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CounterNature, CounterObject
 from etloop.results.text.layout import aligned
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S, NS_PER_US
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.contract.protocol.machine import RunState
 

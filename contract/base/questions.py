@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.value_form import ValueForm
 
 

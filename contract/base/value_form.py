@@ -7,10 +7,11 @@ schemas say what the parser does; which keys there are is decided by those who r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any, Final, Generic, TypeVar
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     LARGEST,
     format_bytes,

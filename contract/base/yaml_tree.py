@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import yaml
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_reader import ConfigFile, read_document
 

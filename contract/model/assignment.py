@@ -7,12 +7,12 @@ table.py); their numbers are part of this contract (`PROTOCOL_VERSION` changes w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated
 
 import numpy as np
 from etloop.contract.base.ip_address import IP_ADDRESS
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.records import StreamForm
 from etloop.contract.model.transport import (

@@ -6,9 +6,9 @@ All of it is knowledge, none of it an order. 0, "" and empty tuples mean that th
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.transport import TransportKind
 
 MOST_INTERFACES: Final = 256

@@ -6,11 +6,12 @@ what a scenario may write for them is decided in `controller.scenario_congestion
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.clock import NS_PER_MS
+from etloop.contract.base.late_dataclass import dataclass
 from numpy.typing import NDArray
 
 MOST_PLUGIN_BYTES = 16 << 20

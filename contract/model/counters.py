@@ -10,9 +10,10 @@ else's. How often is read, and what increases mean, is decided elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 MOST_READINGS: Final = 200_000
 """Of one batch: 512 ports with all their queues and groups, twice."""

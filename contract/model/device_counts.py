@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CountedObject
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ compare them byte for byte.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import AgentObject, Counter, counters_of
 
 

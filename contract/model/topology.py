@@ -7,9 +7,10 @@ traffic/native/switch/switch_model. Terms follow SAI (opencompute/SAI:inc): traf
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 MOST_RAILS: Final = 64
 

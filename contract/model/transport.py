@@ -6,9 +6,10 @@ Meanings, defaults and where they come from: docs/transport.md. What a scenario 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 
 class TrimAnswer(IntEnum):

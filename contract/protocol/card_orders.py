@@ -6,11 +6,11 @@ neither side ever keeps more than one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from etloop.contract.base.errors import ProtocolError
+from etloop.contract.base.late_dataclass import dataclass
 
 VERSION: Final = "etloop-nic-peer/3"
 USUAL_PORT: Final = 7430

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
 import numpy as np
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.switch_counters import CARD_COUNTERS, SOFT_PORT_COUNTERS, SWITCH_PORT_COUNTERS
 from etloop.contract.protocol.message_set import MessageSet, Protocol
 from etloop.contract.protocol.typed_form import FILE_RULES, field

@@ -6,10 +6,10 @@ message and is looked at before anything else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast, get_args
 
 from etloop.contract.base.errors import ProtocolError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.codec import codec_of
 from etloop.contract.protocol.serialization import (
     Unreadable,

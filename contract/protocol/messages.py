@@ -7,13 +7,13 @@ said when is decided elsewhere (`machine`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Final, TypeAlias
 
 import numpy as np
 from etloop.contract.base.clock import NS_PER_MS
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities
 from etloop.contract.model.engine import ThreadBytes

@@ -6,10 +6,10 @@ that the broker says for it, and is there when no controller runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.codec import plain
 from etloop.contract.protocol.serialization import json_bytes
 from etloop.contract.protocol.typed_form import field

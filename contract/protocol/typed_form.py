@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 
 MAX_PROBLEMS: Final = 64
 """Mistakes that are reported of one value, at most."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
 from etloop.controller.case.making import members_of
 from etloop.controller.case.opening import GIVE_TRACES, found_files

@@ -10,12 +10,13 @@ import hashlib
 import io
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.protocol.messages import PROTOCOL_VERSION
 from etloop.controller.case.named_files import NamedFile, named_files, with_names, with_topology

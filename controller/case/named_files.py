@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import yaml
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.yaml_tree import TEXT_TAG, Change, changed_text, is_null, tree_of
 from etloop.controller.inputs.scenario.flows import SHIPPED_SIZES
 from etloop.dut_profiles.reading.catalogue import is_path

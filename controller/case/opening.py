@@ -10,11 +10,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.case.making import current_versions
 from etloop.results.schema.case import (
     CASE_FILE,

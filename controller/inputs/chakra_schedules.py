@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from etloop.contract.base.errors import Problem, TraceError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.draft import KEEP, SEND, LaneDraft, Move, Step, TableDraft, schedule_of

@@ -6,11 +6,11 @@ asked for follow the elements of one rank, and from these what is sent. Sizes of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.workload.trace.trace import CollectiveKind
 

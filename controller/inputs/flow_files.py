@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S
 from etloop.controller.inputs.scenario.flows import MOST_FLOW_RANKS, MOST_FLOWS
 

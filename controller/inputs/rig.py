@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_US
 from etloop.contract.base.ip_address import MOST_ADDRESSES, parse_addresses
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     QuantityError,
     format_duration,

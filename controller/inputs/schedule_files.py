@@ -12,13 +12,14 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, EtloopError, InputError, PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.chakra_schedules import name_of_node, read_custom, schedule_of_custom
 from etloop.traffic.collectives.choice import NO_LIMIT_BYTES, Custom
 from etloop.traffic.collectives.core.cutting import Request

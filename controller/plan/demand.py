@@ -12,12 +12,12 @@ put in different sizes; its schedule, made for its matrix, says all, and its sha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.assignment import ScheduleTables
 from etloop.controller.plan.communicator_pins import settings_by_communicator

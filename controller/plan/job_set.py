@@ -5,10 +5,10 @@ Decides nothing: a plan of one job is a set of one part. How jobs become one is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.scenario.mapping import Mapping
 from etloop.controller.plan.places.placement import host_numbers
 from etloop.controller.plan.places.rank_order import with_hosts

@@ -7,10 +7,11 @@ agents; those of programs, ports and connections are the agent's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import (
     Assignment,
     HostThreads,

@@ -6,12 +6,13 @@ inputs give the same plan, byte for byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, ConnectionColumns, Path
 from etloop.contract.model.run import PlannedConnections, PlannedJobs, PlannedOps, PlanTables
 from etloop.controller.inputs.scenario.faults import refuse_idle_faults, resolve_communicators

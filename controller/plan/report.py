@@ -5,10 +5,10 @@ Pure; one frozen value that `plan_text` prints and `etloop plan --json` writes. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.assignment import Path
 from etloop.contract.model.run import PlannedChoice, PlanTables

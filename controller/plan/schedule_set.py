@@ -8,12 +8,12 @@ protocols and channels of the whole one, and with them who sends to whom.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.choice import Choice, Settings
 from etloop.traffic.collectives.core.cutting import Request
 from etloop.traffic.collectives.core.table import Schedule

@@ -7,10 +7,10 @@ holds those of the largest communicator and never those of the job. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.assignment import Path
 from etloop.controller.plan.choices import shaping_words

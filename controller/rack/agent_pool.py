@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ProtocolError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.messages import (
     AgentMessage,
     Bye,

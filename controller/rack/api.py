@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.scenario.scenario import Scenario, parse_scenario
 from etloop.controller.rack.actor import CONTROLLER
 from etloop.controller.rack.dispatch import RackPort, Restrictions, Start, decide, queue_order

@@ -6,11 +6,11 @@ Decides what the file may say and its defaults, each with its reason. What the r
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, parse_bytes, parse_duration_ns, parse_name
 from etloop.contract.base.yaml_reader import (
     ConfigFile,

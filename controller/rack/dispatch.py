@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from etloop.controller.rack.job import Job, PortDemand

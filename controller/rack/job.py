@@ -7,11 +7,11 @@ it is kept by `job_store`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
 
 from etloop.contract.base.errors import ExitCode
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.machine import advance
 
 LOWEST_PRIORITY: Final = -100

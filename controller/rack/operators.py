@@ -7,10 +7,10 @@ order twice does what giving it once does. All orders are in the audit trail. No
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.controller.rack.actor import is_user_name
 from etloop.controller.rack.dispatch import RackPort

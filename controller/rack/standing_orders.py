@@ -7,10 +7,10 @@ Kept in the job store, so that an order outlives its controller. Who may give on
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.people.reservations import Reservations
 
 MOST_REASON_CHARACTERS: Final = 500

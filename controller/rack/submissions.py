@@ -6,10 +6,10 @@ What is wrong with its scenario is found by `api.Rack.validate`, and what only r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.actor import claim_problems
 from etloop.controller.rack.dispatch import RackPort, misfit
 from etloop.controller.rack.job import (

@@ -7,12 +7,12 @@ the job is its own controller's to decide. Reservations are not looked at: a rac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.contract.base.units import approximate_duration, format_rate
 from etloop.controller.rack.job import ENDED, JobState

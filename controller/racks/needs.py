@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_rate
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 from typing import Final
 from urllib.parse import quote
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.controller.rack.exchange.live_page import VERDICTS, live_page, table, verdict_badge, verdict_of
 from etloop.controller.rack.job import ENDED, JobState

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from etloop.contract.base.errors import EtloopError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.mqtt.messages import ControllerStatus, InventoryResponse, JobStatus
 from etloop.controller.racks.racks_file import RackPlace

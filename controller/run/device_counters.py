@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunOutcome

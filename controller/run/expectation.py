@@ -7,11 +7,12 @@ ideal network is always without packets; the twin has them where one iteration's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream
 from etloop.contract.model.run import ExpectedRun
 from etloop.contract.model.topology import Topology

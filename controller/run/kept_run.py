@@ -10,12 +10,12 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import ConfigError, NoRoom, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import PlanTables, RunOutcome
 from etloop.controller.run.out_directory import PROBE_FILES
 from etloop.controller.session.spool import free_reserve, has_begun, read_spool

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from etloop.contract.base.errors import InputError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunEnd, RunOutcome
 from etloop.controller.case.making import packed_case

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.case.making import CaseInputs, CaseMaker, Origin, lab_options
 from etloop.controller.case.named_files import of_ports
 from etloop.controller.inputs.files import read_file

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.topology import Topology
 from etloop.controller.inputs.scenario.timeline import ends_of
 from etloop.controller.inputs.scenario.transport import Transport

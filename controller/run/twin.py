@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_duration, format_bytes, format_duration, format_rate
 from etloop.contract.model.assignment import Assignment, TransportSettings
 from etloop.contract.model.assignment import Path as Way

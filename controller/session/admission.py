@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 
 MOST_CONNECTIONS: Final = 8192
 """Followed at once: 64 slots of 128 agents. Beyond it the one that was silent for longest is forgotten."""

@@ -9,8 +9,9 @@ RFC 5905 section 10). Older samples lose worth at the rate at which two crystals
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 DRIFT_PER_MILLION: Final = 100
 """How fast two clocks may part: 50 ppm each, the usual limit of a board's crystal."""

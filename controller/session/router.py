@@ -11,13 +11,13 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import zmq
 import zmq.asyncio
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.messages import MAX_TO_CONTROLLER_BYTES, Bye, RefusalCause, Refused
 from etloop.contract.protocol.wire import encode
 from etloop.controller.session.admission import Admission, Notice, Revoked

@@ -5,12 +5,12 @@ Every wait of a session has its limit here, with the reason for its default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.contract.protocol.messages import REPORT_NS, Welcome
 

@@ -21,12 +21,12 @@ import os
 import struct
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
 from etloop.contract.base.errors import ProtocolError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.records import OP_RECORD
 from etloop.contract.model.run import RunEnd, RunOutcome
 from etloop.contract.protocol.codec import codec_of

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
 from etloop.contract.base.ip_address import ip_text
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path
 from etloop.contract.model.records import WaitKind
 from etloop.contract.model.run import PlannedOps, PlanTables

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.value_form import FormedParser, pattern_form
 

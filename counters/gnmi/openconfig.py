@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CountedObject, CounterObject, CounterReading
 from etloop.counters.gnmi.paths import ANY, BadPath, Element, GnmiPath, checked, matched_length
 from etloop.counters.gnmi.values import Scalar, Value, counter_value

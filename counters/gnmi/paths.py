@@ -8,8 +8,9 @@ elements (gNMI specification 2.4.1), and a key that is left out is any, too. The
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 MOST_ELEMENTS: Final = 32
 MOST_KEYS: Final = 8

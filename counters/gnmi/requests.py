@@ -6,10 +6,10 @@ Decides what may be asked at all: bounds of paths, subscriptions and intervals, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration
 from etloop.counters.gnmi.messages import Encoding, ListMode, Path, SubscriptionMode, kind_of
 from etloop.counters.gnmi.openconfig import MODELS

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import hmac
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem, RigError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CounterBatch, CounterFailure, FailureKind
 from etloop.counters.base.address import Address
 from etloop.counters.base.credentials import Login

@@ -7,9 +7,9 @@ Decides which paths are asked for, in which groups, and what notifications mean;
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import (
     MOST_NAME_CHARACTERS,
     MOST_READINGS,

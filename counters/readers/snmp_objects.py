@@ -7,9 +7,9 @@ src/sonic_ax_impl/mibs/vendor/cisco/ciscoPfcExtMIB.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CounterObject
 
 SYS_UPTIME: Final = "1.3.6.1.2.1.1.3.0"

@@ -6,9 +6,9 @@ Decides which instances are asked for and what their values mean. When and in ho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import (
     MOST_NAME_CHARACTERS,
     MOST_READINGS,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, parse_duration_ns
 from etloop.contract.base.yaml_reader import Section, bounded, integer, word_of, words, yes_or_no
 from etloop.counters.base.address import Address, address

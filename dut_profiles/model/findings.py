@@ -6,10 +6,10 @@ Decides the shape of rules and findings. The rules are in the modules called `*c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from etloop.contract.base.errors import Problem, Severity
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.dut_profiles.model.stated import Stated
 
 S = TypeVar("S")

@@ -8,11 +8,11 @@ job, by `contradictions`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CounterObject
 from etloop.contract.model.topology import HashField
 from etloop.dut_profiles.model.stated import Source, Stated

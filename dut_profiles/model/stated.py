@@ -7,10 +7,12 @@ other. Which values a profile has is decided by `profile`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from datetime import date

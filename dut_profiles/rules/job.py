@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_bytes, format_rate
 from etloop.dut_profiles.model.findings import NotStated, ProfileVerdict, Rule, absent, apply
 from etloop.dut_profiles.model.profile import BalancingMode, DutKind, DutProfile, PortGroup, Trust

@@ -6,10 +6,10 @@ Decides what in the maps cannot work together. What a job sends on is examined b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import Problem, Severity
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import number_spans
 from etloop.contract.model.topology import HashField
 from etloop.dut_profiles.model.findings import NotStated, Rule, absent, where

@@ -8,10 +8,10 @@ averaged as asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import PlannedOps
 from etloop.controller.inputs.collective_spec import Amount, Average, Half
 from etloop.experiments.collective.job import Span

@@ -7,9 +7,8 @@ Concurrent benchmarks run each collective alone and then all of them at once, ev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.collective_spec import Amount, BenchSpec, Half
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV
 from etloop.traffic.collectives.selection import op_bytes_for

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.collective_spec import Variant
 from etloop.results.schema.verdict import RunResult
 

@@ -7,11 +7,12 @@ the first session begins. Decides nothing that is measured.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from etloop.contract.base.errors import ConfigError, Mistakes
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.collective_spec import MOST_RANKS, BenchSpec, Variant, check_spec
 from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.plan.job_set import JobSet, only

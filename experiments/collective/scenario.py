@@ -6,12 +6,12 @@ may be any scenario that is there already. The result is a text like any other, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.collective_spec import Variant
 from etloop.controller.inputs.scenario.collectives import COLLECTIVE_KEYS
 from etloop.controller.inputs.scenario.scenario import parse_scenario

@@ -7,9 +7,9 @@ figure comes from `collective_figures`. What nccl-tests does not have stands in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.collective_spec import BenchSpec, Half, Variant, root_of
 from etloop.experiments.collective.result import RankLine, TestOpening, Verdict
 from etloop.results.schema.kinds import CONVENTIONS

@@ -6,11 +6,11 @@ believed about those whose parameters are not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S, NS_PER_US
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import BATTERY
 from etloop.experiments.nic.battery.pauses import QUANTUM_BITS
 from etloop.experiments.nic.battery.queue_pairs import COUNTS, SMALL_BYTES

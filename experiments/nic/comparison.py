@@ -6,10 +6,10 @@ Decides what is a difference: words that are not the same, and numbers whose int
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, parse_duration_ns, parse_rate_bps
 from etloop.experiments.nic.dut_profile import DCQCN, value_words
 from etloop.experiments.nic.link.figures import Figure

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import FIGURES
 from etloop.experiments.nic.dut_profile import value_words
 from etloop.results.schema.verdict import RequestedCheck, Result

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.link.figures import Curve, Figure
 
 EXPERIMENT_SCHEMA: Final = "etloop-nic-experiment/2"

@@ -6,10 +6,10 @@ Decides order and wording; it is of the family of reports (`results.html`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import BY_NAME
 from etloop.experiments.nic.comparison import Agreement, FigurePair
 from etloop.experiments.nic.conditions import Judged, result_of

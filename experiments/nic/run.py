@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import BATTERY, BY_NAME
 from etloop.experiments.nic.battery.experiment import Experiment
 from etloop.experiments.nic.document import (

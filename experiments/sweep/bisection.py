@@ -6,11 +6,11 @@ Decides which value is tried next, when it is enough, and what was found. Whethe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 import yaml
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     QuantityError,
     format_bytes,

@@ -6,13 +6,13 @@ What a changed scenario means is found out when its point is laid out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from pathlib import Path
 from typing import Final
 
 import yaml
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, format_bytes, parse_bytes
 from etloop.contract.base.value_form import TEXT, FormedParser
 from etloop.contract.base.yaml_reader import (

@@ -6,10 +6,11 @@ A shell: processes, signals, directories. Which runs there are and what they mea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 from etloop.contract.base.errors import EtloopError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.plan.run_numbers import TWIN_ID
 from etloop.controller.run.execute import SessionExecution
 from etloop.controller.run.pipeline import (

@@ -7,7 +7,7 @@ stragglers is not laid at its door. What differs from another run is for `contra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.yaml_tree import values_by_path
 from etloop.contract.model.run import RunEnd
 from etloop.results.measure.iterations import counted_iterations

@@ -7,10 +7,10 @@ other; iterations of one run are not, and are taken as a chain of first order (A
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.comparison import Basis, Outcome
 from scipy.special import stdtr, stdtrit
 

@@ -7,10 +7,11 @@ group (Bonferroni): the confidence that is asked for holds for every group as a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.compare.compare import compare_runs
 from etloop.results.compare.samples import Side
 from etloop.results.compare.statistics import variation

@@ -7,10 +7,10 @@ carries other packets, so only too few are wrong; where they went instead, the o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CountedObject, CounterObject
 
 if TYPE_CHECKING:

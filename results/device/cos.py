@@ -8,11 +8,11 @@ differently, which its profile's maps say.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CountedObject, CounterNature, CounterObject
 from etloop.contract.model.device_counts import SamplePhase
 from etloop.contract.model.switch_counters import SAMPLED

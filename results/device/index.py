@@ -6,10 +6,10 @@ back, so that its increase is not known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import BY_OBJECT_AND_NAME, CountedObject, CounterNature, CounterObject
 from etloop.contract.model.device_counts import CountedDevice, CountedSource, CounterGap, SamplePhase
 from etloop.results.device.reconcile import DevicePort

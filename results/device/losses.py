@@ -9,10 +9,10 @@ the scenario lose and repeat packets between queue pair and port, at either end:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.device import Direction

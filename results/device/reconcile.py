@@ -8,9 +8,9 @@ is why a tolerance is the profile's. Decides what is compared, and when a differ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.device import Agreement, Direction, ReconciledPort
 
 ETHERNET_BYTES: Final = 14 + 4

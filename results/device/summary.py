@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.results.device.class_queues import ExpectedClass, PacketKind, ReceivedClasses, class_queues

@@ -8,10 +8,10 @@ figures.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.model.run import AgentRecords, ExpectedRun, PlanTables, RunEnd, RunOutcome
 from etloop.results.measure.collectives import CollectiveRows, PlannedGroups, group_ops, measure_groups

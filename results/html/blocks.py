@@ -5,9 +5,9 @@ Decides which kinds of parts there are; each names the template that shows it. `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.drawing import Drawing, MatrixDrawing, NetworkDrawing
 
 

@@ -7,10 +7,10 @@ needs for their bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import Block, Cell, Fold, Source, Text, table
 from etloop.results.html.lanes import lanes_of, natural
 from etloop.results.kpis.input import KpiInput, connection_frame

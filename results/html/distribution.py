@@ -6,10 +6,10 @@ Decides how many lines a plot has, and into how many groups the ranks of a large
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Path
 from etloop.results.html.blocks import LegendEntry, Matrix, Plot
 from etloop.results.html.drawing import (

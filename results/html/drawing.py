@@ -6,11 +6,11 @@ for others (`timeline`, `distribution`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,9 +6,9 @@ Decides how many hosts are drawn one by one; of more, each switch has one box fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import Network
 from etloop.results.html.drawing import Box, Label, NetworkDrawing, Wire
 from etloop.results.html.lanes import natural

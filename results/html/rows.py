@@ -5,10 +5,10 @@ Decides sizes and the extent of the axis: all values, their intervals and a refe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import LegendEntry
 from etloop.results.html.drawing import NARROW, WIDE, Label, Path, Tick, round_ticks, tick_words
 

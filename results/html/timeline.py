@@ -7,10 +7,10 @@ readings, and bytes spread over an op, can seem to make more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import LegendEntry, Plot
 from etloop.results.html.drawing import (
     NARROW,

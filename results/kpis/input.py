@@ -8,10 +8,11 @@ put together (`connections`) and how long a port needs at least for its bytes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.measure.job_shares import background_ranks
 from etloop.results.schema.columns import FLOW_COUNTERS
 from etloop.results.tables.frames import LazyColumns, frame_by_hand

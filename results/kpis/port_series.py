@@ -5,10 +5,10 @@ Decides that approximation and the width of a bin. It shows who loaded the devic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.kpis.input import numbered
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ Decides what is one collective and when it counts as complete. Statistics over m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.measure.joined import MeasuredOps
 from etloop.results.schema.kinds import SEND_RECV, OpCode, SizeRule, bus_factor, kinds_where
 

@@ -6,10 +6,11 @@ job. In a run of one job with nothing beside it every op counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.measure.joined import NO_OPS, MeasuredOps
 from etloop.results.schema.jobs import JobShare, Phase, PhaseTimes
 

@@ -8,10 +8,11 @@ ops that left no record. Times leave here on the run's clock (ns since its plann
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.records import FLOW_RECORD, OP_RECORD
 
 if TYPE_CHECKING:

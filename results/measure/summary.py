@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import AgentObject
 from etloop.contract.model.run import PlanTables, RunOutcome
 from etloop.results.measure.checks import BYTE_COLUMNS, CheckTally

@@ -5,11 +5,11 @@ Decides what a case says of its files; how they are packed, found and verified i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.serialization import Unreadable, parse_json
 from etloop.contract.protocol.typed_form import field
 from etloop.results.schema.typed_json import OTHER_VERSION, RunDirError, from_json

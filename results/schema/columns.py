@@ -7,10 +7,10 @@ Columns of counters follow from the table of counters (contract/model/counters.p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import AgentObject, Counter, counters_of
 
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.losses import CountedBy
 
 COMPARISON_SCHEMA: Final = "etloop-compare/2"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from etloop.contract.base.late_dataclass import dataclass
 
 
 class Direction(StrEnum):

@@ -5,8 +5,9 @@ Decides nothing: the controller fills it from the files of a run, and pages show
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import SwitchSettings, Topology

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 BARRIER_GROUP: Final = "rounds"
 """Name of the communicator whose barriers end phases (workload/program/merge.py)."""

@@ -6,9 +6,10 @@ Source: NVIDIA/nccl-tests doc/PERFORMANCE.md, and src/gather.cu and src/scatter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,9 +6,11 @@ Formulas are in `kpi_job.py`, `kpi_network.py` and `kpi_rates.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 KPI_SCHEMA: Final = "etloop-kpis/1"
 KPI_FILE: Final = "kpis.json"

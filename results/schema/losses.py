@@ -7,9 +7,10 @@ Each figure has one definition (docs/metrics.md, `losses`) and one wording, whic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 
 class CountedBy(StrEnum):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.ip_address import ip_bytes, ip_column, ip_text
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import (
     PlannedChoice,
     PlannedConnections,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 MOST_SLOW_NAMES: Final = 16
 """Names that summary.json has; all are in collectives.parquet, column name."""

@@ -6,10 +6,10 @@ every figure. A figure that does not exist (no op completed, no bytes) is None, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import AgentObject, CounterUse, counters_of
 from etloop.contract.model.run import LinkEvent, PlannedChoice, RunEnd
 from etloop.results.schema.device import DeviceSummary

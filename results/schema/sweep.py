@@ -6,10 +6,10 @@ Written after every run, so that a sweep that was killed can go on. `sweep_resul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.comparison import Outcome
 from etloop.results.schema.verdict import RunResult
 

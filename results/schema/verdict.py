@@ -6,10 +6,10 @@ Part of summary.json. `verdict.py` fills it, `junit.py` writes it for test syste
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from etloop.contract.base.errors import ExitCode
+from etloop.contract.base.late_dataclass import dataclass
 
 
 class Result(StrEnum):

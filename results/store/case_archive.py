@@ -15,11 +15,11 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from etloop.contract.base.errors import ConfigError, InputError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
 from etloop.results.schema.case import CASE_FILE, MANIFEST_FILE, MOST_FILES, Case, case_from_json
 from etloop.results.store.run_dir import INPUT_FILES, SUMMARY_LIMIT_BYTES, TOPOLOGY_FILE

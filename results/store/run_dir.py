@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from etloop.contract.base.errors import EtloopError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import PlanTables
 from etloop.results.schema.case import CASE_FILE
 from etloop.results.schema.columns import TABLES

@@ -16,9 +16,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.verdict.terms import (
     COLUMN_UNITS,
     COMPARISONS,

@@ -6,9 +6,11 @@ it against the names that exist; `expression_value` works it out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 
 class Dimension(StrEnum):

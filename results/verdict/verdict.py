@@ -7,10 +7,11 @@ lateness or losses make worse cannot fail the device, it is inconclusive; one th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.kpis import BY_NAME, Nature

@@ -8,12 +8,13 @@ the group, such as a power of two, is refused by `choose`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NoReturn
 
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.algorithms.deepep import TOKEN, TokenShape
 from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS, Cutting, Request

@@ -6,9 +6,9 @@ Decides algorithm and cut by collective, byte count and group size. MPICH and gl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.core.cutting import KIB, Cutting
 from etloop.traffic.collectives.core.table import Protocol
 

@@ -7,10 +7,10 @@ of the ranks do: tensor-parallel groups have consecutive ranks, data-parallel on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.core.table import Protocol
 
 

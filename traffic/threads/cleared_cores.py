@@ -7,10 +7,10 @@ import os
 import select
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem, RigError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.runtime.own_module import own_module
 
 START_TIMEOUT_S: Final = 20

@@ -7,7 +7,8 @@ they wait for too long the kernel gives them at its cost. Neither is there on a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from etloop.contract.base.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

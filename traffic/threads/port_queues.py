@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, PortBackend, PortSettings
 from etloop.contract.model.counters import AgentObject, CounterNature, counters_of
 from etloop.contract.model.records import PORT_RECORD

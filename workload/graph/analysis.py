@@ -7,11 +7,12 @@ when a defect, and stops asking across ranks what broken ranks cannot answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import Severity
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.communicators import resolve_communicators
 from etloop.workload.graph.compute import delays_ns, report_delays, report_moves
 from etloop.workload.graph.dependencies import CleanEdges, RankGraph, rank_graph, report_graph

@@ -8,10 +8,10 @@ deadlock by construction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dependencies import cycle_among, ready_order
 from etloop.workload.graph.lowering import LoweredRank
 from etloop.workload.graph.matching import Matching

@@ -6,11 +6,11 @@ Leaves numbering across ranks to global_order.py and the columns of a `Program` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dependencies import RankGraph
 from etloop.workload.graph.recorded import RecordedTimes, paced
 from etloop.workload.trace.contraction import Dag, contract

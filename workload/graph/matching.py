@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.trace.findings import Check, FindingLog, node_example, node_words
 from etloop.workload.trace.program import Communicator, OpKind

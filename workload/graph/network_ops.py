@@ -7,10 +7,10 @@ who takes part to communicators.py, whether the ranks agree to matching.py, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.findings import EXAMPLES_KEPT, Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import ABSENT, CollectiveKind, NodeKind, RankTrace, Rows

@@ -7,10 +7,10 @@ up to the network. Times of different ranks are never compared here: their clock
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.contraction import Dag
 from etloop.workload.trace.findings import Check, FindingLog, RankFindings, node_example
 from etloop.workload.trace.shared_columns import offsets_of

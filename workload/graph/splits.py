@@ -7,10 +7,11 @@ member splits its buffer evenly has no matrix: it is an ordinary all-to-all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.matching import Matching
 from etloop.workload.graph.network_ops import RankOps
 from etloop.workload.graph.uneven import differing_items, drawn_rows, kinds_of_items, report_assumed

@@ -7,10 +7,11 @@ group does not fill the job, or a group file has no such group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from etloop.contract.base.errors import Severity
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dimensions import WORLD_KEYS
 from etloop.workload.trace.findings import Check, FindingLog, job_example
 from etloop.workload.trace.settings import WorkloadSettings

@@ -8,11 +8,12 @@ rule does not name stay as they were, also those that no check looks at.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.compute import COMPUTES, delays_ns
 from etloop.workload.graph.dimensions import obey_dimensions, some_dimensions
 from etloop.workload.lint.fix_edges import FixedEdges, fix_edges

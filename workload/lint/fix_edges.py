@@ -6,10 +6,10 @@ dependencies.py. Only edges go, never a node; a cycle of data dependencies alone
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dependencies import cycle_sets, ready_order
 from etloop.workload.trace.shared_columns import offsets_of
 from etloop.workload.trace.trace import RankTrace, Rows

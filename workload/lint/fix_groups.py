@@ -6,9 +6,8 @@ same key may mean other ranks elsewhere; a group file has no room for that, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.dimensions import WORLD_KEYS, some_dimensions
 from etloop.workload.trace.trace import NodeKind, RankTrace, Trace
 

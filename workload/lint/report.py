@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from etloop.contract.base.errors import Problem, Severity
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.edges import EDGE_SORTS
 from etloop.workload.graph.analysis import Analysis, analyse
 from etloop.workload.trace.findings import Finding

@@ -8,11 +8,12 @@ Leaves meaning and order to analysis.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.graph.analysis import Analysis, Lowering, slots_of
 from etloop.workload.graph.splits import SplitMatrices
 from etloop.workload.program.op_names import NO_NAME, OpNames

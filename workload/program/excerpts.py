@@ -8,11 +8,12 @@ outside does not hold its rank back beyond its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes, format_duration, format_rate
 from etloop.workload.trace.ideal_network import op_durations_ns
 from etloop.workload.trace.program import Communicator, Job, OpKind, Program, RankProgram

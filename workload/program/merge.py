@@ -11,11 +11,12 @@ in phases: it begins with the run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.run import PlannedJob, RecordedBaselines
 from etloop.workload.graph.network_ops import BARRIER_BYTES
 from etloop.workload.program.writer import program_of

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, TraceError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload._et import EtColumns, EtDecoder, EtFault, EtFaultKind
 from etloop.workload.readers.aicb.text_job import is_workload_file, read_workload_file
 from etloop.workload.readers.decompression import CompressionFault, decompressed

@@ -7,10 +7,10 @@ file and whether every group is one; which node uses which group is left to comm
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.trace_names import shown
 
 MAX_GROUP_FILE_BYTES: Final = 64 << 20

@@ -7,12 +7,13 @@ far as they can; what is in the files is asked only where they cannot, and json_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem, TraceError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.json_names import Family, families, lone, with_rank
 from etloop.workload.readers.stores import Directory, Store, bounded, unreadable

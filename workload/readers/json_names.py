@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.trace_names import TraceName
 
 _NAME: Final = re.compile(r"(?P<stem>.+?)(?:\.pt)?(?:\.trace)?\.json(?:\.gz|\.zst)?", re.DOTALL)

@@ -5,9 +5,8 @@ The host traces of all ranks are held while the Kineto traces are read one by on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.json_job import Part
 from etloop.workload.readers.json_sources import (

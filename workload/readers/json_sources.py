@@ -7,12 +7,12 @@ a file's name says (json_names). The forms themselves are read by their own modu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import Final
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.amd_workload_graph import GRAPH_KEY, read_workload_graph
 from etloop.workload.readers.chakra_jsonizer import NODE_KEYS, read_jsonizer
 from etloop.workload.readers.json_stream import JsonFault, documents, members

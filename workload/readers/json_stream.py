@@ -11,8 +11,9 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
+
+from etloop.contract.base.late_dataclass import dataclass
 
 MAX_TEXT: Final = 4 << 30
 """Characters of one document."""

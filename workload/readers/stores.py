@@ -11,11 +11,11 @@ import errno
 import os
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from etloop.contract.base.errors import Problem, TraceError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.decompression import CompressionFault, decompressed
 from etloop.workload.readers.json_names import is_json_name
 from etloop.workload.readers.tar_members import MemberKind, TarFault, TarMember, is_tar, members

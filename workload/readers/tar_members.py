@@ -9,9 +9,10 @@ Format: POSIX.1-2017 pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 BLOCK_BYTES: Final = 512
 MAX_EXTENSION_BYTES: Final = 1 << 20

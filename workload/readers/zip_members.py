@@ -12,10 +12,10 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.decompression import MAX_PLAIN_BYTES, CompressionFault
 from etloop.workload.readers.tar_members import MemberKind, TarMember
 

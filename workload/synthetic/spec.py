@@ -5,9 +5,9 @@ What cannot be is refused where the job is made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.trace import CollectiveKind
 
 SWEPT: Final = tuple(kind for kind in CollectiveKind if kind is not CollectiveKind.REDUCE_SCATTER_BLOCK)

@@ -17,10 +17,11 @@ sharded parameters: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.chakra.encoder import EtAttribute, EtNode
 from etloop.workload.chakra.nodes import SPLIT_ATTRIBUTE, attributes_of
 from etloop.workload.graph.moe import MOST_SKEW, Matrix, combine_splits, dispatch_splits, token_histogram

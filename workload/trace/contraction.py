@@ -13,11 +13,11 @@ the end counts. What a real trace does around its collectives vanishes by the la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.shared_columns import offsets_of
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ Decides how findings are gathered and told; the checks themselves live with the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self
 
 from etloop.contract.base.errors import Problem, Severity
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.trace import RankTrace
 from etloop.workload.trace.trace_names import shown
 

@@ -8,10 +8,10 @@ all-reduce 2 (n-1) (a + S b / n), reduce-scatter (n-1) (a + S b / n), all-gather
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.trace import CollectiveKind
 
 if TYPE_CHECKING:

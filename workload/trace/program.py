@@ -6,9 +6,10 @@ communicators and peers are replaced by slots share one `Program`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
+
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

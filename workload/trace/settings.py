@@ -6,13 +6,13 @@ Decides what is a legal statement; leaves its effect to the modules that read it
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from itertools import product
 from typing import ClassVar, Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 from etloop.workload.trace.stand_ins import StandIn, stand_in_problem
 

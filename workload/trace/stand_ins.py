@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 
 MOST_RANKS: Final = 1 << 16

@@ -6,11 +6,11 @@ schema ALL_REDUCE is 0, so a missing comm_type must not read as one (facts: prot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.cli.commands.racks.listing import named_places
 from etloop.contract.base.errors import ConfigError, Problem, TraceError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
 from etloop.controller.rack.mqtt.messages import MOST_LISTED, JobStatus

@@ -6,9 +6,9 @@ Decides the keys and limits, and refuses ports that the plan does not use. Where
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_bytes, parse_port_label
 from etloop.contract.base.yaml_reader import Section, bounded
 from etloop.contract.model.transport import CaptureSettings

@@ -6,10 +6,10 @@ Decides what may be written and refuses pins that no op could follow. Which algo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     NS_PER_S,
     format_duration,

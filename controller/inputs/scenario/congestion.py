@@ -7,13 +7,14 @@ tables (`traffic.congestion`). A plugin is read and compiled by a function that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import ConfigError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     NS_PER_S,
     QuantityError,

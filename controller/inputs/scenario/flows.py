@@ -5,11 +5,12 @@ Decides words and limits. Files are read by `flow_files`, the job is made by `fl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_rate, parse_rate_bps
 from etloop.contract.base.yaml_reader import Section, bounded, integer, word_of, words
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule

@@ -6,10 +6,11 @@ is one job; how several become one plan is decided by `workload.side_by_side` an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     NS_PER_S,
     format_bytes,

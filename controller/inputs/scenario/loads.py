@@ -8,10 +8,11 @@ Decides words, limits and defaults; the programs that follow are made by `load_j
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     NS_PER_S,
     format_bytes,

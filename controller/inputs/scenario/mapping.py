@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import yaml
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_port_label
 from etloop.contract.base.value_form import list_form
 from etloop.contract.base.yaml_reader import Section, integer, one_of, yes_or_no

@@ -3,9 +3,9 @@ of data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.yaml_reader import Section, integer, one_of
 from etloop.contract.model.transport import AS_DATA, ClassMarks
 

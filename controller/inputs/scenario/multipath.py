@@ -5,9 +5,10 @@ Decides the keys, limits and defaults; docs/mrc.md and docs/uet.md say what they
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     NS_PER_S,
     QuantityError,

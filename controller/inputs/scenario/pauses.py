@@ -6,9 +6,9 @@ leave is decided by traffic/native/loop/loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S, format_duration, parse_duration_ns, parse_port_label
 from etloop.contract.base.yaml_reader import Section, bounded, integer
 from etloop.contract.model.transport import PauseRule

@@ -7,11 +7,12 @@ where ranks go by `placement`; which machines there are is said in `rig.yaml`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     NS_PER_S,
     format_duration,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
 from etloop.contract.base.value_form import formed, pattern_form
 from etloop.contract.base.yaml_reader import Section, bounded, one_of

@@ -5,9 +5,9 @@ Decides the keys and their limits. Whether a condition can be read is decided by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_share_per_million
 from etloop.contract.base.yaml_reader import ConfigFile, Section, integer, read_document, words
 from etloop.results.schema.verdict import RequestedCheck

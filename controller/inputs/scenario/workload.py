@@ -5,12 +5,13 @@ Decides what may be written. What a trace means is decided by `workload`, what a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import (
     format_duration,
     format_rate,

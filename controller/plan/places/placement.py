@@ -21,12 +21,12 @@ The k-th rank of a port takes its k-th address; when the port has fewer, ranks s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from math import lcm
 from typing import TYPE_CHECKING
 
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
 from etloop.controller.plan.places.rails import PortSet, port_sets
 

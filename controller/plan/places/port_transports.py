@@ -6,11 +6,12 @@ Refuses ports that jobs of unlike transports share: what carries the queue pairs
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.inputs.scenario.faults import kind_has
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import gzip
 import hashlib
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import yaml
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.controller.rack.exchange.trace_names import PREFIX
 from etloop.workload.readers.aicb.text_job import is_workload_file

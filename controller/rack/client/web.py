@@ -15,12 +15,12 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.client.client import RackUnreachable

@@ -11,9 +11,10 @@ import os
 import stat
 import tarfile
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 MOST_FILES: Final = 10_000
 _PIECE_BYTES: Final = 1 << 18

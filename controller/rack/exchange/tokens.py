@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.runtime.watched_file import WatchedFile
 

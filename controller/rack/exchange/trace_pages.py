@@ -13,12 +13,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from aiohttp import web
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_bytes
 from etloop.controller.rack.exchange.admission import BUSY, HOLDER, HttpAdmission
 from etloop.controller.rack.exchange.tokens import Right

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.actor import MQTT, actor, claim_problems, is_by, is_user_name
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.api import Rack

@@ -6,11 +6,11 @@ is decided by `topics`, bytes by `encoding`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.capabilities import MOST_ADDRESSES, MOST_INTERFACES
 from etloop.contract.protocol.presence import AgentProcess
 from etloop.contract.protocol.typed_form import field

@@ -7,9 +7,9 @@ something is wrong with that body: a key too many, a control character, half of 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.serialization import MAX_VALUES, Unreadable, parse_msgpack
 from etloop.controller.rack.mqtt.encoding import ContentType
 from etloop.controller.rack.mqtt.message_parts import MOST_CORRELATION, MOST_TOPIC

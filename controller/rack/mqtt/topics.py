@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 _LONGEST_TOPIC: Final = 1024
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -7,12 +7,12 @@ take. Times are wall time, for people agree on those.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 
 MOST_RESERVATIONS: Final = 1000
 _LONGEST_NS: Final = 366 * 86_400 * NS_PER_S

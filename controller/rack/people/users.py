@@ -7,12 +7,13 @@ not name may do nothing, or what it says of `others`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, StrEnum, auto
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, parse_duration_ns
 from etloop.contract.base.yaml_reader import ConfigFile, Section, bounded, integer, one_of, read_document
 from etloop.controller.rack.actor import is_user_name

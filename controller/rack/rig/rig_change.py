@@ -7,11 +7,11 @@ given to another job under another name. Where the controller listens, and by wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.errors import Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.dispatch import RackPort
 
 if TYPE_CHECKING:

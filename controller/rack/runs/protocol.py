@@ -7,9 +7,10 @@ everything is bounded and typed, so that a broken run cannot hurt the daemon.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.message_set import MessageSet, Protocol
 from etloop.contract.protocol.messages import MAX_TO_AGENT_BYTES
 from etloop.contract.protocol.typed_form import Rules

@@ -7,12 +7,12 @@ started with --allow-plugins (docs/security.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 from etloop.controller.inputs.scenario.congestion import Plugin, PluginReader
 from etloop.controller.inputs.scenario.scenario import Scenario

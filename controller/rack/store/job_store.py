@@ -11,11 +11,12 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from etloop.contract.base.errors import ConfigError, EtloopError, ExitCode, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.codec import codec_of
 from etloop.contract.protocol.typed_form import FILE_RULES, Misfit
 from etloop.controller.rack.job import ENDED, Job, JobEvent, JobRequest, JobState, advance_job

@@ -6,7 +6,7 @@ another boot, counts for nothing: results are then kept for longer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from etloop.contract.base.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

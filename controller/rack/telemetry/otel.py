@@ -12,11 +12,11 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.events import JobChanged
 from etloop.controller.rack.job import ENDED, Job
 from etloop.controller.rack.telemetry.otel_points import EndedJob, metrics_data

@@ -9,10 +9,10 @@ one job, which are said once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.job import Job
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.link.figures import Finding
 from etloop.experiments.nic.link.probe import Probe
 

@@ -7,11 +7,11 @@ notification shows; when which step begins and how large steps are is what fits 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from etloop.contract.base.clock import NS_PER_S, NS_PER_US
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import rate_cut
 from etloop.experiments.nic.battery.experiment import Experiment
 from etloop.experiments.nic.link.endless import acknowledged

@@ -5,11 +5,12 @@ Decides what may be written of one and what is drawn for blind trials.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_US
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from random import Random

@@ -15,13 +15,13 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem, ProtocolError
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.card_orders import (
     MOST_LINE_BYTES,
     VERSION,

@@ -8,8 +8,9 @@ at the lower end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from etloop.contract.base.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

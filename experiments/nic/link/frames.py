@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.link.wire import Arrival, Departure
 from etloop.traffic import _native
 

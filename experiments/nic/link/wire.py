@@ -5,8 +5,9 @@ Two sides fulfil it: a modelled card in virtual time (`simulated`), and a card b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from etloop.contract.base.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from etloop.traffic._native import IpFlow, WirePacket

@@ -7,9 +7,10 @@ schedules, so schedules are kept by it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.core.table import Handshake, Protocol, Split
 
 KIB: Final = 1024

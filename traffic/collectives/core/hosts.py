@@ -6,7 +6,7 @@ Source of rings: NCCL graph/connect.cc, graph/search.cc (NCCL_CROSS_NIC); of tre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from etloop.contract.base.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ other equal (a property test compares them).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.core.table import Lane
 
 if TYPE_CHECKING:

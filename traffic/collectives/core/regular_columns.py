@@ -7,10 +7,10 @@ and 16 channels lanes would be millions of objects.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.core.lazy_tables import TableColumns
 from etloop.traffic.collectives.core.table import Entry, EntryKind
 

@@ -8,10 +8,11 @@ the definition; a property test holds these columns equal to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Final, TypeVar
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.core.columns import columns_of_tables
 from etloop.traffic.collectives.core.lazy_tables import TableColumns
 from etloop.traffic.collectives.core.table import Lane

@@ -45,9 +45,10 @@ an uneven all-to-all is made for one matrix of splits, and its lanes state their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final
+
+from etloop.contract.base.late_dataclass import dataclass
 
 MAX_LANE_BYTES: Final = 1 << 46
 """Most bytes a lane may state: 64 TiB, as in traffic/native/bind/schedule.cpp."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from etloop.contract.base.errors import PlanError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.msccl.reader import (
     RECEIVING,
     REDUCING,

@@ -8,12 +8,12 @@ Source: microsoft/msccl src/include/msccl and microsoft/msccl-tools msccl/langua
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 from xml.parsers import expat
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 
 LARGEST_TEXT_BYTES: Final = 64 << 20
 MOST_GPUS: Final = 1024

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.aicb.parallel_groups import Degrees, GroupRole
 from etloop.workload.readers.aicb.workload_rows import (
     MAX_BYTES,

@@ -7,9 +7,9 @@ stages. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.settings import MAX_REPLICAS
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.aicb.parallel_groups import Degrees, GroupRole
 from etloop.workload.readers.aicb.workload_rows import (
     MAX_BYTES,

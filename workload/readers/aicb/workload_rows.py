@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.aicb.parallel_groups import Degrees, GroupRole
 from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.trace.trace import CollectiveKind, NodeKind

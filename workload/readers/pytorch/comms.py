@@ -9,10 +9,10 @@ Format: torch/csrc/distributed/c10d/ParamCommsUtils.hpp (arguments of record_par
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, spelled
 from etloop.workload.readers.pytorch.execution_trace import C10D, PARAM_COMMS, HostNode, Tensor, tensors
 from etloop.workload.readers.pytorch.kernel_table import TableEntry

@@ -7,11 +7,12 @@ nothing tells: communication that cannot be replayed is counted by name, and sta
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from math import prod
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.json_stream import INT64_MAX, JsonFault, as_int, as_text
 from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.readers.pytorch.comms import ROOTED, Role, meaning_of, split_bytes

@@ -8,9 +8,10 @@ chakra_trace_link adds ("ET+"). What an operation means is left to pytorch_comms
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.json_stream import (
     JsonFault,
     as_int,

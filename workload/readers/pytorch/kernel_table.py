@@ -7,12 +7,13 @@ Decides what may stand in such a file, and which entry a name means. What an ope
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from etloop.contract.base.errors import ConfigError, Problem
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
 from etloop.contract.base.yaml_reader import (
     LARGEST_FILE_BYTES,

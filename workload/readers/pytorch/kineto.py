@@ -13,10 +13,11 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload import _et
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_ns, as_text, kept, members
 from etloop.workload.readers.node_rows import NodeRow

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_object, spelled
 
 INIT_NAME: Final = "process_group:init"

@@ -8,9 +8,10 @@ waits for: the order of its thread, and the storages that it shares with others 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.readers.json_stream import JsonFault
 from etloop.workload.readers.node_rows import NodeRow
 from etloop.workload.readers.pytorch.comms import UNKNOWN_GROUP, CommOp, Role, comm_op
