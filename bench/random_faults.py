@@ -27,17 +27,15 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.one_rack import damaged_job, own_network, rig_of, synth_job, two_agents, write_rack
-from etloop.bench.processes import BAR_MISSED, children, free_port
+from etloop.bench.breakable_rack import AGENTS, FAKETIME, POLL_S, Rack, children_of, written_rack
+from etloop.bench.one_rack import own_network
+from etloop.bench.processes import BAR_MISSED
 from etloop.contract.base.errors import EtloopError
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.client.client import RackClient, RackUnreachable, RequestRefused
@@ -57,15 +55,12 @@ _SCENARIOS: Final = (
 """A short job, a longer one, and one that cannot be prepared."""
 _WAITING_JOBS: Final = 4
 """So many are kept in the queue, as long as there are some left to submit."""
-_PATIENCE_S: Final = 120.0
 _END_PATIENCE_S: Final = 600.0
 _A_JOB_S: Final = 20.0
 """So long a job may take on a busy machine, of those that are still to be submitted when the last fault is over."""
-_POLL_S: Final = 0.1
 _DISK_MIB: Final = 128
 _DISK_MIB_A_JOB: Final = 8
 """Room for everything that is kept, and for what a run sets aside as it begins."""
-_FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
 
 
 class Fault(Enum):
@@ -108,106 +103,10 @@ class Outcome:
         return not self.mistakes and all(each.ready_s <= READY_BAR_S for each in self.healed)
 
 
-@dataclass(slots=True)
-class Rack:
-    """The processes, each of which may be killed and started again."""
-
-    directory: Path
-    control: int
-    broker: int
-    http: int
-    environment: dict[str, str]
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def command(self, name: str) -> tuple[str, ...]:
-        """How a process is started."""
-        ours = (sys.executable, "-m")
-        if name == "broker":
-            path = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-            return (path, "-c", str(self.directory / "mosquitto.conf"))
-        if name == "controller":
-            return (
-                *ours,
-                "etloop.cli.main",
-                "controller",
-                "--config",
-                str(self.directory / "controller.yaml"),
-            )
-        address = f"tcp://127.0.0.1:{self.control}"
-        return (*ours, "etloop.agent.cli", "run", "--controller", address, "--name", name)
-
-    def start(self, name: str) -> None:
-        """Start one that is not there."""
-        log = (self.directory / f"{name}.log").open("ab")
-        more = self.environment if name == "controller" else {}
-        self.processes[name] = subprocess.Popen(
-            self.command(name),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=os.environ | more,
-            start_new_session=True,
-        )
-        log.close()
-
-    def kill(self, name: str) -> None:
-        """End one at once, and reap it."""
-        self.processes[name].kill()
-        self.processes[name].wait()
-
-    def send(self, name: str, number: signal.Signals) -> None:
-        """Send a signal."""
-        self.processes[name].send_signal(number)
-
-    def end(self) -> None:
-        """End all, agents first."""
-        for name in ("a", "b", "controller", "broker"):
-            if process := self.processes.get(name):
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(signal.SIGCONT)
-                for child in _children(process.pid):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(child, signal.SIGKILL)
-                process.kill()
-                process.wait()
-
-    def is_ready(self) -> bool:
-        """Whether controller, broker and agents are there and jobs may start."""
-        try:
-            base = f"http://127.0.0.1:{self.http}"
-            with urllib.request.urlopen(f"{base}/healthz", timeout=2):
-                pass
-            with urllib.request.urlopen(f"{base}/metrics", timeout=2) as answer:
-                figures = answer.read().decode()
-        except (urllib.error.URLError, OSError):
-            return False
-        wanted = [f'etloop_rack_agent_present{{agent="{name}"}} 1.0' for name in "ab"]
-        return all(line in figures for line in (*wanted, "etloop_rack_broker_connected 1.0"))
-
-    def await_ready(self) -> float:
-        """Seconds until it is ready. Raises `SystemExit` with the controller's last words if it never is."""
-        began_s = time.monotonic()
-        while not self.is_ready():
-            if time.monotonic() - began_s > _PATIENCE_S:
-                said = (self.directory / "controller.log").read_text(errors="replace")[-2000:]
-                raise SystemExit(
-                    f"the rack is not ready after {_PATIENCE_S:g} s; its controller said: {said}"
-                )
-            time.sleep(_POLL_S)
-        return time.monotonic() - began_s
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return children(pid)
-    except OSError:
-        return []
-
-
 def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
     """Let it happen, and end it where it has an end."""
     while_s = chance.uniform(0.2, 6.0)
-    agent = chance.choice("ab")
+    agent = chance.choice(AGENTS)
     match fault:
         case Fault.CONTROLLER_KILLED:
             rack.kill("controller")
@@ -222,7 +121,7 @@ def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
             time.sleep(chance.uniform(0, 3))
             rack.start("broker")
         case Fault.RUN_KILLED:
-            found = _children(rack.processes["controller"].pid)
+            found = children_of(rack.processes["controller"].pid)
             with contextlib.suppress(ProcessLookupError):
                 if found:
                     os.kill(chance.choice(found), signal.SIGKILL)
@@ -370,7 +269,7 @@ def _names_in(directory: Path) -> str:
 def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callable[[str], None]) -> Outcome:
     """Break a rack in `directory`, which must be empty, and judge. Raises `SystemExit` where it cannot come up."""
     chance = random.Random(seed)
-    rack = _written(directory)
+    rack = written_rack(directory)
     healed: list[Healed] = []
     state = directory / "state"
     state.mkdir()
@@ -378,7 +277,7 @@ def broken_rack(directory: Path, faults: int, jobs: int, seed: int, say: Callabl
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(state)], check=True)
     feeder = Feeder(rack, jobs, random.Random(seed + 1))
     try:
-        for name in ("broker", "controller", "a", "b"):
+        for name in ("broker", "controller", *AGENTS):
             rack.start(name)
         rack.await_ready()
         feeder.start()
@@ -413,26 +312,7 @@ def _await_ends(store: JobStore) -> None:
     while time.monotonic() < deadline_s:
         if store.count(*(state for state in JobState if state not in ENDED)) == 0:
             return
-        time.sleep(_POLL_S)
-
-
-def _written(directory: Path) -> Rack:
-    control, broker, http = free_port(), free_port(), free_port()
-    synth_job(directory)
-    damaged_job(directory)
-    # No retention: what a job names has to be there.
-    settings = f"http: {{port: {http}}}\nretention: {{size: 1TiB}}\n"
-    write_rack(directory, rig_of(control, two_agents(own_network())), broker, settings)
-    clock = directory / "clock"
-    clock.write_text("+0d")
-    machine = os.uname().machine
-    environment = {
-        "LD_PRELOAD": _FAKETIME.format(f"{machine}-linux-gnu"),
-        "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    return Rack(directory, control, broker, http, environment)
+        time.sleep(POLL_S)
 
 
 def absence() -> str:
@@ -440,7 +320,7 @@ def absence() -> str:
     if os.geteuid() != 0:
         return "not root"
     missing = [name for name in ("iptables", "mount") if shutil.which(name) is None]
-    if not Path(_FAKETIME.format(f"{os.uname().machine}-linux-gnu")).exists():
+    if not Path(FAKETIME.format(f"{os.uname().machine}-linux-gnu")).exists():
         missing.append("faketime")
     if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
         missing.append("mosquitto")

@@ -1,6 +1,6 @@
 """A container engine for the compose file where Debian's is installed: podman with runc, and docker-compose before its socket.
 
-Images are made without a registry: the base with debootstrap, ours of a wheel built outside. Both are kept; the base for as
+Images are made without a registry: the base with mmdebstrap, ours of a wheel built outside. Both are kept; the base for as
 long as it is younger than a month, ours for as long as nothing that goes into it has changed.
 """
 
@@ -21,7 +21,7 @@ from typing import Final
 from tests.support.built_wheel import build_wheel
 from tests.support.places import ROOT
 
-PROGRAMS: Final = ("podman", "runc", "debootstrap", "docker-compose")
+PROGRAMS: Final = ("podman", "runc", "mmdebstrap", "docker-compose")
 BASE_PACKAGES: Final = "mosquitto,python3,python3-venv"
 OURS: Final = "localhost/etloop-test"
 BASE: Final = "localhost/etloop-test-base"
@@ -50,7 +50,7 @@ def obstacle() -> str:
     if absent:
         return f"not installed: {', '.join(absent)} (Debian packages {', '.join(absent)})"
     debian = re.search(r"^ID=debian$", Path("/etc/os-release").read_text(), re.MULTILINE)
-    return "" if debian and _release() else "not Debian, of which debootstrap makes the base image"
+    return "" if debian and _release() else "not Debian, of which mmdebstrap makes the base image"
 
 
 def _release() -> str:
@@ -122,8 +122,8 @@ class Engine:
             return image
         with in_memory(self.directory / "base") as place, self.stages.stage("base"):
             root = place / "root"
-            options = ["--variant=minbase", f"--include={BASE_PACKAGES}", "--merged-usr"]
-            self._run(["debootstrap", *options, _release(), str(root)], 900)
+            options = ["--variant=minbase", f"--include={BASE_PACKAGES}"]
+            self._run(["mmdebstrap", *options, _release(), str(root)], 900)
             for unread in (
                 "var/cache/apt",
                 "var/lib/apt/lists",

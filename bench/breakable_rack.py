@@ -1,0 +1,155 @@
+"""A rack of which every process can be killed, stopped and started again, and that says when it is ready.
+
+Mosquitto, `etloop controller` and two agents on this machine, each with a log of its own; the controller's clock is a file's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from etloop.bench.one_rack import damaged_job, own_network, rig_of, synth_job, two_agents, write_rack
+from etloop.bench.processes import children, free_port
+
+AGENTS: Final = ("a", "b")
+FAKETIME: Final = "/usr/lib/{}/faketime/libfaketimeMT.so.1"
+_PATIENCE_S: Final = 120.0
+POLL_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class Rack:
+    """The processes, each of which may be killed and started again."""
+
+    directory: Path
+    control: int
+    broker: int
+    http: int
+    environment: dict[str, str]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    killed: dict[str, int] = field(default_factory=dict)
+    """Agents that have not joined since they were killed, and how long their log was then."""
+
+    def command(self, name: str) -> tuple[str, ...]:
+        """How a process is started."""
+        ours = (sys.executable, "-m")
+        if name == "broker":
+            path = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+            return (path, "-c", str(self.directory / "mosquitto.conf"))
+        if name == "controller":
+            return (
+                *ours,
+                "etloop.cli.main",
+                "controller",
+                "--config",
+                str(self.directory / "controller.yaml"),
+            )
+        address = f"tcp://127.0.0.1:{self.control}"
+        return (*ours, "etloop.agent.cli", "run", "--controller", address, "--name", name)
+
+    def start(self, name: str) -> None:
+        """Start one that is not there."""
+        log = (self.directory / f"{name}.log").open("ab")
+        more = self.environment if name == "controller" else {}
+        self.processes[name] = subprocess.Popen(
+            self.command(name),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | more,
+            start_new_session=True,
+        )
+        log.close()
+
+    def kill(self, name: str) -> None:
+        """End one at once, and reap it."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+        if name in AGENTS:
+            self.killed[name] = (self.directory / f"{name}.log").stat().st_size
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.processes[name].send_signal(number)
+
+    def end(self) -> None:
+        """End all, agents first."""
+        for name in (*AGENTS, "controller", "broker"):
+            if process := self.processes.get(name):
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGCONT)
+                for child in children_of(process.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child, signal.SIGKILL)
+                process.kill()
+                process.wait()
+
+    def is_ready(self) -> bool:
+        """Whether controller, broker and agents are there and jobs may start."""
+        try:
+            base = f"http://127.0.0.1:{self.http}"
+            with urllib.request.urlopen(f"{base}/healthz", timeout=2):
+                pass
+            with urllib.request.urlopen(f"{base}/metrics", timeout=2) as answer:
+                figures = answer.read().decode()
+        except (urllib.error.URLError, OSError):
+            return False
+        wanted = [f'etloop_rack_agent_present{{agent="{name}"}} 1.0' for name in AGENTS]
+        there = all(line in figures for line in (*wanted, "etloop_rack_broker_connected 1.0"))
+        return there and not any(self._is_the_old_one(name) for name in tuple(self.killed))
+
+    def _is_the_old_one(self, name: str) -> bool:
+        """Whether an agent that was killed has not joined anew: until that is noticed its controller takes it for there."""
+        if b"joined the controller" in (self.directory / f"{name}.log").read_bytes()[self.killed[name] :]:
+            del self.killed[name]
+        return name in self.killed
+
+    def await_ready(self) -> float:
+        """Seconds until it is ready. Raises `SystemExit` with the controller's last words if it never is."""
+        began_s = time.monotonic()
+        while not self.is_ready():
+            if time.monotonic() - began_s > _PATIENCE_S:
+                said = (self.directory / "controller.log").read_text(errors="replace")[-2000:]
+                raise SystemExit(
+                    f"the rack is not ready after {_PATIENCE_S:g} s; its controller said: {said}"
+                )
+            time.sleep(POLL_S)
+        return time.monotonic() - began_s
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that one has started; none if it is gone."""
+    try:
+        return children(pid)
+    except OSError:
+        return []
+
+
+def written_rack(directory: Path) -> Rack:
+    """Everything that the processes read, in `directory`; none of them is started."""
+    control, broker, http = free_port(), free_port(), free_port()
+    synth_job(directory)
+    damaged_job(directory)
+    # No retention: what a job names has to be there.
+    settings = f"http: {{port: {http}}}\nretention: {{size: 1TiB}}\n"
+    write_rack(directory, rig_of(control, two_agents(own_network())), broker, settings)
+    clock = directory / "clock"
+    clock.write_text("+0d")
+    machine = os.uname().machine
+    environment = {
+        "LD_PRELOAD": FAKETIME.format(f"{machine}-linux-gnu"),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    return Rack(directory, control, broker, http, environment)
