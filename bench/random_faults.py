@@ -20,7 +20,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -29,12 +28,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from etloop.bench.breakable_rack import AGENTS, FAKETIME, POLL_S, Rack, children_of, written_rack
-from etloop.bench.one_rack import own_network
+from etloop.bench.breaking.faults import Fault, inflict
+from etloop.bench.breaking.rack import AGENTS, FAKETIME, POLL_S, Rack, written_rack
 from etloop.bench.processes import BAR_MISSED
 from etloop.contract.base.errors import EtloopError
 from etloop.contract.base.late_dataclass import dataclass
@@ -63,22 +61,6 @@ _DISK_MIB_A_JOB: Final = 8
 """Room for everything that is kept, and for what a run sets aside as it begins."""
 
 
-class Fault(Enum):
-    """What may happen, as the table calls it."""
-
-    CONTROLLER_KILLED = "controller killed"
-    CONTROLLER_STOPPED = "controller stopped for a while"
-    RUN_KILLED = "process of a run killed"
-    AGENT_KILLED = "agent killed"
-    AGENT_STOPPED = "agent stopped for a while"
-    BROKER_KILLED = "broker killed"
-    BROKER_STOPPED = "broker stopped for a while"
-    CONTROL_CUT = "control connection cut for a while"
-    DATA_SILENT = "data path silent for a while"
-    DISK_FULL = "disk full for a while"
-    CLOCK_STEPPED = "clock of the controller stepped"
-
-
 @dataclass(frozen=True, slots=True)
 class Healed:
     """One fault, and how long after its end the rack was ready."""
@@ -101,77 +83,6 @@ class Outcome:
     def holds(self) -> bool:
         """Whether nothing was lost and the rack was ready in time."""
         return not self.mistakes and all(each.ready_s <= READY_BAR_S for each in self.healed)
-
-
-def inflict(fault: Fault, rack: Rack, chance: random.Random) -> None:
-    """Let it happen, and end it where it has an end."""
-    while_s = chance.uniform(0.2, 6.0)
-    agent = chance.choice(AGENTS)
-    match fault:
-        case Fault.CONTROLLER_KILLED:
-            rack.kill("controller")
-            time.sleep(chance.uniform(0, 1))
-            rack.start("controller")
-        case Fault.AGENT_KILLED:
-            rack.kill(agent)
-            time.sleep(chance.uniform(0, 3))
-            rack.start(agent)
-        case Fault.BROKER_KILLED:
-            rack.kill("broker")
-            time.sleep(chance.uniform(0, 3))
-            rack.start("broker")
-        case Fault.RUN_KILLED:
-            found = children_of(rack.processes["controller"].pid)
-            with contextlib.suppress(ProcessLookupError):
-                if found:
-                    os.kill(chance.choice(found), signal.SIGKILL)
-        case Fault.CONTROLLER_STOPPED | Fault.AGENT_STOPPED | Fault.BROKER_STOPPED:
-            name = {Fault.CONTROLLER_STOPPED: "controller", Fault.BROKER_STOPPED: "broker"}.get(fault, agent)
-            rack.send(name, signal.SIGSTOP)
-            time.sleep(while_s)
-            rack.send(name, signal.SIGCONT)
-        case Fault.CONTROL_CUT:
-            with dropped("--protocol", "tcp", "--dport", str(rack.control)):
-                time.sleep(while_s)
-        case Fault.DATA_SILENT:
-            with dropped("--protocol", "udp", "--destination", f"{own_network()}.2.0/24"):
-                time.sleep(while_s)
-        case Fault.DISK_FULL:
-            with full_disk(rack.directory / "state"):
-                time.sleep(while_s)
-        case Fault.CLOCK_STEPPED:
-            days = chance.choice((-800, -1, 1, 400))
-            (rack.directory / "clock").write_text(f"{days:+d}d")
-            time.sleep(while_s)
-
-
-@contextlib.contextmanager
-def dropped(*match: str) -> Iterator[None]:
-    """Packets that come on the loopback and match vanish for as long as the block lasts."""
-
-    def rule(action: str) -> None:
-        where = ("INPUT", "--in-interface", "lo")
-        command = ["iptables", "--wait", "5", action, *where, *match, "--jump", "DROP"]
-        subprocess.run(command, check=True, capture_output=True, timeout=30)
-
-    rule("--insert")
-    try:
-        yield
-    finally:
-        rule("--delete")
-
-
-@contextlib.contextmanager
-def full_disk(directory: Path) -> Iterator[None]:
-    """No byte is left where the rack keeps its state for as long as the block lasts."""
-    filler = directory / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(1 << 16))
-    try:
-        yield
-    finally:
-        filler.unlink()
 
 
 class Feeder(threading.Thread):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etloop.bench.breaking.faults import Fault
 from etloop.bench.random_faults import (
-    Fault,
     Healed,
     Outcome,
     absence,

@@ -1,0 +1,1 @@
+"""A rack that is broken on purpose, for `random_faults`."""
