@@ -71,7 +71,7 @@ def carried(desk: Desk) -> list[int]:
 @of_each_kind
 @pytest.mark.parametrize("backend", ["packet", "xdp"])
 def test_a_queue_pair_takes_both_planes_and_each_counts_its_own(desk: Desk, backend: str, kind: str) -> None:
-    brought_up(desk, kind, backend, "4MiB")
+    brought_up(desk, kind, backend, "16MiB")
     desk.etloop(*RUN)
     found = summary_of(desk)
     assert found["state"] == "done"
@@ -83,7 +83,7 @@ def test_a_queue_pair_takes_both_planes_and_each_counts_its_own(desk: Desk, back
         for row in rows
         if row["direction"] == "from_device" and row["port"].startswith("a0/")
     ]
-    assert sum(arrived) > 4 * MIB
+    assert sum(arrived) > 16 * MIB
     assert max(arrived) < 1.2 * min(arrived)
 
 
