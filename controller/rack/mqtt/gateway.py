@@ -312,6 +312,9 @@ class MqttGateway:
             (*(each for each in self._retained if each not in kept), *reversed(kept))
         )
         await self._forget_oldest(client)
+        for job_id in tuple(self._retained):
+            if job_id not in kept and store.find(job_id) is None:
+                await self._forget(client, job_id)
         for job_id in store.last_ended(_REPUBLISHED_JOBS, skipped=most):
             await self._forget(client, job_id)
         self._published_line = line

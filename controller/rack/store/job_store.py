@@ -307,25 +307,25 @@ class JobStore:
         with self._transaction():
             self._connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
 
-    def trim(self, most_ended_jobs: int, most_audit_lines: int) -> int:
-        """Forgets the oldest ended jobs that have no artifacts left, and the oldest audit lines; how many jobs.
+    def trim(self, most_ended_jobs: int, most_audit_lines: int) -> tuple[str, ...]:
+        """Forgets the oldest ended jobs that have no artifacts left, and the oldest audit lines; which jobs.
 
         Looks only when enough was written since it last did that there may be something.
         """
         if self._lines_since_trim < _TRIM_LINES:
-            return 0
+            return ()
         self._lines_since_trim = 0
         with self._transaction():
             gone = self._connection.execute(
                 "DELETE FROM job WHERE run_directory = '' AND ended_at != '' AND number NOT IN "
-                "(SELECT number FROM job WHERE ended_at != '' ORDER BY number DESC LIMIT ?)",
+                "(SELECT number FROM job WHERE ended_at != '' ORDER BY number DESC LIMIT ?) RETURNING job_id",
                 (most_ended_jobs,),
-            ).rowcount
+            ).fetchall()
             self._connection.execute(
                 "DELETE FROM audit WHERE line <= (SELECT COALESCE(MAX(line), 0) FROM audit) - ?",
                 (most_audit_lines,),
             )
-        return int(gone)
+        return tuple(row[0] for row in gone)
 
     # ---- questions
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S, seconds_text
+from etloop.controller.rack.events import JobForgotten
 from etloop.controller.rack.store import artifacts
 from etloop.runtime.seen_time import SinceBoot, since_boot
 from etloop.runtime.task_shutdown import end
@@ -58,7 +59,8 @@ class Retaining:
         if now_ns < self._next_pass_ns:
             return
         self._next_pass_ns = now_ns + _PASS_NS
-        self._rack.store.trim(self._retention.ended_jobs, self._retention.audit_lines)
+        for job_id in self._rack.store.trim(self._retention.ended_jobs, self._retention.audit_lines):
+            self._rack.publish(JobForgotten(job_id))
         kept = self._rack.store.with_artifacts(_MOST_REMOVED)
         ages_ns = self._rack.store.see(
             self._rack.store.seen_time().at(*self._kernel_time()), [job.job_id for job in kept]

@@ -231,7 +231,7 @@ def test_ended_jobs_are_forgotten_oldest_first_and_only_without_artifacts(path: 
         if number < 3:
             directory = "kept" if number == 0 else ""
             store.advance(kept, JobEvent.UNPREPARED, "controller", run_directory=directory)
-    assert store.trim(most_ended_jobs=1, most_audit_lines=2) == 1
+    assert store.trim(most_ended_jobs=1, most_audit_lines=2) == ("j1",)
     assert [each.job_id for each in store.latest(9)] == ["j3", "j2", "j0"]
     assert len(store.audit()) == 2
     bare = store.forget_artifacts(store.with_artifacts(9)[0], "controller")

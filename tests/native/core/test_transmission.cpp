@@ -164,6 +164,20 @@ void each_kind_of_packet_has_its_own_marks() {
   check_marks(receiver.port.sent[0], wire::Opcode::write_only, {0x21, 2});
 }
 
+void what_has_ended_sends_no_data_and_answers_still() {
+  Sender sender;
+  sender.transmission.post(0, write(4 * test::kMtu));
+  CHECK(sender.turn(1));
+  const size_t before = sender.port.sent.size();
+  CHECK(before > 0);
+  sender.transmission.end_data();
+  sender.transmission.post(0, write(test::kMtu));
+  sender.transmission.queue_notification(0);
+  CHECK(!sender.turn());
+  CHECK_EQ(sender.port.sent.size(), before + 1);
+  CHECK(sender.port.sent.back().head.opcode == wire::Opcode::cnp);
+}
+
 // A pause of the data's priority keeps neither notifications nor grants.
 void what_is_held_keeps_no_other_kind() {
   Sender sender;
@@ -331,6 +345,7 @@ int main() {
   a_port_that_fails_ends_the_run();
   notifications_go_before_data_of_later_runs();
   each_kind_of_packet_has_its_own_marks();
+  what_has_ended_sends_no_data_and_answers_still();
   what_is_held_keeps_no_other_kind();
   every_peer_is_asked_once();
   an_acknowledgement_leaves_behind_the_grants_of_its_queue_pair();

@@ -157,6 +157,13 @@ void Core::on_due(Nanos now) {
   while (failure_.none() && events_.pop_due(now, event)) on_event(event, now);
 }
 
+bool Core::rest(RunOver over) {
+  if (exchange_ != nullptr) return exchange_->rest();
+  if (over == RunOver::here || ranks_.awaited() == ranks_.size()) return false;
+  transmission_.end_data();
+  return true;
+}
+
 void Core::on_event(const Event& event, Nanos now) {
   const auto connection = static_cast<int32_t>(event.a);
   switch (event.kind) {
@@ -172,7 +179,7 @@ void Core::on_event(const Event& event, Nanos now) {
     case EventKind::local_sent: lanes_.on_acknowledged(event.a, event.b, now); break;
     case EventKind::qp_timer:
       if (exchange_ != nullptr) exchange_->on_timer(event.a, now);
-      else packets_.on_timer(event.a, now);
+      else if (!transmission_.data_ended()) packets_.on_timer(event.a, now);
       break;
     case EventKind::flow_timer:
       flows_.on_timer(event.a, event.at_ns);

@@ -56,6 +56,9 @@ struct ArrivalCounts {
   int64_t trimmed = 0;  // cut down by a switch
 };
 
+// Whose part in the run is over.
+enum class RunOver : uint8_t { here, everywhere };
+
 class Core final : public PortSink {
  public:
   // `receive_buffer_bytes` (least over the port's addresses) sizes the windows offered to peers.
@@ -126,9 +129,10 @@ class Core final : public PortSink {
 
   // All ranks that the run waits for, and those of other queues whose queue pairs are here.
   bool finished() const { return ops_.finished() && queues_.others_finished(); }
-  // The run is over here: peers are answered, and nothing is begun that they would have to answer. True: something of before is
-  // under way to a peer that it answers.
-  bool rest() { return exchange_ != nullptr && exchange_->rest(); }
+  // From now on peers are answered, and nothing is begun that they would have to answer. Once the run is over everywhere, what
+  // goes on beside it ends where it stands, in the middle of a message, and is not repeated. True: something of before may be
+  // under way.
+  bool rest(RunOver over);
   const std::string& failure() const { return failure_.reason(); }
   int32_t failed_connection() const { return failure_.connection(); }
   const CoreStatus& status() const { return records_.status(); }

@@ -25,8 +25,9 @@ constexpr Nanos kLongestSleepNs = 100'000'000;
 // A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
 // 50 us late, by the processor's idle states and the scheduler.
 constexpr Nanos kWakeEarlyNs = 60'000;
-// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it, and so may an answer: a port
-// that repeated, got repetitions or awaits an answer stays until so long nothing came, or until it has stayed the longest.
+// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it, and so may an answer, or
+// what went on beside the run: a port that repeated, got repetitions, awaits an answer or had background stays until so long
+// nothing came, or until it has stayed the longest.
 constexpr Nanos kQuietNs = 400'000'000;
 constexpr Nanos kLongestStayNs = 2'000'000'000;
 
@@ -185,7 +186,7 @@ bool PortLoop::handle_commands(uint32_t commands) {
   if ((commands & kStop) != 0) {
     if (state_.load(std::memory_order_relaxed) != LoopState::done) return false;
     leave_by_ns_ = monotonic_ns() + kLongestStayNs;
-    if (!core_->rest() && !repeated(core_->flows())) {
+    if (!core_->rest(RunOver::everywhere) && !repeated(core_->flows())) {
       take_what_waits(*port_, *core_, leave_by_ns_);
       return false;
     }
@@ -253,7 +254,7 @@ void PortLoop::settle_state() {
       if (!core_->failure().empty()) {
         state_.store(LoopState::failed, std::memory_order_release);
       } else if (core_->finished()) {
-        core_->rest();
+        core_->rest(RunOver::here);
         state_.store(LoopState::done, std::memory_order_release);
       }
       break;

@@ -108,6 +108,22 @@ async def test_of_ended_jobs_the_last_are_retained(place: Place, mosquitto: Mosq
             await hasty_result(mosquitto, jobs[6])
 
 
+@pytest.mark.parametrize("most_waiting", [1000, 1], ids=["one after another", "after events were missed"])
+async def test_what_is_listed_no_longer_is_retained_no_longer(
+    place: Place, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, most_waiting: int
+) -> None:
+    monkeypatch.setattr("etloop.controller.rack.store.retention._PASS_NS", 0)
+    monkeypatch.setattr("etloop.controller.rack.store.job_store._TRIM_LINES", 1)
+    broker = on(mosquitto)
+    few = replace(broker, config=broker.config + "retention: {ended_jobs: 2}\n")
+    async with rack_with(place, few) as (rack, client):
+        monkeypatch.setattr("etloop.controller.rack.events._MOST_WAITING", most_waiting)
+        jobs = [rack.submit() for _ in range(5)]
+        for job_id in jobs:
+            assert await client.cancel(job_id) is not None
+        await states(mosquitto, lambda found: found.keys() == set(jobs[3:]))
+
+
 async def test_who_follows_a_job_that_does_not_exist_is_told_so(place: Place, mosquitto: Mosquitto) -> None:
     async with rack_with(place, on(mosquitto)):
         with pytest.raises(RackUnreachable, match="the broker knows of no job nobody"):

@@ -31,6 +31,14 @@ void Transmission::load() {
   most_patient_grants_ = std::max(1U, std::min(kMostPatientGrants, window == 0 ? kMostPatientGrants : window / 2));
 }
 
+void Transmission::end_data() {
+  data_ended_ = true;
+  data_ring_.clear();
+  grant_ring_.clear();
+  // What is queued already is not queued again.
+  for (uint32_t i = 0; i < queue_pairs_.size(); ++i) queue_pairs_[i].queued = true;
+}
+
 void Transmission::queue_acknowledgement(uint32_t index, Nanos now) {
   const bool is_patient = answer_patience_ns_ > 0 && queue_pairs_.place(index).sends_data;
   if (is_patient && (queue_pairs_[index].nak_due() || ++patient_grants_ >= most_patient_grants_)) patient_since_ns_ = 0;

@@ -55,6 +55,10 @@ class Transmission {
     if (answers_cost_calls()) pools_.keep_turns();
   }
 
+  // Data and grants leave no more; what answers peers does.
+  void end_data();
+  bool data_ended() const { return data_ended_; }
+
   // When acknowledgements that waited leave, whatever else there is to send; kNever: none waits.
   Nanos answers_due_ns() const {
     return patient_acknowledgements_.empty() ? kNever : patient_since_ns_ + answer_patience_ns_;
@@ -139,6 +143,7 @@ class Transmission {
   std::vector<uint32_t> notifications_;
   WindowPools pools_;
   uint64_t data_packets_ = 0;  // sent so far
+  bool data_ended_ = false;
   Nanos put_off_since_ns_ = 0;
 };
 

@@ -32,6 +32,10 @@ class TransmitRing {
     head_ = place(1);
     --count_;
   }
+  void clear() {
+    held.qp = HeldFront::kNone;
+    count_ = 0;
+  }
 
  private:
   size_t place(size_t behind_front) const {
