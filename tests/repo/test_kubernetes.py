@@ -14,6 +14,8 @@ from tests.support.places import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 HOST_NETWORK, SRIOV = (kustomized(FOLDER / "overlays" / name) for name in ("host-network", "sriov"))
+PRINTED = ROOT / "tests" / "data" / "kustomize"
+"""What Kustomize 5.6.0 prints (Debian 13's package, which runs on Debian 12; `kubectl kustomize` 1.32 prints the same)."""
 Document = dict[str, Any]
 NODE = {"app.kubernetes.io/name": "etloop", "app.kubernetes.io/component": "agent"}
 CONTROLLER = {"app.kubernetes.io/name": "etloop", "app.kubernetes.io/component": "controller"}
@@ -126,6 +128,14 @@ def test_an_agent_with_a_virtual_function_is_not_on_the_network_of_its_host() ->
     (container,) = pod["spec"]["containers"]
     assert container["resources"]["limits"] == {"cpu": "4", "memory": "4Gi", "example.com/etloop_port": "1"}
     assert container["resources"]["requests"] == container["resources"]["limits"]
+
+
+@pytest.mark.parametrize("overlay", ["host-network", "sriov"])
+def test_kustomize_prints_what_these_tests_read(overlay: str) -> None:
+    printed = {identity(one): one for one in yaml.safe_load_all((PRINTED / f"{overlay}.yaml").read_text())}
+    read = {identity(one): one for one in kustomized(FOLDER / "overlays" / overlay)}
+    again = f"kustomize build deploy/kubernetes/overlays/{overlay} > tests/data/kustomize/{overlay}.yaml"
+    assert printed == read, f"{again}: where the manifests changed, print anew; else the reader here is wrong"
 
 
 def test_a_patch_for_nothing_and_an_unknown_feature_are_refused(tmp_path: Path) -> None:
