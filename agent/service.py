@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 import zmq
-import zmq.asyncio
 from etloop.agent.engine_protocol import Engine
 from etloop.agent.engine_work import ENGINE_ERRORS, EngineWork, engine_problem
 from etloop.agent.guard import Guard, unwanted
@@ -60,6 +59,7 @@ from etloop.contract.protocol.messages import (
 from etloop.contract.protocol.wire import decode_from_controller, encode
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.curve_keys import ClientKeys, read_client_keys, secure_client
+from etloop.runtime.sockets.loop_socket import LoopSocket
 from etloop.runtime.stop_signals import reload_calls, stop_reasons
 from etloop.traffic.capture import CaptureTarget
 from etloop.traffic.send_limits import UNLIMITED, SendLimits
@@ -163,7 +163,7 @@ async def serve(settings: AgentSettings, open_engine: OpenEngineCall = open_nati
         raise ConfigError(Problem(settings.controller, what, remedy))
     keys = AgentKeys(settings.curve)
     process = secrets.token_hex(8)
-    context = zmq.asyncio.Context()
+    context = zmq.Context()
     # Held until the end, so that an impatient second Ctrl-C does not cut off the goodbye.
     with stop_reasons() as stops, reload_calls(keys.read_again):
         try:
@@ -219,7 +219,7 @@ class _Agent:
         self,
         settings: AgentSettings,
         open_engine: OpenEngineCall,
-        context: zmq.asyncio.Context,
+        context: zmq.Context[zmq.Socket[bytes]],
         keys: AgentKeys,
         place: _Place,
     ) -> None:
@@ -270,10 +270,10 @@ class _Agent:
             await self._look_at_host()
             while stops and self._exit_code is None:
                 await self._perform(self._life.on_stop(stops.pop()))
-            await self._flush()
+            self._flush()
             if self._exit_code is not None:
                 return self._exit_code
-            if await self._dealer.poll(
+            if await self._dealer.wait(
                 _IDLE_TICK_MS if self._life.settled and not self._work.is_closing else _TICK_MS
             ):
                 await self._receive_burst()
@@ -285,7 +285,7 @@ class _Agent:
 
     # ---- the controller
 
-    def _connected(self) -> zmq.asyncio.Socket:
+    def _connected(self) -> LoopSocket:
         dealer = self._context.socket(zmq.DEALER)
         try:
             dealer.setsockopt(zmq.LINGER, _LINGER_MS)
@@ -298,7 +298,7 @@ class _Agent:
             dealer.setsockopt(zmq.IDENTITY, b"\x01" + os.urandom(16))
             if self._keys.current is not None:
                 secure_client(dealer, self._keys.current)
-            self._failures = dealer.get_monitor_socket(_LASTING_FAILURES)
+            failures = dealer.get_monitor_socket(_LASTING_FAILURES)
             dealer.connect(self._settings.controller)
         except zmq.ZMQError as error:
             dealer.disable_monitor()
@@ -307,23 +307,22 @@ class _Agent:
             raise ConfigError(
                 Problem(self._settings.controller, f"cannot be connected to: {error.strerror}", remedy)
             ) from None
-        return dealer
+        self._failures = LoopSocket(failures)
+        return LoopSocket(dealer)
 
     def _disconnect(self, linger_ms: int) -> None:
-        self._dealer.disable_monitor()
-        self._failures.close(linger=0)
-        self._dealer.close(linger=linger_ms)
+        self._dealer.socket.disable_monitor()
+        self._failures.close(0)
+        self._dealer.close(linger_ms)
 
     async def _look_at_connection(self) -> None:
         """Hears of handshakes that ZeroMQ gives up for good, and of keys that were read again."""
         if self._key_reads != self._keys.reads:
             self._key_reads = self._keys.reads
             await self._perform(self._life.on_keys_changed(monotonic_ns()))
-        try:
-            frames = await self._failures.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
+        if (frames := self._failures.receive()) is None:
             return
-        event = parse_monitor_message(frames)["event"]
+        event = parse_monitor_message([frame.bytes for frame in frames])["event"]
         why = self._refused_key() if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH else _MISMATCH
         await self._perform(self._life.on_turned_away(why, monotonic_ns()))
 
@@ -336,13 +335,11 @@ class _Agent:
     async def _receive_burst(self) -> None:
         dealer = self._dealer
         for _ in range(_RECEIVE_BURST):
-            try:
-                frames = await dealer.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            if (frames := dealer.receive()) is None:
                 return
             now_ns = monotonic_ns()
             try:
-                message = decode_from_controller(b"".join(frames))
+                message = decode_from_controller(b"".join(frame.bytes for frame in frames))
                 if not isinstance(message, Ping):
                     _log.debug("slot %d heard %s", self._hello.slot, type(message).__name__)
                 actions = self._life.on_message(message, now_ns)
@@ -352,28 +349,28 @@ class _Agent:
             if self._exit_code is not None or dealer is not self._dealer:
                 return
 
-    async def _send(self, message: AgentMessage) -> None:
+    def _send(self, message: AgentMessage) -> None:
         if isinstance(message, Hello | Pong):
             # Repeated soon anyway; and behind queued records a pong would tell a wrong time.
-            sent = not self._outbox and await self._sent(message)
+            sent = not self._outbox and self._sent(message)
             if not sent and isinstance(message, Hello):
                 self._life.on_hello_unsent()
             return
         self._outbox.append(message)
-        await self._flush()
+        self._flush()
 
-    async def _flush(self) -> None:
-        while self._outbox and await self._sent(self._outbox[0]):
+    def _flush(self) -> None:
+        while self._outbox and self._sent(self._outbox[0]):
             self._outbox.popleft()
 
-    async def _sent(self, message: AgentMessage) -> bool:
+    def _sent(self, message: AgentMessage) -> bool:
         # To write a message down that nobody takes, 50 times a second while no controller is there, takes a twentieth of a core.
-        if not int(self._dealer.getsockopt(zmq.EVENTS)) & zmq.POLLOUT:
+        if not self._dealer.has_room():
             return False
         if isinstance(message, Pong):
             message = replace(message, send_ns=monotonic_ns())
         try:
-            await self._dealer.send(encode(message), zmq.NOBLOCK)
+            self._dealer.send(encode(message))
         except zmq.Again:
             return False
         return True
@@ -441,7 +438,7 @@ class _Agent:
         for action in actions:
             match action:
                 case SendMessage(message):
-                    await self._send(message)
+                    self._send(message)
                 case Log(text):
                     _log.info("%s", text)
                 case Leave(code):

@@ -264,14 +264,14 @@ def main() -> None:
         # What it started would outlive it otherwise.
         with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="etloop-rack-") as directory:
             figures[name] = measure(Path(directory), count)
+        if not parsed.json:
+            print(_table(name, figures[name]), flush=True)
     if parsed.json:
         rows = {
             name: [[each.what, each.value, each.unit] for each in each_of]
             for name, each_of in figures.items()
         }
         print(json.dumps(rows, indent=2))
-        return
-    print("\n".join(_table(name, lines) for name, lines in figures.items()))
 
 
 def _table(name: str, lines: list[Figure]) -> str:

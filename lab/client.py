@@ -40,8 +40,8 @@ from etloop.lab.plan import LabPlan
 from etloop.lab.request import LOG_FILE, ORDER_FILE, LabOrder, order_bytes
 from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
 from etloop.runtime.own_module import own_module
+from etloop.runtime.sockets.unix_socket import connected
 from etloop.runtime.stop_signals import ignore_stops
-from etloop.runtime.unix_socket import connected
 
 UP_TIMEOUT_S: Final = 60
 RESPONSE_TIMEOUT_S: Final = 10

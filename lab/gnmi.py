@@ -23,8 +23,8 @@ from etloop.counters.readers.gnmi_settings import GNMI_PORT
 from etloop.counters.readers.soft_switch import SoftSwitchCounters
 from etloop.lab.request import GNMI_READY
 from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
+from etloop.runtime.sockets.unix_socket import short_path
 from etloop.runtime.stop_signals import event_set_by_stop
-from etloop.runtime.unix_socket import short_path
 
 if TYPE_CHECKING:
     from argparse import Namespace

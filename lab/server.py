@@ -54,8 +54,8 @@ from etloop.lab.setup import lab_place
 from etloop.lab.status import counters_of, description_of
 from etloop.runtime.lab_directory import SOCKET_FILE
 from etloop.runtime.own_module import own_module
+from etloop.runtime.sockets.unix_socket import listening
 from etloop.runtime.stop_signals import event_set_by_stop
-from etloop.runtime.unix_socket import listening
 from etloop.traffic.soft_switch import SoftSwitch
 
 AGENT_END_S: Final = 5

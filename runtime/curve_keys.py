@@ -10,9 +10,9 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import zmq.asyncio
+import zmq
 import zmq.auth
 from etloop.contract.base.errors import ConfigError, Mistakes, Problem
 from etloop.contract.base.late_dataclass import dataclass
@@ -136,13 +136,13 @@ def read_client_keys(server_key_file: Path, secret_key_file: Path) -> ClientKeys
     return ClientKeys(server, public, secret)
 
 
-def secure_client(socket: zmq.asyncio.Socket, keys: ClientKeys) -> None:
+def secure_client(socket: zmq.Socket[Any], keys: ClientKeys) -> None:
     """Encrypt a socket before it connects, to the one server of that key."""
     socket.curve_serverkey = keys.server
     socket.curve_publickey, socket.curve_secretkey = keys.public, keys.secret
 
 
-def secure_server(socket: zmq.asyncio.Socket, secret_key_file: Path) -> None:
+def secure_server(socket: zmq.Socket[Any], secret_key_file: Path) -> None:
     """Encrypt a socket before it binds. Who is admitted is for the context's ZAP to say. Raises `ConfigError`."""
     public, secret = read_key_pair(secret_key_file)
     socket.curve_publickey, socket.curve_secretkey = public, secret

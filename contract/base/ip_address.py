@@ -6,6 +6,7 @@ IPv4 is kept as IPv6 maps it, ::ffff:a.b.c.d (RFC 4291, 2.5.5.2), as traffic/nat
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,8 @@ IP_ADDRESS: Final = np.dtype("V16")
 """Of a column of addresses, in network order."""
 NO_ADDRESS: Final = bytes(16)
 _MAPPED: Final = bytes(10) + b"\xff\xff"
+_MOST_TEXTS: Final = 1 << 14
+"""Tables of hundreds of thousands of queue pairs have a few thousand addresses."""
 
 
 def ip_bytes(text: str) -> bytes:
@@ -34,7 +37,11 @@ def ip_bytes(text: str) -> bytes:
 
 def ip_text(value: np.void | bytes) -> str:
     """An address as people write it; `value` is 16 bytes or an element of a column."""
-    content = value if isinstance(value, bytes) else value.tobytes()
+    return _text(value if isinstance(value, bytes) else value.tobytes())
+
+
+@lru_cache(maxsize=_MOST_TEXTS)
+def _text(content: bytes) -> str:
     return str(IPv4Address(content[12:])) if content.startswith(_MAPPED) else str(IPv6Address(content))
 
 

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import zmq
-import zmq.asyncio
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
@@ -25,6 +24,7 @@ from etloop.controller.session.settings import CurveServer
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.curve_keys import secure_server
 from etloop.runtime.key_directory import KeyDirectory, first_keys
+from etloop.runtime.sockets.loop_socket import LoopSocket
 from etloop.runtime.task_shutdown import end
 from zmq.utils import z85
 
@@ -57,7 +57,7 @@ class _Ending:
 class RouterLink:
     """All agents of a controller as a `Link`; `admission` is None where they come in without keys."""
 
-    def __init__(self, router: zmq.asyncio.Socket, admission: Admission | None = None) -> None:
+    def __init__(self, router: LoopSocket, admission: Admission | None = None) -> None:
         self._router = router
         self._admission = admission
         self._look_now = asyncio.Event()
@@ -75,17 +75,16 @@ class RouterLink:
 
     async def wait(self, timeout_ms: int) -> bool:
         """See `Link`."""
-        return bool(self._said_for) or bool(await self._router.poll(timeout_ms))
+        return bool(self._said_for) or bool(await self._router.wait(timeout_ms))
 
     async def receive(self) -> tuple[bytes, bytes] | None:
         """See `Link`. A body in several frames is no message of ours; joined, it is refused as such."""
         if self._said_for:
             return self._said_for.pop(0)
         while True:
-            try:
-                identity, *parts = await self._router.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            if (frames := self._router.receive()) is None:
                 return None
+            identity, *parts = frames
             if self._admission is None or self._heard(self._admission, identity.bytes, parts):
                 return identity.bytes, b"".join(part.bytes for part in parts)
             # What is dropped takes its turn like anything else: others must not wait for a flood of it.
@@ -94,7 +93,7 @@ class RouterLink:
     async def send(self, identity: bytes, body: bytes) -> bool:
         """See `Link`. Of a peer that is gone the heartbeats will be missed, and that is told by name."""
         try:
-            await self._router.send_multipart([identity, body], zmq.NOBLOCK)
+            self._router.send(identity, body)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
@@ -148,21 +147,21 @@ class RouterLink:
 @contextlib.asynccontextmanager
 async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[RouterLink]:
     """A ROUTER that listens at `bind` while it is open. Raises `ConfigError` for an address or keys that cannot be used."""
-    context = zmq.asyncio.Context()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router = context.socket(zmq.ROUTER)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, context.term)
-        stack.callback(router.close)
-        router.setsockopt(zmq.LINGER, _LINGER_MS)
+        listening = LoopSocket(router)
+        stack.callback(listening.close, _LINGER_MS)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_TO_CONTROLLER_BYTES)
         router.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
         router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         router.setsockopt(zmq.IPV6, 1)
-        link = RouterLink(router)
+        link = RouterLink(listening)
         if curve is not None:
             secure_server(router, curve.secret_key_file)
-            link = await stack.enter_async_context(_guarded(context, router, curve))
+            link = await stack.enter_async_context(_guarded(context, listening, curve))
         try:
             router.bind(bind)
         except zmq.ZMQError as error:
@@ -174,7 +173,7 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
 
 @contextlib.asynccontextmanager
 async def _guarded(
-    context: zmq.asyncio.Context, router: zmq.asyncio.Socket, curve: CurveServer
+    context: zmq.Context[zmq.Socket[bytes]], router: LoopSocket, curve: CurveServer
 ) -> AsyncIterator[RouterLink]:
     """The link of a router whose connections are let in by key, from before it binds until the block ends."""
     directory = KeyDirectory(curve.agent_keys_dir)
@@ -183,11 +182,10 @@ async def _guarded(
     for remark in listed.remarks:
         admission.note(remark)
     link = RouterLink(router, admission)
-    answering = context.socket(zmq.REP)
-    answering.bind(_ZAP_ENDPOINT)
-    failures = router.get_monitor_socket(
-        zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    )
+    answering = LoopSocket(context.socket(zmq.REP))
+    answering.socket.bind(_ZAP_ENDPOINT)
+    broken = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    failures = LoopSocket(router.socket.get_monitor_socket(broken))
     link.guards = (
         asyncio.create_task(_answer(answering, admission)),
         asyncio.create_task(_count_failures(failures, admission)),
@@ -197,15 +195,16 @@ async def _guarded(
         yield link
     finally:
         await end(link.guards)
-        router.disable_monitor()
-        failures.close(linger=0)
-        answering.close(linger=0)
+        router.socket.disable_monitor()
+        failures.close(0)
+        answering.close(0)
 
 
-async def _answer(answering: zmq.asyncio.Socket, admission: Admission) -> None:
+async def _answer(answering: LoopSocket, admission: Admission) -> None:
     """Answers who may come in; ZeroMQ is the only one that asks."""
     while True:
-        version, request, _, address, _, mechanism, *credentials = await answering.recv_multipart()
+        asked = [frame.bytes for frame in await answering.next()]
+        version, request, _, address, _, mechanism, *credentials = asked
         key = ""
         if mechanism == b"CURVE" and [len(each) for each in credentials] == [_ALLOWED_CREDENTIAL_BYTES]:
             key = z85.encode(credentials[0]).decode("ascii")
@@ -213,12 +212,12 @@ async def _answer(answering: zmq.asyncio.Socket, admission: Admission) -> None:
             answer = [b"200", b"OK", key.encode("ascii")]
         else:
             answer = [b"400", b"not on the list of agents' keys", b""]
-        await answering.send_multipart([version, request, *answer, b""])
+        answering.send(version, request, *answer, b"")
 
 
-async def _count_failures(failures: zmq.asyncio.Socket, admission: Admission) -> None:
+async def _count_failures(failures: LoopSocket, admission: Admission) -> None:
     while True:
-        await failures.recv_multipart()
+        await failures.next()
         admission.on_broken_handshake()
 
 

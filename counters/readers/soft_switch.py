@@ -12,7 +12,7 @@ from etloop.contract.protocol.lab import FROM_LAB, MAX_RESPONSE_BYTES, TO_LAB, C
 from etloop.counters.readers.lab_values import lab_readings
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.lab_directory import SOCKET_FILE, lab_directory
-from etloop.runtime.unix_socket import short_path
+from etloop.runtime.sockets.unix_socket import short_path
 
 
 class SoftSwitchCounters:

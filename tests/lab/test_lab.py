@@ -32,7 +32,7 @@ from etloop.lab.plan import DEFAULT_BIND
 from etloop.lab.request import LOG_FILE, LabOrder
 from etloop.lab.status import status_text
 from etloop.runtime.lab_directory import SOCKET_FILE
-from etloop.runtime.unix_socket import connected
+from etloop.runtime.sockets.unix_socket import connected
 
 from tests.lab.test_lab_truths import NO_NAMESPACES, namespaces_are_allowed
 from tests.support.places import ROOT

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from etloop.runtime.unix_socket import connected, listening
+from etloop.runtime.sockets.unix_socket import connected, listening
 
 _TOO_LONG = "d" * 150
 """By itself more than an address of AF_UNIX has room for."""

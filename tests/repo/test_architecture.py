@@ -20,6 +20,7 @@ MAY_IMPORT: Final[Mapping[str, str]] = {
     "contract/base": "",
     "contract/model": "contract/base",
     "contract/protocol": "contract",
+    "runtime/sockets": "contract",
     "runtime": "contract",
     "workload/trace": "contract",
     "workload/chakra": "workload/trace",

@@ -1,8 +1,8 @@
 """Reads what `kustomize build` would print of a folder, of the features that deploy/kubernetes uses, and refuses all others.
 
 Kustomize itself is not in Debian 12, PyPI, or npm by its own publisher; tests/data/kustomize has what Debian 13's printed, which
-this reader is held against. `resources` of files and folders, and `patches` that are strategic merges of one document. Lists are merged by name where Kubernetes says so for the
-lists that are patched here, and replaced everywhere else.
+this reader is held against. `resources` of files and folders, and `patches` that are strategic merges of one document. Lists are
+merged by name where Kubernetes says so for the lists that are patched here, and replaced everywhere else.
 """
 
 from __future__ import annotations

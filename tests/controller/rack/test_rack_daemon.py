@@ -246,16 +246,15 @@ async def test_a_queue_outlives_the_daemon_and_what_ran_is_marked(place: Place) 
 class NeverSilent:
     """A socket on which there is always something, so that awaiting it never pauses."""
 
-    async def poll(self, _timeout_ms: int) -> int:
+    async def wait(self, _timeout_ms: int) -> bool:
         """Something is there."""
-        return 1
+        return True
 
-    async def recv_multipart(self, _flags: int, *, copy: bool) -> list[zmq.Frame]:
+    def receive(self) -> list[zmq.Frame]:
         """This."""
-        assert not copy
         return [zmq.Frame(b"someone"), zmq.Frame(b"noise")]
 
-    async def send_multipart(self, _frames: list[bytes], _flags: int) -> None:
+    def send(self, *_frames: bytes) -> None:
         """Takes what it is given."""
 
 

@@ -1,0 +1,82 @@
+"""A ZeroMQ socket in the event loop: its calls never wait, and what waits is one look at its descriptor.
+
+pyzmq's own asyncio sockets make futures and callbacks for every call, also for one that does not wait. The descriptor of a
+socket (ZMQ_FD) tells by an edge that something may have come. What has is asked by ZMQ_EVENTS, after every edge and before every
+wait, for any other call may have taken the edge (zmq_getsockopt(3)).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import zmq
+
+_MS_PER_S: Final = 1000
+
+
+class LoopSocket:
+    """A socket of the running event loop. One task at a time waits for it."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self.socket = socket
+        """For options, and to bind or connect."""
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Future[None] | None = None
+        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._on_edge)
+
+    def has_come(self) -> bool:
+        """Whether there is something to receive."""
+        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+    def has_room(self) -> bool:
+        """Whether something can be sent."""
+        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
+
+    def receive(self) -> list[zmq.Frame] | None:
+        """Return the frames of the next message; None where nothing has come."""
+        try:
+            return self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+
+    def send(self, *frames: bytes) -> None:
+        """Hand a message over. Raises `zmq.Again` where there is no room, `zmq.ZMQError` for what else stands against it."""
+        self.socket.send_multipart(frames, zmq.NOBLOCK)
+
+    async def wait(self, timeout_ms: int | None = None) -> bool:
+        """Return whether something has come, as soon as it has or the time is over; None: there is no such time."""
+        if self.has_come():
+            return True
+        assert self._waiting is None, "two tasks wait for one socket"
+        self._waiting = self._loop.create_future()
+        timer = None
+        if timeout_ms is not None:
+            timer = self._loop.call_later(timeout_ms / _MS_PER_S, self._wake)
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+            if timer is not None:
+                timer.cancel()
+        return self.has_come()
+
+    async def next(self) -> list[zmq.Frame]:
+        """Return the frames of the next message, once it has come."""
+        while (frames := self.receive()) is None:
+            await self.wait()
+        return frames
+
+    def close(self, linger_ms: int) -> None:
+        """Close it; what was handed over may take so long to leave."""
+        self._loop.remove_reader(int(self.socket.getsockopt(zmq.FD)))
+        self.socket.close(linger=linger_ms)
+
+    def _on_edge(self) -> None:
+        # Asked whether somebody waits or not: otherwise the descriptor stays readable, and the loop turns for nothing.
+        if self.has_come():
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
