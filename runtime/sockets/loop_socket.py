@@ -63,6 +63,8 @@ class LoopSocket:
 
     async def next(self) -> list[zmq.Frame]:
         """Return the frames of the next message, once it has come."""
+        # Others take their turn between two messages of a flood.
+        await asyncio.sleep(0)
         while (frames := self.receive()) is None:
             await self.wait()
         return frames
