@@ -56,7 +56,7 @@ struct ArrivalCounts {
   int64_t trimmed = 0;  // cut down by a switch
 };
 
-// Whose part in the run is over.
+// Where a run is over: at this port, or at all of them.
 enum class RunOver : uint8_t { here, everywhere };
 
 class Core final : public PortSink {
