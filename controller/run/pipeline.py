@@ -46,6 +46,7 @@ from etloop.results.schema.device_facts import NO_FACTS
 from etloop.results.schema.summary import Summary
 from etloop.results.store.run_dir import PLAN_FILE, RunArtifacts, RunNotWritten, write_run
 from etloop.results.store.table_writer import BlockTables
+from etloop.runtime.malloc_tuning import release_free_memory
 from etloop.traffic.twin import TwinOutcome
 from numpy.typing import NDArray
 
@@ -194,7 +195,10 @@ def run_plan(
                 spool = keeping.enter_context(spool_of(options.out_dir, material))
             watcher.enter(Step.EXECUTE)
             executed = _executed(prepared, execution, options, watcher, spool)
-        return _finished(material, _Run(prepared, execution, executed), options, watcher)
+        try:
+            return _finished(material, _Run(prepared, execution, executed), options, watcher)
+        finally:
+            release_free_memory()
 
 
 def _executed(
