@@ -1,11 +1,14 @@
 """Messages of one direction <-> bytes: [version, name, fields by name], as msgpack or as a line of JSON. Pure.
 
 The name is that of the message's type, so that a receiver matches types and never texts. The version stands in every
-message and is looked at before anything else.
+message and is looked at before anything else. Of a kind that is mostly zeros the fields travel deflated (RFC 1950), within the
+same limits as if they did not.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Collection
 from typing import Any, Final, Generic, TypeVar, cast, get_args
 
 from etloop.contract.base.errors import ProtocolError
@@ -25,6 +28,8 @@ M = TypeVar("M")
 _ENVELOPE_ITEMS: Final = 3
 _MAX_REPORTED: Final = 8
 _NO_MESSAGE: Final = "not a message: expected a list of version, name and fields"
+_DEFLATE_LEVEL: Final = 1
+"""Counters come down to a tenth or less by any level, and this takes the least time."""
 
 
 class VersionMismatch(ProtocolError):
@@ -54,13 +59,21 @@ class MessageSet(Generic[M]):
     """The messages of one direction."""
 
     def __init__(
-        self, protocol: Protocol, kinds: Any, sender: str, *, max_bytes: int, max_values: int | None
+        self,
+        protocol: Protocol,
+        kinds: Any,
+        sender: str,
+        *,
+        max_bytes: int,
+        max_values: int | None,
+        deflated: Collection[type] = (),
     ) -> None:
         """`kinds` is the type `M`, a union of dataclasses; a type without a codec fails here.
 
-        `max_values` bounds what is read however it is nested; None where only bytes do.
+        `max_values` bounds what is read however it is nested; None where only bytes do. `deflated`: of msgpack only.
         """
         self.max_bytes = max_bytes
+        self._deflated = frozenset(kind.__name__ for kind in deflated)
         self._protocol = protocol
         self._sender = sender
         self._max_values = max_values
@@ -69,17 +82,20 @@ class MessageSet(Generic[M]):
     def encode(self, message: M) -> bytes:
         """Return the bytes of a message; of JSON a line.
 
-        Raises `ProtocolError` if a field breaks its own annotation, `MessageTooLarge` above the limit.
+        Raises `ProtocolError` if a field breaks its own annotation, `MessageTooLarge` above the limit, deflated or not.
         """
         name = type(message).__name__
         try:
             fields = self._codecs[name].write(message, name)
         except Misfit as found:
             raise ProtocolError(_reported(found)) from None
+        if name in self._deflated:
+            fields = msgpack_bytes(fields)
+            self._refuse_too_large(name, len(fields))
+            fields = zlib.compress(fields, _DEFLATE_LEVEL)
         envelope = [self._protocol.version, name, fields]
         body = json_bytes(envelope) + b"\n" if self._protocol.as_json else msgpack_bytes(envelope)
-        if len(body) > self.max_bytes:
-            raise MessageTooLarge(f"{name}: {len(body)} bytes; {self._sender} sends at most {self.max_bytes}")
+        self._refuse_too_large(name, len(body))
         return body
 
     def decode(self, body: bytes) -> M:
@@ -102,10 +118,37 @@ class MessageSet(Generic[M]):
         _, name, fields = envelope
         if type(name) is not str or name not in self._codecs:
             raise ProtocolError(f"{shown(name)} is no message that {self._sender} sends")
+        if name in self._deflated:
+            fields = self._inflated(name, fields)
         try:
             return cast("M", self._codecs[name].read(fields, name))
         except Misfit as found:
             raise ProtocolError(_reported(found)) from None
+
+    def _refuse_too_large(self, name: str, size_bytes: int) -> None:
+        if size_bytes > self.max_bytes:
+            raise MessageTooLarge(
+                f"{name}: {size_bytes} bytes; {self._sender} sends at most {self.max_bytes}"
+            )
+
+    def _inflated(self, name: str, fields: object) -> Any:
+        """Return the fields of a kind that travels deflated, bounded while they are inflated."""
+        if type(fields) is not bytes:
+            raise ProtocolError(f"{name}: expected its fields deflated, got {shown(fields)}")
+        inflating = zlib.decompressobj()
+        try:
+            whole = inflating.decompress(fields, self.max_bytes + 1)
+        except zlib.error as error:
+            raise ProtocolError(f"{name}: expected its fields deflated (RFC 1950): {error}") from None
+        if len(whole) > self.max_bytes:
+            raise ProtocolError(f"{name}: inflates to more than the {self.max_bytes} bytes of a message")
+        if not inflating.eof or inflating.unused_data:
+            what = "is cut off" if not inflating.eof else "goes on after its end"
+            raise ProtocolError(f"{name}: what is deflated in it {what}")
+        try:
+            return parse_msgpack(whole, self._max_values)
+        except Unreadable as error:
+            raise ProtocolError(f"{name}: not the fields of a message: {error}") from None
 
 
 def _reported(found: Misfit) -> str:

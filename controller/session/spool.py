@@ -184,16 +184,18 @@ class RunSpool:
             received = self._received[name] = self._received.get(name, 0) + len(mine)
             if number >= 0 and received > self._most_of_part:
                 raise ProtocolError(f"{received} op records of iterations that have {self._most_of_part}")
-            self._append(f"{name}.ops", mine.tobytes())
+            self._append(f"{name}.ops", mine.tobytes(), mine.nbytes)
 
     def keep_message(self, agent: int, message: Flows | Rates | Finished) -> None:
         """See `Spool`."""
         body = encode(message)
-        self._append(_MESSAGES_FILE, _MESSAGE.pack(agent, len(body)) + body)
+        # Of flows that travel deflated the tables take as much as of others.
+        whole_bytes = message.flows.nbytes if isinstance(message, Flows) else len(body)
+        self._append(_MESSAGES_FILE, _MESSAGE.pack(agent, len(body)) + body, whole_bytes)
 
-    def _append(self, name: str, content: bytes) -> None:
+    def _append(self, name: str, content: bytes, whole_bytes: int) -> None:
         with _telling(self._directory):
-            self._reserve(_FIRST_RESERVE_BYTES + (self._bytes + len(content)) // 2)
+            self._reserve(_FIRST_RESERVE_BYTES + (self._bytes + whole_bytes) // 2)
             descriptor = self._descriptor(name)
             before_bytes = os.fstat(descriptor).st_size
             try:
@@ -204,7 +206,7 @@ class RunSpool:
                 # What follows, if there is room again, begins where a record begins.
                 os.ftruncate(descriptor, before_bytes)
                 raise
-            self._bytes += len(content)
+            self._bytes += whole_bytes
 
     def _descriptor(self, name: str) -> int:
         if name in self._open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
@@ -15,6 +16,7 @@ from etloop.contract.protocol import messages
 from etloop.contract.protocol.message_set import MessageTooLarge, VersionMismatch
 from etloop.contract.protocol.messages import (
     MAX_TEXT_CHARS,
+    MAX_TO_CONTROLLER_BYTES,
     PROTOCOL_VERSION,
     AgentMessage,
     Assign,
@@ -29,7 +31,13 @@ from etloop.contract.protocol.wire import decode_from_agent, decode_from_control
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.control_plane.protocol_golden import FROM_AGENT, FROM_CONTROLLER, PROGRESS, golden
+from tests.support.control_plane.protocol_golden import (
+    FROM_AGENT,
+    FROM_CONTROLLER,
+    PROGRESS,
+    golden,
+    whole_bytes,
+)
 
 
 def same(left: object, right: object) -> bool:
@@ -57,7 +65,7 @@ def test_what_a_controller_says_arrives(message: ControllerMessage) -> None:
 def test_the_bytes_of_every_message_are_those_of_its_version() -> None:
     """Else `PROTOCOL_VERSION` changes, and `python -m tests.support.control_plane.protocol_golden` writes the file."""
     assert {
-        type(message).__name__: encode(message) for message in (*FROM_AGENT, *FROM_CONTROLLER)
+        type(message).__name__: whole_bytes(message) for message in (*FROM_AGENT, *FROM_CONTROLLER)
     } == golden()
 
 
@@ -95,6 +103,13 @@ FINISHED: dict[str, Any] = {
     "flows_sent": 0,
     "ports": ["port record", 0, b""],
 }
+
+FLOWS: dict[str, Any] = {"run_id": "r", "flows": ["flow record", 0, b""]}
+
+
+def deflated(fields: object) -> bytes:
+    return zlib.compress(msgpack.packb(fields))
+
 
 ENVELOPE = msgpack.packb([PROTOCOL_VERSION, "Bye", {}])[:2]
 """The head of a list of three, and the version."""
@@ -210,6 +225,41 @@ REFUSED = {
         "not a message",
     ),
     "nothing": (b"", "not a message"),
+    "fields that are to be deflated, as they are": (
+        body("Flows", FLOWS),
+        "Flows: expected its fields deflated, got an object of 2 keys",
+    ),
+    "fields deflated as something else": (
+        body("Flows", b"PK\x03\x04"),
+        "Flows: expected its fields deflated (RFC 1950): ",
+    ),
+    "fields deflated in part": (
+        body("Flows", deflated(FLOWS)[:-5]),
+        "Flows: what is deflated in it is cut off",
+    ),
+    "more after what is deflated": (
+        body("Flows", deflated(FLOWS) + b"x"),
+        "Flows: what is deflated in it goes on after its end",
+    ),
+    "a little that inflates to more than a message": (
+        body("Flows", zlib.compress(bytes(MAX_TO_CONTROLLER_BYTES + 1))),
+        f"Flows: inflates to more than the {MAX_TO_CONTROLLER_BYTES} bytes of a message",
+    ),
+    "no fields in what is deflated": (
+        body("Flows", zlib.compress(b"\xc1")),
+        "Flows: not the fields of a message: ",
+    ),
+    "deflated: fewer bytes than told": (
+        body("Flows", deflated(FLOWS | {"flows": ["flow record", 3, bytes(2 * FLOW_RECORD.itemsize)]})),
+        (
+            f"Flows.flows: expected 3 x flow record in {3 * FLOW_RECORD.itemsize} bytes, "
+            f"got {2 * FLOW_RECORD.itemsize} bytes"
+        ),
+    ),
+    "deflated: more values than any message has": (
+        body("Flows", zlib.compress(b"\xdd\x00\x10\x00\x01" + b"\x90" * ((1 << 20) + 1))),
+        "Flows: not the fields of a message: ",
+    ),
 }
 
 
@@ -239,6 +289,14 @@ def test_our_own_mistakes_are_refused_before_they_leave() -> None:
         encode(Report("r", PROGRESS, True, np.zeros(3)))  # type: ignore[arg-type]
     with pytest.raises(MessageTooLarge, match=r"Flows: .* bytes; an agent sends at most 8388608"):
         encode(Flows("r", np.zeros(60_000, FLOW_RECORD)))
+
+
+def test_counters_that_are_mostly_zeros_travel_as_a_few_bytes() -> None:
+    flows = np.zeros(10_000, FLOW_RECORD)
+    flows["local_qpn"], flows["tx_packets"] = np.arange(10_000), np.arange(10_000) % 991
+    encoded = encode(Flows("r", flows))
+    assert len(encoded) < flows.nbytes // 10
+    assert same(decode_from_agent(encoded), Flows("r", flows))
 
 
 def test_long_texts_are_cut_visibly() -> None:
@@ -283,6 +341,11 @@ def test_any_bytes_are_a_message_or_refused(received: bytes) -> None:
 @given(NAMES, JSONISH)
 def test_any_fields_are_a_message_or_refused(name: str, fields: object) -> None:
     refuses_or_accepts(body(name, fields))
+
+
+@given(JSONISH, st.binary(max_size=9))
+def test_any_fields_that_are_deflated_are_a_message_or_refused(fields: object, after: bytes) -> None:
+    refuses_or_accepts(body("Flows", deflated(fields) + after))
 
 
 ENCODED = [encode(message) for message in (*FROM_AGENT, *FROM_CONTROLLER)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from etloop.contract.base.errors import ProtocolError
-from etloop.contract.model.records import OP_RECORD, PORT_RECORD
+from etloop.contract.model.records import FLOW_RECORD, OP_RECORD, PORT_RECORD
 from etloop.contract.model.run import RunEnd, RunOutcome
 from etloop.contract.protocol.messages import EngineEnd, Finished, Flows
 from etloop.controller.session.records import SpoolFailed
@@ -164,6 +164,19 @@ def test_room_for_tables_is_set_aside_and_given_back(tmp_path: Path) -> None:
     assert found is not None
     assert (found.state, found.reason) == (RunEnd.STOPPED, "cancelled")
     assert found.agents[0].ports.dtype == PORT_RECORD
+
+
+def test_room_for_the_tables_of_flows_is_set_aside_by_what_they_are_inflated(tmp_path: Path) -> None:
+    """A table has as many rows however few bytes they travelled as."""
+    spool = RunSpool(tmp_path, PLANNED, 2, "")
+    spool.open()
+    flows = np.zeros((96 << 20) // FLOW_RECORD.itemsize, FLOW_RECORD)
+    for batch in np.array_split(flows, 24):
+        spool.keep_message(0, Flows("r1", batch))
+    spool.close()
+    kept_bytes = sum(file.stat().st_size for file in tmp_path.iterdir() if file.name != "reserve")
+    assert kept_bytes < 8 << 20
+    assert (tmp_path / "reserve").stat().st_size >= (32 + 48) << 20
 
 
 @pytest.mark.parametrize(
