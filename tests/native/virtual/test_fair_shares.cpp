@@ -155,6 +155,57 @@ void a_change_stays_among_its_neighbours() {
   CHECK(shares.looks() - before <= 8);
 }
 
+// Of many flows none is worth a look when it begins or ends; together they are, before the rates are off by the tolerance.
+void small_changes_add_up() {
+  constexpr double kTolerance = 0.01;
+  constexpr int kFlows = 2000;
+  FairShares shares(std::vector<int64_t>{1'000'000});
+  const LinkShare way[] = {{0, 1.0F}};
+  std::vector<uint32_t> live;
+  for (int f = 0; f < kFlows; ++f) live.push_back(shares.begin(way));
+  shares.settle(kTolerance);
+  const int64_t before = shares.looks();
+  while (live.size() > kFlows / 2) {
+    shares.end(live.back());
+    live.pop_back();
+    shares.settle(kTolerance);
+    const double fair_bps = 1'000'000.0 / static_cast<double>(live.size());
+    CHECK(std::abs(shares.rate_bps(live.front()) - fair_bps) <= 1.05 * kTolerance * fair_bps);
+  }
+  const int64_t looks = shares.looks() - before;
+  CHECK(looks >= 40 && looks <= 100);  // ln 2 / ln 1.01 is 70
+}
+
+// A flow that takes the place of another changes nothing for anyone.
+void a_flow_in_the_place_of_another_costs_no_look() {
+  FairShares shares(std::vector<int64_t>{100, 100, 30});
+  const LinkShare way[] = {{0, 1.0F}, {1, 1.0F}};
+  const LinkShare narrow[] = {{0, 1.0F}, {2, 1.0F}};
+  const uint32_t first = shares.begin(way);
+  shares.begin(narrow);
+  shares.settle(1e-3);
+  const int64_t before = shares.looks();
+  shares.end(first);
+  const uint32_t second = shares.begin(way);
+  shares.settle(1e-3);
+  CHECK(shares.looks() == before);
+  CHECK(shares.rate_bps(second) == 70);
+}
+
+// Flows of more hops than those whose numbers are free, and of fewer.
+void numbers_are_used_again_by_flows_of_as_many_hops() {
+  FairShares shares(std::vector<int64_t>{100, 100, 100});
+  const LinkShare one[] = {{0, 1.0F}};
+  const LinkShare three[] = {{0, 1.0F}, {1, 1.0F}, {2, 1.0F}};
+  const uint32_t a = shares.begin(one);
+  shares.end(a);
+  const uint32_t b = shares.begin(three);
+  CHECK(b == a + 1);
+  CHECK(shares.begin(one) == a);
+  shares.settle(0);
+  CHECK(shares.rate_bps(a) == 50 && shares.rate_bps(b) == 50);
+}
+
 }  // namespace
 
 int main() {
@@ -165,5 +216,8 @@ int main() {
   rates_are_those_of_the_definition(0, 1e-9);
   rates_are_those_of_the_definition(1e-3, 0.02);
   a_change_stays_among_its_neighbours();
+  small_changes_add_up();
+  a_flow_in_the_place_of_another_costs_no_look();
+  numbers_are_used_again_by_flows_of_as_many_hops();
   return test::failures();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <utility>
 
 namespace etloop {
 
@@ -16,28 +17,39 @@ constexpr int64_t kPatience = 256;
 
 }  // namespace
 
-FairShares::FairShares(std::span<const int64_t> link_bps) : links_(link_bps.size()) {
-  for (size_t l = 0; l < link_bps.size(); ++l) links_[l].capacity_bps = static_cast<double>(link_bps[l]);
+FairShares::FairShares(std::span<const int64_t> link_bps) : links_(link_bps.size()), levels_bps_(link_bps.size(), kUnlimited) {
+  for (size_t l = 0; l < link_bps.size(); ++l) {
+    links_[l].capacity_bps = links_[l].left_bps = static_cast<double>(link_bps[l]);
+  }
 }
 
 uint32_t FairShares::begin(std::span<const LinkShare> way) {
+  if (way.size() >= free_.size()) free_.resize(way.size() + 1);
+  std::vector<uint32_t>& numbers = free_[way.size()];
   uint32_t flow;
-  if (free_.empty()) {
+  if (numbers.empty()) {
     flow = static_cast<uint32_t>(flows_.size());
-    flows_.emplace_back();
+    flows_.push_back({0, static_cast<uint32_t>(hops_.size()), static_cast<uint32_t>(way.size()), true, false});
+    hops_.resize(hops_.size() + way.size());
   } else {
-    flow = free_.back();
-    free_.pop_back();
+    flow = numbers.back();
+    numbers.pop_back();
+    flows_[flow].live = true;
   }
-  Flow& begun = flows_[flow];
-  begun.hops.clear();
-  begun.rate_bps = way.empty() ? kUnlimited : 0;
-  for (const LinkShare& share : way) {
-    Link& link = links_[static_cast<size_t>(share.link)];
-    const auto hop = static_cast<uint32_t>(begun.hops.size());
-    begun.hops.push_back({share.link, share.part, static_cast<uint32_t>(link.members.size())});
-    link.members.push_back({flow, hop});
-    wait_for_look(share.link);
+  flows_[flow].rate_bps = way.empty() ? kUnlimited : 0;
+  const std::span<Hop> hops = hops_of(flows_[flow]);
+  for (uint32_t hop = 0; hop < hops.size(); ++hop) {
+    const LinkShare& share = way[hop];
+    std::vector<Member>& members = links_[static_cast<size_t>(share.link)].members;
+    hops[hop] = {share.link, share.part, static_cast<uint32_t>(members.size())};
+    members.push_back({0, flow, hop, share.part});
+  }
+  for (const Hop& hop : hops) {
+    Link& link = links_[static_cast<size_t>(hop.link)];
+    Member& member = link.members[hop.place];
+    member.wanted_bps = demand(flows_[flow], hop.link);
+    take(link, member, level_at(hop.link));
+    stir(hop.link);
   }
   note_change(flow);
   return flow;
@@ -45,20 +57,26 @@ uint32_t FairShares::begin(std::span<const LinkShare> way) {
 
 void FairShares::end(uint32_t flow) {
   Flow& ended = flows_[flow];
-  for (const Hop& hop : ended.hops) {
+  for (const Hop& hop : hops_of(ended)) {
     Link& link = links_[static_cast<size_t>(hop.link)];
+    leave(link, link.members[hop.place], level_at(hop.link));
+    stir(hop.link);
     const Member last = link.members.back();
     link.members[hop.place] = last;
-    flows_[last.flow].hops[last.hop].place = hop.place;
+    hops_of(flows_[last.flow])[last.hop].place = hop.place;
     link.members.pop_back();
-    wait_for_look(hop.link);
   }
-  ended.hops.clear();
-  free_.push_back(flow);
+  ended.live = false;
+  free_[ended.hops].push_back(flow);
 }
 
 std::span<const uint32_t> FairShares::settle(double tolerance) {
   slack_ = std::max(tolerance, kLeastTolerance);
+  for (const int32_t link : stirred_) {
+    links_[static_cast<size_t>(link)].stirred = false;
+    if (is_off(link)) wait_for_look(link);
+  }
+  stirred_.clear();
   int64_t patience = kPatience * static_cast<int64_t>(waiting_.size() + 64);
   for (size_t next = 0; next < waiting_.size(); ++next) {
     const int32_t link = waiting_[next];
@@ -75,7 +93,7 @@ std::span<const uint32_t> FairShares::settle(double tolerance) {
   for (const uint32_t flow : touched_) {
     Flow& touched = flows_[flow];
     touched.changed = false;
-    if (touched.hops.empty()) continue;  // it has ended, or nothing limits it
+    if (!touched.live || touched.hops == 0) continue;  // it has ended, or nothing limits it
     const double rate_bps = demand(touched, -1);
     if (rate_bps == touched.rate_bps) continue;
     touched.rate_bps = rate_bps;
@@ -88,8 +106,8 @@ std::span<const uint32_t> FairShares::settle(double tolerance) {
 // The least level on a flow's way, that of one link left out.
 double FairShares::demand(const Flow& flow, int32_t except) const {
   double least = kUnlimited;
-  for (const Hop& hop : flow.hops) {
-    if (hop.link != except) least = std::min(least, links_[static_cast<size_t>(hop.link)].level_bps);
+  for (const Hop& hop : hops_of(flow)) {
+    if (hop.link != except) least = std::min(least, level_at(hop.link));
   }
   return least;
 }
@@ -100,16 +118,32 @@ bool FairShares::differs(double a, double b) const {
   return std::abs(a - b) > slack_ * std::min(a, b);
 }
 
+// A flow takes its share, or gives it up.
+void FairShares::take(Link& link, const Member& member, double level_bps) {
+  link.left_bps -= std::min(member.wanted_bps, level_bps) * static_cast<double>(member.part);
+  if (member.wanted_bps > level_bps) link.limited_parts += static_cast<double>(member.part);
+}
+
+void FairShares::leave(Link& link, const Member& member, double level_bps) {
+  link.left_bps += std::min(member.wanted_bps, level_bps) * static_cast<double>(member.part);
+  if (member.wanted_bps > level_bps) link.limited_parts -= static_cast<double>(member.part);
+}
+
+// Whether its level is not within the tolerance of what it is to be. Of two infinities nothing is left that is a number.
+bool FairShares::is_off(int32_t number) const {
+  const Link& link = links_[static_cast<size_t>(number)];
+  const double level_bps = level_at(number);
+  if (level_bps == kUnlimited) return !(link.left_bps >= -slack_ * link.capacity_bps);
+  return link.members.empty() || !(std::abs(link.left_bps) <= slack_ * level_bps * std::max(link.limited_parts, 0.0));
+}
+
 // The level x at which the flows, each with the less of x and what it gets elsewhere, fill the link.
 double FairShares::level_of(const Link& link) {
-  const auto number = static_cast<int32_t>(&link - links_.data());
   wants_.clear();
   double parts = 0;
   for (const Member& member : link.members) {
-    const Flow& flow = flows_[member.flow];
-    const double part = flow.hops[member.hop].part;
-    wants_.push_back({demand(flow, number), part});
-    parts += part;
+    wants_.push_back({member.wanted_bps, static_cast<double>(member.part)});
+    parts += static_cast<double>(member.part);
   }
   double left_bps = link.capacity_bps;
   double level_bps = left_bps / parts;
@@ -135,30 +169,57 @@ double FairShares::level_of(const Link& link) {
 void FairShares::look_at(int32_t number) {
   ++looks_;
   Link& link = links_[static_cast<size_t>(number)];
-  const double before_bps = link.level_bps;
-  const double level_bps = link.members.empty() ? kUnlimited : level_of(link);
-  if (!differs(level_bps, before_bps)) return;
-  link.level_bps = level_bps;
+  double& level_bps = levels_bps_[static_cast<size_t>(number)];
+  const double found_bps = link.members.empty() ? kUnlimited : level_of(link);
+  const bool is_new = differs(found_bps, level_bps);
+  if (is_new) level_bps = found_bps;
+  link.left_bps = link.capacity_bps;
+  link.limited_parts = 0;
+  for (const Member& member : link.members) take(link, member, level_bps);
+  if (!is_new) return;
   for (const Member& member : link.members) {
     const Flow& flow = flows_[member.flow];
-    bool is_changed = false;
-    for (const Hop& hop : flow.hops) {
-      if (hop.link == number) continue;
-      // What the flow can get of the other link's neighbours has changed only if this was, or is, the least of them.
-      double others_bps = kUnlimited;
-      for (const Hop& other : flow.hops) {
-        if (other.link == number || other.link == hop.link) continue;
-        others_bps = std::min(others_bps, links_[static_cast<size_t>(other.link)].level_bps);
-      }
-      const double there_bps = links_[static_cast<size_t>(hop.link)].level_bps;
-      const double was_bps = std::min(before_bps, others_bps);
-      const double is_bps = std::min(level_bps, others_bps);
-      if (was_bps == is_bps || (was_bps > there_bps && is_bps > there_bps)) continue;
-      wait_for_look(hop.link);
-      is_changed = true;
-    }
-    if (is_changed || differs(demand(flow, -1), flow.rate_bps)) note_change(member.flow);
+    if (std::min(level_bps, member.wanted_bps) != flow.rate_bps) note_change(member.flow);
+    tell(flow, number);
   }
+}
+
+// The other links of a flow hear what it gets now that the level of one has changed.
+void FairShares::tell(const Flow& flow, int32_t number) {
+  double least_bps = kUnlimited;
+  double second_bps = kUnlimited;
+  int32_t least_at = -1;
+  for (const Hop& hop : hops_of(flow)) {
+    const double level_bps = level_at(hop.link);
+    if (least_at < 0 || level_bps < least_bps) {
+      second_bps = least_bps;
+      least_bps = level_bps;
+      least_at = hop.link;
+    } else {
+      second_bps = std::min(second_bps, level_bps);
+    }
+  }
+  for (const Hop& hop : hops_of(flow)) {
+    if (hop.link == number) continue;
+    Link& there = links_[static_cast<size_t>(hop.link)];
+    Member& member = there.members[hop.place];
+    const double wanted_bps = hop.link == least_at ? second_bps : least_bps;
+    if (wanted_bps == member.wanted_bps) continue;
+    const double level_bps = level_at(hop.link);
+    const bool is_of_account = wanted_bps <= level_bps || member.wanted_bps <= level_bps;
+    if (is_of_account) leave(there, member, level_bps);
+    member.wanted_bps = wanted_bps;
+    if (!is_of_account) continue;
+    take(there, member, level_bps);
+    if (!there.waiting && is_off(hop.link)) wait_for_look(hop.link);
+  }
+}
+
+void FairShares::stir(int32_t number) {
+  Link& link = links_[static_cast<size_t>(number)];
+  if (link.stirred) return;
+  link.stirred = true;
+  stirred_.push_back(number);
 }
 
 void FairShares::wait_for_look(int32_t number) {

@@ -6,7 +6,8 @@
 // flow is faster), and working them out anew link by link, wherever a neighbour has changed, arrives there: the slowest
 // level after one look, then the next (Charny, Clark, Jain: Congestion control with explicit rate indication, 1995).
 // A change that is smaller than the tolerance is not passed on, so that the coming and going of one flow among thousands
-// stays the affair of its neighbours.
+// stays the affair of its neighbours. Nor is a link looked at for it: each keeps account of what its level leaves of it, by
+// whom that changes, and is looked at once the level is off by the tolerance.
 #pragma once
 
 #include <cstddef>
@@ -51,34 +52,55 @@ class FairShares {
     uint32_t place;  // among the link's members
   };
   struct Flow {
-    std::vector<Hop> hops;
-    double rate_bps = 0;
-    bool changed = false;
+    double rate_bps;
+    uint32_t first_hop;
+    uint32_t hops;
+    bool live;
+    bool changed;
   };
+  // A flow of a link, by what it gets elsewhere: the least level on its way but for this link's.
   struct Member {
+    double wanted_bps;
     uint32_t flow;
     uint32_t hop;
+    float part;
   };
   struct Link {
     double capacity_bps = 0;
-    double level_bps = kUnlimited;
+    // What is left of it where each flow takes the less of the level and of what it gets elsewhere; below 0: too much is taken.
+    double left_bps = 0;
+    // Of the flows that get more elsewhere than the level.
+    double limited_parts = 0;
     std::vector<Member> members;
     bool waiting = false;
+    bool stirred = false;
   };
 
   void look_at(int32_t link);
   double level_of(const Link& link);
+  std::span<Hop> hops_of(const Flow& flow) { return std::span(hops_).subspan(flow.first_hop, flow.hops); }
+  std::span<const Hop> hops_of(const Flow& flow) const { return std::span(hops_).subspan(flow.first_hop, flow.hops); }
+  void tell(const Flow& flow, int32_t number);
   double demand(const Flow& flow, int32_t except) const;
+  bool is_off(int32_t link) const;
+  static void take(Link& link, const Member& member, double level_bps);
+  static void leave(Link& link, const Member& member, double level_bps);
+  double level_at(int32_t link) const { return levels_bps_[static_cast<size_t>(link)]; }
+  void stir(int32_t link);
   void wait_for_look(int32_t link);
   void note_change(uint32_t flow);
   bool differs(double a, double b) const;
 
   std::vector<Link> links_;
+  std::vector<double> levels_bps_;  // by link
   std::vector<Flow> flows_;
-  std::vector<uint32_t> free_;
+  std::vector<Hop> hops_;  // of all flows, those of a flow side by side
+  std::vector<std::vector<uint32_t>> free_;  // numbers of flows that have ended, by how many hops they have room for
   std::vector<int32_t> waiting_;
+  std::vector<int32_t> stirred_;  // whose flows have begun or ended since the last settling
   std::vector<uint32_t> touched_;
   std::vector<uint32_t> changed_;
+  // Of a link's members, those that may want more than its level.
   struct Want {
     double rate_bps;
     double part;

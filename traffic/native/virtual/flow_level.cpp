@@ -91,7 +91,9 @@ class FlowLevel final : public MessageCarrier {
     uint32_t flow = kNone;  // in `shares_`
     uint32_t head = kNone;  // of its messages
     uint32_t tail = kNone;
-    double left_bits = 0;   // of the first message, at `since_ns`
+    int32_t port = -1;      // the link that it leaves by, where queue pairs take turns; -1: inside a host, or over no link
+    double head_bits = 0;   // all of the first message
+    double left_bits = 0;   // of it, at `since_ns`
     double rate_bps = 0;
     Nanos since_ns = 0;
     bool touched = false;   // since rates were settled
@@ -125,7 +127,7 @@ class FlowLevel final : public MessageCarrier {
   static Nanos on_grid(Nanos at_ns, double step_ns);
   double tolerance() const;
   void touch(uint32_t stream);
-  uint32_t open_stream(uint32_t way);
+  uint32_t open_stream(int32_t connection, uint32_t way);
   void wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message);
   int64_t bits_of(const CarriedMessage& message) const;
   int64_t packet_bits_of(const CarriedMessage& message) const;
@@ -187,11 +189,11 @@ void FlowLevel::carry(const CarriedMessage& message, uint32_t queue_pair, Nanos 
     free_queued_.pop_back();
     queued_[item] = {message, kNone};
   }
-  const uint32_t number = stream_of_way_[way] != kNone ? stream_of_way_[way] : open_stream(way);
+  const uint32_t number = stream_of_way_[way] != kNone ? stream_of_way_[way] : open_stream(message.connection, way);
   Stream& stream = streams_[number];
   if (stream.tail == kNone) {
     stream.head = item;
-    stream.left_bits = static_cast<double>(bits_of(message));
+    stream.head_bits = stream.left_bits = static_cast<double>(bits_of(message));
     stream.since_ns = now;
     stream.is_fresh = true;
     touch(number);
@@ -201,7 +203,7 @@ void FlowLevel::carry(const CarriedMessage& message, uint32_t queue_pair, Nanos 
   stream.tail = item;
 }
 
-uint32_t FlowLevel::open_stream(uint32_t way) {
+uint32_t FlowLevel::open_stream(int32_t connection, uint32_t way) {
   uint32_t number;
   if (free_streams_.empty()) {
     number = static_cast<uint32_t>(streams_.size());
@@ -217,6 +219,8 @@ uint32_t FlowLevel::open_stream(uint32_t way) {
   const auto last = static_cast<size_t>(network_.way_offsets[way + 1]);
   stream.flow = shares_.begin(std::span(network_.parts).subspan(first, last - first));
   stream.rate_bps = shares_.rate_bps(stream.flow);
+  const bool on_wire = plan_.connections[static_cast<size_t>(connection)].path == Path::wire;
+  stream.port = on_wire && first < last ? network_.parts[first].link : -1;
   if (stream.flow >= stream_of_flow_.size()) stream_of_flow_.resize(stream.flow + 1, kNone);
   stream_of_flow_[stream.flow] = number;
   stream_of_way_[way] = number;
@@ -260,8 +264,8 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   if (stream.head == kNone) {
     stream.tail = kNone;
   } else {
-    const auto bits = static_cast<double>(bits_of(queued_[stream.head].message));
-    stream.left_bits = std::max(bits - ahead_bits, 0.0);
+    stream.head_bits = static_cast<double>(bits_of(queued_[stream.head].message));
+    stream.left_bits = std::max(stream.head_bits - ahead_bits, 0.0);
   }
   touch(number);
   const Nanos latency_ns = network_.latency_ns[stream.way];
@@ -303,9 +307,7 @@ void FlowLevel::deliver(Nanos now) {
 
 // The port that a stream leaves, which sends a packet of each queue pair in turn; nullptr: none does.
 FlowLevel::Turns* FlowLevel::turns_of(const Stream& stream) {
-  if (stream.head == kNone) return nullptr;
-  if (plan_.connections[static_cast<size_t>(queued_[stream.head].message.connection)].path != Path::wire) return nullptr;
-  return &turns_[static_cast<size_t>(network_.parts[static_cast<size_t>(network_.way_offsets[stream.way])].link)];
+  return stream.head == kNone || stream.port < 0 ? nullptr : &turns_[static_cast<size_t>(stream.port)];
 }
 
 // Of f messages that begin in the same moment the first is out f - 1 packets before the last, and those already under way
@@ -390,8 +392,7 @@ void FlowLevel::schedule(uint32_t number) {
     // Beyond the time limit all is the same.
     takes_ns = ns < static_cast<double>(params_.limit_ns) ? static_cast<Nanos>(ns) : params_.limit_ns + 1;
   }
-  const double whole_bits = static_cast<double>(bits_of(queued_[stream.head].message));
-  const double step_ns = tolerance() * whole_bits / stream.rate_bps * 1e9;
+  const double step_ns = tolerance() * stream.head_bits / stream.rate_bps * 1e9;
   departures_.set(number, std::max(on_grid(stream.since_ns + takes_ns, step_ns), now_ns_));
 }
 
