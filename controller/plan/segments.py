@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.ip_address import ip_text
 from etloop.contract.model.assignment import Path, PortBackend, SegmentRoute, SegmentSettings
+from etloop.contract.model.capabilities import OUTER_HEADER_BYTES
 from etloop.traffic.topology.segment_routes import SegmentRoutes, ways_of
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from etloop.controller.plan.connections import PlacedConnections
     from etloop.controller.plan.places.placement import Placement
     from etloop.controller.plan.places.port_transports import PortTransports
-
-OUTER_HEADER_BYTES: Final = 40
 
 
 def segment_settings(

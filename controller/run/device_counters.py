@@ -13,13 +13,13 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import PortBackend
+from etloop.contract.model.capabilities import OUTER_HEADER_BYTES
 from etloop.contract.model.device_counts import CountedDevice
 from etloop.contract.model.run import RunOutcome
 from etloop.contract.model.topology import Topology
 from etloop.contract.model.transport import AS_DATA
 from etloop.controller.inputs.rig import Rig
 from etloop.controller.inputs.scenario.scenario import Scenario
-from etloop.controller.plan.segments import OUTER_HEADER_BYTES
 from etloop.controller.plan.udp_streams import plain_datagrams
 from etloop.controller.run.device_check import known_profile
 from etloop.controller.run.device_demands import demands_of

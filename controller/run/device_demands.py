@@ -7,9 +7,8 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from etloop.contract.model.capabilities import packet_overhead_bytes
+from etloop.contract.model.capabilities import OUTER_HEADER_BYTES, packet_overhead_bytes
 from etloop.contract.model.congestion import CongestionSettings
-from etloop.controller.plan.segments import OUTER_HEADER_BYTES
 from etloop.dut_profiles.rules.job import JobDemands, JobLink, RigLinks
 from etloop.traffic.cc_library import library_of
 from etloop.traffic.congestion import Algorithm, Need, built_in, of_library

@@ -11,7 +11,7 @@ from etloop.agent.host_fit import misfits
 from etloop.agent.host_reading import read_capabilities
 from etloop.agent.service import open_native_engine
 from etloop.contract.base.errors import RigError
-from etloop.contract.model.assignment import PortBackend, PortSettings
+from etloop.contract.model.assignment import PortBackend, PortSettings, SegmentSettings
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities, Interface, RoceDevice
 from etloop.contract.model.transport import CreditSettings, MultipathSettings, TransportKind
 from etloop.contract.protocol.messages import Hello, Welcome
@@ -315,6 +315,19 @@ def test_transports_have_headers_of_their_own(kind: TransportKind, credit: bool,
         assert [f"a path MTU of 4096 needs {needed_bytes}" in each.what for each in found] == [True] * (
             needed_bytes - mtu_bytes
         )
+
+
+def test_packets_that_srv6_leads_have_a_header_more() -> None:
+    six = "fd00::7"
+    port = replace(PORT, name="p0", addresses=(six,), segments=SegmentSettings(0xFC000001, 0xD001, ()))
+    assignment = replace(ring_assignments("a")["a"], ports=(port,))
+    transport = replace(assignment.transport, path_mtu_bytes=4096, kind=TransportKind.MRC)
+    assignment = replace(assignment, transport=transport)
+    for mtu_bytes, fits in ((4223, False), (4224, True)):
+        interface = replace(ETH1, addresses=(six,), mtu_bytes=mtu_bytes)
+        found = misfits(assignment, replace(HOST, interfaces=(interface,)), "box")
+        assert (not found) is fits
+        assert all("a path MTU of 4096 needs 4224" in each.what for each in found)
 
 
 def test_smaller_packets_fit_smaller_frames() -> None:
