@@ -106,13 +106,16 @@ class Rack:
             return False
         wanted = [f'etloop_rack_agent_present{{agent="{name}"}} 1.0' for name in AGENTS]
         there = all(line in figures for line in (*wanted, "etloop_rack_broker_connected 1.0"))
-        return there and not any(self._is_the_old_one(name) for name in tuple(self.killed))
+        # Until the death of an agent is noticed its controller takes it for there.
+        self._forget_those_who_joined_anew()
+        return there and not self.killed
 
-    def _is_the_old_one(self, name: str) -> bool:
-        """Whether an agent that was killed has not joined anew: until that is noticed its controller takes it for there."""
-        if b"joined the controller" in (self.directory / f"{name}.log").read_bytes()[self.killed[name] :]:
-            del self.killed[name]
-        return name in self.killed
+    def _forget_those_who_joined_anew(self) -> None:
+        self.killed = {
+            name: said_bytes
+            for name, said_bytes in self.killed.items()
+            if b"joined the controller" not in (self.directory / f"{name}.log").read_bytes()[said_bytes:]
+        }
 
     def await_ready(self) -> float:
         """Seconds until it is ready. Raises `SystemExit` with the controller's last words if it never is."""
