@@ -160,6 +160,10 @@ class RecordSink:
         self.finished = finished
         self._keep(finished)
 
+    def _handed_over(self, what: str, layout: np.dtype[np.void]) -> NDArray[np.void]:
+        batches = self._batches.pop(what)
+        return batches[0] if len(batches) == 1 else np.concatenate([np.empty(0, layout), *batches])
+
     def _within(self, what: str, received: int) -> None:
         if received > self.limits[what]:
             raise ProtocolError(f"{received} {what} records; its assignment allows {self.limits[what]}")
@@ -177,14 +181,14 @@ class RecordSink:
         return ""
 
     def records(self, hello: Hello, offset: ClockOffset) -> AgentRecords:
-        """Everything that arrived from the agent of this `hello`, whose clock stands at `offset`."""
+        """Everything that arrived from the agent of this `hello`, whose clock stands at `offset`; it is handed over once."""
         left = self.finished
         return AgentRecords(
             agent=self.agent,
             host=hello.host,
-            ops=np.concatenate([np.empty(0, OP_RECORD), *self._batches["op"]]),
-            flows=np.concatenate([np.empty(0, FLOW_RECORD), *self._batches["flow"]]),
-            rates=np.concatenate([np.empty(0, CC_RECORD), *self._batches["rate"]]),
+            ops=self._handed_over("op", OP_RECORD),
+            flows=self._handed_over("flow", FLOW_RECORD),
+            rates=self._handed_over("rate", CC_RECORD),
             ports=left.ports if left is not None else np.empty(0, PORT_RECORD),
             clock_offset_ns=offset.offset_ns,
             clock_error_ns=offset.error_ns,

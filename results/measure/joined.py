@@ -187,20 +187,35 @@ def match_flows(
     parts = [
         _agent_flows(source, tables, connection_rows.get(source.agent), ends) for source in outcome.agents
     ]
-    records = np.concatenate([part[0] for part in parts] or [np.empty(0, FLOW_RECORD)])
     queue_pair = np.concatenate([part[1] for part in parts] or [np.empty(0, np.int64)])
+    sends_data = np.concatenate([part[0]["sends_data"] for part in parts] or [np.empty(0, np.int32)])
     agent = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
-    key = queue_pair * 2 + (records["sends_data"] == 0)
+    key = queue_pair * 2 + (sends_data == 0)
     order = np.argsort(key, kind="stable")
     chosen = order[_first_of_each(key[order])]
     return MeasuredFlows(
-        records=records[chosen],
+        records=_picked([part[0] for part in parts], agent[chosen], chosen),
         connection=ends.connection[queue_pair[chosen]],
         queue_pair=queue_pair[chosen],
         agent=agent[chosen],
-        unknown=sum(len(source.flows) for source in outcome.agents) - len(records),
-        repeated=len(records) - len(chosen),
+        unknown=sum(len(source.flows) for source in outcome.agents) - len(key),
+        repeated=len(key) - len(chosen),
     )
+
+
+def _picked(
+    parts: Sequence[NDArray[np.void]], part_of: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> NDArray[np.void]:
+    """Return rows by their numbers in all parts together, in this order: each is copied once, for there may be a million."""
+    picked = np.empty(len(chosen), FLOW_RECORD)
+    by_part = np.argsort(part_of, kind="stable")
+    ends = np.searchsorted(part_of[by_part], np.arange(len(parts)), side="right")
+    first_row = first = 0
+    for part, end in zip(parts, ends.tolist(), strict=True):
+        rows = by_part[first:end]
+        picked[rows] = part[chosen[rows] - first_row]
+        first_row, first = first_row + len(part), end
+    return picked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,4 +269,6 @@ def _agent_flows(
     known &= mine[local_rank]
     queue_pair = ends.find(_end_key(connection, flows["sends_data"].astype(np.int64), flows["local_qpn"]))
     known &= queue_pair >= 0
+    if known.all():
+        return flows, queue_pair
     return flows[known], queue_pair[known]
