@@ -72,6 +72,7 @@ class MessageSet(Generic[M]):
 
         `max_values` bounds what is read however it is nested; None where only bytes do. `deflated`: of msgpack only.
         """
+        assert not (deflated and protocol.as_json), "JSON has no bytes"
         self.max_bytes = max_bytes
         self._deflated = frozenset(kind.__name__ for kind in deflated)
         self._protocol = protocol
