@@ -23,7 +23,7 @@ _MORE_BYTES: Final = {TransportKind.ROCE: 0, TransportKind.MRC: 4, TransportKind
 """Than RoCEv2's: METH 4; PDS 12 and SES 44 in place of BTH, RETH, immediate and ICRC."""
 _CREDIT_TARGET_BYTES: Final = 4
 OUTER_HEADER_BYTES: Final = 40
-"""Of the IPv6 header by which SRv6 leads a packet (RFC 8986, 4.1.1: without a routing header)."""
+"""Of the IPv6 header by which SRv6 leads a packet (RFC 8986, 5.1, without a routing header)."""
 
 
 def packet_overhead_bytes(kind: TransportKind, *, asks_for_credit: bool, ipv6: bool) -> int:
