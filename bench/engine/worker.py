@@ -160,6 +160,7 @@ class Worker:
         return Done()
 
     def _measured(self, engine: Engine) -> Ran:
+        engine.stop()  # of a loop that runs, records are taken a part at a time
         everything, flows = engine.take_records(), engine.flows()
         beside = np.isin(everything["rank"], self._background)
         ops = everything[~beside]

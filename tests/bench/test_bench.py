@@ -57,6 +57,7 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import ProtocolError, RunAborted
 from etloop.contract.model.assignment import Path
 from etloop.contract.protocol.message_set import MessageSet
+from etloop.traffic.engine import MOST_TAKEN
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
 from hypothesis import given
@@ -330,6 +331,14 @@ def test_all_packets_of_both_ends_are_counted() -> None:
         run = engine_run(place, workers, load, shape=Shape(queue_pairs=4))
     assert 2 * 100 <= run.packets <= 4 * 100 + 50
     assert run.wire_bytes == 64 * 100
+
+
+@pytest.mark.e2e
+def test_every_record_counts_where_an_engine_keeps_more_than_it_hands_over_at_once() -> None:
+    load = Messages(64, MOST_TAKEN // 8, 9)
+    with bench_workers(place := loopback_place("this is a test")) as workers:
+        run = engine_run(place, workers, load, shape=Shape(queue_pairs=4))
+    assert run.wire_bytes == 64 * 9 * (MOST_TAKEN // 8)
 
 
 def test_bare_datagrams_go_both_ways() -> None:

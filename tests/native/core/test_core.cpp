@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cc/registry.h"
 #include "support/check.h"
 #include "support/core_parts.h"
+#include "wire/clear_to_send.h"
 #include "wire/wire.h"
 
 using namespace etloop;
@@ -20,12 +23,16 @@ class RecordingPort final : public TxPort {
  public:
   TxResult send(const PacketRun& run) override {
     sent.push_back(run);
+    if (run.head.opcode == wire::Opcode::write_only && run.head.payload_bytes == kGrantWireBytes) {
+      grants.push_back(read_grant(std::span<const uint8_t, kGrantWireBytes>(run.head.payload, kGrantWireBytes)));
+    }
     return TxResult::sent;
   }
   std::string last_error() const override { return {}; }
   uint32_t max_run(uint32_t) const override { return 1; }
 
   std::vector<PacketRun> sent;
+  std::vector<ClearToSend> grants;  // among them
 };
 
 class StillClock final : public Clock {
@@ -132,9 +139,156 @@ void marked_responses_are_told_of_and_marked_acknowledgements_are_not() {
   }
 }
 
+// Rank 1 of one send: what it is granted it is sent, and the port answers with calls that cost.
+struct Receiver {
+  explicit Receiver(int64_t messages, const std::function<void(EnginePlan&)>& change = {}) : plan(planned(messages)) {
+    if (change) change(plan);
+    auto opened = Core::make(plan, 1, 8 << 20, flows.opener());
+    CHECK(static_cast<bool>(opened));
+    core = *std::move(opened);
+    core->set_answer_patience(1'000'000);
+    core->start(clock.now_ns);
+    core->on_time(clock.now_ns);
+    core->issue(clock.now_ns);
+    turn();
+  }
+  static EnginePlan planned(int64_t messages) {
+    EnginePlan plan = test::one_send(messages * test::kMessageBytes, 1);
+    plan.transport.window_packets = 0;
+    plan.transport.ack_every = 256;
+    return plan;
+  }
+  // One of the two packets of a message, by the number of its grant.
+  void hear(size_t message, bool last) {
+    wire::Packet packet;
+    packet.opcode = last ? wire::Opcode::write_last_imm : wire::Opcode::write_first;
+    packet.dest_qpn = 0x200;
+    packet.psn = static_cast<uint32_t>(2 * message + (last ? 1 : 0));
+    packet.ack_req = last;
+    packet.va = grants.at(message).va;
+    packet.rkey = grants.at(message).rkey;
+    packet.dma_bytes = test::kMessageBytes;
+    packet.imm = test::kMessageBytes;
+    packet.payload_bytes = test::kMtu;
+    std::vector<uint8_t> bytes(wire::datagram_bytes(packet.opcode, test::kMtu));
+    wire::encode_headers(packet, bytes);
+    Datagram datagram;
+    datagram.bytes = bytes;
+    datagram.datagram_bytes = static_cast<uint32_t>(bytes.size());
+    datagram.src_ip = plan.connections[0].src_ip;
+    core->on_datagram(datagram, clock.now_ns);
+  }
+  void hear(size_t message) {
+    hear(message, false);
+    hear(message, true);
+  }
+  // The packets that were acknowledged, and the grants kept.
+  std::vector<uint32_t> turn() {
+    port.sent.clear();
+    core->transmit(port, clock, 8);
+    grants.insert(grants.end(), port.grants.begin(), port.grants.end());
+    port.grants.clear();
+    std::vector<uint32_t> acknowledged;
+    for (const PacketRun& run : port.sent) {
+      if (run.head.opcode == wire::Opcode::acknowledge) acknowledged.push_back(run.head.psn);
+    }
+    return acknowledged;
+  }
+
+  EnginePlan plan;
+  test::FlowCounter flows;
+  std::unique_ptr<Core> core;
+  RecordingPort port;
+  StillClock clock;
+  std::vector<ClearToSend> grants;
+};
+
+using Acknowledged = std::vector<uint32_t>;
+
+void messages_that_others_of_their_op_follow_are_answered_with_the_last() {
+  Receiver receiver(3);
+  CHECK_EQ(receiver.grants.size(), 3u);
+  receiver.hear(0);
+  CHECK(receiver.turn().empty());
+  receiver.hear(1);
+  CHECK(receiver.turn().empty());
+  receiver.hear(2, false);
+  CHECK(receiver.turn().empty());  // what is due from before does not leave with the beginning of another message
+  receiver.hear(2, true);
+  CHECK(receiver.turn() == Acknowledged{5});
+  receiver.clock.now_ns += 1'000'000;
+  CHECK(receiver.turn().empty());  // nothing is said twice
+  CHECK(receiver.core->finished());
+}
+
+void nobody_waits_long_for_a_message_that_does_not_come() {
+  Receiver receiver(3);
+  receiver.hear(0);
+  CHECK(receiver.turn().empty());
+  CHECK(receiver.core->next_deadline() <= receiver.clock.now_ns + 62'500);  // a sixteenth of the peer's timeout
+  receiver.clock.now_ns += 62'500;
+  CHECK(receiver.turn() == Acknowledged{1});
+}
+
+// Four messages have slots: the sender of more of them never finds all taken.
+void a_long_op_is_answered_before_its_slots_are_used_up() {
+  Receiver receiver(8);
+  CHECK_EQ(receiver.grants.size(), 4u);
+  for (size_t message = 0; message < 4; ++message) receiver.hear(message);  // a burst, before the port had a turn
+  CHECK(receiver.turn() == Acknowledged{7});
+  CHECK_EQ(receiver.grants.size(), 8u);
+  size_t answered = 4;
+  for (size_t message = 4; message < 8; ++message) {
+    receiver.hear(message);
+    for (const uint32_t psn : receiver.turn()) answered = (psn + 1) / 2;
+    CHECK(message + 1 - answered <= (message < 7 ? 1 : 0));  // less than half the slots, and nothing in the end
+  }
+}
+
+void who_listens_to_acknowledgements_gets_each() {
+  struct Row {
+    const char* why;
+    std::function<void(EnginePlan&)> change;
+  };
+  static const etloop_cc_algorithm listens = [] {
+    etloop_cc_algorithm table = cc::kNone;
+    table.on_ack = [](void*, const etloop_cc_path*, const etloop_cc_ack*, etloop_cc_decision*) {};
+    return table;
+  }();
+  const Row rows[] = {
+      {"congestion control hears when they come", [](EnginePlan& plan) { plan.congestion.algorithm = &listens; }},
+      {"round trips are written down", [](EnginePlan& plan) { plan.series.interval_ns = 1'000'000; }},
+      {"what is not acknowledged is soon asked for", [](EnginePlan& plan) { plan.transport.selective_repeat = true; }},
+      {"the window is the scenario's", [](EnginePlan& plan) { plan.transport.window_packets = 64; }},
+      {"one is asked for every so many packets", [](EnginePlan& plan) { plan.transport.ack_every = 3; }},
+  };
+  for (const Row& row : rows) {
+    Receiver receiver(3, row.change);
+    receiver.hear(0);
+    const Acknowledged acknowledged = receiver.turn();
+    if (acknowledged != Acknowledged{1}) std::fprintf(stderr, "%s\n", row.why);
+    CHECK(acknowledged == Acknowledged{1});
+  }
+}
+
+// A packet is missing: what came before it is told at once, with the NAK.
+void a_gap_is_told_at_once() {
+  Receiver receiver(3);
+  receiver.hear(0);
+  CHECK(receiver.turn().empty());
+  receiver.hear(1, true);
+  CHECK(receiver.turn() == Acknowledged{2});
+  CHECK_EQ(receiver.port.sent.back().head.syndrome, wire::kSyndromeNakSequence);
+}
+
 }  // namespace
 
 int main() {
+  messages_that_others_of_their_op_follow_are_answered_with_the_last();
+  nobody_waits_long_for_a_message_that_does_not_come();
+  a_long_op_is_answered_before_its_slots_are_used_up();
+  who_listens_to_acknowledgements_gets_each();
+  a_gap_is_told_at_once();
   marked_responses_are_told_of_and_marked_acknowledgements_are_not();
   probes_of_cards_are_in_no_figure();
   return test::failures();

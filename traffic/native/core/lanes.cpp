@@ -383,6 +383,11 @@ int64_t Lanes::granted_bytes(int32_t connection, uint32_t tag, uint32_t index) c
   return lane == ActiveLanes::kNone ? -1 : int64_t{lanes_[lane].receiving.expected_bytes[index % kMaxSlots]};
 }
 
+uint32_t Lanes::may_go_unanswered(int32_t connection, uint32_t tag) const {
+  const uint32_t lane = ends(connection).receiving.find(tag);
+  return lane != ActiveLanes::kNone ? lanes_[lane].may_go_unanswered() : 0;
+}
+
 void Lanes::refuse_grant(int32_t connection, uint32_t tag) {
   failure_.set(connection, connections_.text(connection) + ": more messages of op #" + std::to_string(tag) +
                                " are granted than it has slots");

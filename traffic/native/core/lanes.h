@@ -91,6 +91,9 @@ class Lanes {
 
   // Bytes of a message that was granted; -1: its lane is not open.
   int64_t granted_bytes(int32_t connection, uint32_t tag, uint32_t index) const;
+  // How many messages of an op its sender can leave behind without an answer to any, as others of it are to follow; 0: none
+  // are, and it waits for the answer to the last.
+  uint32_t may_go_unanswered(int32_t connection, uint32_t tag) const;
   // What each lane waits for.
   void add_waits(const QueuePairs& queue_pairs, std::vector<WaitRecord>& out) const;
 

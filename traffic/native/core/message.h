@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -101,6 +102,14 @@ struct LaneRun {
   bool may_post() const { return sending.posted < sending.handed && (one_sided || sending.posted < sending.credits); }
   bool may_close() const {
     return sending.closing == LaneSender::Closing::open && posting.done() && sending.posted == sending.handed;
+  }
+  // How many messages the sender can leave behind without an answer to any, as others are to follow: where all have a slot,
+  // as many as there are, else fewer than half the slots, so that it never finds them all taken. 0: none is to follow.
+  uint32_t may_go_unanswered() const {
+    const auto here = static_cast<uint32_t>(std::popcount(receiving.arrived));
+    if (granting.done() && receiving.granted == receiving.consumed + here) return 0;
+    if (granting.done() && receiving.granted <= slots) return slots;
+    return slots < 2 ? 0 : slots / 2 - 1;
   }
   bool received() const { return one_sided ? receiving.consumed < receiving.granted : (receiving.arrived & 1) != 0; }
   // The next entry has what it waits for, apart from other lanes.

@@ -101,6 +101,8 @@ class Qp {
  public:
   bool queued = false;      // in its owner's transmit queue
   bool ack_queued = false;  // in its owner's acknowledgement queue
+  bool ack_held = false;    // among those that its owner holds back
+  uint8_t held_messages = 0;  // that came since it last answered, and wait for others
   Nanos cnp_after_ns = 0;   // not before then is the next congestion notification sent
 
  private:

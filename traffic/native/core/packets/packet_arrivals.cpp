@@ -1,5 +1,6 @@
 #include "core/packets/packet_arrivals.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -111,13 +112,26 @@ void PacketArrivals::on_request(uint32_t index, const wire::Packet& packet, bool
   Qp& qp = queue_pairs_[index];
   if (marked) notify_congestion(index, now);
   Delivered delivered;
+  // What an earlier message has due stays so until a packet asks anew.
+  bool holds = qp.ack_held && qp.answer_due() && !packet.ack_req;
   for (bool whole = qp.on_request(packet, delivered); whole; whole = qp.next_delivered(delivered)) {
-    if (qp.answer_due()) transmission_.queue_acknowledgement(index, now);
     hand_over(index, delivered, now);
+    holds = qp.answer_due() && holds_answer(index, delivered, now);
+    if (qp.answer_due() && !holds) transmission_.queue_acknowledgement(index, now);
     if (!failure_.none()) return;
   }
-  if (qp.answer_due()) transmission_.queue_acknowledgement(index, now);
+  if (qp.answer_due() && (!holds || qp.nak_due())) transmission_.queue_acknowledgement(index, now);
   if (qp.fault() != QpFault::none) retire(index, now);
+}
+
+// A message in the middle of an op is acknowledged with one that follows it: nobody waits for that before the op is over.
+bool PacketArrivals::holds_answer(uint32_t index, const Delivered& delivered, Nanos now) {
+  const QpPlace& place = queue_pairs_.place(index);
+  if (!transmission_.holds_data() || place.sends_data || !delivered.has_imm) return false;
+  if (connections_.parts_of(place.connection, false) != 1) return false;
+  const uint32_t most = lanes_.may_go_unanswered(place, address_tag(delivered.va));
+  const uint32_t packets = std::max(1U, (delivered.bytes + plan_.transport.path_mtu - 1) / plan_.transport.path_mtu);
+  return transmission_.hold_acknowledgement(index, packets, most, now);
 }
 
 void PacketArrivals::on_answer(uint32_t index, const wire::Packet& packet, std::span<const etloop_cc_hop> hops, Nanos now) {

@@ -79,6 +79,7 @@ class PacketArrivals {
   void on_probe(uint32_t index, const wire::Packet& packet, uint8_t traffic_class, Nanos now);
   void on_grant(const QpPlace& place, const Delivered& delivered, Nanos now);
   void on_data(const QpPlace& place, const Delivered& delivered, Nanos now);
+  bool holds_answer(uint32_t index, const Delivered& delivered, Nanos now);
   void notify_congestion(uint32_t index, Nanos now);
   void retire(uint32_t index, Nanos now);
   void report_fault(uint32_t index, Nanos now);

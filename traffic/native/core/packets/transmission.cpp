@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cc/etloop_cc.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -9,7 +10,9 @@ namespace etloop {
 namespace {
 
 // Half of what a queue pair has under way at first: who grants never waits for room.
-constexpr uint32_t kMostPatientGrants = 32;
+constexpr uint32_t kMostPatientMessages = 32;
+// So much of a window may go unanswered, as its divisor: who sends data does not wait for room either.
+constexpr uint32_t kHeldShareOfWindow = 2;
 // Acknowledgements of data that are put off leave after this, even where every turn finds more to send: as long as a burst
 // of sends takes, and far less than any timeout.
 constexpr Nanos kLongestPutOffNs = 20'000;
@@ -28,7 +31,17 @@ void Transmission::load() {
   acknowledgements_.reserve(queue_pairs_.size());
   patient_acknowledgements_.reserve(queue_pairs_.size());
   const uint32_t window = plan_.transport.window_packets;
-  most_patient_grants_ = std::max(1U, std::min(kMostPatientGrants, window == 0 ? kMostPatientGrants : window / 2));
+  most_patient_messages_ = std::max(1U, std::min(kMostPatientMessages, window == 0 ? kMostPatientMessages : window / 2));
+}
+
+// Acknowledgements of data stay only where nothing listens to when they come: neither congestion control nor a series of round
+// trips, and nothing that asks early for what is not acknowledged.
+void Transmission::set_answer_patience(Nanos patience_ns) {
+  answer_patience_ns_ = patience_ns;
+  if (answers_cost_calls()) pools_.keep_turns();
+  const etloop_cc_algorithm* algorithm = plan_.congestion.algorithm;
+  const bool is_heard = (algorithm != nullptr && algorithm->on_ack != nullptr) || plan_.series.interval_ns != 0;
+  holds_data_ = answers_cost_calls() && !is_heard && !plan_.transport.selective_repeat && plan_.transport.window_packets == 0;
 }
 
 void Transmission::end_data() {
@@ -40,15 +53,29 @@ void Transmission::end_data() {
 }
 
 void Transmission::queue_acknowledgement(uint32_t index, Nanos now) {
-  const bool is_patient = answer_patience_ns_ > 0 && queue_pairs_.place(index).sends_data;
-  if (is_patient && (queue_pairs_[index].nak_due() || ++patient_grants_ >= most_patient_grants_)) patient_since_ns_ = 0;
-  if (queue_pairs_[index].ack_queued) return;
-  queue_pairs_[index].ack_queued = true;
-  if (is_patient && patient_acknowledgements_.empty()) {
-    patient_grants_ = 1;
-    patient_since_ns_ = queue_pairs_[index].nak_due() || most_patient_grants_ == 1 ? 0 : now;
-  }
-  (is_patient ? patient_acknowledgements_ : acknowledgements_).push_back(index);
+  Qp& qp = queue_pairs_[index];
+  if (qp.ack_queued) return;
+  const bool is_patient = answers_cost_calls() && queue_pairs_.place(index).sends_data;
+  if (is_patient && !qp.nak_due() && qp.held_messages + 1U < most_patient_messages_) return stay_patient(qp, index, now);
+  qp.ack_queued = true;
+  acknowledgements_.push_back(index);
+}
+
+bool Transmission::hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, Nanos now) {
+  Qp& qp = queue_pairs_[index];
+  if (!holds_data_ || qp.ack_queued || qp.nak_due() || qp.held_messages >= most) return false;
+  const uint32_t unanswered = packets * (qp.held_messages + 2U);  // the next one has room as well
+  if (unanswered > std::min(queue_pairs_.offered_window(index) / kHeldShareOfWindow, plan_.transport.ack_every)) return false;
+  stay_patient(qp, index, now);
+  return true;
+}
+
+void Transmission::stay_patient(Qp& qp, uint32_t index, Nanos now) {
+  ++qp.held_messages;
+  if (qp.ack_held) return;
+  qp.ack_held = true;
+  if (patient_acknowledgements_.empty()) patient_since_ns_ = now;
+  patient_acknowledgements_.push_back(index);
 }
 
 bool Transmission::patience_is_over(Clock& clock) const {
@@ -174,16 +201,28 @@ TxResult Transmission::transmit_answers_of(Qp& qp, TxPort& port) {
     if (const TxResult result = port.send(run); result != TxResult::sent) return result;
     qp.answer_sent(run);
   }
+  qp.held_messages = 0;
   return TxResult::sent;
 }
 
 // False: nothing more leaves now. What is held alone does not keep the rest.
-bool Transmission::transmit_answers(TxPort& port, std::vector<uint32_t>& waiting) {
-  while (!waiting.empty()) {
-    Qp& qp = queue_pairs_[waiting.back()];
+bool Transmission::transmit_acknowledgements(TxPort& port) {
+  while (!acknowledgements_.empty()) {
+    Qp& qp = queue_pairs_[acknowledgements_.back()];
     if (const TxResult result = transmit_answers_of(qp, port); result != TxResult::sent) return result == TxResult::held;
     qp.ack_queued = false;
-    waiting.pop_back();
+    acknowledgements_.pop_back();
+  }
+  return true;
+}
+
+// Likewise. Some have nothing to say any more: what others waited for took their answers along.
+bool Transmission::transmit_patient_acknowledgements(TxPort& port) {
+  while (!patient_acknowledgements_.empty()) {
+    Qp& qp = queue_pairs_[patient_acknowledgements_.back()];
+    if (const TxResult result = transmit_answers_of(qp, port); result != TxResult::sent) return result == TxResult::held;
+    qp.ack_held = false;
+    patient_acknowledgements_.pop_back();
   }
   return true;
 }
@@ -224,7 +263,7 @@ bool Transmission::transmit_grants(TxPort& port, Clock& clock) {
     if (result != TxResult::sent) return false;
     // The acknowledgement is the shorter one, and may so be the last of those that leave together.
     Qp& qp = queue_pairs_[index];
-    if (!answers_cost_calls() || qp.queued || !qp.ack_queued) continue;
+    if (!answers_cost_calls() || qp.queued || !(qp.ack_queued || qp.ack_held)) continue;
     if (transmit_answers_of(qp, port) == TxResult::would_block) return false;
   }
   return true;
@@ -235,8 +274,8 @@ bool Transmission::transmit_all_answers(TxPort& port, Clock& clock) {
   if (!any_answers()) return true;
   if (!transmit_notifications(port)) return false;
   if (answers_cost_calls() && !transmit_grants(port, clock)) return false;
-  if (!acknowledgements_put_off_ && !transmit_answers(port, acknowledgements_)) return false;
-  if (patience_is_over(clock) && !transmit_answers(port, patient_acknowledgements_)) return false;
+  if (!acknowledgements_put_off_ && !transmit_acknowledgements(port)) return false;
+  if (patience_is_over(clock) && !transmit_patient_acknowledgements(port)) return false;
   return transmit_probes(port, clock) && transmit_grants(port, clock);
 }
 

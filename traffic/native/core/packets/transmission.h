@@ -47,13 +47,10 @@ class Transmission {
   void load();
   // What is sent passes here first; nullptr: nothing does.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
-  // Of a port where an answer costs a call: acknowledgements of grants, for which nobody waits, may stay so long, and one of
-  // them then answers several; and queue pairs keep their turns, so that there are fewer. 0: another port, on which answers
-  // leave at once.
-  void set_answer_patience(Nanos patience_ns) {
-    answer_patience_ns_ = patience_ns;
-    if (answers_cost_calls()) pools_.keep_turns();
-  }
+  // Of a port where an answer costs a call: acknowledgements of grants, and of messages that others of their op follow, for
+  // which nobody waits, may stay so long, and one of them then answers several; and queue pairs keep their turns, so that
+  // there are fewer. 0: another port, on which answers leave at once.
+  void set_answer_patience(Nanos patience_ns);
 
   // Data and grants leave no more; what answers peers does.
   void end_data();
@@ -77,6 +74,10 @@ class Transmission {
     (queue_pairs_.place(index).sends_data ? data_ring_ : grant_ring_).push(index);
   }
   void queue_acknowledgement(uint32_t index, Nanos now);
+  // What a queue pair acknowledges, a whole message of so many packets, others of its op are to follow: at most `most` of
+  // them go unanswered for that. False: its acknowledgement is to be queued.
+  bool hold_acknowledgement(uint32_t index, uint32_t packets, uint32_t most, Nanos now);
+  bool holds_data() const { return holds_data_; }
   void queue_notification(uint32_t index) { notifications_.push_back(index); }
 
   // Packets that the queue pairs to its peer's address may have under way; 0: not bounded together.
@@ -107,8 +108,10 @@ class Transmission {
   bool transmit_all_answers(TxPort& port, Clock& clock);
   bool answers_cost_calls() const { return answer_patience_ns_ > 0; }
   bool puts_off(bool sent_data, Clock& clock);
-  bool transmit_answers(TxPort& port, std::vector<uint32_t>& waiting);
+  bool transmit_acknowledgements(TxPort& port);
+  bool transmit_patient_acknowledgements(TxPort& port);
   TxResult transmit_answers_of(Qp& qp, TxPort& port);
+  void stay_patient(Qp& qp, uint32_t index, Nanos now);
   bool transmit_grants(TxPort& port, Clock& clock);
   bool transmit_notifications(TxPort& port);
   bool transmit_probes(TxPort& port, Clock& clock);
@@ -137,8 +140,8 @@ class Transmission {
   std::vector<uint32_t> acknowledgements_;
   std::vector<uint32_t> patient_acknowledgements_;  // those that nobody waits for, since then
   Nanos patient_since_ns_ = 0;
-  uint32_t patient_grants_ = 0;  // that they answer
-  uint32_t most_patient_grants_ = 0;
+  uint32_t most_patient_messages_ = 0;  // of a queue pair
+  bool holds_data_ = false;  // whether acknowledgements of data are among them
   Nanos answer_patience_ns_ = 0;
   std::vector<uint32_t> notifications_;
   WindowPools pools_;
