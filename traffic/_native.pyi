@@ -861,9 +861,11 @@ def blast_send(
     segment_bytes: int = 4112,
     segments: int = 15,
     backend: int = 0,
+    message_packets: int = 0,
 ) -> tuple[int, int, int]:
     """(datagrams, UDP payload bytes, ns) that the bare kernel path took. RuntimeError says why it did not send.
-    `backend`: contract.assignment.PortBackend, whose kind of socket is used."""
+    `backend`: contract.assignment.PortBackend, whose kind of socket is used. `message_packets`, of udp: in the calls that
+    RC WRITE messages of so many full packets take, FIRST and LAST alone; 0: all calls are alike."""
 
 def blast_exchange(
     src_ip: str, dst_ip: str, udp_port: int, duration_ns: int, datagram_bytes: int = 64, batch: int = 64

@@ -100,12 +100,19 @@ class EngineRun:
 
 
 def bare_bytes_per_s(
-    place: BenchPlace, workers: Workers, duration_ns: int, backend: PortBackend = PortBackend.UDP
+    place: BenchPlace,
+    workers: Workers,
+    duration_ns: int,
+    backend: PortBackend = PortBackend.UDP,
+    message_packets: int = 0,
 ) -> int:
-    """UDP payload that arrives when one end sends as fast as the kernel takes it: segmented datagrams, or whole frames."""
+    """UDP payload that arrives when one end sends as fast as the kernel takes it: segmented datagrams, or whole frames.
+
+    With `message_packets`, in the calls that RC WRITE messages of so many packets take.
+    """
     sender, receiver = (end.addresses[0] for end in place.ends)
     orders = (
-        BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS, backend),
+        BlastSend(sender, receiver, ROCE_UDP_PORT, duration_ns + BLAST_LEAD_NS, backend, message_packets),
         BlastReceive(receiver, ROCE_UDP_PORT, duration_ns, backend),
     )
     _, received = ask_both(workers, orders, (Counted, Counted), duration_ns + RESPONSE_TIMEOUT_NS)

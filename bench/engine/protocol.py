@@ -70,6 +70,8 @@ class BlastSend:
     duration_ns: int
     backend: int = 0
     """`PortBackend`: over the same kind of socket."""
+    message_packets: int = 0
+    """Of udp: in the calls that messages of so many packets take; 0: all calls are alike."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,9 +89,9 @@ class Bench:
             self.print_status(f"{name} {turn + 1}/{self.lengths.repetitions}")
             yield turn
 
-    def bare_bytes_per_s(self, backend: PortBackend = PortBackend.UDP) -> int:
-        """One turn of the bare path."""
-        return bare_bytes_per_s(self.place, self.workers, self.lengths.duration_ns, backend)
+    def bare_bytes_per_s(self, backend: PortBackend = PortBackend.UDP, message_packets: int = 0) -> int:
+        """One turn of the bare path; of udp, with `message_packets` in the calls that such messages take."""
+        return bare_bytes_per_s(self.place, self.workers, self.lengths.duration_ns, backend, message_packets)
 
     def bare_packets_per_s(self, datagram_bytes: int) -> int:
         """One turn of the bare path, datagram by datagram."""

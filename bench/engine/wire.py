@@ -24,6 +24,8 @@ WIRE_BARS: Final = {
     PortBackend.XDP: Bar(Bound.AT_LEAST, 1.0),
 }
 """With any number of queue pairs."""
+MESSAGE_PACKETS: Final = 128
+"""Of a message of the load: 512 KiB, a slot of NCCL's Simple protocol, at path MTU 4096."""
 SPRAYED_BAR: Final = Bar(Bound.AT_LEAST, 0.7)
 
 
@@ -65,12 +67,17 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
     queue_pairs, kind = ports.queue_pairs, ports.kind
     name = f"wire {backend.name.lower()}" + ("" if kind is TransportKind.ROCE else f" {kind.name.lower()}")
     bare: list[int] = []
+    # FIRST and LAST are longer than a MIDDLE, and the kernel cuts equal lengths: what a protocol costs that it does not know.
+    has_calls = backend is PortBackend.UDP and kind is TransportKind.ROCE
+    in_calls: list[int] = []
     runs: dict[int, list[EngineRun]] = {count: [] for count in queue_pairs}
     has_ring = backend is PortBackend.PACKET and kind is TransportKind.ROCE
     by_ring: dict[int, list[EngineRun]] = {count: [] for count in (queue_pairs if has_ring else ())}
     size = bench.lengths.broadcast_bytes
     for _ in bench.turns(name):
         bare.append(bench.bare_bytes_per_s(backend))
+        if has_calls:
+            in_calls.append(bench.bare_bytes_per_s(backend, MESSAGE_PACKETS))
         load = BenchLoad(CollectiveKind.BROADCAST, 2, size, bench.iterations(size, bare[-1]))
         for count in queue_pairs:
             shape = Shape(queue_pairs=count, kind=kind)
@@ -91,6 +98,11 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
         series=(
             Series("bare payload", Unit.BYTES_PER_S, tuple(bare)),
             *(
+                [Series("bare, in the calls of messages", Unit.BYTES_PER_S, tuple(in_calls))]
+                if in_calls
+                else ()
+            ),
+            *(
                 Series(f"ETLoop, {_pairs(count)}", Unit.BYTES_PER_S, tuple(ours[count]))
                 for count in queue_pairs
             ),
@@ -103,6 +115,15 @@ def _wire_section(bench: Bench, backend: PortBackend, ports: WirePorts) -> Secti
             *(
                 ratio_of(f"ETLoop / bare, {_pairs(count)}", ours[count], bare, wire_bar(backend, kind))
                 for count in queue_pairs
+            ),
+            *(
+                [Ratio("bare in the calls of messages / bare", _quotients(in_calls, bare))]
+                if in_calls
+                else ()
+            ),
+            *(
+                Ratio(f"ETLoop / bare in the calls of messages, {_pairs(count)}", _quotients(each, in_calls))
+                for count, each in (ours.items() if in_calls else ())
             ),
             *(
                 Ratio(f"with receive_ring / without, {_pairs(count)}", _quotients(each, ours[count]))

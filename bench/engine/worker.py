@@ -102,7 +102,12 @@ class Worker:
             case BlastSend():
                 return Counted(
                     *_native.blast_send(
-                        order.src_ip, order.dst_ip, order.udp_port, order.duration_ns, backend=order.backend
+                        order.src_ip,
+                        order.dst_ip,
+                        order.udp_port,
+                        order.duration_ns,
+                        backend=order.backend,
+                        message_packets=order.message_packets,
                     )
                 )
             case BlastExchange():

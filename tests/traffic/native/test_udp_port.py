@@ -31,6 +31,22 @@ def test_a_blast_is_counted_at_both_ends() -> None:
     assert received_ns > 0
 
 
+def test_a_blast_of_messages_has_their_lengths() -> None:
+    """FIRST has 16 bytes more than a MIDDLE, LAST 4; the last message may be cut short where the time is over."""
+    datagrams, sent_bytes, _ = _native.blast_send(SENDER, RECEIVER, UDP_PORT, 20_000_000, message_packets=33)
+    messages, begun = divmod(datagrams, 33)
+    assert messages > 0
+    assert sent_bytes == datagrams * 4112 + messages * (16 + 4) + (16 if begun else 0)
+
+
+@pytest.mark.parametrize(("packets", "segments"), [(2, 15), (33, 1)])
+def test_a_message_of_a_blast_has_packets_between_its_first_and_its_last(packets: int, segments: int) -> None:
+    with pytest.raises(RuntimeError, match=f"at least 3 packets, .* not {packets} sent {segments} to a call"):
+        _native.blast_send(
+            SENDER, RECEIVER, UDP_PORT, DURATION_NS, segments=segments, message_packets=packets
+        )
+
+
 def test_every_ping_has_a_round_trip_time() -> None:
     with ThreadPoolExecutor(1) as pool:
         answering = pool.submit(_native.pong, RECEIVER, UDP_PORT, 200)

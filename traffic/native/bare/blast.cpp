@@ -10,7 +10,9 @@
 #include <span>
 
 #include "bare/frame_blast.h"
+#include "port/send_control.h"
 #include "port/udp_socket.h"
+#include "wire/wire.h"
 
 namespace etloop {
 namespace {
@@ -43,6 +45,42 @@ size_t joined_bytes(msghdr& header, size_t bytes) {
     if (segment_bytes > 0) return static_cast<size_t>(segment_bytes);
   }
   return std::max<size_t>(bytes, 1);
+}
+
+// One system call of a sender.
+struct SendCall {
+  size_t bytes;
+  uint32_t datagrams;
+  bool whole;  // although the socket cuts
+};
+
+// The calls that a sender makes again and again.
+std::vector<SendCall> send_calls(const BlastSettings& settings) {
+  const size_t segment_bytes = settings.segment_bytes;
+  if (settings.message_packets == 0) return {{segment_bytes * settings.segments, settings.segments, false}};
+  std::vector<SendCall> calls{{segment_bytes + wire::kRethBytes, 1, true}};
+  for (uint32_t left = settings.message_packets - 2; left > 0;) {
+    const uint32_t together = std::min(left, settings.segments);
+    calls.push_back({segment_bytes * together, together, false});
+    left -= together;
+  }
+  calls.push_back({segment_bytes + wire::kImmBytes, 1, true});
+  return calls;
+}
+
+ssize_t send_one(int fd, const uint8_t* bytes, const SendCall& call, const SocketAddress& to) {
+  if (!call.whole) return sendto(fd, bytes, call.bytes, 0, &to.any, to.length);
+  SendControl control;
+  control.segments_of(0);
+  // The kernel only reads through these two.
+  iovec vector{const_cast<uint8_t*>(bytes), call.bytes};
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr*>(&to.any);
+  message.msg_namelen = to.length;
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  control.attach(message);
+  return sendmsg(fd, &message, 0);
 }
 
 // Receives into the same few buffers again and again.
@@ -102,20 +140,28 @@ Result<BlastTotals> blast_send(const BlastSettings& settings) {
   if (send_bytes == 0 || send_bytes > kMaxSendBytes) {
     return Error{"one send of a blast has 1 to 65507 bytes, not " + std::to_string(send_bytes)};
   }
+  if (settings.message_packets != 0 && (settings.message_packets < 3 || settings.segments < 2)) {
+    return Error{"messages of a blast have at least 3 packets, which are sent several to a call, not " +
+                 std::to_string(settings.message_packets) + " sent " + std::to_string(settings.segments) + " to a call"};
+  }
+  const std::vector<SendCall> calls = send_calls(settings);
   const auto opened = open_sender(settings.src_ip, kBlastSourcePort, {});
   if (!opened) return opened.error();
   const Descriptor& sender = *opened;
   const int segment_bytes = settings.segments > 1 ? static_cast<int>(settings.segment_bytes) : 0;
   setsockopt(sender.get(), SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);
   const SocketAddress to = socket_address(settings.dst_ip, settings.udp_port);
-  const std::vector<uint8_t> bytes(send_bytes, 0xA5);
+  const std::vector<uint8_t> bytes(kMaxSendBytes, 0xA5);
   const int64_t start_ns = now_ns();
   int64_t end_ns = start_ns;
   BlastTotals totals;
+  size_t next = 0;
   for (int turn = 1; end_ns - start_ns < settings.duration_ns; ++turn) {
-    if (sendto(sender.get(), bytes.data(), bytes.size(), 0, &to.any, to.length) >= 0) {
-      totals.bytes += static_cast<int64_t>(send_bytes);
-      totals.datagrams += settings.segments;
+    const SendCall& call = calls[next];
+    if (send_one(sender.get(), bytes.data(), call, to) >= 0) {
+      totals.bytes += static_cast<int64_t>(call.bytes);
+      totals.datagrams += call.datagrams;
+      next = next + 1 == calls.size() ? 0 : next + 1;
     } else if (errno == EAGAIN || errno == ENOBUFS) {
       wait_for(sender.get(), POLLOUT, 1'000'000);
     } else {

@@ -24,6 +24,9 @@ struct BlastSettings {
   uint32_t segments = 15;         // of one send; 1: no segmentation offload. Frames have none: so many in one call
   int64_t duration_ns = 0;
   Backend backend = Backend::udp;  // udp, packet or xdp
+  // Of udp: in the calls that RC WRITE messages of so many full packets take, whose FIRST (RETH) and LAST (immediate) are longer
+  // than a MIDDLE, so that the kernel cuts neither together with those; at least 3. 0: all calls are alike.
+  uint32_t message_packets = 0;
 };
 
 inline constexpr uint32_t kMostBlastBatch = 256;

@@ -175,13 +175,13 @@ void bind_blast(nb::module_& module) {
   module.def(
       "blast_send",
       [](const std::string& src_ip, const std::string& dst_ip, uint16_t udp_port, int64_t duration_ns,
-         uint32_t segment_bytes, uint32_t segments, uint8_t backend) {
+         uint32_t segment_bytes, uint32_t segments, uint8_t backend, uint32_t message_packets) {
         return blast(blast_send,
                      {parse_address(src_ip), parse_address(dst_ip), udp_port, segment_bytes, segments, duration_ns,
-                      blast_backend(backend)});
+                      blast_backend(backend), message_packets});
       },
       "src_ip"_a, "dst_ip"_a, "udp_port"_a, "duration_ns"_a, "segment_bytes"_a = 4112, "segments"_a = 15,
-      "backend"_a = 0);
+      "backend"_a = 0, "message_packets"_a = 0);
   module.def(
       "blast_exchange",
       [](const std::string& src_ip, const std::string& dst_ip, uint16_t udp_port, int64_t duration_ns,
