@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 from etloop.agent.host_facts import host_facts
-from etloop.bench.engine import messages
 from etloop.bench.engine.figures import (
     Bar,
     BenchReport,
@@ -29,8 +28,8 @@ from etloop.bench.engine.figures import (
     ratio_of,
     render,
 )
-from etloop.bench.engine.load import BenchLoad, Messages, PingPong, Shape, bench_assignments
-from etloop.bench.engine.measure import EngineRun, bare_packets_per_s, engine_run, wire_turnarounds_ns
+from etloop.bench.engine.load import BenchLoad, PingPong, bench_assignments
+from etloop.bench.engine.measure import EngineRun, engine_run, wire_turnarounds_ns
 from etloop.bench.engine.network import loopback_place
 from etloop.bench.engine.open_mpi import COMPILER, LAUNCHER, durations
 from etloop.bench.engine.protocol import (
@@ -57,7 +56,6 @@ from etloop.cli.main import main
 from etloop.contract.base.errors import ProtocolError, RunAborted
 from etloop.contract.model.assignment import Path
 from etloop.contract.protocol.message_set import MessageSet
-from etloop.traffic.engine import MOST_TAKEN
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
 from hypothesis import given
@@ -307,43 +305,6 @@ def test_a_run_moves_exactly_the_bytes_of_its_collectives() -> None:
     turnarounds = np.array(run.turnarounds)
     assert turnarounds[:, 1].sum() > 0
     assert (turnarounds[:, 0] >= 0).all()
-
-
-@pytest.mark.e2e
-def test_messages_are_as_many_as_their_time_and_never_more_than_are_kept() -> None:
-    assert messages.iterations_of(1) == 1
-    assert messages.iterations_of(240_000_000) == 10
-    assert messages.iterations_of(10**12) * messages.MESSAGES == messages.MOST_MESSAGES
-
-
-def test_messages_wait_for_nothing() -> None:
-    sender, receiver = (one.programs[0] for one in bench_assignments(Messages(64, 100, 2), ADDRESSES))
-    assert sender.kind.tolist() == [OpKind.SEND] * 100
-    assert receiver.kind.tolist() == [OpKind.RECV] * 100
-    assert sender.dep_offsets[-1] == receiver.dep_offsets[-1] == 0
-    assert Messages(64, 100, 2).ops == 400
-
-
-def test_all_packets_of_both_ends_are_counted() -> None:
-    """A grant and a message each way of every send, and acknowledgements of some of them."""
-    load = Messages(64, 50, 2)
-    with bench_workers(place := loopback_place("this is a test")) as workers:
-        run = engine_run(place, workers, load, shape=Shape(queue_pairs=4))
-    assert 2 * 100 <= run.packets <= 4 * 100 + 50
-    assert run.wire_bytes == 64 * 100
-
-
-@pytest.mark.e2e
-def test_every_record_counts_where_an_engine_keeps_more_than_it_hands_over_at_once() -> None:
-    load = Messages(64, MOST_TAKEN // 8, 9)
-    with bench_workers(place := loopback_place("this is a test")) as workers:
-        run = engine_run(place, workers, load, shape=Shape(queue_pairs=4))
-    assert run.wire_bytes == 64 * 9 * (MOST_TAKEN // 8)
-
-
-def test_bare_datagrams_go_both_ways() -> None:
-    with bench_workers(place := loopback_place("this is a test")) as workers:
-        assert bare_packets_per_s(place, workers, SECOND_NS // 50, 100) > 100
 
 
 def test_every_message_of_a_ping_pong_has_its_answer() -> None:
