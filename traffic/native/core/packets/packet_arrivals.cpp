@@ -113,7 +113,7 @@ void PacketArrivals::on_request(uint32_t index, const wire::Packet& packet, bool
   if (marked) notify_congestion(index, now);
   Delivered delivered;
   // What an earlier message has due stays so until a packet asks anew.
-  bool holds = qp.ack_held && qp.answer_due() && !packet.ack_req;
+  bool holds = qp.answer_due() && qp.ack_held && !packet.ack_req;
   for (bool whole = qp.on_request(packet, delivered); whole; whole = qp.next_delivered(delivered)) {
     hand_over(index, delivered, now);
     holds = qp.answer_due() && holds_answer(index, delivered, now);
