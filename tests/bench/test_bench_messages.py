@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from etloop.bench.engine import messages
-from etloop.bench.engine.load import Messages, Shape, bench_assignments
+from etloop.bench.engine.load import BenchLoad, Messages, Shape, bench_assignments
 from etloop.bench.engine.measure import bare_packets_per_s, engine_run
 from etloop.bench.engine.network import loopback_place
+from etloop.bench.engine.wire import MESSAGE_PACKETS
 from etloop.bench.engine.workers import bench_workers
 from etloop.traffic.engine import MOST_TAKEN
 from etloop.workload.trace.program import OpKind
+from etloop.workload.trace.trace import CollectiveKind
 
 SECOND_NS = 1_000_000_000
 ADDRESSES = (("127.18.9.1", "127.18.9.2"), ("127.18.9.3", "127.18.9.4"))
@@ -50,3 +52,11 @@ def test_every_record_counts_where_an_engine_keeps_more_than_it_hands_over_at_on
 def test_bare_datagrams_go_both_ways() -> None:
     with bench_workers(place := loopback_place("this is a test")) as workers:
         assert bare_packets_per_s(place, workers, SECOND_NS // 50, 100) > 100
+
+
+def test_the_bare_path_is_sent_in_the_calls_of_the_messages_that_wire_has() -> None:
+    shape = Shape()
+    (sender, _) = bench_assignments(
+        BenchLoad(CollectiveKind.BROADCAST, 2, 1 << 30, 1), ADDRESSES, shape=shape
+    )
+    assert sender.schedules.schedules.chunk_bytes.tolist() == [MESSAGE_PACKETS * shape.path_mtu_bytes]

@@ -271,8 +271,8 @@ void who_listens_to_acknowledgements_gets_each() {
   }
 }
 
-// A packet is missing: what came before it is told at once, with the NAK.
-void a_gap_is_told_at_once() {
+// A packet is missing: the NAK answers what came before it, and leaves at once.
+void a_gap_is_answered_at_once() {
   Receiver receiver(3);
   receiver.hear(0);
   CHECK(receiver.turn().empty());
@@ -288,7 +288,7 @@ int main() {
   nobody_waits_long_for_a_message_that_does_not_come();
   a_long_op_is_answered_before_its_slots_are_used_up();
   who_listens_to_acknowledgements_gets_each();
-  a_gap_is_told_at_once();
+  a_gap_is_answered_at_once();
   marked_responses_are_told_of_and_marked_acknowledgements_are_not();
   probes_of_cards_are_in_no_figure();
   return test::failures();
