@@ -41,6 +41,8 @@ _USER_ID: Final = "User-Id"
 """Of a message, as ZAP answered: here the public key, since what a key may do can change while its connection lasts."""
 _SOURCE_FD: Final = 2
 """ZMQ_SRCFD: the file descriptor that a message came by."""
+_LET_GO_MS: Final = 50
+"""Between two looks whether those that were dismissed have gone."""
 _REVOKED: Final = "its key is not on the controller's list of agents' keys any more"
 _ALLOWED_CREDENTIAL_BYTES: Final = 32
 
@@ -52,6 +54,10 @@ class _Ending:
     descriptor: int
     peer: object
     after_ns: int
+
+    def is_there(self) -> bool:
+        """Whether the agent has not gone by itself. A descriptor may be another's by now: the peer tells."""
+        return self.peer is not None and _peer_of(self.descriptor) == self.peer
 
 
 class RouterLink:
@@ -65,6 +71,7 @@ class RouterLink:
         """Connection -> its file descriptor and peer when it was first heard."""
         self._said_for: list[tuple[bytes, bytes]] = []
         """Goodbyes of agents whose keys were revoked: whoever counts on them hears it as if they had said it."""
+        self._endings: list[_Ending] = []
         self.guards: tuple[asyncio.Task[None], ...] = ()
         """What lets agents in while this is open."""
 
@@ -123,14 +130,31 @@ class RouterLink:
         self._look_now.clear()
         return asked
 
-    async def dismiss(self, revoked: Revoked) -> _Ending | None:
-        """Tells an agent that its key was revoked, and everybody else that it left; how its connection is to be ended."""
+    async def dismiss(self, revoked: Revoked) -> None:
+        """Tells an agent that its key was revoked, and everybody else that it left; it has `_LOOK_S` to go by itself."""
         self._said_for.append((revoked.identity, encode(Bye(_REVOKED))))
         await self.send(revoked.identity, encode(Refused(_REVOKED, RefusalCause.KEY_REVOKED)))
         descriptor, peer = self._descriptors.pop(revoked.identity, (-1, None))
-        if descriptor < 0:
-            return None
-        return _Ending(descriptor, peer, monotonic_ns() + int(_LOOK_S * NS_PER_S))
+        if descriptor >= 0:
+            self._endings.append(_Ending(descriptor, peer, monotonic_ns() + int(_LOOK_S * NS_PER_S)))
+
+    def shut_overdue(self) -> None:
+        """Ends the connections of the dismissed that had their time."""
+        now_ns = monotonic_ns()
+        for each in self._endings:
+            if now_ns >= each.after_ns:
+                _shut(each)
+        self._endings = [each for each in self._endings if now_ns < each.after_ns]
+
+    async def let_go(self) -> None:
+        """Returns when those that were dismissed have gone, or had their time.
+
+        An agent loses what it has not read when its connection breaks (ZMQ_IMMEDIATE, zmq_setsockopt(3)), here why it was
+        dismissed. Its own words are read until then, so that nothing stands between it and its end.
+        """
+        while any(monotonic_ns() < each.after_ns and each.is_there() for each in self._endings):
+            if await self._router.wait(_LET_GO_MS):
+                self._router.receive()
 
     def _heard(self, admission: Admission, identity: bytes, parts: list[zmq.Frame]) -> bool:
         if not parts or not admission.heard(identity, str(parts[-1].get(_USER_ID)), monotonic_ns()):
@@ -193,6 +217,7 @@ async def _guarded(
     )
     try:
         yield link
+        await link.let_go()
     finally:
         await end(link.guards)
         router.socket.disable_monitor()
@@ -222,21 +247,15 @@ async def _count_failures(failures: LoopSocket, admission: Admission) -> None:
 
 
 async def _look_again(directory: KeyDirectory, admission: Admission, link: RouterLink) -> None:
-    ending: list[_Ending] = []
     while True:
         asked = await link.next_look()
-        now_ns = monotonic_ns()
-        for each in ending:
-            if now_ns >= each.after_ns:
-                _shut(each)
-        ending = [each for each in ending if now_ns < each.after_ns]
+        link.shut_overdue()
         listed = directory.read_again()
         if listed is not None:
             for remark in listed.remarks:
                 admission.note(remark)
             for revoked in admission.renew(listed.names):
-                if (end_of := await link.dismiss(revoked)) is not None:
-                    ending.append(end_of)
+                await link.dismiss(revoked)
         if asked:
             admission.on_reload()
 
