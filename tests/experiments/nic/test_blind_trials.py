@@ -13,6 +13,7 @@ from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery, dra
 from etloop.experiments.nic.cards.simulated import SimulatedNic
 from etloop.experiments.nic.link.figures import Figure
 from etloop.experiments.nic.link.probe import NicError, Probe
+from etloop.experiments.nic.link.wire import Arrival
 
 from tests.support.first_light.commands import FULL
 
@@ -144,6 +145,26 @@ def test_a_timer_is_told_from_its_growth() -> None:
     assert found["timeout_growth"].holds(2.0)
     assert not found["timeout_growth"].holds(1.0)
     assert found["after_retries"].word == "error"
+
+
+class StallingNic(SimulatedNic):
+    """A card that stands still for 20 ms before one of its packets, as a virtual machine does on a busy host."""
+
+    def __init__(self, model: NicModel, before: int) -> None:
+        super().__init__(model, Random(5))
+        self._until_stall = before
+
+    def receive(self, until_ns: int) -> Arrival | None:
+        if self._until_stall == 0:
+            self._events = [(at_ns + 20_000 * US, order, happen) for at_ns, order, happen in self._events]
+        self._until_stall -= 1
+        return super().receive(until_ns)
+
+
+def test_a_card_that_stands_still_has_not_come_to_the_end_of_its_window() -> None:
+    card = StallingNic(NicModel(window_packets=128), before=78)
+    found = {one.name: one for one in BY_NAME["window"].run(Probe(card, card)) if isinstance(one, Figure)}
+    assert found["unacknowledged_window"].holds(128)
 
 
 def test_a_latency_below_the_floor_reaches_down_to_nothing() -> None:
