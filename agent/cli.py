@@ -28,6 +28,7 @@ with quick_loading():
     from etloop.runtime.curve_keys import make_key_pairs
     from etloop.runtime.garbage_collection import freeze_startup_objects
     from etloop.runtime.stop_signals import level_calls
+    from etloop.runtime.version import add_version
     from etloop.traffic.capture import CaptureTarget
     from etloop.traffic.send_limits import UNLIMITED
     from etloop.traffic.threads.cleared_cores import cleared_cores
@@ -70,6 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="etloop-agent",
         description="Carries a part of a job's traffic on this host for an ETLoop controller.",
     )
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="join a controller and run what it assigns", epilog=_RUN_EXAMPLE)
     run.add_argument(

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from etloop.runtime.version import add_version
+
 if TYPE_CHECKING:
     from etloop.cli.result import CommandResult
 
@@ -95,7 +97,7 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the installed version")
+    add_version(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     named = next((word for word in words if not word.startswith("-")), None)
     if named is not None and named not in COMMANDS:
@@ -152,16 +154,6 @@ def _carry_out(where: str, parsed: argparse.Namespace) -> CommandResult:
         command = importlib.import_module(f"etloop.cli.commands.{module}")
     result: CommandResult = getattr(command, name)(parsed)
     return result
-
-
-class _PrintVersion(argparse.Action):
-    """Prints the version and ends the program: argparse's own action wants to be told it beforehand."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from etloop.runtime.version import installed_version
-
-        print(f"etloop {installed_version()}")
-        parser.exit()
 
 
 def add_scenario_and_rig(parser: argparse.ArgumentParser, *, without_rig: str = "") -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 
 def installed_version() -> str:
     """Return the version that the package index knows, "unknown" where the package is not installed at all."""
@@ -12,3 +14,17 @@ def installed_version() -> str:
         return version("etloop")
     except PackageNotFoundError:
         return "unknown"
+
+
+class PrintVersion(argparse.Action):
+    """Prints the version of a command and ends it: argparse's own action wants to be told it beforehand."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """See `argparse.Action`."""
+        print(f"{parser.prog} {installed_version()}")
+        parser.exit()
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Have a command say which version of it is installed."""
+    parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the installed version")

@@ -259,13 +259,6 @@ def test_a_command_tells_what_the_list_of_commands_tells_of_it(
     assert f"{summary[0].upper()}{summary[1:]}." in printed
 
 
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr().out == f"etloop {metadata.version('etloop')}\n"
-
-
 def test_the_package_runs_as_the_command() -> None:
     command = (sys.executable, "-m", "etloop", "--version")
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
