@@ -52,7 +52,7 @@ all: $(STAMPS)/built
 demo: $(STAMPS)/built
 	$(BIN)/etloop demo
 
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: checks
 	$(PYTEST)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
-from xdist.workermanage import WorkerController
 
 from tests.support.built_wheel import build_wheel
 from tests.support.skips import kind_of, objection
@@ -36,41 +35,12 @@ TOGETHER: Final = (
 """Beginnings of tests' names: those of a row share what is made once in a process, a machine that boots or a wheel."""
 
 
-BEHIND: Final = "gw2"
-"""The third of the workers, where there are three: it takes quiet files, and yields the processor to the others."""
-BUILDS: Final = ("tests/supply/",)
-"""Beginnings of tests' names that make what takes longer than a test may, where others go first."""
-BEHIND_NICENESS: Final = 5
-"""A third of the weight of an ordinary process: what waits there for a reply does not wait for minutes."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Tests over real sockets wait a third of their time, for clocks and for each other; the others are done meanwhile."""
-    if getattr(config, "workerinput", {}).get("workerid") == BEHIND:
-        os.nice(BEHIND_NICENESS)
-
-
 class FilesTogether(LoadFileScheduling):  # type: ignore[misc] # pytest-xdist ships no types
-    """Gives a file of tests to one worker, files that share what is made once to the same, and to `BEHIND` quiet ones: their
-    tests are not end to end, and build nothing."""
+    """Gives a file of tests to one worker, and files that share what is made once to the same."""
 
     def _split_scope(self, nodeid: str) -> str:
         shared = next((row[0] for row in TOGETHER if nodeid.startswith(row)), None)
         return shared or super()._split_scope(nodeid)
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        if node.gateway.id == BEHIND:
-            quiet = next((scope for scope in self.workqueue if self._is_quiet(scope)), None)
-            if quiet is None:
-                node.shutdown()
-                return
-            self.workqueue.move_to_end(quiet, last=False)
-        super()._assign_work_unit(node)
-
-    def _is_quiet(self, scope: str) -> bool:
-        if scope.startswith(BUILDS) or any(scope in row for row in TOGETHER):
-            return False
-        return "mark.e2e" not in (self.config.rootpath / scope).read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)
