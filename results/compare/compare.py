@@ -48,13 +48,11 @@ from etloop.results.schema.comparison import (
     SideRecord,
 )
 from etloop.results.schema.kpis import BY_NAME
+from etloop.results.verdict.own_share import MORE_IS_BETTER
 from numpy.typing import NDArray
 
 JCT: Final = "jct"
 JOB: Final = "job "
-MORE_IS_BETTER: Final = frozenset(
-    "overlap_fraction goodput_bps busiest_port_share share_of_ideal rates_jain ports_jain uplinks_jain".split()
-)
 UNDIRECTED: Final = frozenset(
     "compute_ns network_ns roofline_ns tx_packets one_way_error_ns busy_share comm_overhead_ns".split()
 )

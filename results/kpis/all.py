@@ -29,6 +29,7 @@ from etloop.results.kpis.network import (
     transport_figures,
     uplink_figures,
 )
+from etloop.results.kpis.own_delay import own_share
 from etloop.results.kpis.rates import rate_figures
 from etloop.results.schema.columns import COMPARISON, JOBS, RATES, TABLES
 from etloop.results.schema.kpis import FIGURES, KPI_SCHEMA, KindKpis, Kpi, KpiBasis, KpiSet
@@ -110,9 +111,9 @@ def results_of(given: KpiInput, kpis: KpiSet) -> Results:
     frames["connections"] = connection_frame(given)
     frames["kinds"] = _frame("kinds", kpis.kinds, KIND_UNITS)
     frames["iterations"] = _frame("iterations", given.summary.job.per_iteration, ITERATION_UNITS)
-    return Results(
-        {kpi.name: kpi.value for kpi in kpis.figures}, {kpi.name: kpi.unit for kpi in kpis.figures}, frames
-    )
+    figures = {kpi.name: kpi.value for kpi in kpis.figures}
+    units = {kpi.name: kpi.unit for kpi in kpis.figures}
+    return Results(figures, units, frames, own=lambda: own_share(given, figures))
 
 
 def _frame(name: str, rows: Sequence[DataclassInstance], units: Mapping[str, str]) -> Frame:

@@ -30,6 +30,7 @@ from etloop.results.verdict.terms import (
 )
 
 if TYPE_CHECKING:
+    from etloop.results.verdict.own_share import OwnShare
     from numpy.typing import NDArray
 
 _PLAIN: Final[dict[str, Callable[..., np.float64]]] = {
@@ -38,6 +39,8 @@ _PLAIN: Final[dict[str, Callable[..., np.float64]]] = {
     "sum": np.sum,
     "mean": np.mean,
 }
+SHARES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+"""Percentiles by the name of their function."""
 UNKNOWN: Final = -1
 """Of truths: 1 true, 0 false."""
 
@@ -72,6 +75,8 @@ class Results:
     frames: Mapping[str, Frame]
     words: Mapping[str, str] = field(default_factory=dict)
     """Figures that are a word, with the unit `name`."""
+    own: Callable[[], OwnShare] | None = None
+    """Works out what our own weakness explains of the run at most; None: it is not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +152,7 @@ class _Evaluation:
     def _call(self, node: Call, inside: Outcome | None) -> Outcome:
         argument = self.of(node.argument, inside)
         if node.function in {"all", "any"}:
-            return Outcome(_joined(argument.values, node.function == "all"), missing=argument.missing)
+            return Outcome(joined(argument.values, node.function == "all"), missing=argument.missing)
         if node.function == "count":
             truths = argument.values.dtype == np.int8
             number = float(np.count_nonzero(argument.values == 1) if truths else argument.values.size)
@@ -171,9 +176,9 @@ class _Evaluation:
         column = left if left.rows is not None else right
         missing = tuple(dict.fromkeys(left.missing + right.missing))
         if node.sign in COMPARISONS:
-            values: NDArray[np.generic] = _compared(node.sign, left.values, right.values)
+            values: NDArray[np.generic] = compared(node.sign, left.values, right.values)
         elif node.sign in JUNCTIONS:
-            values = _junction(node.sign, left.values, right.values)
+            values = junction(node.sign, left.values, right.values)
         else:
             values = _arithmetic(node.sign, left.values, right.values)
         return Outcome(values, column.table, column.rows, missing)
@@ -201,12 +206,12 @@ def aggregate(function: str, numbers: NDArray[np.float64]) -> float:
         case "max_to_mean":
             return float(numbers.max()) / mean if mean else float("nan")
         case _:
-            share = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}[function]
-            place = int(np.ceil(round(numbers.size * share, 9))) - 1
+            place = int(np.ceil(round(numbers.size * SHARES[function], 9))) - 1
             return float(np.sort(numbers)[max(place, 0)])
 
 
-def _absent(values: NDArray[np.generic]) -> NDArray[np.bool_]:
+def absent(values: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Return where a value is absent."""
     if values.dtype == object:
         return np.array([value is None for value in values.reshape(-1)], bool).reshape(values.shape)
     if values.dtype == np.int8:
@@ -214,8 +219,9 @@ def _absent(values: NDArray[np.generic]) -> NDArray[np.bool_]:
     return np.isnan(values.astype(np.float64))
 
 
-def _compared(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.int8]:
-    unknown = _absent(left) | _absent(right)
+def compared(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.int8]:
+    """Return the truth of a comparison, value by value."""
+    unknown = absent(left) | absent(right)
     if object in {left.dtype, right.dtype}:
         # Where the figure is absent its stand-in is a number: unlike every text, and unknown all the same.
         holds = np.asarray(left == right, bool) if sign == "==" else np.asarray(left != right, bool)
@@ -225,14 +231,16 @@ def _compared(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) 
     return np.where(unknown, UNKNOWN, holds.astype(np.int8)).astype(np.int8)
 
 
-def _junction(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.int8]:
+def junction(sign: str, left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.int8]:
+    """Return what two truths come to by `and` or `or`."""
     decided = 0 if sign == "and" else 1
     certain = (left == decided) | (right == decided)
     unknown = (left == UNKNOWN) | (right == UNKNOWN)
     return np.where(certain, decided, np.where(unknown, UNKNOWN, 1 - decided)).astype(np.int8)
 
 
-def _joined(truths: NDArray[np.generic], of_all: bool) -> NDArray[np.int8]:
+def joined(truths: NDArray[np.generic], of_all: bool) -> NDArray[np.int8]:
+    """Return what truths of rows come to: whether all hold, or any."""
     decided = 0 if of_all else 1
     if (truths == decided).any():
         return np.array(decided, np.int8)

@@ -1,7 +1,7 @@
 """Judges a run: works its conditions out and says, for each and for all, whether the device is good enough.
 
-Decides when the emulator and not the device was the limit, and what then can still be said: a condition that our own
-lateness or losses make worse cannot fail the device, it is inconclusive; one that holds in spite of them holds.
+Decides when the emulator and not the device was the limit. A condition then fails if no lateness or loss of our own can explain
+that it does not hold, passes if it holds whatever they did, and is inconclusive between the two.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.contract.model.run import RunEnd
-from etloop.results.schema.kpis import BY_NAME, Nature
 from etloop.results.schema.needless import is_asked_for
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result, Verdict
 from etloop.results.verdict.evaluation import UNKNOWN, Outcome, Results, evaluate
+from etloop.results.verdict.certainty import bounds_words, certain_result, quantity
+from etloop.results.verdict.own_share import OwnShare, Weakness
 from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of, parse
 from etloop.results.verdict.terms import (
     Binary,
@@ -27,33 +27,14 @@ from etloop.results.verdict.terms import (
     ExpressionError,
     Node,
     comparisons_of,
-    names_of,
 )
 from numpy.typing import NDArray
 
 ROWS_SHOWN: Final = 10
-TABLE_NATURES: Final = {
-    **dict.fromkeys(("ops", "collectives", "iterations", "kinds", "cc", "comparison"), Nature.TIME),
-    **dict.fromkeys(("flows", "connections", "ports", "reconciliation", "classes"), Nature.TRANSPORT),
-    **dict.fromkeys(("switches", "queues", "counters", "dut"), Nature.DEVICE),
-}
-"""What the columns of a table are about."""
 _OVER_TIME: Final = frozenset({"cc", "dut", "queues"})
 """Tables of readings over time: what was counted stands in every row that follows."""
 _COUNTS: Final = frozenset({"packets", "frames", "datagrams", "messages", "events", "count"})
 """Units of columns that may be added up over rows."""
-LATE_COLUMNS: Final = frozenset(
-    {
-        "retransmitted_packets",
-        "duplicate_request",
-        "local_ack_timeout_err",
-        "roce_adp_retrans",
-        "roce_adp_retrans_to",
-    }
-)
-"""Counters of flows, connections and ports that our lateness alone can raise: an end that is silent for long is sent to again."""
-
-
 @dataclass(frozen=True, slots=True)
 class EmulatorLimits:
     """From where on the emulator counts as the limit itself; the scenario may state its own."""
@@ -90,12 +71,11 @@ def decide_verdict(
     conditions: Conditions, results: Results, vocabulary: Vocabulary, summary: Summary, part: str = ""
 ) -> Verdict:
     """Return the verdict of a run under `conditions`. `part`: of what part of it the `results` are, "" if of all of it."""
-    late, lossy = _own_limits(results, conditions.limits, summary.transport)
-    overload = summary.overload
-    emulator = late + lossy + overload
+    limits = _own_limits(results, conditions.limits, summary)
+    emulator = limits.reasons
+    own = results.own() if emulator and results.own is not None else None
     outcomes = tuple(
-        _verdict_on(check, results, vocabulary, summary, late + overload, lossy + overload)
-        for check in conditions.checks
+        _verdict_on(check, (results, vocabulary), summary, own, limits) for check in conditions.checks
     )
     broken_off = "the run broke off" if summary.state is not RunEnd.DONE else ""
     looked_at = f"conditions were looked at over {part}" if part else ""
@@ -126,41 +106,47 @@ def check_mistakes(
     return tuple(found)
 
 
-def _own_limits(
-    results: Results, limits: EmulatorLimits, counts: Mapping[str, int]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """In which respects we were the limit: those that cost time only, and those that cost packets as well."""
+@dataclass(frozen=True, slots=True)
+class _OwnLimits:
+    """In which respects we were the limit."""
+
+    reasons: tuple[str, ...]
+    weak: Weakness
+
+
+def _own_limits(results: Results, limits: EmulatorLimits, summary: Summary) -> _OwnLimits:
     figures = results.figures
-    late, lossy = [], []
+    late, unbounded, lossy = [], [], list(summary.overload)
     slip, busy, lost = figures.get("slip_share"), figures.get("busy_share"), figures.get("own_lost_packets")
     if slip is not None and slip > limits.slip_share:
         late.append(
             f"our own lateness can explain {slip:.1%} of an iteration, more than {limits.slip_share:.1%} (slip_share)"
         )
     if busy is not None and busy > limits.busy_share:
-        late.append(
+        unbounded.append(
             f"an engine had work in {busy:.1%} of its turns, more than {limits.busy_share:.1%} (busy_share)"
         )
     if lost is not None and lost > limits.own_lost_packets:
         lossy.append(f"{lost:.0f} packets were lost in our own receive buffers (own_lost_packets)")
     needless = figures.get("needless_share") or 0.0
     missed = figures.get("lost_packets", 0.0) or figures.get("dut_dropped_packets", 0.0)
-    if needless > limits.needless_share and not missed and not is_asked_for(counts):
+    if needless > limits.needless_share and not missed and not is_asked_for(summary.transport):
         late.append(
             f"{needless:.2%} of the packets were sent again although the receiver had them and nothing was lost: our timer was "
             "shorter than the way there and back, or an end of ours was silent; raise transport.timeout_floor (needless_share)"
         )
-    return tuple(late), tuple(lossy)
+    weak = Weakness(bool(late or unbounded), bool(lossy), tuple(unbounded + lossy))
+    return _OwnLimits((*late, *unbounded, *lossy), weak)
 
 
 def _verdict_on(
     check: RequestedCheck,
-    results: Results,
-    vocabulary: Vocabulary,
+    given: tuple[Results, Vocabulary],
     summary: Summary,
-    late: tuple[str, ...],
-    lossy: tuple[str, ...],
+    own: OwnShare | None,
+    limits: _OwnLimits,
 ) -> CheckOutcome:
+    results, vocabulary = given
     found = CheckOutcome(
         check.expression, check.why, check.where, Result.INCONCLUSIVE, "", "", 0, 0, (), reason=""
     )
@@ -175,17 +161,23 @@ def _verdict_on(
     value, limit, order = _shown_values(condition, results, vocabulary, broken)
     found = replace(found, value=value, limit=limit, checked=truths.size, broken=broken.size)
     if broken.size:
-        natures = natures_of(condition.tree)
-        own = (late + lossy) if Nature.TIME in natures else lossy if Nature.TRANSPORT in natures else ()
         found = replace(
             found, rows=_rows(outcome, order, results, _value_of_row(condition, results, vocabulary))
         )
-        if not own:
-            return replace(found, result=Result.FAIL)
-        reason = f"does not hold, and the emulator itself was the limit: {'; '.join(own)}"
-        return replace(found, reason=reason)
-    if not truths.size or (truths == UNKNOWN).any():
+    elif not truths.size or (truths == UNKNOWN).any():
         return replace(found, reason=_unknown(outcome, truths))
+    if limits.reasons:
+        with np.errstate(all="ignore"):
+            certain = certain_result(condition.tree, results, own, limits.weak)
+            words = bounds_words(condition, given, own, limits.weak)
+        if certain is None:
+            verb = "does not hold" if broken.size else "holds"
+            reason = f"{verb}, and the emulator itself was the limit: {words}; {'; '.join(limits.reasons)}"
+            return replace(found, reason=reason)
+        if words and broken.size:
+            found = replace(found, value=f"{value}; {words}")
+    if broken.size:
+        return replace(found, result=Result.FAIL)
     if summary.state is not RunEnd.DONE:
         return replace(found, reason="holds as far as the run went, and it broke off")
     return replace(found, result=Result.PASS)
@@ -203,19 +195,6 @@ def _unknown(outcome: Outcome, truths: NDArray[np.generic]) -> str:
     )
 
 
-def natures_of(tree: Node) -> frozenset[Nature]:
-    """What a condition is about."""
-    return frozenset(
-        _column_nature(*name.split(".")) if "." in name else BY_NAME[name].nature
-        for name in names_of(tree)
-        if "." in name or name in BY_NAME
-    )
-
-
-def _column_nature(table: str, column: str) -> Nature:
-    return Nature.TIME if column in LATE_COLUMNS else TABLE_NATURES[table]
-
-
 def _shown_values(
     condition: Condition, results: Results, vocabulary: Vocabulary, broken: NDArray[np.int64]
 ) -> tuple[str, str, NDArray[np.int64]]:
@@ -230,9 +209,9 @@ def _shown_values(
         if places.size and len(comparisons_of(condition.tree)) == 1:
             order = places
         whose = _whose(comparison, left, places, (results, vocabulary))
-        values.append(f"{condition.words(comparison.left)} = {_quantity(worst, dimension)}{whose}")
+        values.append(f"{condition.words(comparison.left)} = {quantity(worst, dimension)}{whose}")
         if right.rows is None:
-            limits.append(f"{comparison.sign} {_quantity(right.values[()], dimension)}")
+            limits.append(f"{comparison.sign} {quantity(right.values[()], dimension)}")
         else:
             limits.append(f"{comparison.sign} {condition.words(comparison.right)}")
     return "; ".join(values), "; ".join(limits), order
@@ -311,24 +290,4 @@ def _value_of_row(condition: Condition, results: Results, vocabulary: Vocabulary
     if left.shape == ():
         return lambda _: ""
     dimension = dimension_of(comparisons[0].left, vocabulary)
-    return lambda place: f" (= {_quantity(left[place], dimension)})"
-
-
-def _quantity(value: object, dimension: Dimension) -> str:
-    """A value with the unit that a reader expects."""
-    if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
-        return "absent"
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, np.int8):
-        return {1: "true", 0: "false"}.get(int(value), "absent")
-    number = float(value)  # type: ignore[arg-type]
-    match dimension:
-        case Dimension.TIME:
-            return approximate_duration(round(number))
-        case Dimension.BYTES:
-            return approximate_bytes(round(number))
-        case Dimension.RATE:
-            return f"{number / 1e9:.6g} Gbit/s"
-        case _:
-            return f"{number:.6g}"
+    return lambda place: f" (= {quantity(left[place], dimension)})"

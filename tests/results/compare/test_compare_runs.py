@@ -298,7 +298,8 @@ def test_figures_that_cannot_be_tested_are_refused_together() -> None:
 
 
 def test_every_figure_has_a_direction_or_is_known_to_have_none() -> None:
-    from etloop.results.compare.compare import MORE_IS_BETTER, UNDIRECTED
+    from etloop.results.compare.compare import UNDIRECTED
+    from etloop.results.verdict.own_share import MORE_IS_BETTER
 
     assert BY_NAME.keys() >= MORE_IS_BETTER
     assert BY_NAME.keys() >= UNDIRECTED

@@ -1,0 +1,76 @@
+"""What a condition comes to whatever our own weakness did within its bounds, and those bounds in words.
+
+Decides which bounds are shown: of the left side of each comparison that our weakness touches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from etloop.contract.base.units import approximate_bytes, approximate_duration
+from etloop.results.verdict.evaluation import UNKNOWN, Results
+from etloop.results.verdict.interval import Bounded, bounded
+from etloop.results.verdict.own_share import OwnShare, Weakness
+from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of
+from etloop.results.verdict.terms import Dimension, Node, comparisons_of, names_of
+
+
+def certain_result(tree: Node, results: Results, own: OwnShare | None, weak: Weakness) -> bool | None:
+    """Return whether a condition holds, or does not, whatever our weakness did; None where it depends on that."""
+    found = bounded(tree, results, own, weak)
+    truths = np.atleast_1d(found.low)
+    sure = np.ones(truths.shape, bool) if found.chosen is None else found.chosen == 1
+    if (sure & (truths == 0)).any():
+        return False
+    return None if (truths == 0).any() or (truths == UNKNOWN).any() else True
+
+
+def bounds_words(
+    condition: Condition, given: tuple[Results, Vocabulary], own: OwnShare | None, weak: Weakness
+) -> str:
+    """Return between what the compared values lie without our weakness; "" where it touches none of them."""
+    results, vocabulary = given
+    words = []
+    for comparison in comparisons_of(condition.tree):
+        for side in (comparison.left, comparison.right):
+            found = bounded(side, results, own, weak)
+            if not found.is_exact and names_of(side):
+                words.append(f"{condition.words(side)} {_range(found, dimension_of(side, vocabulary))}")
+    return "; ".join(dict.fromkeys(words))
+
+
+def _range(found: Bounded, dimension: Dimension) -> str:
+    low, high = (np.atleast_1d(end.astype(np.float64)) for end in (found.low, found.high))
+    known = ~np.isnan(high - low) | (np.isinf(low) | np.isinf(high))
+    if not known.any():
+        return "is absent"
+    # Of a column the row that is touched most says it.
+    widest = int(np.argmax(np.where(known, high - low, -1.0)))
+    least, most = float(low[widest]), float(high[widest])
+    where = ", in the row that is touched most" if found.low.shape else ""
+    if np.isinf(least) and np.isinf(most):
+        return "could be anything without it, no bound is known"
+    if np.isinf(most):
+        return f"could be {quantity(least, dimension)} or any more without it{where}"
+    if np.isinf(least) or least <= 0 < most:
+        return f"could be anything up to {quantity(most, dimension)} without it{where}"
+    return f"would be at least {quantity(least, dimension)} without it, at most {quantity(most, dimension)}{where}"
+
+
+def quantity(value: object, dimension: Dimension) -> str:
+    """Return a value with the unit that a reader expects."""
+    if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
+        return "absent"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, np.int8):
+        return {1: "true", 0: "false"}.get(int(value), "absent")
+    number = float(value)  # type: ignore[arg-type]
+    match dimension:
+        case Dimension.TIME:
+            return approximate_duration(round(number))
+        case Dimension.BYTES:
+            return approximate_bytes(round(number))
+        case Dimension.RATE:
+            return f"{number / 1e9:.6g} Gbit/s"
+        case _:
+            return f"{number:.6g}"

@@ -1,0 +1,241 @@
+"""What our own weakness can have done at most to figures and columns: bounds between which their undisturbed values lie.
+
+Decides one bound for each name. Lateness only adds time: an undisturbed time is at most the measured one and at least that less
+what our lateness explains; of a rate the other way round. Packets sent again without need explain the time that their bytes took
+on the slowest link, and themselves. Where no bound is known the undisturbed value is anything on its better side. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.results.schema.kpis import BY_NAME, Nature
+from etloop.results.verdict.aggregate_bounds import cv_bounds
+from etloop.results.verdict.evaluation import aggregate
+
+if TYPE_CHECKING:
+    from etloop.results.verdict.evaluation import Frame
+    from numpy.typing import NDArray
+
+Bounds = tuple[float, float]
+MORE_IS_BETTER: Final = frozenset(
+    "overlap_fraction goodput_bps busiest_port_share share_of_ideal rates_jain ports_jain uplinks_jain".split()
+)
+"""Figures that our weakness makes smaller."""
+_OF_ITERATIONS: Final = {"jct_min_ns": "min", "jct_p50_ns": "p50", "jct_p99_ns": "p99", "jct_max_ns": "max"}
+_OF_THE_MEAN: Final = frozenset({"jct_avg_ns", "comm_overhead_ns"})
+_PER_REFERENCE: Final = frozenset({"jct_ratio", "jct_per_ideal", "jct_per_twin"})
+_OF_OPS: Final = ("start_skew_", "transfer_", "fct_p")
+"""Begin the names of times that lie within one iteration."""
+_RATES: Final = frozenset({"goodput_bps", "busiest_port_share"})
+LOSSES: Final = frozenset(
+    "lost_packets not_received_packets unexplained_packets missing_packets lost".split()
+)
+"""Counts of packets that did not arrive: our receive buffers explain as many as they lost."""
+SENT_AGAIN: Final = frozenset(
+    "retransmitted_packets duplicate_request retransmitted_share needless_share".split()
+)
+"""Counts that contain what was sent again without need."""
+_AFTER_SILENCE: Final = frozenset("local_ack_timeout_err roce_adp_retrans roce_adp_retrans_to".split())
+TABLE_NATURES: Final = {
+    **dict.fromkeys(("ops", "collectives", "iterations", "kinds", "cc", "comparison", "jobs"), Nature.TIME),
+    **dict.fromkeys(("flows", "connections", "ports", "reconciliation", "classes"), Nature.TRANSPORT),
+    **dict.fromkeys(("switches", "queues", "counters", "dut"), Nature.DEVICE),
+}
+"""What the columns of a table are about."""
+_MOMENTS: Final = frozenset(
+    "start_ns end_ns intended_ns issued_ns first_tx_ns completed_ns first_issue_ns last_completion_ns".split()
+)
+_NOT_OURS: Final = frozenset("recorded_ns least_ns slip_ns trace_bytes".split())
+"""Columns of tables of times that lateness does not touch, or that are our lateness itself."""
+_UNTOUCHED_UNITS: Final = frozenset({"id", "name", "flag", "bytes", "messages", "ranks", "count"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnShare:
+    """What our own weakness explains of a run at most."""
+
+    iterations: tuple[int, ...] = ()
+    """Complete iterations, in their order."""
+    jct_ns: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """Of each of them."""
+    late_ns: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """What of each of them our lateness explains, with what the one before left to it."""
+    whole_late_ns: float = 0.0
+    """Of the whole run."""
+    whole_ns: float = 0.0
+    """Time of the whole run."""
+    again_ns: float | None = 0.0
+    """Time that the packets sent again without need took; None where the speed of no link is known."""
+    again_packets: float = 0.0
+    lost_packets: float = 0.0
+    """Lost by our own receive buffers, or by a switch of ours that could not keep up."""
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def explained_ns(self) -> float:
+        """Return what is explained of the whole run; infinite where there is no bound."""
+        return self.whole_late_ns + (math.inf if self.again_ns is None else self.again_ns)
+
+    @property
+    def most_ns(self) -> float:
+        """Return what is explained of any one iteration, and so of any time within it."""
+        if not len(self.late_ns):
+            return math.inf
+        return float(self.late_ns.max()) + self.explained_ns - self.whole_late_ns
+
+    def reach(self, iteration: float) -> float:
+        """Return what is explained of a time within `iteration`."""
+        return self.by_iteration().get(int(iteration), self.most_ns) if not math.isnan(iteration) else math.inf
+
+    def by_iteration(self) -> Mapping[int, float]:
+        """Return what is explained of a time within each complete iteration."""
+        again_ns = self.explained_ns - self.whole_late_ns
+        return {one: float(late) + again_ns for one, late in zip(self.iterations, self.late_ns, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Weakness:
+    """In which respects the emulator was the limit, as far as it matters to bounds."""
+
+    late: bool = False
+    lossy: bool = False
+    unbounded: tuple[str, ...] = ()
+    """Weaknesses of which it is not known how much time they explain, in words."""
+
+    def touches(self, nature: Nature) -> bool:
+        """Return whether figures of `nature` are not those of the device alone."""
+        if nature is Nature.TIME:
+            return self.late or self.lossy
+        return self.lossy and nature is Nature.TRANSPORT
+
+
+def figure_bounds(name: str, measured: float, own: OwnShare | None, weak: Weakness) -> Bounds:
+    """Return between what the figure lies without our weakness."""
+    if name not in BY_NAME or not weak.touches(nature_of_figure(name)) or name == "needless_share":
+        return measured, measured
+    anything = (measured, math.inf) if name in MORE_IS_BETTER else (min(0.0, measured), measured)
+    if own is None:
+        return anything
+    if name in LOSSES:
+        return max(measured - own.lost_packets, 0.0), measured
+    if name == "lost_share":
+        return _less(measured, own.lost_packets, own.figures.get("tx_packets")), measured
+    if weak.lossy or (weak.unbounded and BY_NAME[name].nature is Nature.TIME and name not in SENT_AGAIN):
+        return anything
+    return _time_bounds(name, measured, own) or anything
+
+
+def _time_bounds(name: str, measured: float, own: OwnShare) -> Bounds | None:
+    """Return bounds by our lateness and by what was sent again without need; None where none are known."""
+    count = len(own.jct_ns)
+    if name == "retransmitted_packets":
+        return max(measured - own.again_packets, 0.0), measured
+    if name == "retransmitted_share":
+        return _less(measured, own.again_packets, own.figures.get("tx_packets")), measured
+    if not count:
+        return None
+    mean_ns = own.explained_ns / count
+    if name in _OF_THE_MEAN:
+        return max(measured - mean_ns, 0.0), measured
+    if name in _OF_ITERATIONS:
+        least = np.maximum(own.jct_ns - own.late_ns - (own.explained_ns - own.whole_late_ns), 0.0)
+        low = aggregate(_OF_ITERATIONS[name], least)
+        if name == "jct_max_ns":
+            low = max(low, float(own.jct_ns.mean()) - mean_ns)
+        return low, measured
+    if name == "jct_cv":
+        return cv_bounds(np.maximum(own.jct_ns - own.late_ns - own.explained_ns, 0.0), own.jct_ns)
+    if name in _PER_REFERENCE:
+        share = float((np.array(list(own.by_iteration().values())) / own.jct_ns).max())
+        return measured * max(1 - share, 0.0), measured
+    if name.startswith(_OF_OPS):
+        return max(measured - own.most_ns, 0.0), measured
+    if name in _RATES:
+        return measured, faster(measured, own.whole_ns, own.explained_ns)
+    network_ns = own.figures.get("network_ns")
+    if name == "overlap_fraction" and network_ns:
+        return measured, measured + mean_ns / network_ns
+    if name == "retransmissions_per_s" and own.whole_ns:
+        again = own.again_packets * 1e9 / own.whole_ns
+        return max(measured - again, 0.0), faster(measured, own.whole_ns, own.explained_ns)
+    return None
+
+
+def _less(share: float, packets: float, whole: float | None) -> float:
+    return max(share - packets / whole, 0.0) if whole else 0.0
+
+
+def faster(rate: float, time_ns: float, explained_ns: float) -> float:
+    """Return the rate in a time that is shorter by what is explained; infinite where all of it is."""
+    left_ns = time_ns - explained_ns
+    return rate * time_ns / left_ns if left_ns > 0 else math.inf
+
+
+def nature_of_figure(name: str) -> Nature:
+    """Return what a figure is about."""
+    return BY_NAME[name].nature
+
+
+def column_nature(table: str, column: str, unit: str = "") -> Nature:
+    """Return what a column is about: of tables of times those that are no times are as they were planned."""
+    if column in SENT_AGAIN or column in _AFTER_SILENCE:
+        return Nature.TIME
+    nature = TABLE_NATURES[table]
+    untouched = column in _NOT_OURS or unit in _UNTOUCHED_UNITS
+    return Nature.OWN if nature is Nature.TIME and untouched and table not in {"cc"} else nature
+
+
+def column_bounds(
+    frame: Frame, place: tuple[str, str], measured: NDArray[np.float64], own: OwnShare | None, weak: Weakness
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return between what each row of column `place` (table, column) of `frame` lies without our weakness."""
+    table, column = place
+    unit = frame.units[column]
+    if not weak.touches(column_nature(table, column, unit)):
+        return measured, measured
+    rises = column.startswith("share_of") or unit in {"bytes/s", "bit/s"}
+    nothing, endless = np.minimum(measured, 0.0), np.full(measured.shape, math.inf)
+    anything = (measured, endless) if rises else (nothing, measured)
+    if own is None:
+        return anything
+    if column in LOSSES:
+        return np.maximum(measured - own.lost_packets, 0.0), measured
+    if column in {"retransmitted_packets", "duplicate_request"} and not weak.lossy:
+        return np.maximum(measured - own.again_packets, 0.0), measured
+    if weak.lossy or weak.unbounded or table not in {"ops", "collectives", "iterations", "kinds"}:
+        return anything
+    explained_ns = _explained_of_rows(frame, column, own)
+    if unit == "ns":
+        return np.maximum(measured - explained_ns, np.minimum(measured, 0.0)), measured
+    time_ns = _times_of_rows(frame, table)
+    if not rises or time_ns is None:
+        return anything
+    left_ns = time_ns - explained_ns
+    with np.errstate(all="ignore"):
+        return measured, np.where(left_ns > 0, measured * time_ns / left_ns, math.inf)
+
+
+def _explained_of_rows(frame: Frame, column: str, own: OwnShare) -> NDArray[np.float64]:
+    if column in _MOMENTS:
+        return np.full(frame.rows, own.explained_ns)
+    if "iteration" not in frame.columns:
+        return np.full(frame.rows, own.most_ns)
+    known = own.by_iteration()
+    rows = frame.columns["iteration"].astype(np.float64)
+    # Of an iteration that is not complete all lateness of the run may be in it.
+    return np.array([known.get(int(one), own.explained_ns) for one in rows], np.float64)
+
+
+def _times_of_rows(frame: Frame, table: str) -> NDArray[np.float64] | None:
+    if table == "collectives":
+        time_ns, skew_ns = (frame.columns[name].astype(np.float64) for name in ("time_ns", "skew_ns"))
+        return np.asarray(time_ns - skew_ns)
+    if table == "kinds":
+        return frame.columns["joined_avg_ns"].astype(np.float64)
+    return None
