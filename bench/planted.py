@@ -278,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as place:
         found = answers(series, asked.jobs, Path(place))
     print(f"{RUNS} runs a side, in virtual time")
-    print(f"{'':<36}{'pairs':>7}{'worse':>7}{'too few to say':>16}")
+    print(f"{'':<36}{'pairs':>7}{'worse':>7}{'inconclusive':>16}")
     for one in found:
         bar = "" if one.holds() else "  NOT MET"
         row = one.series

@@ -70,5 +70,5 @@ def print_page(page: Path, out: Path) -> str:
 
 def _expect(page: Path) -> None:
     if not page.is_file():
-        remedy = "etloop report RUN_DIR --verdict writes it anew"
+        remedy = "etloop report RUN_DIR --write writes it anew"
         raise ConfigError(Problem(str(page), "is not there", remedy))

@@ -46,7 +46,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "bundle": "pack a run and all that it was made of into one file, which run, twin and plan take",
     "report": "print the results table of a run again, or judge it again",
     "twin": "what a scenario should take on a device as a topology describes it, in virtual time",
-    "compare": "hold runs against others: regression, improvement, no difference, or too few to say",
+    "compare": "hold runs against others: regression, improvement, no difference, or inconclusive",
     "sweep": "run a scenario many times with values changed, and hold the settings against each other",
     "collective": "measure collectives size by size, in the form of nccl-tests",
     "capture": "print a port's capture, one line a packet",

@@ -23,10 +23,15 @@ def report_command(parsed: argparse.Namespace) -> CommandResult:
     code = ExitCode.PASS
     if (parsed.run_dir / "spool").is_dir():
         _close(parsed.run_dir)
-    if parsed.verdict or parsed.conditions or parsed.dut:
-        from etloop.controller.run.verdict import renew_verdict
+    is_judged = bool(parsed.verdict or parsed.conditions or parsed.dut or parsed.write)
+    if is_judged and not parsed.write and (parsed.open or parsed.pdf is not None):
+        what = "shows the page that the run has, and the new verdict is not in it"
+        remedy = "add --write to keep the new verdict, or leave --verdict, --conditions and --dut out"
+        raise ConfigError(Problem("--open" if parsed.open else "--pdf", what, remedy))
+    if is_judged:
+        from etloop.controller.run.verdict import judge_again
 
-        summary = renew_verdict(parsed.run_dir, parsed.conditions, parsed.dut)
+        summary = judge_again(parsed.run_dir, parsed.conditions, parsed.dut, is_kept=parsed.write)
         code = summary.result.exit_code
     else:
         summary = look_at_run(parsed.run_dir)

@@ -12,7 +12,7 @@ from etloop.cli.values import quantity, whole
 from etloop.contract.base.units import QuantityError, parse_share_per_million
 from etloop.results.schema.comparison import ComparisonSettings
 
-EXIT_CODES: Final = "0 no regression, 20 too few to say, 30 a regression, 65 they cannot be compared"
+EXIT_CODES: Final = "0 no regression, 20 inconclusive, 30 a regression, 65 they cannot be compared"
 _DEFAULT: Final = ComparisonSettings()
 
 

@@ -113,7 +113,7 @@ class RunOptions:
     expects: bool = True
     """Whether the run is held against an ideal network and the twin."""
     pages: bool = True
-    """Whether the report and the trace for a viewer are made, which `etloop report --verdict` can do later."""
+    """Whether the report and the trace for a viewer are made, which `etloop report --write` can do later."""
     lab: str = ""
     """What stands for the device, if it is not the lab that the rig names."""
 

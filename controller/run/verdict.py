@@ -142,11 +142,14 @@ def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
     return KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends)
 
 
-def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | None = None) -> Summary:
-    """Judges a run of the past by its directory alone, and replaces what the last judgement left.
+def judge_again(
+    run_dir: Path, conditions: Path | None = None, device: str | None = None, *, is_kept: bool = False
+) -> Summary:
+    """Judge a run of the past by its directory alone, and return its summary with that verdict.
 
     By the conditions of the file `conditions` (its `verdict:`, as in a scenario) and of the profile `device`; where neither is
-    given, by those of the run's own scenario and rig.
+    given, by those of the run's own scenario and rig. The directory changes only if `is_kept`: then the verdict, the key figures
+    and the pages replace what the last judgement left.
 
     Raises:
         RunDirError: no run directory, or its tables or its kpis.json cannot be read.
@@ -164,6 +167,8 @@ def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | N
         _refuse_mistakes((*stated.checks, *_checks_of(profile)))
         counted_by = run.summary.dut.profile if run.summary.dut is not None else ""
         found = _conditions(stated, profile, counted=run.summary.dut is not None, counted_by=counted_by)
+    if not is_kept:
+        return run_with_verdict(run, basis, found, pages=False).summary
     files = {name: read_input(run_dir, name) for name in (TOPOLOGY_FILE, PROFILE_FILE)}
     now = run_with_verdict(run, basis, found, device_facts(files, run_dir))
     write_run(run_dir, now, run)

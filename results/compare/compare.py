@@ -29,8 +29,10 @@ from etloop.results.compare.statistics import (
     Difference,
     Mean,
     difference,
+    is_shown,
     mean_of_iterations,
     mean_of_runs,
+    open_words,
     outcome,
     paired_difference,
     surely_no_regression,
@@ -48,6 +50,7 @@ from etloop.results.schema.comparison import (
     SideRecord,
 )
 from etloop.results.schema.kpis import BY_NAME
+from etloop.results.text.change import change_text
 from etloop.results.verdict.own_share import MORE_IS_BETTER
 from numpy.typing import NDArray
 
@@ -232,7 +235,7 @@ def _time_line(
     else:
         found = difference(*means, confidence, relative=True)
     thing = _Tested(name, "ns", words, less_is_better=True)
-    return _line(thing, means, found, settings, _doubt(a, b))
+    return _line(thing, means, found, settings, _explained(a, b))
 
 
 def _is_the_same(a: Side, b: Side, of: Times) -> bool:
@@ -271,12 +274,17 @@ def _line(
     means: tuple[Mean, Mean],
     found: Difference,
     settings: ComparisonSettings,
-    doubt: str = "",
+    explained: tuple[float, str] = (0.0, ""),
 ) -> MetricResult:
+    """`explained`: how much longer B is at most by our own doing, in the figure's unit, and what that is."""
     a, b = means
     least = settings.least_effect if found.relative else settings.least_effect * abs(a.value)
     result = outcome(found, least, less_is_better=thing.less_is_better)
-    doubted = result is Outcome.REGRESSION and bool(doubt)
+    share, doubt = explained[0] / a.value if explained[1] else 0.0, explained[1]
+    without = replace(found, low=found.low - share, high=found.high - share, change=found.change - share)
+    worse = outcome(without, least, less_is_better=thing.less_is_better) is Outcome.REGRESSION
+    doubted = result is Outcome.REGRESSION and bool(doubt) and not worse
+    shown = is_shown(found, max(abs(a.value), abs(b.value)))
     return MetricResult(
         name=thing.name,
         unit=thing.unit,
@@ -288,38 +296,55 @@ def _line(
         a_basis=a.basis,
         b_basis=b.basis,
         change=found.change,
-        low=found.low if math.isfinite(found.low) else None,
-        high=found.high if math.isfinite(found.high) else None,
+        low=found.low if shown else None,
+        high=found.high if shown else None,
         relative=found.relative,
         confidence=found.confidence,
         p_value=found.p_value,
         outcome=Outcome.OPEN if doubted else result,
         doubt=doubt if doubted else "",
         surely_no_regression=surely_no_regression(found, least, less_is_better=thing.less_is_better),
+        open_words="" if shown or doubted or result is not Outcome.OPEN else open_words(found, least),
     )
 
 
-def _doubt(a: Side, b: Side) -> str:
-    """Why a longer time of B may be our own doing: lateness that grew by as much, or packets that we lost ourselves."""
+def _explained(a: Side, b: Side) -> tuple[float, str]:
+    """Return how much longer an iteration of B is at most by our own doing, in ns, and what that is; "" where it is nothing.
+
+    Lateness that grew, packets that our timer sent again where nothing was lost, and packets that we lost ourselves: what those
+    cost has no bound.
+    """
     figures = mean_figures(a), mean_figures(b)
     jct = [float(np.mean([run.jct_ns.mean() for run in side.runs])) for side in (a, b)]
     shares = [found.get("slip_share", 0.0) for found in figures]
+    explained_ns, words = 0.0, []
     grown_ns = shares[1] * jct[1] - shares[0] * jct[0]
-    if 0 < jct[1] - jct[0] <= grown_ns:
-        return (
-            f"our own lateness can explain it: it grew from {shares[0]:.1%} to {shares[1]:.1%} of an iteration "
-            "(slip_share)"
+    if grown_ns > 0:
+        explained_ns += grown_ns
+        words.append(
+            f"our own lateness can explain it: it grew from {shares[0]:.1%} to {shares[1]:.1%} of an iteration (slip_share)"
         )
     lost = [found.get("own_lost_packets", 0.0) for found in figures]
     if lost[1] > lost[0]:
-        return f"our own receive buffers lost {lost[1]:.6g} packets a run in B, {lost[0]:.6g} in A (own_lost_packets)"
+        explained_ns = math.inf
+        words.append(
+            f"our own receive buffers lost {lost[1]:.6g} packets a run in B, {lost[0]:.6g} in A (own_lost_packets)"
+        )
     needless = [found.get("needless_share", 0.0) for found in figures]
-    if needless[1] > needless[0] + LEAST_NEEDLESS_GROWTH and figures[1].get("timeouts") != 0:
-        return (
+    missed = figures[1].get("lost_packets", 0.0) or figures[1].get("dut_dropped_packets", 0.0)
+    grew = needless[1] > needless[0] + LEAST_NEEDLESS_GROWTH and figures[1].get("timeouts") != 0
+    if grew and not missed:
+        explained_ns += _again_ns(b)
+        words.append(
             f"our own timer sent {needless[1]:.2%} of the packets again in B, {needless[0]:.2%} in A, although the receiver had "
             "them (needless_share)"
         )
-    return ""
+    return explained_ns, "; ".join(words)
+
+
+def _again_ns(side: Side) -> float:
+    """Return what packets sent again without need took of an iteration, at most."""
+    return float(np.mean([math.inf if run.again_ns is None else run.again_ns for run in side.runs]))
 
 
 def _verdict(
@@ -332,7 +357,8 @@ def _verdict(
     reasons = [f"{line.name}: {_changed(line)}, but {line.doubt}" for line in lines if line.doubt]
     first = lines[0]
     if not first.surely_no_regression and not first.doubt:
-        reasons.append(f"{first.name}: {_changed(first)}; it takes more runs, or longer ones, to tell")
+        needed = first.open_words or "inconclusive: it takes more runs, or longer ones, to tell"
+        reasons.append(f"{first.name}: {_changed(first)}; {needed}")
     for name, side in (("A", a), ("B", b)):
         if side.left_out:
             total = len(side.left_out) + len(side.runs)
@@ -349,10 +375,10 @@ def _verdict(
 
 def _changed(line: MetricResult) -> str:
     if not line.relative:
-        bounds = "" if line.low is None else f" ({line.low:+.6g} to {line.high:+.6g})"
+        bounds = "" if line.low is None or line.high is None else f" ({line.low:+.6g} to {line.high:+.6g})"
         return f"{line.change:+.6g} {line.unit}{bounds}"
     bounds = "" if line.low is None or line.high is None else f" ({line.low:+.1%} to {line.high:+.1%})"
-    return f"{line.change:+.1%}{bounds}"
+    return f"{change_text(line.change, 1)}{bounds}"
 
 
 def _most(found: list[Shift], *, better: bool) -> tuple[Shift, ...]:

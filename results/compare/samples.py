@@ -24,6 +24,7 @@ from etloop.results.schema.jobs import Phase
 from etloop.results.schema.kinds import kind_label
 from etloop.results.schema.kpis import KPI_FILE
 from etloop.results.schema.losses import LossRow
+from etloop.results.schema.needless import is_asked_for, needless_packets
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.typed_json import RunDirError
 from etloop.results.schema.verdict import CheckOutcome
@@ -39,6 +40,7 @@ from etloop.results.store.run_dir import (
     read_kpis,
     read_run,
 )
+from etloop.results.verdict.own_share import wire_time_ns
 from numpy.typing import NDArray
 
 _BY_CONTENT: Final = (CaseRole.GROUPS, CaseRole.FLOWS, CaseRole.SCHEDULE, CaseRole.PLUGIN, CaseRole.PROFILE)
@@ -107,6 +109,8 @@ class RunSamples:
     conditions: tuple[CheckOutcome, ...] = ()
     """Of its verdict."""
     losses: tuple[LossRow, ...] = ()
+    again_ns: float | None = 0.0
+    """Time of an iteration that packets sent again without need took at most; None where no speed of a port is known."""
 
 
 def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
@@ -136,7 +140,21 @@ def read_samples(run_dir: Path, warm_up: int) -> RunSamples:
         things=_things(run),
         conditions=summary.verdict.checks if summary.verdict else (),
         losses=summary.losses.rows if summary.losses else (),
+        again_ns=_again_ns(run_dir, summary),
     )
+
+
+def _again_ns(run_dir: Path, summary: Summary) -> float | None:
+    packets = needless_packets(summary.transport)
+    iterations = sum(one.complete for one in summary.job.per_iteration)
+    if not packets or is_asked_for(summary.transport):
+        return 0.0
+    if not iterations or not (run_dir / KPI_FILE).exists():
+        return None
+    basis = read_kpis(run_dir).basis
+    if not basis.port_bps:
+        return None
+    return wire_time_ns(packets, basis.mtu_bytes, min(basis.port_bps.values())) / iterations
 
 
 def _broken(summary: Summary, counted: tuple[int, ...]) -> str:

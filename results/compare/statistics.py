@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 LEAST_ITERATIONS: Final = 5
 """Of a single run: of fewer neither their variance nor how they hang together can be told."""
+LEAST_PAIRS: Final = 3
+"""Of fewer no interval is shown: the deviation of two is hardly known."""
+WIDEST: Final = 10.0
+"""Factor between the ends of an interval that is shown."""
+MOST_NEEDED: Final = 100
+"""More runs than that are not foretold."""
 _MOST_CORRELATION: Final = 0.98
 
 
@@ -52,6 +58,11 @@ class Difference:
     p_value: float
     """How likely a difference at least as large is when there is none; 1 where nothing is known."""
     relative: bool
+    count: int = 0
+    """Pairs, or runs of the side that has fewer; 0 where it is of the iterations of single runs."""
+    deviation: float = math.nan
+    """Standard deviation of what is between one run of each side: of the logarithm if `relative`; NaN: not known."""
+    is_paired: bool = False
 
 
 def mean_of_runs(values: NDArray[np.float64], *, relative: bool) -> Mean:
@@ -111,8 +122,12 @@ def difference(a: Mean, b: Mean, confidence: float, *, relative: bool) -> Differ
     variance = a.variance + b.variance
     if math.isinf(variance):
         return Difference(_as_change(gap, relative), -math.inf, math.inf, confidence, 1.0, relative)
+    runs = min(a.count, b.count) if {a.basis, b.basis} == {Basis.RUNS} else 0
+    # As if both sides had as many runs as the smaller one.
+    spread = (runs, math.sqrt(variance * runs), False)
     spent = sum(one.variance**2 / one.freedom for one in (a, b) if one.variance > 0)
-    return _interval(gap, variance, variance**2 / spent if spent > 0 else math.inf, confidence, relative)
+    freedom = variance**2 / spent if spent > 0 else math.inf
+    return _interval((gap, variance, freedom), confidence, relative, spread)
 
 
 def paired_difference(
@@ -122,14 +137,22 @@ def paired_difference(
     gaps = np.log(b / a) if relative else b - a
     mean = float(gaps.mean())
     if len(gaps) < 2:
-        return Difference(_as_change(mean, relative), -math.inf, math.inf, confidence, 1.0, relative)
-    return _interval(mean, float(gaps.var(ddof=1)) / len(gaps), len(gaps) - 1.0, confidence, relative)
+        change = _as_change(mean, relative)
+        return Difference(change, -math.inf, math.inf, confidence, 1.0, relative, 1, is_paired=True)
+    variance = float(gaps.var(ddof=1))
+    spread = (len(gaps), math.sqrt(variance), True)
+    return _interval((mean, variance / len(gaps), len(gaps) - 1.0), confidence, relative, spread)
 
 
-def _interval(gap: float, variance: float, freedom: float, confidence: float, relative: bool) -> Difference:
+def _interval(
+    gap_of: tuple[float, float, float], confidence: float, relative: bool, spread: tuple[int, float, bool]
+) -> Difference:
+    """`gap_of`: what is between the sides, its variance and degrees of freedom; `spread`: of `Difference`, its last three."""
+    gap, variance, freedom = gap_of
     if variance <= 0:
         change = _as_change(gap, relative)
-        return Difference(change, change, change, confidence, 1.0 if gap == 0 else 0.0, relative)
+        p_value = 1.0 if gap == 0 else 0.0
+        return Difference(change, change, change, confidence, p_value, relative, *spread)
     # Many degrees are as good as infinitely many, and the library's functions take them.
     freedom = min(freedom, 1e9)
     error = math.sqrt(variance)
@@ -142,7 +165,51 @@ def _interval(gap: float, variance: float, freedom: float, confidence: float, re
         confidence,
         p_value,
         relative,
+        *spread,
     )
+
+
+def is_shown(found: Difference, size: float) -> bool:
+    """Return whether its interval says something: one of at least three pairs, and not wider than a factor of ten.
+
+    `size`: the greater of both means, which the interval of a difference in a figure's own unit is held to.
+    """
+    if found.low == found.high:
+        return True
+    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+        return False
+    if found.is_paired and found.count < LEAST_PAIRS:
+        return False
+    if not found.relative:
+        return found.high - found.low <= WIDEST * size
+    return 1 + found.high <= WIDEST * (1 + found.low)
+
+
+def more_needed(found: Difference, least_effect: float) -> int | None:
+    """Return how many more runs of each side would likely decide it, as far as those there are tell; None: more than can be told.
+
+    So many that its interval would leave zero out, or, of a change too small to matter, every change that matters.
+    """
+    fewest = max(LEAST_PAIRS - max(found.count, 1), 1)
+    if not math.isfinite(found.deviation):
+        return fewest
+    gap = abs(math.log1p(found.change)) if found.relative else abs(found.change)
+    least = math.log1p(least_effect) if found.relative else least_effect
+    wanted = gap if gap >= least else least - gap
+    for runs in range(found.count + fewest, MOST_NEEDED + found.count + 1):
+        freedom = runs - 1.0 if found.is_paired else 2 * runs - 2.0
+        if float(stdtrit(freedom, (1 + found.confidence) / 2)) * found.deviation < wanted * math.sqrt(runs):
+            return runs - found.count
+    return None
+
+
+def open_words(found: Difference, least_effect: float) -> str:
+    """Return why a difference without an interval is open, in one short form."""
+    more = more_needed(found, least_effect)
+    count = max(found.count, 1)
+    thing = "pair" if found.is_paired else "run"
+    many = f"about {more} more needed" if more is not None else f"more than {MOST_NEEDED} more needed"
+    return f"inconclusive: {count} {thing}{'s' if count > 1 else ''}, {many}"
 
 
 def outcome(found: Difference, least_effect: float, *, less_is_better: bool) -> Outcome:

@@ -93,6 +93,7 @@ def _result(name: str, side: Side, held: Comparison | None, against: str) -> Poi
         low=first.low if first is not None else None,
         high=first.high if first is not None else None,
         reasons=held.reasons if held is not None else (),
+        open_words=first.open_words if first is not None else "",
     )
 
 

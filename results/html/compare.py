@@ -27,6 +27,7 @@ from etloop.results.html.render import render
 from etloop.results.html.rows import Dot, Row, RowChart, row_chart
 from etloop.results.html.timeline import scale_of
 from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
+from etloop.results.text.change import change_text
 from etloop.results.text.compare import (
     LOSS_HEADINGS,
     WORDS,
@@ -133,7 +134,7 @@ def tested_blocks(found: Comparison) -> tuple[Block, ...]:
     rows = [
         (
             line.name,
-            Cell(WORDS[line.outcome], badge=BADGES[line.outcome], note=line.doubt),
+            Cell(WORDS[line.outcome], badge=BADGES[line.outcome], note=line.doubt or line.open_words),
             value_words(line.a, line.unit),
             _cv(line.a_cv),
             value_words(line.b, line.unit),
@@ -162,7 +163,7 @@ def change_chart(lines: Sequence[MetricResult], name: str) -> tuple[RowChart, ..
             low = line.change if line.low is None else line.low
             high = line.change if line.high is None else line.high
             of_outcome = _COLOUR_OF[BADGES[line.outcome]]
-            dot = Dot(f"{100 * line.change:+.3g} %", 100 * line.change, of_outcome, 100 * low, 100 * high)
+            dot = Dot(change_words(line), 100 * line.change, of_outcome, 100 * low, 100 * high)
             rows.append(Row(line.name, (dot,)))
     return row_chart(name, "Changes with their intervals", "change (%)", tuple(rows), reference=0.0)
 
@@ -248,7 +249,7 @@ def _bandwidths(a: Side, b: Side) -> tuple[Block, ...]:
         for side in (a, b)
     ]
     rows = [
-        (kind, rate_words(rate), rate_words(means[1][kind]), f"{means[1][kind] / rate - 1:+.2%}")
+        (kind, rate_words(rate), rate_words(means[1][kind]), change_text(means[1][kind] / rate - 1, 2))
         for kind, rate in means[0].items()
         if kind in means[1] and rate > 0
     ]
@@ -262,7 +263,7 @@ def _plain(found: Comparison) -> tuple[Block, ...]:
             Cell(one.name, is_code=True),
             value_words(one.a, one.unit),
             value_words(one.b, one.unit),
-            "" if one.change is None else f"{one.change:+.2%}",
+            "" if one.change is None else change_text(one.change, 2),
         )
         for one in found.plain
     ]

@@ -7,18 +7,15 @@ last of its members. Lateness of ops beside each other is not added up. Pure.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 from etloop.results.kpis.input import KpiInput
 from etloop.results.kpis.job import collective_of_ops
 from etloop.results.measure.iterations import counted_iterations
 from etloop.results.schema.needless import needless_packets
-from etloop.results.verdict.own_share import OwnShare
+from etloop.results.verdict.own_share import OwnShare, wire_time_ns
 from numpy.typing import NDArray
 
-HEADER_BYTES: Final = 128
-"""More than the headers, check sequences, preamble and gap of a packet."""
 
 
 def own_share(given: KpiInput, figures: dict[str, float | None]) -> OwnShare:
@@ -56,7 +53,7 @@ def _time_of(packets: float, given: KpiInput) -> float | None:
     _, speeds = given.port_of_rank()
     if not len(speeds) or np.isnan(speeds).any():
         return None
-    return packets * (given.mtu_bytes + HEADER_BYTES) * 8e9 / float(speeds.min())
+    return wire_time_ns(packets, given.mtu_bytes, float(speeds.min()))
 
 
 def _late_by_iteration(given: KpiInput) -> dict[int, float]:

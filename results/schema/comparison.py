@@ -35,7 +35,12 @@ class Outcome(StrEnum):
     ALIKE = "no difference"
     NOT_WORSE = "not worse"
     """Certainly not worse by what matters; whether it is better or alike is open."""
-    OPEN = "too few to say"
+    OPEN = "inconclusive"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Outcome | None:
+        """Return the outcome that files of earlier versions call otherwise."""
+        return cls.OPEN if value == "too few to say" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,8 @@ class MetricResult:
     doubt: str
     """Why a regression is not called one; "" otherwise."""
     surely_no_regression: bool
+    open_words: str = ""
+    """What an open outcome without an interval is, and how many more runs it takes; "" of all others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,8 @@ class PointResult:
     low: float | None
     high: float | None
     reasons: tuple[str, ...]
+    open_words: str = ""
+    """Of an open outcome without an interval: how many more runs it takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
+from etloop.results.text.change import change_text
 from etloop.results.text.layout import aligned, each_wrapped, printable, wrapped
 from etloop.results.text.losses import pair_cells
 from etloop.results.text.units import time_words, value_words
@@ -14,7 +15,7 @@ WORDS: Final = {
     Outcome.IMPROVEMENT: "IMPROVEMENT",
     Outcome.ALIKE: "NO DIFFERENCE",
     Outcome.NOT_WORSE: "NOT WORSE",
-    Outcome.OPEN: "TOO FEW TO SAY",
+    Outcome.OPEN: "INCONCLUSIVE",
 }
 LOSS_HEADINGS: Final = ("losses, packets a run", "A", "B", "counted by")
 MOST_DIFFERING: Final = 12
@@ -78,7 +79,7 @@ def _tested(found: Comparison) -> list[str]:
             change_words(line),
             interval_words(line),
             f"{line.p_value:.2g}",
-            f"{WORDS[line.outcome].lower()}{'; ' + line.doubt if line.doubt else ''}",
+            f"{line.open_words or WORDS[line.outcome].lower()}{'; ' + line.doubt if line.doubt else ''}",
         )
         for line in found.metrics
     ]
@@ -87,14 +88,16 @@ def _tested(found: Comparison) -> list[str]:
 
 def change_words(line: MetricResult) -> str:
     """By how much B is more than A."""
-    return f"{line.change:+.2%}" if line.relative else f"{line.change:+.4g}"
+    return change_text(line.change, 2) if line.relative else f"{line.change:+.4g}"
 
 
 def interval_words(line: MetricResult) -> str:
     """Within which bounds that is certain."""
     if line.low is None or line.high is None:
-        return "unknown"
-    return f"{line.low:+.2%} .. {line.high:+.2%}" if line.relative else f"{line.low:+.4g} .. {line.high:+.4g}"
+        return "-"
+    if line.relative:
+        return f"{change_text(line.low, 2)} .. {change_text(line.high, 2)}"
+    return f"{line.low:+.4g} .. {line.high:+.4g}"
 
 
 def _cv(cv: float | None, basis: Basis) -> str:
@@ -151,7 +154,7 @@ def _plain(found: Comparison) -> list[str]:
     more = f"; and {len(moved) - MOST_PLAIN} more" if len(moved) > MOST_PLAIN else ""
     lines = ["", f"key figures that moved by {_PLAIN_CHANGE:.0%} or more (told, not tested{more})"]
     for one in moved[:MOST_PLAIN]:
-        change = "" if one.change is None else f"  {one.change:+.1%}"
+        change = "" if one.change is None else f"  {change_text(one.change, 1)}"
         lines.append(
             f"  {one.name:<24} {value_words(one.a, one.unit)} -> {value_words(one.b, one.unit)}{change}"
         )

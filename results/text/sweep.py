@@ -17,6 +17,7 @@ from etloop.results.schema.sweep import (
     SweepRecord,
     TrialRecord,
 )
+from etloop.results.text.change import change_text
 from etloop.results.text.compare import WORDS
 from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words
@@ -111,10 +112,10 @@ def change_cells(result: PointResult) -> tuple[str, str, str]:
     """Change, its interval and what may be said of it."""
     if result.outcome is None or result.change is None:
         return "-", "-", "the others are held against it" if not result.against else "-"
-    interval = "unknown"
+    interval = "-"
     if result.low is not None and result.high is not None:
-        interval = f"{result.low:+.1%} .. {result.high:+.1%}"
-    return f"{result.change:+.1%}", interval, outcome_words(result)
+        interval = f"{change_text(result.low, 1)} .. {change_text(result.high, 1)}"
+    return change_text(result.change, 1), interval, outcome_words(result)
 
 
 def outcome_words(result: PointResult) -> str:
@@ -122,6 +123,8 @@ def outcome_words(result: PointResult) -> str:
     if result.outcome is None:
         return ""
     word = WORDS[result.outcome].lower()
+    if result.outcome is Outcome.OPEN and result.open_words:
+        return result.open_words
     decided = result.outcome in {Outcome.REGRESSION, Outcome.IMPROVEMENT}
     of = [reason.split(":", 1)[0] for reason in result.reasons]
     if not decided or of[:1] == [IN_ALL]:

@@ -34,26 +34,27 @@ def bounds_words(
         for side in (comparison.left, comparison.right):
             found = bounded(side, results, own, weak)
             if not found.is_exact and names_of(side):
-                words.append(f"{condition.words(side)} {_range(found, dimension_of(side, vocabulary))}")
+                words.append(_range(found, condition.words(side), dimension_of(side, vocabulary)))
     return "; ".join(dict.fromkeys(words))
 
 
-def _range(found: Bounded, dimension: Dimension) -> str:
+def _range(found: Bounded, name: str, dimension: Dimension) -> str:
     low, high = (np.atleast_1d(end.astype(np.float64)) for end in (found.low, found.high))
-    known = ~np.isnan(high - low) | (np.isinf(low) | np.isinf(high))
+    known = ~np.isnan(low) & ~np.isnan(high)
     if not known.any():
-        return "is absent"
-    # Of a column the row that is touched most says it.
-    widest = int(np.argmax(np.where(known, high - low, -1.0)))
+        return f"{name} is absent"
+    with np.errstate(invalid="ignore"):
+        # Of a column the row that is touched most says it.
+        widest = int(np.argmax(np.where(known, high - low, -1.0)))
     least, most = float(low[widest]), float(high[widest])
-    where = ", in the row that is touched most" if found.low.shape else ""
+    row = " in the row that is touched most" if found.low.shape else ""
     if np.isinf(least) and np.isinf(most):
-        return "could be anything without it, no bound is known"
+        return f"no bound is known of {name} without our own share"
     if np.isinf(most):
-        return f"could be {quantity(least, dimension)} or any more without it{where}"
+        return f"{name} is {quantity(least, dimension)} or anything above without our own share{row}"
     if np.isinf(least) or least <= 0 < most:
-        return f"could be anything up to {quantity(most, dimension)} without it{where}"
-    return f"would be at least {quantity(least, dimension)} without it, at most {quantity(most, dimension)}{where}"
+        return f"{name} is anything up to {quantity(most, dimension)} without our own share{row}"
+    return f"{name} is {quantity(least, dimension)} to {quantity(most, dimension)} without our own share{row}"
 
 
 def quantity(value: object, dimension: Dimension) -> str:

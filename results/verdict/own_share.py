@@ -27,6 +27,8 @@ MORE_IS_BETTER: Final = frozenset(
     "overlap_fraction goodput_bps busiest_port_share share_of_ideal rates_jain ports_jain uplinks_jain".split()
 )
 """Figures that our weakness makes smaller."""
+HEADER_BYTES: Final = 128
+"""More than the headers, check sequences, preamble and gap of a packet."""
 _OF_ITERATIONS: Final = {"jct_min_ns": "min", "jct_p50_ns": "p50", "jct_p99_ns": "p99", "jct_max_ns": "max"}
 _OF_THE_MEAN: Final = frozenset({"jct_avg_ns", "comm_overhead_ns"})
 _PER_REFERENCE: Final = frozenset({"jct_ratio", "jct_per_ideal", "jct_per_twin"})
@@ -165,6 +167,11 @@ def _time_bounds(name: str, measured: float, own: OwnShare) -> Bounds | None:
         again = own.again_packets * 1e9 / own.whole_ns
         return max(measured - again, 0.0), faster(measured, own.whole_ns, own.explained_ns)
     return None
+
+
+def wire_time_ns(packets: float, mtu_bytes: int, speed_bps: float) -> float:
+    """Return the time that packets take on a link, at most."""
+    return packets * (mtu_bytes + HEADER_BYTES) * 8e9 / speed_bps
 
 
 def _less(share: float, packets: float, whole: float | None) -> float:

@@ -60,7 +60,7 @@ def test_a_browser_that_fails_is_quoted(page: Path, tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("act", [open_page, partial(print_page, out=Path("out.pdf"))], ids=["open", "print"])
 def test_a_run_without_a_page_is_refused(act: Callable[[Path], str], tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"none\.html: is not there; etloop report RUN_DIR --verdict writes it anew"
+        ConfigError, match=r"none\.html: is not there; etloop report RUN_DIR --write writes it anew"
     ):
         act(tmp_path / "none.html")
 

@@ -281,7 +281,7 @@ def test_a_run_that_moved_is_judged_again_by_the_profile_that_it_keeps(
     before = json.loads((moved / "summary.json").read_text())["verdict"]
     assert (before["device"], len(before["checks"])) == ("own", 1)
     capsys.readouterr()
-    assert main(["report", str(moved), "--verdict"]) == ExitCode.PASS, capsys.readouterr().out
+    assert main(["report", str(moved), "--verdict", "--write"]) == ExitCode.PASS, capsys.readouterr().out
     again = json.loads((moved / "summary.json").read_text())["verdict"]
     assert again.pop("checks") == [
         before.pop("checks")[0] | {"where": f"{moved}/profile.yaml:39: checks[0].check"}

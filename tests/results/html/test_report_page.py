@@ -15,7 +15,7 @@ import pytest
 from etloop.cli.main import main
 from etloop.contract.base.errors import ConfigError, ExitCode
 from etloop.contract.model.run import RunOutcome
-from etloop.controller.run.verdict import renew_verdict
+from etloop.controller.run.verdict import judge_again
 from etloop.results.artifacts import run_with_verdict
 from etloop.results.export.perfetto import lanes_of
 from etloop.results.kpis.port_series import spread
@@ -189,7 +189,7 @@ def test_a_run_is_judged_again_from_its_directory_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_verdict(tmp_path)
-    summary = renew_verdict(tmp_path)
+    summary = judge_again(tmp_path, is_kept=True)
     assert summary.verdict is not None
     assert [one.expression for one in summary.verdict.checks] == ["jct_avg_ns <= 30us"]
     milder = tmp_path / "milder.yaml"
@@ -201,14 +201,43 @@ def test_a_run_is_judged_again_from_its_directory_alone(
     assert read_kpis(tmp_path).basis == BASIS
 
 
+def files_of(run_dir: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+
+
+def test_only_write_changes_the_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    with_verdict(run_dir)
+    before = files_of(run_dir)
+    milder = tmp_path / "milder.yaml"
+    milder.write_text("verdict:\n  checks:\n  - {check: jct_avg_ns <= 80us, why: mild}\n")
+    words = ["report", str(run_dir), "--conditions", str(milder)]
+    forms = (["--markdown"], ["--json"], [], ["--dut", "soft-switch"])
+    for form in forms:
+        main([*words, *form])
+        assert files_of(run_dir) == before, form
+    main(["report", str(run_dir), "--verdict"])
+    main(["report", str(run_dir), "--markdown"])
+    assert files_of(run_dir) == before
+    assert main([*words, "--open"]) == ExitCode.PREPARATION_FAILED, "the page has another verdict"
+    assert "add --write to keep the new verdict" in capsys.readouterr().err
+    assert main([*words, "--write"]) == ExitCode.PASS
+    changed = {Path(name).name for name, content in files_of(run_dir).items() if before.get(name) != content}
+    assert {"summary.json", "junit.xml", "report.html"} <= changed
+    verdict = read_run(run_dir).summary.verdict
+    assert verdict is not None
+    assert [one.expression for one in verdict.checks] == ["jct_avg_ns <= 80us"]
+
+
 def test_conditions_that_cannot_be_read_are_refused_when_judging_again(tmp_path: Path) -> None:
     with_verdict(tmp_path)
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("verdict:\n  checks:\n  - {check: jct <= 50us, why: a typo}\n")
     with pytest.raises(ConfigError, match="no figure is called jct; did you mean"):
-        renew_verdict(tmp_path, wrong)
+        judge_again(tmp_path, wrong)
     with pytest.raises(ConfigError, match="is not a shipped profile"):
-        renew_verdict(tmp_path, None, "tomahawk-99")
+        judge_again(tmp_path, None, "tomahawk-99")
 
 
 def test_a_condition_that_is_too_long_is_quoted_as_far_as_it_is_read(tmp_path: Path) -> None:
@@ -216,7 +245,7 @@ def test_a_condition_that_is_too_long_is_quoted_as_far_as_it_is_read(tmp_path: P
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(f"verdict:\n  checks:\n  - {{check: {'1+' * 100_000}1 <= 2, why: long}}\n")
     with pytest.raises(ConfigError, match="and at most 1000 are read") as refused:
-        renew_verdict(tmp_path, wrong)
+        judge_again(tmp_path, wrong)
     assert len(str(refused.value)) < 2000
 
 
@@ -224,7 +253,7 @@ def test_a_run_without_key_figures_says_so(tmp_path: Path) -> None:
     with_verdict(tmp_path)
     (tmp_path / "kpis.json").unlink()
     with pytest.raises(RunDirError, match=r"kpis\.json: cannot be read"):
-        renew_verdict(tmp_path)
+        judge_again(tmp_path)
 
 
 def test_the_verdict_is_in_the_summary_that_the_run_keeps(tmp_path: Path) -> None:
