@@ -29,7 +29,7 @@ from etloop.results.schema.device_facts import NO_FACTS, DeviceFacts
 from etloop.results.schema.kpis import KPI_FILE, KpiBasis
 from etloop.results.schema.typed_json import to_json
 from etloop.results.store.case_archive import repeating_steps
-from etloop.results.store.run_dir import INPUT_FILES, RunArtifacts
+from etloop.results.store.run_dir import INPUT_FILES, TOPOLOGY_FILE, RunArtifacts
 from etloop.results.tables.arrow_tables import (
     collectives_table,
     comparison_table,
@@ -40,6 +40,7 @@ from etloop.results.tables.arrow_tables import (
     rates_table,
 )
 from etloop.results.verdict.junit import junit_xml
+from etloop.results.verdict.junit_names import run_class
 from etloop.results.verdict.verdict import Conditions, decide_verdict
 from numpy.typing import NDArray
 
@@ -145,10 +146,11 @@ def run_with_verdict(
     facts: DeviceFacts = NO_FACTS,
     *,
     pages: bool = True,
+    place: str = "",
 ) -> RunArtifacts:
     """Return a run with its key figures, the verdict by `conditions` and junit.xml, in the place of earlier ones.
 
-    `facts`: what files say of the device, for the report. Without `pages` only what programs read is made: no report, no trace
+    `facts`: what files say of the device, for the report. `place`: of a run in a sweep (`junit_names.place_in_sweep`). Without `pages` only what programs read is made: no report, no trace
     for a viewer.
     """
     kept = tuple(note for note in run.summary.notes if not note.startswith(PART_NOTE))
@@ -164,7 +166,9 @@ def run_with_verdict(
     if conditions:
         verdict = decide_verdict(conditions, results_of(given, kpis), vocabulary(), given.summary, run.part)
     summary = replace(run.summary, verdict=verdict)
-    texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict)}
+    made_of = [run.texts.get(name, "") for name in (*INPUT_FILES, TOPOLOGY_FILE)]
+    identity = ".".join(filter(None, (run_class(summary.workload.source, made_of), place)))
+    texts = {KPI_FILE: to_json(kpis), JUNIT_FILE: junit_xml(summary, verdict, identity)}
     if pages:
         scenario, rig = (str(run.texts[name]) for name in INPUT_FILES)
         texts[PERFETTO_FILE] = perfetto_json(given, MOST_OPS_OF_PART if run.part else MOST_OPS)

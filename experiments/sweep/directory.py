@@ -22,8 +22,17 @@ from etloop.results.compare.samples import SWEEP_FILE
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.sweep import SWEEP_SCHEMA, SweepRecord
 from etloop.results.schema.typed_json import RunDirError, from_json, to_json
-from etloop.results.store.run_dir import SUMMARY_FILE, read_index, read_run, write_files
+from etloop.results.store.run_dir import (
+    SUMMARY_FILE,
+    TOPOLOGY_FILE,
+    read_index,
+    read_input,
+    read_inputs,
+    read_run,
+    write_files,
+)
 from etloop.results.verdict.junit import joined_junit
+from etloop.results.verdict.junit_names import plain_word, run_class
 
 PAGE_FILE: Final = "compare.html"
 JUNIT_FILE: Final = "junit.xml"
@@ -114,11 +123,15 @@ class SweepDirectory:
     def junit(self, record: SweepRecord) -> str:
         """Return junit.xml of all runs that can be read, a suite each, in the order of points and repeats."""
         words = {point.name: ", ".join(point.labels.values()) for point in record.points}
-        found: list[tuple[str, Summary]] = []
+        found: list[tuple[str, str, Summary]] = []
         for run in sorted(record.runs, key=lambda run: (run.point, run.repeat)):
             with contextlib.suppress(RunDirError):
-                summary = read_run(self.run(run.point, run.repeat)).summary
-                found.append((f"{run.point} {run_name(run.repeat)} ({words[run.point]})", summary))
+                run_dir = self.run(run.point, run.repeat)
+                summary = read_run(run_dir).summary
+                texts = (*read_inputs(run_dir), read_input(run_dir, TOPOLOGY_FILE) or "")
+                identity = (run_class(summary.workload.source, texts), plain_word(words[run.point]))
+                called = ".".join((*identity, run.point, run_name(run.repeat)))
+                found.append((f"{run.point} {run_name(run.repeat)} ({words[run.point]})", called, summary))
         return joined_junit(found)
 
     def point(self, name: str) -> Path:

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.results.compare.change import change_text
 from etloop.results.compare.contributions import (
     arisen,
     condition_pairs,
@@ -50,7 +51,6 @@ from etloop.results.schema.comparison import (
     SideRecord,
 )
 from etloop.results.schema.kpis import BY_NAME
-from etloop.results.text.change import change_text
 from etloop.results.verdict.own_share import MORE_IS_BETTER
 from numpy.typing import NDArray
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.results.compare.change import change_text
 from etloop.results.html.blocks import (
     Block,
     Cell,
@@ -27,7 +28,6 @@ from etloop.results.html.render import render
 from etloop.results.html.rows import Dot, Row, RowChart, row_chart
 from etloop.results.html.timeline import scale_of
 from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
-from etloop.results.text.change import change_text
 from etloop.results.text.compare import (
     LOSS_HEADINGS,
     WORDS,

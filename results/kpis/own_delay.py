@@ -17,7 +17,6 @@ from etloop.results.verdict.own_share import OwnShare, wire_time_ns
 from numpy.typing import NDArray
 
 
-
 def own_share(given: KpiInput, figures: dict[str, float | None]) -> OwnShare:
     """Return what our lateness, our timers and our buffers explain of a run at most."""
     summary = given.summary

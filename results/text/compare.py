@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from etloop.results.compare.change import change_text
 from etloop.results.schema.comparison import Basis, Comparison, MetricResult, Outcome, Shift, SideRecord
-from etloop.results.text.change import change_text
 from etloop.results.text.layout import aligned, each_wrapped, printable, wrapped
 from etloop.results.text.losses import pair_cells
 from etloop.results.text.units import time_words, value_words

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from etloop.results.compare.change import change_text
 from etloop.results.compare.compare import JCT as IN_ALL
 from etloop.results.compare.sweep_results import JCT, P99, Group
 from etloop.results.schema.comparison import ComparisonSettings, Outcome
@@ -17,7 +18,6 @@ from etloop.results.schema.sweep import (
     SweepRecord,
     TrialRecord,
 )
-from etloop.results.text.change import change_text
 from etloop.results.text.compare import WORDS
 from etloop.results.text.layout import aligned, printable, wrapped
 from etloop.results.text.units import value_words

@@ -14,24 +14,33 @@ from xml.etree import ElementTree as ET
 from etloop.contract.model.run import RunEnd
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
+from etloop.results.verdict.junit_names import RUN_CASE, case_names, printable_xml, unique_names
 
 
-def junit_xml(summary: Summary, verdict: Verdict | None) -> str:
-    """junit.xml of a run; without a verdict it has the run's case alone."""
-    return _document((_suite(summary, verdict),))
+def junit_xml(summary: Summary, verdict: Verdict | None, identity: str) -> str:
+    """Return junit.xml of a run; without a verdict it has the run's case alone. `identity`: which run it is (`junit_names`)."""
+    return _document((_suite(summary, verdict, f"etloop.run.{identity}"),))
 
 
-def joined_junit(runs: Iterable[tuple[str, Summary]]) -> str:
-    """Return one file for several runs, each with the words that its suite begins with."""
-    return _document([_suite(summary, summary.verdict, f"{words}: ") for words, summary in runs])
+def joined_junit(runs: Iterable[tuple[str, str, Summary]]) -> str:
+    """Return one file for several runs: of each the words that its suite begins with, which run it is, and its summary.
+
+    Runs that are called alike are numbered in their order.
+    """
+    found = list(runs)
+    classes = unique_names((f"etloop.sweep.{identity}" for _, identity, _ in found), ())
+    return _document(
+        _suite(summary, summary.verdict, classname, f"{words}: ")
+        for classname, (words, _, summary) in zip(classes, found, strict=True)
+    )
 
 
-def _suite(summary: Summary, verdict: Verdict | None, words: str = "") -> ET.Element:
+def _suite(summary: Summary, verdict: Verdict | None, classname: str, words: str = "") -> ET.Element:
     checks = verdict.checks if verdict is not None else ()
     broke_off = summary.state is not RunEnd.DONE
     whole = not broke_off and summary.checks_hold
     attributes = {
-        "name": _clean(f"{words}etloop {verdict.device if verdict else ''}".rstrip()),
+        "name": printable_xml(f"{words}etloop {verdict.device if verdict else ''}".rstrip()),
         "tests": str(len(checks) + 1),
         "failures": str(sum(one.result is Result.FAIL for one in checks)),
         "errors": str(int(not whole)),
@@ -39,23 +48,23 @@ def _suite(summary: Summary, verdict: Verdict | None, words: str = "") -> ET.Ele
         "time": _seconds(summary.job.jct_ns),
     }
     if summary.started_at != VIRTUAL_TIME:
-        attributes["timestamp"] = _clean(summary.started_at)[:19]
+        attributes["timestamp"] = printable_xml(summary.started_at)[:19]
     suite = ET.Element("testsuite", attributes)
     properties = ET.SubElement(suite, "properties")
     for name, text in _properties(summary, verdict):
-        ET.SubElement(properties, "property", {"name": name, "value": _clean(text)})
-    run = ET.SubElement(
-        suite, "testcase", {"classname": "etloop.run", "name": "run", "time": _seconds(summary.job.jct_ns)}
-    )
+        ET.SubElement(properties, "property", {"name": name, "value": printable_xml(text)})
+    classname = printable_xml(classname)
+    of_run = {"classname": classname, "name": RUN_CASE, "time": _seconds(summary.job.jct_ns)}
+    run = ET.SubElement(suite, "testcase", of_run)
     if not whole:
         failed = [check.name for check in summary.failed_checks]
         reason = summary.reason if broke_off else f"checks that do not hold: {', '.join(failed)}"
         error = ET.SubElement(
-            run, "error", {"message": _clean(reason.splitlines()[0] if reason else ""), "type": "run"}
+            run, "error", {"message": printable_xml(reason.splitlines()[0] if reason else ""), "type": "run"}
         )
-        error.text = _clean(reason)
-    for one in checks:
-        _case(suite, one)
+        error.text = printable_xml(reason)
+    for name, one in zip(case_names(checks), checks, strict=True):
+        _case(suite, {"classname": classname, "name": name}, one)
     return suite
 
 
@@ -72,31 +81,18 @@ def _properties(summary: Summary, verdict: Verdict | None) -> tuple[tuple[str, s
     return (("run_id", summary.run_id), ("workload", summary.workload.source), *clock, *asked)
 
 
-def _case(suite: ET.Element, one: CheckOutcome) -> None:
-    case = ET.SubElement(suite, "testcase", {"classname": "etloop.verdict", "name": _clean(one.expression)})
+def _case(suite: ET.Element, called: dict[str, str], one: CheckOutcome) -> None:
+    case = ET.SubElement(suite, "testcase", called)
     if one.result is Result.PASS:
         return
     failed = one.result is Result.FAIL
     message = f"{one.value}, limit {one.limit}" if failed else one.reason
-    attributes = {"message": _clean(message)}
+    attributes = {"message": printable_xml(message)}
     element = ET.SubElement(
         case, "failure" if failed else "skipped", attributes | ({"type": "verdict"} if failed else {})
     )
-    element.text = _clean("\n".join([*filter(None, [one.why]), one.where, *one.rows]))
+    element.text = printable_xml("\n".join([*filter(None, [one.why]), one.where, *one.rows]))
 
 
 def _seconds(time_ns: int | None) -> str:
     return f"{(time_ns or 0) / 1e9:.6f}"
-
-
-def _clean(text: str) -> str:
-    """Without characters that XML 1.0 cannot carry (its section 2.2)."""
-    return "".join(
-        character
-        if character in "\t\n"
-        or " " <= character <= "\ud7ff"
-        or "\ue000" <= character <= "\ufffd"
-        or character > "\uffff"
-        else "?"
-        for character in text
-    )

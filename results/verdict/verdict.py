@@ -16,8 +16,8 @@ from etloop.contract.model.run import RunEnd
 from etloop.results.schema.needless import is_asked_for
 from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result, Verdict
-from etloop.results.verdict.evaluation import UNKNOWN, Outcome, Results, evaluate
 from etloop.results.verdict.certainty import bounds_words, certain_result, quantity
+from etloop.results.verdict.evaluation import UNKNOWN, Outcome, Results, evaluate
 from etloop.results.verdict.own_share import OwnShare, Weakness
 from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of, parse
 from etloop.results.verdict.terms import (

@@ -13,6 +13,7 @@ from etloop.results.measure.summary import measure
 from etloop.results.schema.summary import VIRTUAL_TIME, Check, CheckResult, Summary
 from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
 from etloop.results.verdict.junit import joined_junit, junit_xml
+from etloop.results.verdict.junit_names import case_names, place_in_sweep, run_class
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,11 +60,11 @@ RUNS = (
 
 @pytest.mark.parametrize(("run", "asked"), [row[1:] for row in RUNS], ids=[row[0] for row in RUNS])
 def test_every_kind_of_run_is_valid(run: Summary, asked: Verdict | None) -> None:
-    schema().validate(ET.ElementTree(ET.fromstring(junit_xml(run, asked))))
+    schema().validate(ET.ElementTree(ET.fromstring(junit_xml(run, asked, "job.0"))))
 
 
 def test_runs_of_a_sweep_are_one_valid_file_with_a_suite_each() -> None:
-    parts = [(f"p00{at} r000 (a<b)", replace(run, verdict=asked)) for at, (_, run, asked) in enumerate(RUNS)]
+    parts = [(f"p00{at} r000 (a<b)", f"job.p00{at}", replace(run, verdict=asked)) for at, (_, run, asked) in enumerate(RUNS)]
     joined = ET.fromstring(joined_junit(parts))
     schema().validate(ET.ElementTree(joined))
     assert next(suite.get("name") for suite in joined) == "p000 r000 (a<b): etloop"
@@ -73,7 +74,7 @@ def test_runs_of_a_sweep_are_one_valid_file_with_a_suite_each() -> None:
 @given(st.text())
 def test_whatever_words_are_in_it(text: str) -> None:
     run = replace(aborted(), reason=text, run_id=text)
-    schema().validate(ET.ElementTree(ET.fromstring(junit_xml(run, verdict(Result.FAIL, text=f"a{text}")))))
+    schema().validate(ET.ElementTree(ET.fromstring(junit_xml(run, verdict(Result.FAIL, text=f"a{text}"), text))))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_whatever_words_are_in_it(text: str) -> None:
     ],
 )
 def test_what_readers_refuse_is_refused(old: str, new: str, why: str) -> None:
-    text = junit_xml(summary(), None)
+    text = junit_xml(summary(), None, "job.0")
     assert text.count(old) == 1, text
     assert schema().is_valid(ET.ElementTree(ET.fromstring(text)))
     assert not schema().is_valid(ET.ElementTree(ET.fromstring(text.replace(old, new)))), why
@@ -99,3 +100,87 @@ def test_the_schema_names_its_sources() -> None:
     text = Path(ROOT / "tests" / "data" / "junit.xsd").read_text()
     assert "jenkinsci/xunit-plugin" in text
     assert "windyroad/JUnit-Schema" in text
+
+
+def pairs_of(*documents: str) -> list[tuple[str | None, str | None]]:
+    """What GitLab and Jenkins know cases by, of several files."""
+    cases = (case for text in documents for case in ET.fromstring(text).iter("testcase"))
+    return [(case.get("classname"), case.get("name")) for case in cases]
+
+
+CHECKS = st.lists(
+    st.tuples(st.sampled_from(["jct_avg_ns <= 5ms", "run", "lost_share == 0", "a" * 300]), st.sampled_from(
+        ["", " ", "contract A", "contract B", "[2]", "b" * 300, "b" * 299 + "c", "x\ny", "x y", "<&\x00"]
+    )),
+    max_size=6,
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "a.b", "a b", "ä"]), CHECKS, st.integers(1, 3)), min_size=1, max_size=5))
+def test_no_two_cases_of_files_collected_together_are_called_alike(
+    points: list[tuple[str, list[tuple[str, str]], int]],
+) -> None:
+    """Jobs, points, repeats, conditions and reasons; one file for each run, and one for all of them."""
+    parts, single = [], {}
+    for at, (label, asked, repeats) in enumerate(points):
+        checks = tuple(
+            CheckOutcome(text, why, "s.yaml", Result.PASS, "", "", 1, 0, (), "") for text, why in asked
+        )
+        found = replace(summary(), verdict=Verdict(Result.PASS, "", (), (), checks))
+        for repeat in range(repeats):
+            identity = f"{run_class('job', (f'point: {label}', '', ''))}.p{at:03d}.r{repeat:03d}"
+            parts.append(("words", identity, found))
+            single[identity] = junit_xml(found, found.verdict, identity)
+    joined = joined_junit(parts)
+    pairs = pairs_of(joined, *single.values())
+    assert len(set(pairs)) == len(pairs)
+    assert len(pairs) == 2 * sum(repeats * (len(asked) + 1) for _, asked, repeats in points)
+    assert joined_junit(parts) == joined, "the same from one execution to the next"
+    for text in (joined, *single.values()):
+        schema().validate(ET.ElementTree(ET.fromstring(text)))
+
+
+def test_two_reasons_of_one_condition_are_two_cases() -> None:
+    checks = verdict(Result.PASS, Result.PASS).checks
+    alike = replace(checks[0], why="contract of vendor A"), replace(checks[1], why="contract of vendor B")
+    names = case_names((*alike, alike[0], replace(alike[0], why="")))
+    text = checks[0].expression
+    assert names == (
+        f"{text} (contract of vendor A)",
+        f"{text} (contract of vendor B)",
+        f"{text} (contract of vendor A) [2]",
+        text,
+    )
+
+
+RIG = "agents: [{name: a, ports: [{name: p0, addresses: 10.0.0.1, link: 1Gbps}]}]\ncontroller: {bind: 'tcp://h:1'}\n"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "files", "alike"),
+    [
+        ("another machine's addresses", ("a: 1", RIG.replace("10.0.0.1", "10.9.9.9").replace("h:1", "g:2"), ""), True),
+        ("other conditions", ("a: 1\nverdict: {checks: [{check: lost_share == 0}]}", RIG, ""), True),
+        ("written otherwise", ("{a: 1}  # as it was", RIG, ""), True),
+        ("another scenario", ("a: 2", RIG, ""), False),
+        ("another rig", ("a: 1", RIG.replace("1Gbps", "2Gbps"), ""), False),
+        ("another topology", ("a: 1", RIG, "single: {rate: 1Gbps}"), False),
+    ],
+)  # fmt: skip
+def test_a_run_is_called_by_what_it_was_of(sentence: str, files: tuple[str, ...], alike: bool) -> None:
+    first = run_class("2 x all_reduce", ("a: 1", RIG, ""))
+    assert (run_class("2 x all_reduce", files) == first) is alike, sentence
+    assert run_class("2 x all_gather", ("a: 1", RIG, "")) != first
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("study/points/p003/r001", "p003.r001"),
+        ("study/points/p003/.r001.partial", "p003.r001"),
+        ("runs/r001", ""),
+        ("p003/run", ""),
+    ],
+)
+def test_a_run_of_a_sweep_knows_its_place(path: str, place: str) -> None:
+    assert place_in_sweep(Path(path)) == place

@@ -354,7 +354,7 @@ def test_exit_codes(texts: tuple[str, ...], aborted: bool, code: ExitCode) -> No
 
 def test_junit_has_a_case_for_the_run_and_one_for_every_condition() -> None:
     verdict = verdict_of("lost_share == 0", "ports.paused_ns <= 4us", "rtt_p50_ns < 1ms")
-    (suite,) = ET.fromstring(junit_xml(summary(), verdict))
+    (suite,) = ET.fromstring(junit_xml(summary(), verdict, "job.0"))
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["4", "1", "0", "1"]
     run, passed, failed, skipped = suite.findall("testcase")
     assert (run.get("name"), len(run), len(passed)) == ("run", 0, 0)
@@ -365,7 +365,7 @@ def test_junit_has_a_case_for_the_run_and_one_for_every_condition() -> None:
 
 def test_junit_of_a_run_that_broke_off_is_an_error_and_survives_any_text() -> None:
     broken = replace(summary(aborted=True), reason="agent b: \x00]]> <&\ud800")
-    (suite,) = ET.fromstring(junit_xml(broken, None))
+    (suite,) = ET.fromstring(junit_xml(broken, None, "job.0"))
     error = suite.find("testcase/error")
     assert error is not None
     assert error.get("message") == "agent b: ?]]> <&?"
