@@ -352,10 +352,15 @@ def _verdict(
 ) -> tuple[Outcome, tuple[str, ...]]:
     worse = [f"{one.name}: {one.a:.6g} in A, {one.b:.6g} {one.unit} a run in B" for one in risen]
     worse += [f"{line.name}: {_changed(line)}" for line in lines if line.outcome is Outcome.REGRESSION]
+    first = lines[0]
     if worse:
+        # How much longer the job took belongs to what is said of it first, certain or not.
+        if first.outcome is Outcome.OPEN and first.change > 0:
+            worse.append(
+                f"{first.name}: {_changed(first)}; {first.doubt or first.open_words or 'inconclusive'}"
+            )
         return Outcome.REGRESSION, tuple(worse)
     reasons = [f"{line.name}: {_changed(line)}, but {line.doubt}" for line in lines if line.doubt]
-    first = lines[0]
     if not first.surely_no_regression and not first.doubt:
         needed = first.open_words or "inconclusive: it takes more runs, or longer ones, to tell"
         reasons.append(f"{first.name}: {_changed(first)}; {needed}")

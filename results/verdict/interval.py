@@ -138,7 +138,11 @@ class _Bounding:
         argument = self.of(node.argument, table)
         if argument.is_exact and argument.low.dtype != np.int8:
             if node.function == "count":
-                return _exact(evaluate(node, self._results).values if table is None else np.array(float(argument.low.size)))
+                return _exact(
+                    evaluate(node, self._results).values
+                    if table is None
+                    else np.array(float(argument.low.size))
+                )
             return _exact(np.array(aggregate(node.function, argument.low.astype(np.float64))))
         sure = np.ones(argument.low.shape, bool) if argument.chosen is None else argument.chosen == 1
         if node.function in {"all", "any"}:

@@ -93,7 +93,9 @@ class OwnShare:
 
     def reach(self, iteration: float) -> float:
         """Return what is explained of a time within `iteration`."""
-        return self.by_iteration().get(int(iteration), self.most_ns) if not math.isnan(iteration) else math.inf
+        return (
+            self.by_iteration().get(int(iteration), self.most_ns) if not math.isnan(iteration) else math.inf
+        )
 
     def by_iteration(self) -> Mapping[int, float]:
         """Return what is explained of a time within each complete iteration."""
@@ -195,7 +197,7 @@ def column_nature(table: str, column: str, unit: str = "") -> Nature:
         return Nature.TIME
     nature = TABLE_NATURES[table]
     untouched = column in _NOT_OURS or unit in _UNTOUCHED_UNITS
-    return Nature.OWN if nature is Nature.TIME and untouched and table not in {"cc"} else nature
+    return Nature.OWN if nature is Nature.TIME and untouched and table != "cc" else nature
 
 
 def column_bounds(

@@ -6,7 +6,7 @@ that it does not hold, passes if it holds whatever they did, and is inconclusive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +23,6 @@ from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of, p
 from etloop.results.verdict.terms import (
     Binary,
     ColumnOf,
-    Dimension,
     ExpressionError,
     Node,
     comparisons_of,
@@ -35,6 +34,8 @@ _OVER_TIME: Final = frozenset({"cc", "dut", "queues"})
 """Tables of readings over time: what was counted stands in every row that follows."""
 _COUNTS: Final = frozenset({"packets", "frames", "datagrams", "messages", "events", "count"})
 """Units of columns that may be added up over rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class EmulatorLimits:
     """From where on the emulator counts as the limit itself; the scenario may state its own."""

@@ -12,8 +12,11 @@ from etloop.results.compare.statistics import (
     Mean,
     difference,
     independent_count,
+    is_shown,
     mean_of_iterations,
     mean_of_runs,
+    more_needed,
+    open_words,
     outcome,
     paired_difference,
     surely_no_regression,
@@ -172,3 +175,49 @@ def test_the_allowance_between_runs_is_what_it_says() -> None:
             missed[allowed] += not found.low <= 0 <= found.high
     assert not far_off(missed[0.01], 400, 0.05)
     assert missed[0.0] > 200
+
+
+def pairs_of(*changes: float) -> Difference:
+    """Pairs of which B takes as many times as long as A."""
+    ones = np.ones(len(changes))
+    return paired_difference(ones, np.array(changes), 0.95, relative=True)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "found", "shown"),
+    [
+        ("two pairs know nothing of their deviation", pairs_of(1.1, 1.2), False),
+        ("whatever they say", pairs_of(3.5, 3.6), False),
+        ("three do", pairs_of(1.1, 1.2, 1.15), True),
+        ("of three that say nothing it is left out", pairs_of(1.0, 9.0, 0.2), False),
+        ("alike in virtual time, and exactly known", pairs_of(1.5, 1.5), True),
+        ("one pair", pairs_of(1.5), False),
+    ],
+)
+def test_an_interval_that_says_nothing_is_not_shown(sentence: str, found: Difference, shown: bool) -> None:
+    assert is_shown(found, 1.0) is shown, sentence
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (pairs_of(1.1, 1.2), "inconclusive: 2 pairs, about 2 more needed"),
+        (pairs_of(1.1), "inconclusive: 1 pair, about 2 more needed"),
+        (pairs_of(1.0, 9.0, 0.2), "inconclusive: 3 pairs, more than 100 more needed"),
+    ],
+)
+def test_an_open_comparison_says_how_many_more_it_takes(found: Difference, words: str) -> None:
+    assert open_words(found, 0.02) == words
+
+
+def test_as_many_more_as_are_said_are_mostly_enough() -> None:
+    rng = np.random.default_rng(7)
+    decided = 0
+    for _ in range(200):
+        found = paired_difference(np.ones(3), np.exp(rng.normal(0.1, 0.08, 3)), 0.95, relative=True)
+        more = more_needed(found, 0.02) or 100
+        again = paired_difference(
+            np.ones(3 + more), np.exp(rng.normal(0.1, 0.08, 3 + more)), 0.95, relative=True
+        )
+        decided += outcome(again, 0.02, less_is_better=True) is not Outcome.OPEN
+    assert decided >= 80, f"{decided} of 200, seed 7"

@@ -64,7 +64,10 @@ def test_every_kind_of_run_is_valid(run: Summary, asked: Verdict | None) -> None
 
 
 def test_runs_of_a_sweep_are_one_valid_file_with_a_suite_each() -> None:
-    parts = [(f"p00{at} r000 (a<b)", f"job.p00{at}", replace(run, verdict=asked)) for at, (_, run, asked) in enumerate(RUNS)]
+    parts = [
+        (f"p00{at} r000 (a<b)", f"job.p00{at}", replace(run, verdict=asked))
+        for at, (_, run, asked) in enumerate(RUNS)
+    ]
     joined = ET.fromstring(joined_junit(parts))
     schema().validate(ET.ElementTree(joined))
     assert next(suite.get("name") for suite in joined) == "p000 r000 (a<b): etloop"
@@ -74,7 +77,9 @@ def test_runs_of_a_sweep_are_one_valid_file_with_a_suite_each() -> None:
 @given(st.text())
 def test_whatever_words_are_in_it(text: str) -> None:
     run = replace(aborted(), reason=text, run_id=text)
-    schema().validate(ET.ElementTree(ET.fromstring(junit_xml(run, verdict(Result.FAIL, text=f"a{text}"), text))))
+    schema().validate(
+        ET.ElementTree(ET.fromstring(junit_xml(run, verdict(Result.FAIL, text=f"a{text}"), text)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +121,13 @@ CHECKS = st.lists(
 )  # fmt: skip
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "a.b", "a b", "ä"]), CHECKS, st.integers(1, 3)), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "a.b", "a b", "ä"]), CHECKS, st.integers(1, 3)),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_no_two_cases_of_files_collected_together_are_called_alike(
     points: list[tuple[str, list[tuple[str, str]], int]],
 ) -> None:
