@@ -213,7 +213,7 @@ def test_only_write_changes_the_directory(tmp_path: Path, capsys: pytest.Capture
     milder = tmp_path / "milder.yaml"
     milder.write_text("verdict:\n  checks:\n  - {check: jct_avg_ns <= 80us, why: mild}\n")
     words = ["report", str(run_dir), "--conditions", str(milder)]
-    forms = (["--markdown"], ["--json"], [], ["--dut", "soft-switch"])
+    forms: tuple[list[str], ...] = (["--markdown"], ["--json"], [], ["--dut", "soft-switch"])
     for form in forms:
         main([*words, *form])
         assert files_of(run_dir) == before, form

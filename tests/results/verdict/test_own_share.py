@@ -46,10 +46,8 @@ def results_of(jct_ns: Lengths, whole_ns: float | None = None, **others: float) 
     return Results(figures, units, frames)
 
 
-def own_share(jct_ns: Lengths, late_ns: Lengths, **changes: object) -> OwnShare:
-    return OwnShare(
-        tuple(range(len(jct_ns))), jct_ns, late_ns, float(late_ns.sum()), float(jct_ns.sum()), **changes
-    )  # type: ignore[arg-type]
+def own_share(jct_ns: Lengths, late_ns: Lengths) -> OwnShare:
+    return OwnShare(tuple(range(len(jct_ns))), jct_ns, late_ns, float(late_ns.sum()), float(jct_ns.sum()))
 
 
 CONDITIONS: Final = (
@@ -156,18 +154,18 @@ NEEDLESS: Final = {"slip_share": 0.0, "needless_share": 0.0051, "tx_packets": 10
     ],
 )
 def test_packets_sent_again_without_need_explain_their_own_time(text: str, result: Result) -> None:
-    own = own_share(JCT, JCT * 0, again_ns=4 * MS, again_packets=51.0)
+    own = replace(own_share(JCT, JCT * 0), again_ns=4 * MS, again_packets=51.0)
     found = outcome_of(text, own, retransmitted_packets=100.0, timeouts=3.0, **NEEDLESS)
     assert found.result is result, found
 
 
 def test_without_the_speed_of_a_link_their_time_has_no_bound() -> None:
-    own = own_share(JCT, JCT * 0, again_ns=None, again_packets=51.0)
+    own = replace(own_share(JCT, JCT * 0), again_ns=None, again_packets=51.0)
     assert outcome_of("jct_avg_ns <= 1us", own, **NEEDLESS).result is Result.INCONCLUSIVE
 
 
 def test_packets_that_we_lost_explain_as_many() -> None:
-    own = own_share(JCT, JCT * 0, lost_packets=3.0)
+    own = replace(own_share(JCT, JCT * 0), lost_packets=3.0)
     weak = {"slip_share": 0.0, "own_lost_packets": 3.0, "not_received_packets": 10.0}
     assert outcome_of("not_received_packets <= 6", own, **weak).result is Result.FAIL
     assert outcome_of("not_received_packets <= 7", own, **weak).result is Result.INCONCLUSIVE
