@@ -9,9 +9,9 @@ import numpy as np
 from etloop.contract.base.units import approximate_bytes, approximate_duration
 from etloop.results.verdict.evaluation import UNKNOWN, Results
 from etloop.results.verdict.interval import Bounded, bounded
-from etloop.results.verdict.own_share import OwnShare, Weakness
 from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of
 from etloop.results.verdict.terms import Dimension, Node, comparisons_of, names_of
+from etloop.results.verdict.weakness import OwnShare, Weakness
 
 
 def certain_result(tree: Node, results: Results, own: OwnShare | None, weak: Weakness) -> bool | None:

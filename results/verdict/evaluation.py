@@ -30,7 +30,7 @@ from etloop.results.verdict.terms import (
 )
 
 if TYPE_CHECKING:
-    from etloop.results.verdict.own_share import OwnShare
+    from etloop.results.verdict.weakness import OwnShare
     from numpy.typing import NDArray
 
 _PLAIN: Final[dict[str, Callable[..., np.float64]]] = {

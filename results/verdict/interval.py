@@ -23,7 +23,7 @@ from etloop.results.verdict.evaluation import (
     joined,
     junction,
 )
-from etloop.results.verdict.own_share import OwnShare, Weakness, column_bounds, figure_bounds
+from etloop.results.verdict.own_share import column_bounds, figure_bounds
 from etloop.results.verdict.terms import (
     COLUMN_UNITS,
     COMPARISONS,
@@ -36,6 +36,7 @@ from etloop.results.verdict.terms import (
     Node,
     Unary,
 )
+from etloop.results.verdict.weakness import OwnShare, Weakness
 
 if TYPE_CHECKING:
     from collections.abc import Callable

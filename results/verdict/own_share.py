@@ -8,15 +8,13 @@ on the slowest link, and themselves. Where no bound is known the undisturbed val
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.schema.kpis import BY_NAME, Nature
 from etloop.results.verdict.aggregate_bounds import cv_bounds
 from etloop.results.verdict.evaluation import aggregate
+from etloop.results.verdict.weakness import OwnShare, Weakness
 
 if TYPE_CHECKING:
     from etloop.results.verdict.evaluation import Frame
@@ -56,67 +54,6 @@ _MOMENTS: Final = frozenset(
 _NOT_OURS: Final = frozenset("recorded_ns least_ns slip_ns trace_bytes".split())
 """Columns of tables of times that lateness does not touch, or that are our lateness itself."""
 _UNTOUCHED_UNITS: Final = frozenset({"id", "name", "flag", "bytes", "messages", "ranks", "count"})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OwnShare:
-    """What our own weakness explains of a run at most."""
-
-    iterations: tuple[int, ...] = ()
-    """Complete iterations, in their order."""
-    jct_ns: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """Of each of them."""
-    late_ns: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """What of each of them our lateness explains, with what the one before left to it."""
-    whole_late_ns: float = 0.0
-    """Of the whole run."""
-    whole_ns: float = 0.0
-    """Time of the whole run."""
-    again_ns: float | None = 0.0
-    """Time that the packets sent again without need took; None where the speed of no link is known."""
-    again_packets: float = 0.0
-    lost_packets: float = 0.0
-    """Lost by our own receive buffers, or by a switch of ours that could not keep up."""
-    figures: Mapping[str, float | None] = field(default_factory=dict)
-
-    @property
-    def explained_ns(self) -> float:
-        """Return what is explained of the whole run; infinite where there is no bound."""
-        return self.whole_late_ns + (math.inf if self.again_ns is None else self.again_ns)
-
-    @property
-    def most_ns(self) -> float:
-        """Return what is explained of any one iteration, and so of any time within it."""
-        if not len(self.late_ns):
-            return math.inf
-        return float(self.late_ns.max()) + self.explained_ns - self.whole_late_ns
-
-    def reach(self, iteration: float) -> float:
-        """Return what is explained of a time within `iteration`."""
-        return (
-            self.by_iteration().get(int(iteration), self.most_ns) if not math.isnan(iteration) else math.inf
-        )
-
-    def by_iteration(self) -> Mapping[int, float]:
-        """Return what is explained of a time within each complete iteration."""
-        again_ns = self.explained_ns - self.whole_late_ns
-        return {one: float(late) + again_ns for one, late in zip(self.iterations, self.late_ns, strict=True)}
-
-
-@dataclass(frozen=True, slots=True)
-class Weakness:
-    """In which respects the emulator was the limit, as far as it matters to bounds."""
-
-    late: bool = False
-    lossy: bool = False
-    unbounded: tuple[str, ...] = ()
-    """Weaknesses of which it is not known how much time they explain, in words."""
-
-    def touches(self, nature: Nature) -> bool:
-        """Return whether figures of `nature` are not those of the device alone."""
-        if nature is Nature.TIME:
-            return self.late or self.lossy
-        return self.lossy and nature is Nature.TRANSPORT
 
 
 def figure_bounds(name: str, measured: float, own: OwnShare | None, weak: Weakness) -> Bounds:

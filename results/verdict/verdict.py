@@ -18,7 +18,6 @@ from etloop.results.schema.summary import Summary
 from etloop.results.schema.verdict import CheckOutcome, RequestedCheck, Result, Verdict
 from etloop.results.verdict.certainty import bounds_words, certain_result, quantity
 from etloop.results.verdict.evaluation import UNKNOWN, Outcome, Results, evaluate
-from etloop.results.verdict.own_share import OwnShare, Weakness
 from etloop.results.verdict.parser import Condition, Vocabulary, dimension_of, parse
 from etloop.results.verdict.terms import (
     Binary,
@@ -27,6 +26,7 @@ from etloop.results.verdict.terms import (
     Node,
     comparisons_of,
 )
+from etloop.results.verdict.weakness import OwnShare, Weakness
 from numpy.typing import NDArray
 
 ROWS_SHOWN: Final = 10

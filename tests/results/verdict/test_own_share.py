@@ -17,10 +17,11 @@ from etloop.results.tables.frames import frame_by_hand
 from etloop.results.verdict.aggregate_bounds import aggregate_bounds
 from etloop.results.verdict.certainty import certain_result
 from etloop.results.verdict.evaluation import Results, aggregate, evaluate
-from etloop.results.verdict.own_share import TABLE_NATURES, OwnShare, Weakness, figure_bounds
+from etloop.results.verdict.own_share import TABLE_NATURES, figure_bounds
 from etloop.results.verdict.parser import parse
 from etloop.results.verdict.terms import FUNCTIONS, OF_TRUTH
 from etloop.results.verdict.verdict import Conditions, decide_verdict
+from etloop.results.verdict.weakness import OwnShare, Weakness
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
