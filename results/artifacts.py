@@ -150,7 +150,7 @@ def run_with_verdict(
 ) -> RunArtifacts:
     """Return a run with its key figures, the verdict by `conditions` and junit.xml, in the place of earlier ones.
 
-    `facts`: what files say of the device, for the report. `place`: of a run in a sweep (`junit_names.place_in_sweep`). Without `pages` only what programs read is made: no report, no trace
+    `facts`: what files say of the device, for the report. `place`: where the run is, for the names of cases (`junit_names.place_of`). Without `pages` only what programs read is made: no report, no trace
     for a viewer.
     """
     kept = tuple(note for note in run.summary.notes if not note.startswith(PART_NOTE))

@@ -46,7 +46,7 @@ from etloop.results.schema.device_facts import NO_FACTS
 from etloop.results.schema.summary import Summary
 from etloop.results.store.run_dir import PLAN_FILE, RunArtifacts, RunNotWritten, write_run
 from etloop.results.store.table_writer import BlockTables
-from etloop.results.verdict.junit_names import place_in_sweep
+from etloop.results.verdict.junit_names import place_of
 from etloop.runtime.malloc_tuning import release_free_memory
 from etloop.traffic.twin import TwinOutcome
 from numpy.typing import NDArray
@@ -276,7 +276,7 @@ def _finished(material: RunMaterial, ran: _Run, options: RunOptions, watcher: Ru
         measurement = replace(measurement, ops=NO_OPS, job_ops=NO_OPS)
     watcher.enter(Step.VERDICT)
     facts = device_facts(material.texts, options.out_dir or Path()) if options.pages else NO_FACTS
-    place = "" if options.out_dir is None else place_in_sweep(options.out_dir)
+    place = "" if options.out_dir is None else place_of(options.out_dir)
     judged = run_with_verdict(
         run, material.basis, material.conditions, facts, pages=options.pages, place=place
     )

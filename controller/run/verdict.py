@@ -38,7 +38,7 @@ from etloop.results.store.run_dir import (
     read_kpis,
     write_run,
 )
-from etloop.results.verdict.junit_names import place_in_sweep
+from etloop.results.verdict.junit_names import place_of
 from etloop.results.verdict.terms import LONGEST_TEXT
 from etloop.results.verdict.verdict import Conditions, check_mistakes
 from etloop.workload.trace.program import OpKind
@@ -171,7 +171,7 @@ def judge_again(
     if not is_kept:
         return run_with_verdict(run, basis, found, pages=False).summary
     files = {name: read_input(run_dir, name) for name in (TOPOLOGY_FILE, PROFILE_FILE)}
-    now = run_with_verdict(run, basis, found, device_facts(files, run_dir), place=place_in_sweep(run_dir))
+    now = run_with_verdict(run, basis, found, device_facts(files, run_dir), place=place_of(run_dir))
     write_run(run_dir, now, run)
     return now.summary
 

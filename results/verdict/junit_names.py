@@ -1,6 +1,7 @@
 """What a case of junit.xml is called: unique among files that are collected together, the same from one execution to the next.
 
-Decides what identifies a run: its job, and a digest of scenario, rig and topology as values; then point and repeat of a sweep.
+Decides what identifies a run: its job, a digest of scenario, rig and topology as values, and its directory (in a sweep: point and
+repeat), without which a run before and one after a change of firmware would have the same names.
 Conditions are not in the digest, so that a stricter one does not rename the others; nor are addresses, which a machine may draw
 anew. Test systems know a case by (classname, name) and nothing else. Pure.
 """
@@ -45,9 +46,17 @@ def _values_text(text: str | bytes) -> str:
 
 
 def place_in_sweep(run_dir: Path) -> str:
-    """Return point and repeat of a run in the directory of a sweep, such as `p000.r001`; "" of any other."""
+    """Return point and repeat of a run in the directory of a sweep, such as `p000.r001`; "" for any other run."""
     repeat, point = _REPEAT.fullmatch(run_dir.name), run_dir.parent.name
     return f"{point}.{repeat[1]}" if repeat and _POINT.fullmatch(point) else ""
+
+
+def place_of(run_dir: Path) -> str:
+    """Return what tells a run from another one of the same files: its place in a sweep, else the names of its directory and of
+    the directory above it, such as `runs.before`."""
+    directory = run_dir.absolute()
+    names = (directory.parent.name, directory.name)
+    return place_in_sweep(directory) or ".".join(plain_word(name) for name in names if name)
 
 
 def plain_word(text: str) -> str:

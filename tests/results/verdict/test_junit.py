@@ -13,7 +13,7 @@ from etloop.results.measure.summary import measure
 from etloop.results.schema.summary import VIRTUAL_TIME, Check, CheckResult, Summary
 from etloop.results.schema.verdict import CheckOutcome, Result, Verdict
 from etloop.results.verdict.junit import joined_junit, junit_xml
-from etloop.results.verdict.junit_names import case_names, place_in_sweep, run_class
+from etloop.results.verdict.junit_names import case_names, place_in_sweep, place_of, run_class
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -195,3 +195,12 @@ def test_a_run_is_called_by_what_it_was_of(sentence: str, files: tuple[str, ...]
 )
 def test_a_run_of_a_sweep_knows_its_place(path: str, place: str) -> None:
     assert place_in_sweep(Path(path)) == place
+
+
+def test_runs_of_the_same_files_differ_by_their_directories() -> None:
+    assert place_of(Path("/ci/runs/before")) == "runs.before"
+    places = {
+        place_of(Path(path)) for path in ("/ci/a/run", "/ci/b/run", "/ci/runs/before", "/ci/runs/after")
+    }
+    assert len(places) == 4
+    assert place_of(Path("/ci/study/points/p003/r001")) == "p003.r001"
