@@ -42,7 +42,7 @@ struct Sending {
   void go_on(uint32_t packets, Nanos now) {
     for (uint32_t sent = 0; sent < packets; ++sent) {
       const Departure departure = sender.next();
-      sender.sent(departure.psn, departure.entropy, now);
+      sender.sent(departure.psn, departure.entropy, departure.asks, now);
     }
   }
   // All up to `cumulative` has arrived, and of those behind it what the bits say.
@@ -83,7 +83,7 @@ void what_is_stuck_is_sent_again_once_the_last_packet_is_late() {
   const Departure again = all.sender.next();
   CHECK(again.again);
   CHECK_EQ(again.psn, 3U);
-  all.sender.sent(again.psn, again.entropy, due_ns);
+  all.sender.sent(again.psn, again.entropy, again.asks, due_ns);
   // Congestion control hears of both with the next answer, once.
   const AckOutcome second = all.report(3, kBehindTwo >> 1, due_ns + kRoundTripNs);
   CHECK_EQ(second.lost_packets, 2U);
