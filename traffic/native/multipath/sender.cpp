@@ -39,7 +39,7 @@ Sender::Sender(uint32_t number, PathStates& paths, const TransportParams& params
       tail_(params),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      reordering_(params.reorder_packets, paths.planes()),
+      reordering_(params.reorder_packets, paths.planes(), params.trims.answer != TrimAnswer::none),
       first_untaken_(params.initial_psn & wire::kPsnMask) {
   set_window(params.window_packets == 0 ? kMostSprayedWindow : params.window_packets);
 }

@@ -130,7 +130,7 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
     return;
   }
   if (!known && is_out_of_order(request)) return;
-  switch (receiver_.place(psn, payload_bytes)) {
+  switch (receiver_.place(cause, payload_bytes)) {
     case Placement::beyond_window: refuse(request, NackCode::psn_out_of_window); return;
     case Placement::duplicate: receiver_.cause_answer(cause); return;
     case Placement::placed: break;
@@ -175,7 +175,7 @@ bool Responder::next_delivered(Delivered& delivered) {
     return false;
   }
   if (responses_.size() == kMostWaiting) responses_.erase(responses_.begin());
-  responses_.push_back({ReturnCode::ok, ending.message_id, delivered.bytes, latest_});
+  responses_.push_back({ReturnCode::ok, ending.message_id, delivered.bytes, receiver_.with_bitmap(latest_)});
   return true;
 }
 
