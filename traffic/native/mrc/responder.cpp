@@ -51,8 +51,8 @@ void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
     case Placement::placed: break;
   }
   if (ends_message(bth.opcode)) keep_end(bth, write);
-  receiver_.advance();
-  if (bth.sack_req || marked || bth.retransmitted || receiver_.answer_due_by_bytes()) {
+  const bool is_asked = receiver_.advance(bth.sack_req);
+  if (is_asked || marked || bth.retransmitted || receiver_.answer_due_by_bytes()) {
     receiver_.cause_answer(cause);
   }
 }

@@ -96,12 +96,15 @@ void Receiver::keep_message(const Ending& ending, const Delivered& message, std:
   at->parts = known.parts;
 }
 
-void Receiver::advance() {
+bool Receiver::advance(bool asks) {
   while (has(expected_psn_)) {
     clear(expected_psn_);
     expected_psn_ = after(expected_psn_);
     --ahead_;
   }
+  const bool is_due = asks || (asked_ahead_ && ahead_ == 0);
+  asked_ahead_ = (asked_ahead_ || asks) && ahead_ > 0;
+  return is_due;
 }
 
 bool Receiver::next_delivered(Delivered& delivered, Ending& ending) {

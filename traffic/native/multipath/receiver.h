@@ -61,8 +61,9 @@ class Receiver {
   // A message that is known to end so, by the packet that `part` names. `content`: of a grant; no other is kept.
   void keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content,
                     MessagePart part = MessagePart::all);
-  // Once what came is placed and kept.
-  void advance();
+  // Once what came is placed and kept; `asks`: it asks for an answer. True: it does, or one that came before did, ahead of packets
+  // that were missing and no longer are. So who asks learns of all before it (MRC, Table 7-5: prev_ar; uet-htsim, uec.cpp).
+  bool advance(bool asks);
   // What is whole now, in order; false: nothing more. A payload is valid until the next call.
   bool next_delivered(Delivered& delivered, Ending& ending);
 
@@ -107,6 +108,7 @@ class Receiver {
   uint32_t sack_bytes_;
   uint32_t window_;
   uint32_t unanswered_bytes_ = 0;
+  bool asked_ahead_ = false;  // by a packet ahead of others that are missing
   // Packets since the last answer: whether there are any, their lowest and highest number, and the last of them.
   bool has_unreported_ = false;
   uint32_t unreported_low_ = 0;

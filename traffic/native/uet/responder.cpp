@@ -138,12 +138,12 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
   latest_ = cause;
   gap_ = {};
   if (message.start.start_of_message || message.start.end_of_message) keep_message(psn, message, payload);
-  receiver_.advance();
+  const bool is_asked = receiver_.advance(request.asks);
   psns_.move_to(expected_psn());
   // A message that is whole is answered when it is handed over, together with all before it.
   const bool whole = message.start.end_of_message && psn_distance(psn, expected_psn()) < 0;
   if (whole) return;
-  if (request.asks || arrival.marked || request.retransmitted || first_of_pdc || receiver_.answer_due_by_bytes()) {
+  if (is_asked || arrival.marked || request.retransmitted || first_of_pdc || receiver_.answer_due_by_bytes()) {
     receiver_.cause_answer(cause);
   }
 }
