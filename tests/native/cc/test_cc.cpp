@@ -267,6 +267,20 @@ void a_window_lets_one_packet_through_and_no_more_than_it_holds() {
   CHECK_EQ(driven.control->allowed(64, 4096, true, 3), 0u);
 }
 
+void a_window_that_shrank_behind_what_asked_for_nothing_lets_one_more_packet_ask() {
+  Driven driven(cc::kDctcp, "rfc8257", {{"initial_window", 4}});
+  CHECK_EQ(driven.control->allowed(64, 0, false, 1), 4u);
+  CHECK_EQ(driven.control->allowed(64, 5 * 4096, true, 1), 0u);
+  CHECK_EQ(driven.control->allowed(64, 5 * 4096, false, 1), 1u);
+  PacketRun run;
+  driven.control->ask(run);
+  CHECK(run.head.ack_req);
+  // The last packet of the window asks, and every one of a window that is below the interval of answers.
+  CHECK(!driven.control->closes(3 * 4096, 0));
+  CHECK(driven.control->closes(4 * 4096, 0));
+  CHECK(driven.control->closes(4096, 5 * 4096));
+}
+
 void wrong_parameters_are_all_named() {
   std::vector<std::string> mistakes;
   const std::vector<cc::GivenParameter> given = {{"t_low", 1e6}, {"no_such", 1}, {"beta", 7}, {"hai_after", 1.5}};
@@ -350,6 +364,7 @@ int main() {
   a_late_loop_moves_no_departure();
   a_rate_that_grows_lets_nothing_overtake();
   a_window_lets_one_packet_through_and_no_more_than_it_holds();
+  a_window_that_shrank_behind_what_asked_for_nothing_lets_one_more_packet_ask();
   wrong_parameters_are_all_named();
   tables_that_cannot_be_used_are_refused();
   a_series_covers_a_run_of_any_length();
