@@ -1,6 +1,8 @@
 """Windows smaller than the interval at which receivers answer: where nothing is lost no timer fires, and nothing is sent again.
 
-What a switch trimmed is not lost in silence: a NACK asks for it. A failing seed names its draw. ETLOOP_FULL=1 draws 5,000 for each way of delivery.
+What a switch trimmed is not lost in silence: a NACK asks for it.
+
+A failing seed names its draw. ETLOOP_FULL=1 draws 5,000 for each way of delivery.
 """
 
 from __future__ import annotations
@@ -70,12 +72,16 @@ def no_timer_fired(flows: np.ndarray, named: str) -> None:
     assert int(flows["tail_probes"].sum()) == 0, named
 
 
-def on_a_network_that_reorders(transport: TransportSettings, draw: random.Random, late: bool, named: str) -> None:
+def on_a_network_that_reorders(
+    transport: TransportSettings, draw: random.Random, late: bool, named: str
+) -> None:
     settings = SimulationSettings(
         seed=draw.randrange(1 << 30),
         latency_ns=2_000,
         reorder_per_million=draw.choice((0, 50_000, 400_000)) if late else 0,
-        reorder_delay_ns=draw.choice((300, 700)),  # there and back less than half a round trip: late, not lost
+        reorder_delay_ns=draw.choice(
+            (300, 700)
+        ),  # there and back less than half a round trip: late, not lost
         receiver_links=draw.random() < 0.5,
         probe_first=True,
         limit_ns=1_000_000_000,
@@ -140,7 +146,9 @@ def ended_by_nacks_alone(job: Assignment, queue_packets: int, rate_bps: int, k: 
 
 
 @of_each_kind
-@pytest.mark.parametrize(("algorithm", "most"), [("nscc", 1.1), ("dctcp", 1.2), ("swift", 1.2), ("none", 1.5)])
+@pytest.mark.parametrize(
+    ("algorithm", "most"), [("nscc", 1.1), ("dctcp", 1.2), ("swift", 1.2), ("none", 1.5)]
+)
 def test_an_incast_whose_packets_are_trimmed_needs_no_timer(
     kind: TransportKind, algorithm: str, most: float
 ) -> None:

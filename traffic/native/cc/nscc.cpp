@@ -118,8 +118,9 @@ class Nscc {
     bound_window(path);
   }
 
-  // Once every round, the first of which begins with the first answer: where very little arrived and the delay or a loss says why,
-  // the window is what arrived. From then on marks and losses of what was under way change nothing. True: nothing else is to.
+  // Once every round, the first of which begins with the first answer: where very little arrived and the delay or a loss says
+  // why, the window is what arrived. From then on marks and losses of what was under way change nothing. True: this answer
+  // changes nothing else.
   bool quick_adapt(const Path& path, int64_t now, Hint hint, uint64_t in_flight_bytes) {
     if (hint.marked && ignored_ < to_ignore_) return hold();
     if (is_round_ && static_cast<double>(now - round_from_) <= base_ + target_) return false;

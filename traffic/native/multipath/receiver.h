@@ -51,9 +51,9 @@ class Receiver {
  public:
   Receiver(const TransportParams& params, FlowRecord& counters);
 
-  // A packet of the queue pair came: `cause`, if it is to be answered. The caller refuses what lies beyond the window, and answers
-  // duplicates. Every packet is reported by the next answer, or by one that falls due here: its bitmap has 64 packets, and where
-  // paths differ by more, what came before this packet would not fit into one bitmap with it.
+  // A packet of the queue pair came: `cause`, if it is to be answered. The caller refuses what lies beyond the window, and
+  // answers duplicates. Every packet is reported by the next answer, or by one that falls due here: its bitmap has 64 packets,
+  // and where paths differ by more, what came before this packet would not fit into one bitmap with it.
   Placement place(const Cause& cause, uint32_t payload_bytes);
   // Whether it was placed, or is of those that all were.
   bool was_placed(uint32_t psn) const;
@@ -61,8 +61,8 @@ class Receiver {
   // A message that is known to end so, by the packet that `part` names. `content`: of a grant; no other is kept.
   void keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content,
                     MessagePart part = MessagePart::all);
-  // Once what came is placed and kept; `asks`: it asks for an answer. True: it does, or one that came before did, ahead of packets
-  // that were missing and no longer are. So who asks learns of all before it (MRC, Table 7-5: prev_ar; uet-htsim, uec.cpp).
+  // Once what came is placed and kept; `asks`: it asks for an answer. True: it does, or one that came before did, ahead of
+  // packets that were missing and no longer are. So who asks learns of all before it (MRC, Table 7-5: prev_ar; uet-htsim).
   bool advance(bool asks);
   // What is whole now, in order; false: nothing more. A payload is valid until the next call.
   bool next_delivered(Delivered& delivered, Ending& ending);

@@ -66,7 +66,7 @@ Departure Sender::next(uint32_t planes) {
   departure.request = &request;
   departure.first = offset == 0;
   departure.last = offset + 1 == request.packets;
-  // The end of a message asks, too: nothing behind it would reveal its loss. A grant is a message of its own, answered when whole.
+  // The end of a message asks, too: nothing behind it would reveal its loss. A grant is a whole message, and answered as such.
   departure.asks = departure.again || (departure.last && request.kind != WorkKind::clear_to_send) || fills_window(1);
   departure.offset_bytes = offset << mtu_shift_;
   departure.payload_bytes = departure.last ? request.bytes - departure.offset_bytes : path_mtu_;
