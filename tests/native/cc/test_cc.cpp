@@ -33,7 +33,7 @@ struct Driven {
     params.catch_up_ns = catch_up_ns;
     CHECK(mistakes.empty());
     control = std::make_unique<FlowControl>(params, FlowPath{kLine, 256 * 4096, 16'000, 4096, 4178}, state);
-    control->allowed(1, 0, 0);
+    control->allowed(1, 0, true, 0);
   }
   double rate(Nanos now) {
     control->settle(now);
@@ -163,7 +163,7 @@ void a_paced_rate_is_kept_over_ten_milliseconds() {
       int64_t sent = 0;
       Nanos began = 0;
       while (now < 30'010'000) {
-        const uint32_t packets = driven.control->allowed(64, 0, now);
+        const uint32_t packets = driven.control->allowed(64, 0, true, now);
         if (packets == 0) {
           now = std::max(now + 1, driven.control->wake_ns() + lateness);
           continue;
@@ -190,7 +190,7 @@ void so_much_of_a_hole_is_made_up_for_as_was_said() {
       driven.control->notified(0, 0);
       const auto send_all_due = [&driven](Nanos now) {
         int64_t bytes = 0;
-        for (uint32_t packets; (packets = driven.control->allowed(64, 0, now)) != 0; bytes += int64_t{packets} * 4178) {
+        for (uint32_t packets; (packets = driven.control->allowed(64, 0, true, now)) != 0; bytes += int64_t{packets} * 4178) {
           driven.control->sent(run_of(packets), uint64_t{packets} * 4178, packets, 0, true, now);
         }
         return bytes;
@@ -213,7 +213,7 @@ void a_late_loop_moves_no_departure() {
     Nanos last = 0;
     int64_t sent = 0;
     while (now < 20'000'000) {
-      const uint32_t packets = driven.control->allowed(64, 0, now, 1'000'000'000);
+      const uint32_t packets = driven.control->allowed(64, 0, true, now, 1'000'000'000);
       if (packets == 0) {
         now = std::max(now + 1, driven.control->wake_ns() + lateness);
         continue;
@@ -240,7 +240,7 @@ void a_rate_that_grows_lets_nothing_overtake() {
   Nanos now = 0;
   int paced = 0;
   for (int turn = 0; turn < 200'000 && driven.control->decision().rate_bps < kLine; ++turn) {
-    const uint32_t packets = driven.control->allowed(64, 0, now, 1'000'000'000);
+    const uint32_t packets = driven.control->allowed(64, 0, true, now, 1'000'000'000);
     if (packets == 0) {
       now = std::max(now + 1, driven.control->wake_ns());
       continue;
@@ -252,19 +252,33 @@ void a_rate_that_grows_lets_nothing_overtake() {
     driven.control->sent(run_of(packets), uint64_t{packets} * 4178, packets, 0, true, now);
   }
   CHECK(driven.control->decision().rate_bps >= kLine && paced > 100);
-  CHECK_EQ(driven.control->allowed(64, 0, now, 1'000'000'000), 64U);
+  CHECK_EQ(driven.control->allowed(64, 0, true, now, 1'000'000'000), 64U);
   CHECK(std::max(now, driven.control->departs_ns(now)) >= last);
 }
 
 void a_window_lets_one_packet_through_and_no_more_than_it_holds() {
   Driven driven(cc::kDctcp, "rfc8257", {{"initial_window", 4}});
-  CHECK_EQ(driven.control->allowed(64, 0, 1), 4u);
-  CHECK_EQ(driven.control->allowed(64, 3 * 4096, 1), 1u);
-  CHECK_EQ(driven.control->allowed(64, 4 * 4096, 1), 0u);
+  CHECK_EQ(driven.control->allowed(64, 0, true, 1), 4u);
+  CHECK_EQ(driven.control->allowed(64, 3 * 4096, true, 1), 1u);
+  CHECK_EQ(driven.control->allowed(64, 4 * 4096, true, 1), 0u);
   CHECK_EQ(driven.control->wake_ns(), kNever);
   driven.control->timed_out(4 * 4096, 2);
-  CHECK_EQ(driven.control->allowed(64, 0, 3), 1u);
-  CHECK_EQ(driven.control->allowed(64, 4096, 3), 0u);
+  CHECK_EQ(driven.control->allowed(64, 0, true, 3), 1u);
+  CHECK_EQ(driven.control->allowed(64, 4096, true, 3), 0u);
+}
+
+void a_window_that_shrank_behind_what_asked_for_nothing_lets_one_more_packet_ask() {
+  Driven driven(cc::kDctcp, "rfc8257", {{"initial_window", 4}});
+  CHECK_EQ(driven.control->allowed(64, 0, false, 1), 4u);
+  CHECK_EQ(driven.control->allowed(64, 5 * 4096, true, 1), 0u);
+  CHECK_EQ(driven.control->allowed(64, 5 * 4096, false, 1), 1u);
+  PacketRun run;
+  driven.control->ask(run);
+  CHECK(run.head.ack_req);
+  // The last packet of the window asks, and every one of a window that is below the interval of answers.
+  CHECK(!driven.control->closes(3 * 4096, 0));
+  CHECK(driven.control->closes(4 * 4096, 0));
+  CHECK(driven.control->closes(4096, 5 * 4096));
 }
 
 void wrong_parameters_are_all_named() {
@@ -350,6 +364,7 @@ int main() {
   a_late_loop_moves_no_departure();
   a_rate_that_grows_lets_nothing_overtake();
   a_window_lets_one_packet_through_and_no_more_than_it_holds();
+  a_window_that_shrank_behind_what_asked_for_nothing_lets_one_more_packet_ask();
   wrong_parameters_are_all_named();
   tables_that_cannot_be_used_are_refused();
   a_series_covers_a_run_of_any_length();

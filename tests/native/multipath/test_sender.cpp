@@ -1,6 +1,7 @@
 // When a packet that others overtook counts as lost, and when its sender goes on although nobody says so.
 #include "multipath/sender.h"
 
+#include <bit>
 #include <iostream>
 
 #include "support/check.h"
@@ -42,7 +43,7 @@ struct Sending {
   void go_on(uint32_t packets, Nanos now) {
     for (uint32_t sent = 0; sent < packets; ++sent) {
       const Departure departure = sender.next();
-      sender.sent(departure.psn, departure.entropy, now);
+      sender.sent(departure.psn, departure.entropy, departure.asks, now);
     }
   }
   // All up to `cumulative` has arrived, and of those behind it what the bits say.
@@ -83,7 +84,7 @@ void what_is_stuck_is_sent_again_once_the_last_packet_is_late() {
   const Departure again = all.sender.next();
   CHECK(again.again);
   CHECK_EQ(again.psn, 3U);
-  all.sender.sent(again.psn, again.entropy, due_ns);
+  all.sender.sent(again.psn, again.entropy, again.asks, due_ns);
   // Congestion control hears of both with the next answer, once.
   const AckOutcome second = all.report(3, kBehindTwo >> 1, due_ns + kRoundTripNs);
   CHECK_EQ(second.lost_packets, 2U);
@@ -123,9 +124,95 @@ void two_that_came_before_it_do_not_make_it_late() {
   }
 }
 
+// Liveness, by the rules at the head of sender.h.
+TransportParams params_of_window(uint32_t packets) {
+  TransportParams made = params();
+  made.window_packets = packets;
+  return made;
+}
+
+// Two packets of a message that has more fill the window; the second asks.
+struct SmallWindow {
+  SmallWindow() {
+    WorkRequest request;
+    request.kind = WorkKind::write;
+    request.bytes = 6 * kMtu;
+    sender.post(request);
+  }
+  Departure send(Nanos now) {
+    const Departure departure = sender.next();
+    sender.sent(departure.psn, departure.entropy, departure.asks, now);
+    return departure;
+  }
+  void report(uint32_t cumulative, uint64_t bitmap, Nanos now) {
+    ArrivalReport arrivals;
+    arrivals.cumulative_psn = cumulative & wire::kPsnMask;
+    arrivals.bitmap_psn = (cumulative + 1) & wire::kPsnMask;
+    arrivals.bitmap = bitmap;
+    arrivals.cause_psn = (cumulative + static_cast<uint32_t>(std::bit_width(bitmap))) & wire::kPsnMask;
+    sender.on_report(arrivals, now);
+  }
+  TransportParams made = params_of_window(2);
+  FlowRecord counters{};
+  PathStates paths{made.multipath, 50'000};
+  Sender sender{7, paths, made, counters, *std::pmr::new_delete_resource()};
+};
+
+void the_last_packet_that_the_window_allows_asks() {
+  SmallWindow all;
+  CHECK(!all.send(0).asks);
+  CHECK(!all.sender.answer_comes());
+  CHECK(all.send(0).asks);
+  CHECK(all.sender.answer_comes());
+  CHECK(!all.sender.has_run());
+  all.report(1, 0, kRoundTripNs);
+  CHECK(!all.sender.answer_comes());
+  CHECK(all.sender.has_run());
+  CHECK(!all.sender.wants_probe());
+}
+
+void a_window_that_the_asking_packet_overtook_is_probed_at_once() {
+  SmallWindow all;
+  all.send(0);
+  all.send(0);
+  all.report(wire::kPsnMask, 0b10, kRoundTripNs);  // the second came, the first is still under way
+  CHECK(!all.sender.has_run());
+  CHECK(!all.sender.answer_comes());
+  CHECK(all.sender.wants_probe());
+  CHECK_EQ(all.counters.tail_probes, 0);
+  const uint16_t id = all.sender.last_probe().next_id();
+  all.sender.probe_sent(all.sender.probe_value(), kRoundTripNs);
+  CHECK(!all.sender.wants_probe());
+  ArrivalReport answer;
+  answer.cumulative_psn = 1;
+  answer.bitmap_psn = 2;
+  answer.answers_probe = true;
+  answer.probe_id = id;
+  const AckOutcome outcome = all.sender.on_report(answer, 2 * kRoundTripNs);
+  CHECK_EQ(outcome.packets, 1U);
+  CHECK_EQ(outcome.lost_packets, 0U);
+  CHECK(all.sender.has_run());
+}
+
+void what_is_sent_again_asks_and_a_lost_packet_brings_no_answer() {
+  SmallWindow all;
+  all.send(0);
+  all.send(0);
+  CHECK(all.sender.lose(1, kRoundTripNs));  // trimmed: a NACK says so
+  CHECK(!all.sender.answer_comes());
+  CHECK(all.sender.has_run());
+  const Departure again = all.send(kRoundTripNs);
+  CHECK(again.again);
+  CHECK(again.asks);
+  CHECK(all.sender.answer_comes());
+}
+
 }  // namespace
 
 int main() {
+  the_last_packet_that_the_window_allows_asks();
+  a_window_that_the_asking_packet_overtook_is_probed_at_once();
+  what_is_sent_again_asks_and_a_lost_packet_brings_no_answer();
   what_is_stuck_is_sent_again_once_the_last_packet_is_late();
   while_others_leave_it_waits_for_them();
   two_that_came_before_it_do_not_make_it_late();

@@ -166,7 +166,7 @@ class BottleneckRun {
     Flow& flow = flows_[index];
     if (flow.link_free_ns > now_) return wake(index, flow.link_free_ns);
     if (flow.in_flight_bytes >= int64_t{setup_.window_packets} * kMtu) return;
-    if (flow.control.allowed(1, flow.in_flight_bytes, now_) == 0) return wake(index, flow.control.wake_ns());
+    if (flow.control.allowed(1, flow.in_flight_bytes, true, now_) == 0) return wake(index, flow.control.wake_ns());
     flow.in_flight_bytes += kMtu;
     flow.link_free_ns = now_ + int64_t{kPacketBytes} * 8'000'000'000 / setup_.queue.link_bps;
     PacketRun run;

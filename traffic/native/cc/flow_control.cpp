@@ -51,19 +51,18 @@ Nanos FlowControl::ahead_of(Nanos horizon_ns) const {
   return std::min({horizon_ns, closed_loop ? kClosedLoopAheadNs : kOpenLoopAheadNs, kMostBurstsAhead * burst_ns});
 }
 
-uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, Nanos now, Nanos horizon_ns) {
+uint32_t FlowControl::allowed(uint32_t packets, int64_t in_flight_bytes, bool answer_comes, Nanos now, Nanos horizon_ns) {
   if (!begun_) begin(now);
   settle(now);
-  window_closed_ = false;
+  window_closed_ = is_to_ask_ = false;
   if (decision_.window_bytes != 0 && in_flight_bytes > 0) {
     const int64_t room = static_cast<int64_t>(std::min<uint64_t>(decision_.window_bytes, INT64_MAX)) - in_flight_bytes;
-    // Where it closed behind packets that ask for nothing, one more leaves, which does: else only a timeout would open it.
-    const bool nobody_asked = int64_t{unasked_packets_} * path_.mtu_bytes >= in_flight_bytes;
-    if (room < path_.mtu_bytes && !nobody_asked) {
+    if (room < path_.mtu_bytes && answer_comes) {
       window_closed_ = true;
       busy_ = false;
       return 0;
     }
+    is_to_ask_ = room < path_.mtu_bytes;
     packets = static_cast<uint32_t>(std::clamp<int64_t>(room / path_.mtu_bytes, 1, packets));
   } else if (decision_.window_bytes != 0) {
     packets = static_cast<uint32_t>(
@@ -86,7 +85,7 @@ uint32_t FlowControl::unasked_with(const PacketRun& run) const {
 void FlowControl::ask(PacketRun& run) const {
   if (decision_.window_bytes == 0) return;
   const uint64_t half_window = decision_.window_bytes / path_.mtu_bytes / 2;
-  if (unasked_with(run) >= std::max<uint64_t>(half_window, 1)) ask_at_end(run);
+  if (is_to_ask_ || unasked_with(run) >= std::max<uint64_t>(half_window, 1)) ask_at_end(run);
 }
 
 // Half way through what it has ahead, so that a wake-up hands over several bursts and may be late by the other half.

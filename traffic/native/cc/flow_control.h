@@ -37,9 +37,11 @@ class FlowControl {
   // `state`: zeroed memory for the algorithm, aligned to 16, as long as this lives.
   FlowControl(const CongestionParams& params, const FlowPath& path, void* state);
 
-  // Packets, at most `packets`, that may be handed over now; 0: not before `wake_ns()`, or a notification.
+  // Packets, at most `packets`, that may be handed over now; 0: not before `wake_ns()`, or a notification. `answer_comes`: a
+  // packet under way asks for an answer. Where none does, a full window lets one more leave, which is to ask: a window may
+  // shrink behind packets that do not, and opens by answers alone.
   // `horizon_ns`: how far ahead of their departure the port takes them.
-  uint32_t allowed(uint32_t packets, int64_t in_flight_bytes, Nanos now, Nanos horizon_ns = 0);
+  uint32_t allowed(uint32_t packets, int64_t in_flight_bytes, bool answer_comes, Nanos now, Nanos horizon_ns = 0);
   // When what was just allowed is to leave: not before what was handed over earlier, or it would overtake that. 0: at once.
   Nanos departs_ns(Nanos now) const {
     const Nanos paced_ns = pacer_.rate_bps() == 0 ? handed_until_ns_ : std::max(pacer_.next_ns(), handed_until_ns_);
@@ -48,6 +50,12 @@ class FlowControl {
   // Makes the last packet of what was allowed ask for an acknowledgement, where too much of the window is under way that
   // nobody asked for: a closed window opens by acknowledgements alone.
   void ask(PacketRun& run) const;
+  // Whether the window is full once so much is under way, or so small that a receiver which answers every `answer_bytes` would
+  // not answer a window of packets.
+  bool closes(int64_t in_flight_bytes, uint32_t answer_bytes) const {
+    const auto window_bytes = static_cast<int64_t>(std::min<uint64_t>(decision_.window_bytes, INT64_MAX / 2));
+    return window_bytes != 0 && (window_bytes < answer_bytes || window_bytes < in_flight_bytes + path_.mtu_bytes);
+  }
   // When to ask again although nothing arrived; kNever: no need.
   Nanos wake_ns() const;
   // `more`: there is more that waits to be sent.
@@ -87,6 +95,7 @@ class FlowControl {
   bool begun_ = false;
   bool busy_ = false;
   bool window_closed_ = false;
+  bool is_to_ask_ = false;  // what was allowed last is beyond the window
   Nanos ahead_ns_ = 0;
   Nanos handed_until_ns_ = 0;
   Nanos timer_ns_ = kNever;

@@ -50,26 +50,27 @@ class Nscc {
     scale_ = product / (kReferenceLine * kReferenceRttNs / 8e9);
     const double mtu = path.mtu_bytes;
     proportional_ = 4 * mtu * scale_ * (target_ / kReferenceRttNs) / target_;
-    most_ = std::max(mtu, std::min(p[kMaxWindow] * product, static_cast<double>(path.most_window_bytes)));
+    bound_window(path);
     window_ = std::clamp(p[kInitialWindow] * product, mtu, most_);
-    round_from_ = adjusted_at_ = decreased_at_ = now;
+    adjusted_at_ = decreased_at_ = now;
     tell(path, decision);
   }
 
   void on_ack(const Path& path, const Ack& ack, Decision& decision) {
     const double* p = path.parameters;
     const auto bytes = static_cast<double>(ack.acked_bytes);
-    const double delay = ack.rtt_ns < 0 ? average_ : std::max(0.0, static_cast<double>(ack.rtt_ns) - base_);
     const bool marked = ack.ecn_marked != 0;
+    double delay = average_;
     if (ack.rtt_ns >= 0) {
+      learn_base(path, static_cast<double>(ack.rtt_ns));
+      delay = static_cast<double>(ack.rtt_ns) - base_;
       const double sample = !marked && delay > target_ ? base_ / 4 : delay;
       average_ += p[kDelayWeight] * (sample - average_);
     }
     achieved_ += bytes;
     received_ += bytes;
-    if (quick_adapt(path, ack.now_ns, delay, ack.in_flight_bytes)) return tell(path, decision);
-    if (ignored_ > 0) {
-      ignored_ = std::max(0.0, ignored_ - bytes);
+    ignored_ += bytes;
+    if (quick_adapt(path, ack.now_ns, {.marked = marked, .wanted = delay > p[kThreshold] * target_}, ack.in_flight_bytes)) {
       return tell(path, decision);
     }
     if (!marked && delay >= target_) {
@@ -78,17 +79,16 @@ class Nscc {
       proportional_increase(bytes, delay);
     } else if (delay >= target_) {
       decrease(p, ack.now_ns);
-    } else {
-      fast_bytes_ = 0;
-    }
+    }  // else another path has the queue
     fulfil(path, ack.now_ns);
     tell(path, decision);
   }
 
   void on_nak(const Path& path, const Signal& nak, Decision& decision) {
     average_ += path.parameters[kDelayWeight] * (base_ - average_);
+    ignored_ += path.mtu_bytes;
     lost_ = true;
-    if (!quick_adapt(path, nak.now_ns, average_, nak.in_flight_bytes)) window_ -= path.mtu_bytes;
+    if (!quick_adapt(path, nak.now_ns, {.marked = true, .wanted = true}, nak.in_flight_bytes)) window_ -= path.mtu_bytes;
     tell(path, decision);
   }
 
@@ -99,47 +99,76 @@ class Nscc {
   }
 
  private:
-  // Once every round: where very little arrived and the delay or a loss says why, the window is what arrived.
-  bool quick_adapt(const Path& path, int64_t now, double delay, uint64_t in_flight_bytes) {
-    const double* p = path.parameters;
-    if (static_cast<double>(now - round_from_) < base_ + target_) {
-      asked_ = asked_ || delay > p[kThreshold] * target_;
-      return false;
-    }
-    const bool wanted = lost_ || asked_;
+  // What an answer says of the queues.
+  struct Hint {
+    bool marked;
+    bool wanted;  // it asks for quick adapt
+  };
+
+  void bound_window(const Path& path) {
+    const double product = static_cast<double>(path.line_rate_bps) * base_ / 8e9;
+    const double most = std::min(path.parameters[kMaxWindow] * product, static_cast<double>(path.most_window_bytes));
+    most_ = std::max(static_cast<double>(path.mtu_bytes), most);
+  }
+
+  // The shortest round trip counts, and the largest window follows it.
+  void learn_base(const Path& path, double rtt_ns) {
+    if (rtt_ns >= base_) return;
+    base_ = rtt_ns;
+    bound_window(path);
+  }
+
+  // Once every round, the first of which begins with the first answer: where very little arrived and the delay or a loss says
+  // why, the window is what arrived. From then on marks and losses of what was under way change nothing. True: this answer
+  // changes nothing else.
+  bool quick_adapt(const Path& path, int64_t now, Hint hint, uint64_t in_flight_bytes) {
+    if (hint.marked && ignored_ < to_ignore_) return hold();
+    if (is_round_ && static_cast<double>(now - round_from_) <= base_ + target_) return false;
     double gate = most_;
-    for (double halving = 0; halving < p[kGate]; ++halving) gate /= 2;
-    const double achieved = achieved_;
+    for (double halving = 0; halving < path.parameters[kGate]; ++halving) gate /= 2;
+    const bool acts = is_round_ && (lost_ || hint.wanted) && achieved_ < gate;
+    if (acts) {
+      window_ = std::max(achieved_, static_cast<double>(path.mtu_bytes));
+      to_ignore_ = static_cast<double>(in_flight_bytes);
+      ignored_ = 0;
+      lost_ = false;
+    }
+    is_round_ = true;
     round_from_ = now;
     achieved_ = 0;
-    lost_ = asked_ = false;
-    if (!wanted || achieved >= gate) return false;
-    window_ = std::max(achieved, static_cast<double>(path.mtu_bytes));
-    ignored_ = static_cast<double>(in_flight_bytes);
-    increase_ = 0;
+    return acts && hold();
+  }
+
+  bool hold() {
+    increase_ = received_ = 0;
     return true;
   }
 
-  void fair_increase(const Path& path, double bytes) {
+  void end_fast() {
     fast_bytes_ = 0;
+    is_fast_ = false;
+  }
+
+  void fair_increase(const Path& path, double bytes) {
     increase_ += 5 * path.mtu_bytes * scale_ * bytes;
   }
 
   void proportional_increase(double bytes, double delay) {
     if (delay < kFastDelayNs) {
       fast_bytes_ += bytes;
-      if (fast_bytes_ > window_) {
+      is_fast_ = is_fast_ || fast_bytes_ > window_;
+      if (is_fast_) {
         window_ += bytes * 0.25 * scale_;
         return;
       }
     } else {
-      fast_bytes_ = 0;
+      end_fast();
     }
     increase_ += proportional_ * bytes * (target_ - delay);
   }
 
   void decrease(const double* p, int64_t now) {
-    fast_bytes_ = 0;
+    end_fast();
     if (average_ <= target_ || static_cast<double>(now - decreased_at_) <= base_) return;
     window_ *= std::max(1 - p[kGamma] * (average_ - target_) / average_, 0.5);
     decreased_at_ = now;
@@ -171,13 +200,15 @@ class Nscc {
   double increase_ = 0;  // earned since the last change
   double received_ = 0;  // since the last change
   double achieved_ = 0;  // in this round
-  double ignored_ = 0;   // bytes whose signals are of before a quick adapt
-  double fast_bytes_ = 0;
+  double to_ignore_ = 0;  // bytes under way at the last quick adapt
+  double ignored_ = 0;    // answered since
+  double fast_bytes_ = 0;  // answered without a queue
+  bool is_fast_ = false;   // growing until there is a queue
   int64_t round_from_ = 0;
   int64_t adjusted_at_ = 0;
   int64_t decreased_at_ = 0;
-  bool lost_ = false;
-  bool asked_ = false;
+  bool lost_ = false;  // something was, since the last quick adapt
+  bool is_round_ = false;
 };
 
 }  // namespace

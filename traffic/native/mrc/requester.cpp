@@ -80,8 +80,7 @@ Outgoing Requester::next(uint32_t planes) {
   bth.dest_qpn = remote_qpn_;
   bth.psn = departure.psn;
   bth.retransmitted = departure.again;
-  // The end of what there is to send is asked after: nothing behind it would reveal its loss. Grants are acknowledged at once.
-  bth.sack_req = departure.last && departure.request->kind != WorkKind::clear_to_send;
+  bth.sack_req = departure.asks;
   outgoing.entropy = departure.entropy;
   return outgoing;
 }

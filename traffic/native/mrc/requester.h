@@ -25,7 +25,7 @@ class Requester {
   Outgoing next(uint32_t planes = multipath::kAllPlanes);
   // The port took it. Returns the request that it begins, if it begins one, else nullptr.
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now) {
-    return sender_.sent(outgoing.packet.bth.psn, outgoing.entropy, now);
+    return sender_.sent(outgoing.packet.bth.psn, outgoing.entropy, outgoing.asks(), now);
   }
 
   AckOutcome on_sack(const wire::mrc::Sack& sack, Nanos now);
@@ -47,6 +47,7 @@ class Requester {
   uint32_t oldest_unacknowledged() const { return sender_.packets().oldest(); }
   uint32_t in_flight_packets() const { return sender_.packets().under_way(); }
   multipath::Sender& sender() { return sender_; }
+  const multipath::Sender& sender() const { return sender_; }
   const AnswerTimer& timer() const { return sender_.timer(); }
   void set_window(uint32_t packets) { sender_.set_window(packets); }
   void set_round_trip(Nanos round_trip_ns) { sender_.set_round_trip(round_trip_ns); }

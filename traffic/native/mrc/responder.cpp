@@ -38,21 +38,22 @@ void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& writ
     refuse_message(wire::kSyndromeNakInvalidRequest, QpFault::refused_request);
     return;
   }
-  switch (receiver_.place(bth.psn, write.payload_bytes)) {
+  const multipath::Cause cause{bth.psn, value, marked, bth.retransmitted};
+  switch (receiver_.place(cause, write.payload_bytes)) {
     case Placement::beyond_window:
       ++counters_.out_of_window;
       refuse(bth.psn, value, NackReason::psn_out_of_window);
       return;
     case Placement::duplicate:
       acknowledge_due_ = acknowledge_due_ || (psn_distance(bth.psn, expected_psn()) < 0 && msn() > 0);
-      receiver_.cause_answer({bth.psn, value, marked, bth.retransmitted});
+      receiver_.cause_answer(cause);
       return;
     case Placement::placed: break;
   }
   if (ends_message(bth.opcode)) keep_end(bth, write);
-  receiver_.advance();
-  if (bth.sack_req || marked || bth.retransmitted || receiver_.answer_due_by_bytes()) {
-    receiver_.cause_answer({bth.psn, value, marked, bth.retransmitted});
+  const bool is_asked = receiver_.advance(bth.sack_req);
+  if (is_asked || marked || bth.retransmitted || receiver_.answer_due_by_bytes()) {
+    receiver_.cause_answer(cause);
   }
 }
 

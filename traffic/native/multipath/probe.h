@@ -7,8 +7,9 @@
 
 namespace etloop::multipath {
 
-// Why a probe leaves: nothing is heard of the peer, or a value is out of use.
-enum class ProbeReason : uint8_t { none, silence, value };
+// Why a probe leaves: nothing is heard of the peer, a value is out of use, or the packet window is full and no packet under way
+// makes the peer answer.
+enum class ProbeReason : uint8_t { none, silence, value, full_window };
 
 struct Probe {
   ProbeReason due = ProbeReason::none;

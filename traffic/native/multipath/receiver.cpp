@@ -28,7 +28,24 @@ Receiver::Receiver(const TransportParams& params, FlowRecord& counters)
 void Receiver::cause_answer(const Cause& cause) {
   unanswered_bytes_ = 0;
   if (causes_.size() == kMostWaiting) causes_.erase(causes_.begin());
-  causes_.push_back(cause);
+  causes_.push_back(cause.of_probe ? cause : with_bitmap(cause));
+}
+
+Cause Receiver::with_bitmap(Cause cause) {
+  cause.bitmap_end_psn = has_unreported_ ? unreported_high_ : cause.psn;
+  has_unreported_ = false;
+  return cause;
+}
+
+void Receiver::note_unreported(const Cause& cause) {
+  constexpr auto kBits = static_cast<int32_t>(kBitmapPackets);
+  const bool fits = psn_distance(cause.psn, unreported_low_) < kBits && psn_distance(unreported_high_, cause.psn) < kBits;
+  if (has_unreported_ && !fits) cause_answer(latest_);
+  if (!has_unreported_) unreported_low_ = unreported_high_ = cause.psn;
+  if (psn_distance(cause.psn, unreported_low_) < 0) unreported_low_ = cause.psn;
+  if (psn_distance(cause.psn, unreported_high_) > 0) unreported_high_ = cause.psn;
+  has_unreported_ = true;
+  latest_ = cause;
 }
 
 bool Receiver::was_placed(uint32_t psn) const {
@@ -36,12 +53,14 @@ bool Receiver::was_placed(uint32_t psn) const {
   return ahead < 0 || (ahead < static_cast<int32_t>(window_) && has(psn));
 }
 
-Placement Receiver::place(uint32_t psn, uint32_t payload_bytes) {
+Placement Receiver::place(const Cause& cause, uint32_t payload_bytes) {
+  const uint32_t psn = cause.psn;
   const int32_t ahead = psn_distance(psn, expected_psn_);
   if (lies_beyond(psn)) {
     ++counters_.out_of_sequence;
     return Placement::beyond_window;
   }
+  if (ahead >= 0) note_unreported(cause);
   if (was_placed(psn)) {
     ++counters_.duplicate_request;
     return Placement::duplicate;
@@ -77,12 +96,15 @@ void Receiver::keep_message(const Ending& ending, const Delivered& message, std:
   at->parts = known.parts;
 }
 
-void Receiver::advance() {
+bool Receiver::advance(bool asks) {
   while (has(expected_psn_)) {
     clear(expected_psn_);
     expected_psn_ = after(expected_psn_);
     --ahead_;
   }
+  const bool is_due = asks || (asked_ahead_ && ahead_ == 0);
+  asked_ahead_ = (asked_ahead_ || asks) && ahead_ > 0;
+  return is_due;
 }
 
 bool Receiver::next_delivered(Delivered& delivered, Ending& ending) {
@@ -107,14 +129,14 @@ bool Receiver::next_delivered(Delivered& delivered, Ending& ending) {
   return true;
 }
 
-// The bitmap ends with the packet that caused the answer, where the window is longer than the bitmap: of what is behind that,
-// later answers tell.
+// The bitmap ends with the newest packet that came since the answer before, where the window is longer than the bitmap.
 Arrivals Receiver::arrivals(const Cause& cause) const {
   Arrivals arrivals;
   const uint32_t cumulative = before(expected_psn_);
   arrivals.cumulative_psn = cumulative;
   arrivals.cause_offset = cause.of_probe ? 1 : psn_distance(cause.psn, cumulative);
-  arrivals.bitmap_offset = std::max(1, arrivals.cause_offset - static_cast<int32_t>(kBitmapPackets) + 1);
+  const int32_t end = cause.of_probe ? 1 : psn_distance(cause.bitmap_end_psn, cumulative);
+  arrivals.bitmap_offset = std::max(1, end - static_cast<int32_t>(kBitmapPackets) + 1);
   for (uint32_t i = 0; ahead_ > 0 && i < kBitmapPackets; ++i) {
     const uint32_t psn = (cumulative + static_cast<uint32_t>(arrivals.bitmap_offset) + i) & wire::kPsnMask;
     const bool inside = psn_distance(psn, expected_psn_) < static_cast<int32_t>(window_);

@@ -23,6 +23,7 @@ struct Cause {
   bool marked = false;
   bool resent = false;
   bool of_probe = false;  // then `psn` is the probe's number
+  uint32_t bitmap_end_psn = 0;  // the newest packet that its answer reports, unless `of_probe`
 };
 
 // What has arrived, for an answer: everything up to `cumulative_psn`, and beyond it what the bitmap has.
@@ -50,22 +51,27 @@ class Receiver {
  public:
   Receiver(const TransportParams& params, FlowRecord& counters);
 
-  // A packet of the queue pair came. The caller refuses what lies beyond the window, and answers duplicates.
-  Placement place(uint32_t psn, uint32_t payload_bytes);
+  // A packet of the queue pair came: `cause`, if it is to be answered. The caller refuses what lies beyond the window, and
+  // answers duplicates. Every packet is reported by the next answer, or by one that falls due here: its bitmap has 64 packets,
+  // and where paths differ by more, what came before this packet would not fit into one bitmap with it.
+  Placement place(const Cause& cause, uint32_t payload_bytes);
   // Whether it was placed, or is of those that all were.
   bool was_placed(uint32_t psn) const;
   bool lies_beyond(uint32_t psn) const { return wire::psn_distance(psn, expected_psn_) >= static_cast<int32_t>(window_); }
   // A message that is known to end so, by the packet that `part` names. `content`: of a grant; no other is kept.
   void keep_message(const Ending& ending, const Delivered& message, std::span<const uint8_t> content,
                     MessagePart part = MessagePart::all);
-  // Once what came is placed and kept.
-  void advance();
+  // Once what came is placed and kept; `asks`: it asks for an answer. True: it does, or one that came before did, ahead of
+  // packets that were missing and no longer are. So who asks learns of all before it (MRC, Table 7-5: prev_ar; uet-htsim).
+  bool advance(bool asks);
   // What is whole now, in order; false: nothing more. A payload is valid until the next call.
   bool next_delivered(Delivered& delivered, Ending& ending);
 
   // So many bytes since the last answer that one is due.
   bool answer_due_by_bytes() const { return unanswered_bytes_ >= sack_bytes_; }
   void cause_answer(const Cause& cause);
+  // The same cause with the end of a bitmap that reports all that came since the last answer.
+  Cause with_bitmap(Cause cause);
   bool has_cause() const { return !causes_.empty(); }
   const Cause& cause() const { return causes_.front(); }
   void cause_answered() { causes_.erase(causes_.begin()); }
@@ -90,6 +96,7 @@ class Receiver {
     Delivered delivered;
   };
 
+  void note_unreported(const Cause& cause);
   bool has(uint32_t psn) const { return (bits_[psn / 64 % kWindowWords] >> (psn % 64) & 1) != 0; }
   void set(uint32_t psn) { bits_[psn / 64 % kWindowWords] |= uint64_t{1} << (psn % 64); }
   void clear(uint32_t psn) { bits_[psn / 64 % kWindowWords] &= ~(uint64_t{1} << (psn % 64)); }
@@ -101,6 +108,12 @@ class Receiver {
   uint32_t sack_bytes_;
   uint32_t window_;
   uint32_t unanswered_bytes_ = 0;
+  bool asked_ahead_ = false;  // by a packet ahead of others that are missing
+  // Packets since the last answer: whether there are any, their lowest and highest number, and the last of them.
+  bool has_unreported_ = false;
+  uint32_t unreported_low_ = 0;
+  uint32_t unreported_high_ = 0;
+  Cause latest_;
   uint32_t ahead_ = 0;
   uint32_t messages_ = 0;
   bool is_broken_ = false;

@@ -15,10 +15,13 @@ namespace etloop::multipath {
 
 class Reordering {
  public:
-  // `planes` of a card, whose queues know nothing of each other.
-  Reordering(uint32_t most_packets, uint32_t planes)
+  // `planes` of a card, whose queues know nothing of each other. `trims`: switches trim, and the receiver says so. What a full
+  // queue cost is then known without inference, and what is overtaken is late rather than lost.
+  Reordering(uint32_t most_packets, uint32_t planes, bool trims)
       : most_packets_(std::max(SentPackets::kLeastOvertaken, most_packets)),
-        enough_packets_(SentPackets::kLeastOvertaken * planes) {}
+        enough_packets_(SentPackets::kLeastOvertaken * planes),
+        least_quarters_(trims ? kTrimmingQuarters : kLeastQuarters),
+        quarters_(least_quarters_) {}
 
   void note_sent(uint32_t under_way, Nanos now) {
     most_under_way_ = std::max(most_under_way_, under_way);
@@ -30,7 +33,7 @@ class Reordering {
     lost_in_vain_ns_ = now;
   }
   void note_answer(const AnswerTimer& timer, Nanos now) {
-    if (quarters_ == kLeastQuarters || now - lost_in_vain_ns_ <= kForgetRoundTrips * timer.smoothed_rtt_ns()) return;
+    if (quarters_ == least_quarters_ || now - lost_in_vain_ns_ <= kForgetRoundTrips * timer.smoothed_rtt_ns()) return;
     --quarters_;
     lost_in_vain_ns_ = now;
   }
@@ -51,13 +54,15 @@ class Reordering {
 
  private:
   static constexpr uint32_t kLeastQuarters = 2;
+  static constexpr uint32_t kTrimmingQuarters = 4;
   static constexpr uint32_t kMostQuarters = 8;
   static constexpr Nanos kForgetRoundTrips = 64;
 
   uint32_t most_packets_;
   uint32_t enough_packets_;
+  uint32_t least_quarters_;
   uint32_t most_under_way_ = 0;  // at any time
-  uint32_t quarters_ = kLeastQuarters;  // of the timer's patience: so late a packet may be
+  uint32_t quarters_;  // of the timer's patience: so late a packet may be
   Nanos lost_in_vain_ns_ = 0;
   Nanos last_sent_ns_ = 0;
   bool overtaken_ = false;

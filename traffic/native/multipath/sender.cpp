@@ -39,7 +39,7 @@ Sender::Sender(uint32_t number, PathStates& paths, const TransportParams& params
       tail_(params),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
-      reordering_(params.reorder_packets, paths.planes()),
+      reordering_(params.reorder_packets, paths.planes(), params.trims.answer != TrimAnswer::none),
       first_untaken_(params.initial_psn & wire::kPsnMask) {
   set_window(params.window_packets == 0 ? kMostSprayedWindow : params.window_packets);
 }
@@ -66,6 +66,8 @@ Departure Sender::next(uint32_t planes) {
   departure.request = &request;
   departure.first = offset == 0;
   departure.last = offset + 1 == request.packets;
+  // The end of a message asks, too: nothing behind it would reveal its loss. A grant is a whole message, and answered as such.
+  departure.asks = departure.again || (departure.last && request.kind != WorkKind::clear_to_send) || fills_window(1);
   departure.offset_bytes = offset << mtu_shift_;
   departure.payload_bytes = departure.last ? request.bytes - departure.offset_bytes : path_mtu_;
   if (request.kind == WorkKind::clear_to_send) {
@@ -81,7 +83,7 @@ Departure Sender::next(uint32_t planes) {
   return departure;
 }
 
-const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, Nanos now) {
+const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now) {
   ++counters_.tx_packets;
   if (!waits()) timer_.note_start(now);
   if (sent_.under_way() == 0) {
@@ -90,7 +92,7 @@ const WorkRequest* Sender::sent(uint32_t psn, uint16_t entropy, Nanos now) {
   }
   tail_.note_asked(now);
   const bool again = psn != sent_.next();
-  sent_.sent(psn, entropy, now);
+  sent_.sent(psn, entropy, asks, now);
   reordering_.note_sent(sent_.under_way(), now);
   if (again) {
     ++counters_.retransmitted_packets;
@@ -212,6 +214,7 @@ AckOutcome Sender::on_report(const ArrivalReport& report, Nanos now) {
     outcome.lost_packets += std::exchange(lost_unsaid_, 0) + lose_overtaken(reordering_.overtaken_by(), now);
   }
   learn_of_probe(report, now, outcome);
+  ask_if_closed();
   outcome.nak = outcome.lost_packets > 0;
   tail_.note_answer(now);
   if (outcome.rtt_ns >= 0) timer_.set_sample(outcome.rtt_ns);
@@ -223,6 +226,12 @@ bool Sender::lose(uint32_t psn, Nanos now) {
   order_.lose(sent_, psn);
   timer_.restart(now);
   return true;
+}
+
+// Rule 3 at the head of sender.h.
+void Sender::ask_if_closed() {
+  const bool is_closed = sent_.lost() == 0 && requests_.any_to_send() && fills_window(0);
+  if (is_closed && sent_.under_way() > 0 && !answer_comes() && !probe_.is_open()) probe_.due = ProbeReason::full_window;
 }
 
 void Sender::complete_before(uint32_t end) {

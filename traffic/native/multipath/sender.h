@@ -2,6 +2,15 @@
 // what answers report becomes arrivals, losses and completions; what is missing is sent again by another path. Writes only.
 // Rules: OCP MRC 1.0, chapters 7 and 11, and UET 1.0, 3.5, as read by docs/mrc.md and docs/uet.md. Timeouts are those of ETLoop's
 // RoCEv2 (docs/transport.md).
+//
+// Liveness: a sender that has something to send and may not, because its window is full, always has an answer coming without any
+// timer, unless a packet or an answer was lost. Three rules keep this true, whatever the receiver's ACK interval (`sack_bytes`):
+// 1. The last packet that the window allows asks for an answer (UET 1.0, 3.6.13: AR; MRC: BTH.a), and so does every packet while
+//    the congestion window is below the ACK interval. A retransmission is always answered.
+// 2. The window may shrink behind packets that do not ask, and a packet that asks may be trimmed or overtake those before it.
+//    Then no packet under way asks, and one more leaves although the congestion window is full: it asks.
+// 3. The packet window (`window_packets`) is never exceeded, as the receiver would refuse the packet. There a probe asks.
+// `answer_comes` says whether a packet under way asks.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +43,7 @@ struct Departure {
   bool first = false;
   bool last = false;
   bool again = false;
+  bool asks = false;  // for an answer as soon as it arrives
 };
 
 // What an answer asks to do with the entropy value of the packet that caused it.
@@ -71,8 +81,10 @@ class Sender {
   // The next packet of a message, by one of these planes; requires has_run(). Nothing changes until `sent` but whose turn of the
   // entropy values it is.
   Departure next(uint32_t planes = kAllPlanes);
-  // The port took it. Returns the request that it begins, if it begins one, else nullptr.
-  const WorkRequest* sent(uint32_t psn, uint16_t entropy, Nanos now);
+  // The port took it; `asks` as it left. Returns the request that it begins, if it begins one, else nullptr.
+  const WorkRequest* sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now);
+  // Whether the peer will answer a packet that is under way as soon as it arrives.
+  bool answer_comes() const { return sent_.asking() > 0; }
 
   AckOutcome on_report(const ArrivalReport& report, Nanos now);
   // The peer has the packet not, or has no room for it: it is sent again, and where order is kept all behind it is, too. False:
@@ -89,6 +101,7 @@ class Sender {
   // Where a probe would find nobody who answers: the oldest packet is sent again in its place. False: no probe was wanted.
   bool resend_for_probe();
   void want_probe() { probe_.due = ProbeReason::silence; }
+  bool wants_probe() const { return fault_ == QpFault::none && probe_.due != ProbeReason::none; }
   const Probe& last_probe() const { return probe_; }
   uint16_t probe_value() { return probe_.due == ProbeReason::value ? probe_.value_due : entropy_.next(); }
   void probe_sent(uint16_t value, Nanos now) { probe_.sent(value, now); }
@@ -119,6 +132,11 @@ class Sender {
   uint32_t lose_overtaken(uint32_t by, Nanos now);
   // There is more to send, and nothing leaves. At the end of all that was posted a probe asks.
   Nanos stuck_at_ns() const { return has_run() ? reordering_.stuck_at_ns(timer_) : kNever; }
+  // The packet window, or what may be under way of it where order is kept, has no room behind `more` packets.
+  bool fills_window(uint32_t more) const {
+    return sent_.span() + more >= window_ || sent_.under_way() + more >= order_.burst_packets();
+  }
+  void ask_if_closed();
   bool waits() const { return !requests_.empty() && sent_.next() != first_untaken_; }
 
   FlowRecord& counters_;

@@ -10,6 +10,8 @@ using wire::psn_distance;
 
 namespace {
 
+constexpr uint8_t kMostTimes = 127;
+
 constexpr uint32_t after(uint32_t psn) { return (psn + 1) & wire::kPsnMask; }
 
 }  // namespace
@@ -20,28 +22,30 @@ void SentPackets::grow() {
   ring_ = std::move(larger);
 }
 
-void SentPackets::sent(uint32_t psn, uint16_t entropy, Nanos now) {
+void SentPackets::sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now) {
   const uint32_t departure = ++departures_;
+  const uint8_t asking = asks ? 1 : 0;
+  ++under_way_;
+  asking_ += asking;
   if (psn == next_) {
     if (span() == ring_.size()) grow();
     if (span() == 0) arrived_end_ = psn;
     next_ = after(next_);
-    entry(psn) = {now, departure, entropy, SentState::under_way, 1};
-    ++under_way_;
+    entry(psn) = {now, departure, entropy, SentState::under_way, 1, asking};
     return;
   }
   SentPacket& packet = entry(psn);
   assert(packet.state == SentState::lost);
   --lost_;
-  ++under_way_;
-  const auto times = static_cast<uint8_t>(std::min<uint32_t>(packet.times + 1U, UINT8_MAX));
-  packet = {now, departure, entropy, SentState::under_way, times};
+  packet.times += packet.times < kMostTimes ? 1 : 0;
+  packet = {now, departure, entropy, SentState::under_way, packet.times, asking};
 }
 
 bool SentPackets::arrived(uint32_t psn) {
   SentPacket& packet = entry(psn);
   if (packet.state == SentState::arrived) return false;
-  --(packet.state == SentState::lost ? lost_ : under_way_);
+  if (packet.state == SentState::lost) --lost_;
+  else leave_network(packet);
   packet.state = SentState::arrived;
   if (static_cast<int32_t>(packet.departure - latest_arrived_) > 0) latest_arrived_ = packet.departure;
   if (psn_distance(psn, arrived_end_) >= 0) arrived_end_ = after(psn);
@@ -52,7 +56,7 @@ bool SentPackets::lose(uint32_t psn) {
   SentPacket& packet = entry(psn);
   if (packet.state != SentState::under_way) return false;
   packet.state = SentState::lost;
-  --under_way_;
+  leave_network(packet);
   ++lost_;
   if (psn_distance(psn, lost_from_) < 0) lost_from_ = psn;
   return true;

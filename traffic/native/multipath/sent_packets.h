@@ -17,7 +17,8 @@ struct SentPacket {
   uint32_t departure = 0;  // packets are numbered as they leave, anew when they are sent again
   uint16_t entropy = 0;
   SentState state = SentState::under_way;
-  uint8_t times = 0;  // 255: as often, or more
+  uint8_t times : 7 = 0;  // 127: as often, or more
+  uint8_t asks : 1 = 0;   // the receiver answers it as soon as it arrives
 };
 static_assert(sizeof(SentPacket) == 16);
 
@@ -39,11 +40,13 @@ class SentPackets {
   const SentPacket& at(uint32_t psn) const { return ring_[psn & (ring_.size() - 1)]; }
   uint32_t under_way() const { return under_way_; }
   uint32_t lost() const { return lost_; }
+  // Packets under way that the receiver answers as soon as they arrive.
+  uint32_t asking() const { return asking_; }
   // Requires one that is lost.
   uint32_t first_lost();
 
-  // `psn` leaves: the next one for the first time, or one that was lost.
-  void sent(uint32_t psn, uint16_t entropy, Nanos now);
+  // `psn` leaves: the next one for the first time, or one that was lost. `asks`: the receiver answers it at once.
+  void sent(uint32_t psn, uint16_t entropy, bool asks, Nanos now);
   // It has arrived. False: that was known.
   bool arrived(uint32_t psn);
   // It has not, and is to be sent again. False: that was known, or it has arrived.
@@ -82,6 +85,10 @@ class SentPackets {
  private:
   static constexpr size_t kFirstRing = 16;
   SentPacket& entry(uint32_t psn) { return ring_[psn & (ring_.size() - 1)]; }
+  void leave_network(const SentPacket& packet) {
+    --under_way_;
+    asking_ -= packet.asks;
+  }
   void grow();
 
   uint32_t oldest_;
@@ -89,6 +96,7 @@ class SentPackets {
   uint32_t lost_from_;        // nothing before it is lost
   uint32_t arrived_end_;      // behind the newest that arrived
   uint32_t under_way_ = 0;
+  uint32_t asking_ = 0;  // of those under way
   uint32_t lost_ = 0;
   uint32_t departures_ = 0;
   uint32_t latest_arrived_ = 0;

@@ -191,6 +191,7 @@ void Requester::recover(uint32_t psn, Nanos now) {
 
 void Requester::rewind(uint32_t psn) {
   next_psn_ = psn;
+  if (psn_distance(asked_end_, psn) > 0) asked_end_ = psn;
   timer_.forget_sent();
   requests_.rewind(psn);
 }

@@ -75,6 +75,7 @@ class Qp {
   uint32_t msn() const { return responder_.msn(); }
   uint32_t retries() const { return requester_.timer().retries(); }
   Nanos progress_ns() const { return requester_.timer().progress_ns(); }
+  bool answer_comes() const { return requester_.answer_comes(); }
   uint32_t in_flight_packets() const { return requester_.in_flight_packets(); }
   int64_t in_flight_bytes() const { return requester_.in_flight_bytes(); }
   void set_round_trip(Nanos round_trip_ns) { requester_.set_round_trip(round_trip_ns); }

@@ -55,6 +55,7 @@ Requester::Requester(uint32_t remote_qpn, FlowId flow, const TransportParams& pa
       una_(params.initial_psn & wire::kPsnMask),
       next_psn_(una_),
       sent_end_(una_),
+      asked_end_(una_),
       path_mtu_(params.path_mtu),
       mtu_shift_(static_cast<uint32_t>(std::countr_zero(params.path_mtu))),
       selective_(params.selective_repeat ? std::make_unique<Selective>(params) : nullptr),
@@ -168,6 +169,9 @@ const WorkRequest* Requester::run_sent(const PacketRun& run, Nanos now) {
     }
   }
   WorkRequest& request = requests_.next();
+  if (const uint32_t asked = last_asked(run); asked != kNoPacket) {
+    asked_end_ = waits_for_response(request.kind) ? end : advance(asked, 1);
+  }
   const bool begins = run.head.psn == request.first_psn && sent_end_ == run.head.psn;
   if (psn_distance(end, sent_end_) > 0) {
     const auto fresh = static_cast<uint32_t>(psn_distance(end, sent_end_));

@@ -57,6 +57,10 @@ class Requester {
     if (selective_ != nullptr) return selective_->board.under_way();
     return static_cast<uint32_t>(std::max(0, wire::psn_distance(psn, una_)));
   }
+  // Whether a packet under way asks for an answer.
+  bool answer_comes() const {
+    return selective_ != nullptr ? selective_->board.answer_comes() : wire::psn_distance(asked_end_, una_) > 0;
+  }
   // The next run is soon asked for: what it is built of is needed.
   void expect_run() const { requests_.expect_next(); }
   bool idle() const { return requests_.empty(); }
@@ -104,6 +108,7 @@ class Requester {
   uint32_t una_;
   uint32_t next_psn_;
   uint32_t sent_end_;  // first PSN never sent
+  uint32_t asked_end_;  // behind the last that asks, since the last rewind
   uint32_t window_ = 0;
   QpFault fault_ = QpFault::none;
   uint8_t probing_ = 0;   // packets yet to be sent again to probe a silent end

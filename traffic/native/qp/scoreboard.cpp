@@ -71,6 +71,7 @@ uint32_t Scoreboard::arrived(uint32_t psn, uint32_t count) {
 void Scoreboard::mark_lost(Sent& sent) {
   if (sent.lost) return;
   sent.lost = true;
+  if (asked_departure_ - sent.departure < sent.count) is_asked_lost_ = true;
   under_way_ -= sent.count;
   lost_packets_ += sent.count;
 }

@@ -23,8 +23,13 @@ class Scoreboard {
   // Packets that are neither known to have arrived nor lost.
   uint32_t under_way() const { return under_way_; }
   // The packet that left last asks for an answer, which is expected until it, or what left later, has arrived.
-  void note_asked() { asked_departure_ = departures_; }
+  void note_asked() {
+    asked_departure_ = departures_;
+    is_asked_lost_ = false;
+  }
   bool answer_expected() const { return latest_arrived_ < asked_departure_; }
+  // Whether it is still under way, as far as known: else no answer to it will come.
+  bool answer_comes() const { return answer_expected() && !is_asked_lost_; }
 
   // `count` packets from `psn` on left, for the first time or again.
   void sent(uint32_t psn, uint32_t count);
@@ -64,6 +69,7 @@ class Scoreboard {
   uint64_t departures_ = 0;
   uint64_t latest_arrived_ = 0;
   uint64_t asked_departure_ = 0;
+  bool is_asked_lost_ = false;
 };
 
 }  // namespace etloop

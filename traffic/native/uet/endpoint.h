@@ -52,6 +52,9 @@ struct Endpoint {
   Nanos deadline() const { return requester.deadline(); }
   void on_timer(Nanos now) { requester.on_timer(now); }
   void stay_open() { requester.stay_open(); }
+  // One is wanted because no packet under way makes the peer answer, or nothing is heard of it.
+  bool wants_probe() const { return requester.sender().wants_probe(); }
+  bool answer_comes() const { return requester.sender().answer_comes(); }
   bool awaits_answer() const { return requester.awaits_answer(); }
   void set_round_trip(Nanos round_trip_ns) { requester.sender().set_round_trip(round_trip_ns); }
   QpFault fault() const {

@@ -139,8 +139,8 @@ Outgoing Requester::next(uint32_t planes) {
   Request request;
   request.type = type_of_requests();
   request.retransmitted = departure.again;
-  // The end of what there is to send is asked after: nothing behind it would reveal its loss.
-  request.asks = departure.last || credit_.account.ends_with(link_bytes_of(departure.payload_bytes));
+  // Without credit nothing follows that would reveal its loss.
+  request.asks = departure.asks || departure.last || credit_.account.ends_with(link_bytes_of(departure.payload_bytes));
   request.syn = state_ == PdcState::opening;
   request.psn = psns_.widen(departure.psn);
   // Responses to all that is acknowledged may be forgotten.
@@ -166,7 +166,7 @@ Outgoing Requester::next(uint32_t planes) {
 const WorkRequest* Requester::sent(const Outgoing& outgoing, Nanos now) {
   credit_.account.spend(link_bytes_of(outgoing.payload_bytes()));
   credit_.heard_ns = now;
-  return sender_.sent(outgoing.narrow_psn, outgoing.entropy, now);
+  return sender_.sent(outgoing.narrow_psn, outgoing.entropy, outgoing.asks(), now);
 }
 
 // The close command took the number behind all others.

@@ -130,7 +130,7 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
     return;
   }
   if (!known && is_out_of_order(request)) return;
-  switch (receiver_.place(psn, payload_bytes)) {
+  switch (receiver_.place(cause, payload_bytes)) {
     case Placement::beyond_window: refuse(request, NackCode::psn_out_of_window); return;
     case Placement::duplicate: receiver_.cause_answer(cause); return;
     case Placement::placed: break;
@@ -138,12 +138,12 @@ void Responder::on_request(const Request& request, const StandardRequest& messag
   latest_ = cause;
   gap_ = {};
   if (message.start.start_of_message || message.start.end_of_message) keep_message(psn, message, payload);
-  receiver_.advance();
+  const bool is_asked = receiver_.advance(request.asks);
   psns_.move_to(expected_psn());
   // A message that is whole is answered when it is handed over, together with all before it.
   const bool whole = message.start.end_of_message && psn_distance(psn, expected_psn()) < 0;
   if (whole) return;
-  if (request.asks || arrival.marked || request.retransmitted || first_of_pdc || receiver_.answer_due_by_bytes()) {
+  if (is_asked || arrival.marked || request.retransmitted || first_of_pdc || receiver_.answer_due_by_bytes()) {
     receiver_.cause_answer(cause);
   }
 }
@@ -175,7 +175,7 @@ bool Responder::next_delivered(Delivered& delivered) {
     return false;
   }
   if (responses_.size() == kMostWaiting) responses_.erase(responses_.begin());
-  responses_.push_back({ReturnCode::ok, ending.message_id, delivered.bytes, latest_});
+  responses_.push_back({ReturnCode::ok, ending.message_id, delivered.bytes, receiver_.with_bitmap(latest_)});
   return true;
 }
 

@@ -137,7 +137,7 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
   FlowControl* control = probing_.under_way() ? nullptr : flows_.control(index);
   bool rests = !end.has_run();
   if (rests) arm_timer(index);  // what it waits for may have to be asked for
-  if (!rests && control != nullptr && control->allowed(1, in_flight_bytes(index), clock.now()) == 0) {
+  if (!rests && control != nullptr && control->allowed(1, in_flight_bytes(index), end.answer_comes(), clock.now()) == 0) {
     flows_.arm_timer(index, *control);
     rests = true;
   }
@@ -148,9 +148,10 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
     if (open == 0) return TxResult::held;
     Outgoing outgoing = end.next(planes_for(index, grants, open));
     PacketRun run = run_of(outgoing, queue_pairs_[index].flow());
-    if (control != nullptr) {
-      control->ask(run);
-      outgoing.set_asks(run.head.ack_req);
+    const int64_t with_it_bytes = in_flight_bytes(index) + plan_.transport.path_mtu;
+    if (control != nullptr && control->closes(with_it_bytes, plan_.transport.multipath.sack_bytes)) {
+      outgoing.set_asks(true);
+      run.head.ack_req = true;
     }
     const TxResult result = send(port, clock, index, outgoing, marks, false);
     if (result == TxResult::failed) fail_at(index, port);
@@ -267,6 +268,7 @@ void MultipathExchange<End>::on_answer(uint32_t index, const AckOutcome& outcome
     control->acknowledged(outcome, in_flight_bytes(index), {}, now);
   }
   retire(index, now);
+  if (ends_[index].wants_probe()) queue_answers(index);
   if (ends_[index].fault() == QpFault::none) arm_timer(index);
 }
 

@@ -35,7 +35,8 @@ uint32_t Flows::allowed(uint32_t index, PacketRun& run, Nanos horizon_ns, Clock&
   if (control == nullptr) return run.count;
   const Nanos now = clock.now();
   const int64_t in_flight_bytes = int64_t{queue_pairs_[index].under_way_before(run.head.psn)} * plan_.transport.path_mtu;
-  const uint32_t packets = control->allowed(run.count, in_flight_bytes, now, horizon_ns);
+  const bool answer_comes = queue_pairs_[index].answer_comes();
+  const uint32_t packets = control->allowed(run.count, in_flight_bytes, answer_comes, now, horizon_ns);
   if (packets == 0) arm_timer(index, *control);
   if (horizon_ns != 0) run.departs_ns = control->departs_ns(now);
   return packets;
