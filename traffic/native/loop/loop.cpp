@@ -25,9 +25,8 @@ constexpr Nanos kLongestSleepNs = 100'000'000;
 // A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
 // 50 us late, by the processor's idle states and the scheduler.
 constexpr Nanos kWakeEarlyNs = 60'000;
-// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it, and so may an answer, or
-// what went on beside the run: a port that repeated, got repetitions, awaits an answer or had background stays until so long
-// nothing came, or until it has stayed the longest.
+// Of a run that is done, packets for which no end waits may still lie in queues of the device, which counts them. A port that may
+// be sent such packets stays until none has come for so long, or until it has stayed the longest.
 constexpr Nanos kQuietNs = 400'000'000;
 constexpr Nanos kLongestStayNs = 2'000'000'000;
 
@@ -36,9 +35,14 @@ class MonotonicClock final : public Clock {
   Nanos now() override { return monotonic_ns(); }
 };
 
-bool repeated(const std::vector<FlowRecord>& flows) {
-  return std::ranges::any_of(
-      flows, [](const FlowRecord& flow) { return flow.retransmitted_packets != 0 || flow.duplicate_request != 0; });
+// Whether packets that no end waits for may be under way to this port: repetitions, their answers and congestion notifications; and
+// over a multipath transport any answer, as one that leaves later by another path may come before it.
+bool may_still_receive(TransportKind kind, const std::vector<FlowRecord>& flows) {
+  if (kind != TransportKind::roce) return true;
+  return std::ranges::any_of(flows, [](const FlowRecord& flow) {
+    return flow.retransmitted_packets != 0 || flow.duplicate_request != 0 || flow.np_ecn_marked_roce_packets != 0 ||
+           flow.rp_cnp_handled != 0 || flow.rp_cnp_ignored != 0;
+  });
 }
 
 // What came before the end of a run that is done is counted, as the device did.
@@ -128,9 +132,13 @@ void PortLoop::start(Nanos start_ns) {
 
 void PortLoop::request_waits() { command(kWaits); }
 
+void PortLoop::begin_stop() {
+  if (thread_.joinable()) command(kStop);
+}
+
 void PortLoop::stop() {
   if (!thread_.joinable()) return;
-  command(kStop);
+  begin_stop();
   thread_.join();
 }
 
@@ -168,7 +176,7 @@ std::vector<std::string> PortLoop::capabilities() const {
 std::vector<PortRecord> PortLoop::counters() const {
   std::vector<PortRecord> records = port_->records();
   PortRecord& record = records.front();
-  core_->arrivals().foreign.add_to(record);
+  core_->arrivals().discards.add_to(record);
   if (records.size() == 1) record.trimmed_datagrams += core_->arrivals().trimmed;
   record.misdirected_datagrams += core_->queues().misdirected();
   record.receive_overflows += links_.lost_strays();
@@ -183,10 +191,11 @@ std::vector<PortRecord> PortLoop::counters() const {
 }
 
 bool PortLoop::handle_commands(uint32_t commands) {
-  if ((commands & kStop) != 0) {
+  if ((commands & kStop) != 0 && leave_by_ns_ == kNever) {
     if (state_.load(std::memory_order_relaxed) != LoopState::done) return false;
     leave_by_ns_ = monotonic_ns() + kLongestStayNs;
-    if (!core_->rest(RunOver::everywhere) && !repeated(core_->flows())) {
+    const bool awaits = core_->rest(RunOver::everywhere);
+    if (!awaits && !may_still_receive(plan_->transport.multipath.kind, core_->flows())) {
       take_what_waits(*port_, *core_, leave_by_ns_);
       return false;
     }

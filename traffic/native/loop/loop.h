@@ -59,6 +59,8 @@ class PortLoop {
   void start_probe();
   void start(Nanos start_ns);
   void request_waits();
+  // Asks the thread to end, without waiting for it: several ports end together.
+  void begin_stop();
   void stop();
 
   LoopStatus status() const;
