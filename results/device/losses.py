@@ -194,7 +194,7 @@ def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
     }
     for name, column in _UNCLAIMED.items():
         sends, receives = counts[name]
-        counts[name] = (sends, (receives or 0) + ports[column])
+        counts[name] = (sends, (receives or 0) + ports.get(column, 0))
     for name, columns in _UNASKED.items():
         sends, receives = counts[name]
         counts[name] = ((sends or 0) + sum(ports[column] for column in columns), receives)

@@ -27,7 +27,7 @@ ALGORITHMS: Final = {
 }
 QUIET_ROWS: Final = ("data", "acknowledgements", "naks", "cnps", "streams", "others", "all", "unexplained")
 BACKGROUND: Final = (
-    "background: [{name: bulk, udp: {from: a/p0, to: d/p0, rate: 1Mbps, size: 500B}}, "
+    "background: [{name: bulk, udp: {from: a/p0, to: c/p0, rate: 1Mbps, size: 500B}}, "
     "{name: burst, incast: {senders: 2, size: 16KiB, period: 3ms}}]\n"
 )
 
@@ -35,7 +35,7 @@ BACKGROUND: Final = (
 def job(kind: str, draw: random.Random, faults: str = "") -> str:
     """Return a scenario: a collective or an incast over one transport, with short timers."""
     what = draw.choice(("all_to_all", "all_reduce", "all_gather", "reduce_scatter", "incast"))
-    size = draw.choice(("64B", "8KiB", "96KiB", "400KiB"))
+    size = draw.choice(("128B", "8KiB", "96KiB", "400KiB"))
     work = (
         f"{{incast: {{senders: 3, size: {size}}}}}"
         if what == "incast"
@@ -44,7 +44,7 @@ def job(kind: str, draw: random.Random, faults: str = "") -> str:
     settings = [
         f"kind: {kind}",
         f"cc: {{algorithm: {draw.choice(ALGORITHMS[kind])}}}",
-        f"timeout_floor: {draw.choice(('20us', '300us', '20ms'))}",
+        f"timeout_floor: {draw.choice(('100us', '1ms', '20ms'))}",
         f"qps_per_connection: {draw.choice((1, 2))}",
     ]
     if kind == "mrc":
@@ -52,7 +52,7 @@ def job(kind: str, draw: random.Random, faults: str = "") -> str:
     if kind == "uet":
         paths = (
             "credit: true, " if draw.random() < 0.4 and "rccc" not in settings[1] else "",
-            draw.choice(("delivery: rod, entropy_values: 1", "entropy_values: 16", "messages: send")),
+            draw.choice(("delivery: rod", "entropy_values: 16", "messages: send")),
         )
         settings.append(f"uet: {{{''.join(paths)}, close_after: {draw.choice(('5us', '50us', '1ms', '0ns'))}}}")
     if kind == "rocev2" and draw.random() < 0.5:
@@ -66,7 +66,7 @@ def job(kind: str, draw: random.Random, faults: str = "") -> str:
 
 
 def star(draw: random.Random, faults: str = "", preset: str = "lossless") -> str:
-    rate = draw.choice(("20Mbps", "200Mbps", "2Gbps"))
+    rate = draw.choice(("100Mbps", "2Gbps"))
     return f"""\
 single:
   ports: [a/p0, b/p0, c/p0, d/p0]
@@ -122,7 +122,7 @@ def test_what_endpoints_do_wrong_hides_no_drop(kind: str, batch: int) -> None:
     """Packets that rules hold back for longer than a context lives come late, and are received all the same."""
     for seed in range(batch, SEEDS, BATCHES):
         draw = random.Random(seed)
-        rules = RULES if kind == "rocev2" or seed % 2 else RULES.partition(", {do: corrupt")[0]
+        rules = RULES if kind != "uet" else RULES.partition(", {do: corrupt")[0]
         preset = draw.choice(("lossy", "lossless"))
         run = twin_of(Case("", job(kind, draw, rules), star(draw, ", faults: [{chance: 0.5%}]", preset)))
         losses = losses_of(run)

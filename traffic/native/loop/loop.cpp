@@ -26,7 +26,8 @@ constexpr Nanos kLongestSleepNs = 100'000'000;
 // 50 us late, by the processor's idle states and the scheduler.
 constexpr Nanos kWakeEarlyNs = 60'000;
 // Of a run that is done, packets for which no end waits may still lie in queues of the device, which counts them. A port that may
-// be sent such packets stays until none has come for so long, or until it has stayed the longest.
+// be sent such packets stays until none has come for so long, or until it has stayed the longest. So does a port whose run broke off,
+// which sends no more and counts what is under way to it.
 constexpr Nanos kQuietNs = 400'000'000;
 constexpr Nanos kLongestStayNs = 2'000'000'000;
 
@@ -192,8 +193,13 @@ std::vector<PortRecord> PortLoop::counters() const {
 
 bool PortLoop::handle_commands(uint32_t commands) {
   if ((commands & kStop) != 0 && leave_by_ns_ == kNever) {
-    if (state_.load(std::memory_order_relaxed) != LoopState::done) return false;
+    const LoopState state = state_.load(std::memory_order_relaxed);
+    if (state != LoopState::done && state != LoopState::running && state != LoopState::failed) return false;
     leave_by_ns_ = monotonic_ns() + kLongestStayNs;
+    if (state != LoopState::done) {
+      only_receives_ = true;
+      return true;
+    }
     const bool awaits = core_->rest(RunOver::everywhere);
     if (!awaits && !may_still_receive(plan_->transport.multipath.kind, core_->flows())) {
       take_what_waits(*port_, *core_, leave_by_ns_);
@@ -291,7 +297,8 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
   const Nanos allowed_ns = departing_.allowance.holds_back(now) ? departing_.allowance.free_ns() : kNever;
-  const Nanos deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), leaves_at(), allowed_ns});
+  Nanos deadline = leaves_at();
+  if (!only_receives_) deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), deadline, allowed_ns});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
   if (deadline - early_ns <= now) return;
   if (share_.ordinary()) {
@@ -307,6 +314,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
 
 // Returns whether there is more that could be sent now.
 bool PortLoop::transmit(Clock& clock, Nanos now) {
+  if (only_receives_) return false;
   if (!departing_.allowance.is_limited()) return port_->transmit_from(*core_, clock, kTransmitBudget);
   if (departing_.allowance.holds_back(now)) return false;
   const int64_t bytes_before = port_->counters().tx_bytes;
@@ -344,9 +352,11 @@ void PortLoop::run() {
     sent_before = sent_until_now;
     if (received != 0) last_received_ns_ = now;
     if (now >= leaves_at()) break;
-    core_->on_time(now);
-    if (now >= departing_.pauses.next_ns()) send_pauses(now);
-    core_->issue(now);
+    if (!only_receives_) {
+      core_->on_time(now);
+      if (now >= departing_.pauses.next_ns()) send_pauses(now);
+      core_->issue(now);
+    }
     const bool sending = transmit(clock, now);
     const bool more = !board_->flush(index_) || sending || handed_over;
     settle_state();

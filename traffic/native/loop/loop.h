@@ -147,6 +147,7 @@ class PortLoop {
   Departing departing_;
   Nanos last_received_ns_ = 0;
   Nanos leave_by_ns_ = kNever;  // until it is told to stop
+  bool only_receives_ = false;  // the run broke off
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
   // The loop's own until it is joined.
   struct TurnCounts {
