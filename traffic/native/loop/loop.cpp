@@ -192,17 +192,17 @@ std::vector<PortRecord> PortLoop::counters() const {
 }
 
 bool PortLoop::handle_commands(uint32_t commands) {
-  if ((commands & kStop) != 0 && leave_by_ns_ == kNever) {
+  if ((commands & kStop) != 0 && leaving_.by_ns == kNever) {
     const LoopState state = state_.load(std::memory_order_relaxed);
     if (state != LoopState::done && state != LoopState::running && state != LoopState::failed) return false;
-    leave_by_ns_ = monotonic_ns() + kLongestStayNs;
+    leaving_.by_ns = monotonic_ns() + kLongestStayNs;
     if (state != LoopState::done) {
-      only_receives_ = true;
+      leaving_.only_receives = true;
       return true;
     }
     const bool awaits = core_->rest(RunOver::everywhere);
     if (!awaits && !may_still_receive(plan_->transport.multipath.kind, core_->flows())) {
-      take_what_waits(*port_, *core_, leave_by_ns_);
+      take_what_waits(*port_, *core_, leaving_.by_ns);
       return false;
     }
   }
@@ -231,8 +231,8 @@ bool PortLoop::handle_commands(uint32_t commands) {
   return true;
 }
 
-Nanos PortLoop::leaves_at() const {
-  return leave_by_ns_ == kNever ? kNever : std::min(leave_by_ns_, last_received_ns_ + kQuietNs);
+Nanos PortLoop::Leaving::at_ns() const {
+  return by_ns == kNever ? kNever : std::min(by_ns, last_received_ns + kQuietNs);
 }
 
 // What other loops hand over. Requests and reports not before the run: what the probes left is counted anew when it begins.
@@ -297,8 +297,8 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
   const Nanos allowed_ns = departing_.allowance.holds_back(now) ? departing_.allowance.free_ns() : kNever;
-  Nanos deadline = leaves_at();
-  if (!only_receives_) deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), deadline, allowed_ns});
+  Nanos deadline = leaving_.at_ns();
+  if (!leaving_.only_receives) deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), deadline, allowed_ns});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
   if (deadline - early_ns <= now) return;
   if (share_.ordinary()) {
@@ -314,7 +314,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
 
 // Returns whether there is more that could be sent now.
 bool PortLoop::transmit(Clock& clock, Nanos now) {
-  if (only_receives_) return false;
+  if (leaving_.only_receives) return false;
   if (!departing_.allowance.is_limited()) return port_->transmit_from(*core_, clock, kTransmitBudget);
   if (departing_.allowance.holds_back(now)) return false;
   const int64_t bytes_before = port_->counters().tx_bytes;
@@ -350,9 +350,9 @@ void PortLoop::run() {
     const int64_t sent_until_now = port_->counters().tx_datagrams;
     watch_.look(now, static_cast<int64_t>(received) + sent_until_now - sent_before);
     sent_before = sent_until_now;
-    if (received != 0) last_received_ns_ = now;
-    if (now >= leaves_at()) break;
-    if (!only_receives_) {
+    if (received != 0) leaving_.last_received_ns = now;
+    if (now >= leaving_.at_ns()) break;
+    if (!leaving_.only_receives) {
       core_->on_time(now);
       if (now >= departing_.pauses.next_ns()) send_pauses(now);
       core_->issue(now);
