@@ -54,7 +54,9 @@ def job(kind: str, draw: random.Random, faults: str = "") -> str:
             "credit: true, " if draw.random() < 0.4 and "rccc" not in settings[1] else "",
             draw.choice(("delivery: rod", "entropy_values: 16", "messages: send")),
         )
-        settings.append(f"uet: {{{''.join(paths)}, close_after: {draw.choice(('5us', '50us', '1ms', '0ns'))}}}")
+        settings.append(
+            f"uet: {{{''.join(paths)}, close_after: {draw.choice(('5us', '50us', '1ms', '0ns'))}}}"
+        )
     if kind == "rocev2" and draw.random() < 0.5:
         settings.append("retransmission: selective_repeat")
     if draw.random() < 0.4:
@@ -62,7 +64,9 @@ def job(kind: str, draw: random.Random, faults: str = "") -> str:
     if faults:
         settings.append(f"faults: [{faults}]")
     more = BACKGROUND if draw.random() < 0.3 else ""
-    return f"workload: {work}\niterations: {draw.choice((1, 4))}\ntransport: {{{', '.join(settings)}}}\n{more}"
+    return (
+        f"workload: {work}\niterations: {draw.choice((1, 4))}\ntransport: {{{', '.join(settings)}}}\n{more}"
+    )
 
 
 def star(draw: random.Random, faults: str = "", preset: str = "lossless") -> str:
