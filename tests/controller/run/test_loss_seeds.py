@@ -44,7 +44,7 @@ def job(kind: str, draw: random.Random, faults: str = "") -> str:
     settings = [
         f"kind: {kind}",
         f"cc: {{algorithm: {draw.choice(ALGORITHMS[kind])}}}",
-        f"timeout_floor: {draw.choice(('100us', '1ms', '20ms'))}",
+        f"timeout_floor: {draw.choice(('100us' if kind == 'uet' else '1ms', '2ms', '20ms'))}",
         f"qps_per_connection: {draw.choice((1, 2))}",
     ]
     if kind == "mrc":
