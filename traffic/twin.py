@@ -15,7 +15,7 @@ import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.assignment import Assignment, Path, PlannedStream, UdpStream
-from etloop.contract.model.counters import FOREIGN_REASONS
+from etloop.contract.model.counters import DISCARD_REASONS
 from etloop.contract.model.records import StreamCount
 from etloop.contract.model.switch_counters import CARD_COUNTERS, LANE_SAMPLE, SWITCH_PORT_COUNTERS, rows
 from etloop.contract.model.topology import SwitchEnd, Topology
@@ -134,7 +134,7 @@ class TwinOutcome:
     faults: NDArray[np.int64]
     """What endpoints did on purpose: a row a port of the assignment, a column a `FaultAction`."""
     discards: NDArray[np.int64]
-    """What endpoints did not act on: a row likewise, a column a name of `FOREIGN_REASONS`."""
+    """What endpoints did not act on: a row likewise, a column a name of `DISCARD_REASONS`."""
     sample_interval_ns: int
     samples: NDArray[np.void]
     """LANE_SAMPLE rows in order of time; only lanes that had been used."""
@@ -178,7 +178,7 @@ def twin(
         trimmed_packets=np.frombuffer(found["trimmed_packets"], np.int64),
         damaged_packets=np.frombuffer(found["damaged_packets"], np.int64),
         faults=np.frombuffer(found["faults"], np.int64).reshape(-1, len(FaultAction)),
-        discards=np.frombuffer(found["discards"], np.int64).reshape(-1, len(FOREIGN_REASONS)),
+        discards=np.frombuffer(found["discards"], np.int64).reshape(-1, len(DISCARD_REASONS)),
         samples=rows(found["samples"], LANE_SAMPLE),
         streams=tuple(
             _stream_counts(path.stream, *counted)

@@ -238,7 +238,7 @@ COUNTERS: Final = (
     Counter(_AP, "would_block", "calls", _C, "system calls that found the socket's buffer full", _SUM),
     Counter(_AP, "injected_drops", "datagrams", _C, "datagrams dropped on receipt, on purpose", _SUM),
     Counter(_AP, "foreign_datagrams", "datagrams", _C,
-            "datagrams discarded because they are no packets of this run: the sum of those that follow", _SUM),
+            "datagrams discarded because they are no packets of this run: the sum of the `foreign_` counters that follow", _SUM),
     Counter(_AP, "foreign_bad_frame", "datagrams", _C,
             "frames whose IP or UDP lengths are wrong, or fragments", _DISCARD, "in a wrong or cut frame"),
     Counter(_AP, "foreign_wrong_address", "datagrams", _C,
@@ -265,6 +265,21 @@ COUNTERS: Final = (
     Counter(_AP, "foreign_cut_off", "datagrams", _C,
             "cut by a switch so that who they are for cannot be read, or what they say cannot be asked again",
             _DISCARD, "cut too short to be answered"),
+    Counter(_AP, "unclaimed_requests", "datagrams", _C,
+            "requests that a peer of this run sent to a packet delivery context that is closed (UET); these and the "
+            "next four arrived, belong to the run and are not among `foreign_datagrams`", _DISCARD,
+            "requests to a closed context"),
+    Counter(_AP, "unclaimed_acks", "datagrams", _C,
+            "acknowledgements likewise, such as the second answer to a repeated close command", _DISCARD,
+            "acknowledgements to a closed context"),
+    Counter(_AP, "unclaimed_naks", "datagrams", _C, "negative acknowledgements likewise", _DISCARD,
+            "NAKs to a closed context"),
+    Counter(_AP, "unclaimed_controls", "datagrams", _C,
+            "other packets likewise: close commands, probes, credit and requests for it, and port status updates "
+            "beyond those that can wait for their answer (MRC)", _DISCARD, "control packets to a closed context"),
+    Counter(_AP, "unclaimed_trimmed", "datagrams", _C,
+            "packets of a peer of this run that arrived cut by a switch, and were not asked for again: their context "
+            "is closed, they were answers, or too little was left of them", _DISCARD, "cut, and not asked for again"),
     Counter(_AP, "rx_icrc_encapsulated", "datagrams", _C,
             "RoCEv2 packets with a wrong ICRC, dropped; on `udp` ports, which "
             "cannot check it (docs/ports.md), datagrams that the kernel dropped for a wrong UDP checksum",
@@ -431,4 +446,10 @@ def reading_mistake(reading: CounterReading) -> str:
 FOREIGN_REASONS: Final = tuple(
     one.name for one in counters_of(AgentObject.PORT, CounterUse.DISCARD) if one.name.startswith("foreign_")
 )
-"""Reasons for which a port discards a datagram, in the engine's order; `foreign_datagrams` is their sum."""
+"""Reasons for which a datagram is not of this run, in the engine's order; `foreign_datagrams` is their sum."""
+UNCLAIMED_REASONS: Final = tuple(
+    one.name for one in counters_of(AgentObject.PORT, CounterUse.DISCARD) if one.name.startswith("unclaimed_")
+)
+"""Reasons for which a datagram of this run is not acted on, in the engine's order, behind `FOREIGN_REASONS`."""
+DISCARD_REASONS: Final = (*FOREIGN_REASONS, *UNCLAIMED_REASONS)
+"""Reasons for which a port discards a datagram, in the engine's order."""

@@ -27,7 +27,7 @@ from etloop.contract.model.records import (
 )
 from numpy.typing import NDArray
 
-PROTOCOL_VERSION: Final = 17
+PROTOCOL_VERSION: Final = 18
 """Both sides have the same one, or refuse each other by name."""
 
 MAX_TO_AGENT_BYTES: Final = 256 << 20

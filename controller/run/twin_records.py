@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from etloop.contract.model.counters import FOREIGN_REASONS
+from etloop.contract.model.counters import DISCARD_REASONS, FOREIGN_REASONS
 from etloop.contract.model.records import PORT_RECORD, StreamCount
 from etloop.contract.model.run import AgentRecords, RunEnd, RunOutcome
 from etloop.contract.model.transport import FaultAction
@@ -111,9 +111,9 @@ def _ports(twin: TwinOutcome, topology: Topology, attachments: list[int]) -> NDA
     records["paused_ns"] = cards["paused_ns"]
     records["trimmed_datagrams"] = twin.trimmed_packets
     records["rx_icrc_encapsulated"] = twin.damaged_packets
-    for number, name in enumerate(FOREIGN_REASONS):
+    for number, name in enumerate(DISCARD_REASONS):
         records[name] = twin.discards[:, number]
-    records["foreign_datagrams"] = twin.discards.sum(axis=1)
+    records["foreign_datagrams"] = twin.discards[:, : len(FOREIGN_REASONS)].sum(axis=1)
     for action, name in _INJECTED.items():
         records[name] = twin.faults[:, action]
     return records

@@ -44,6 +44,12 @@ _KINDS: Final = {
     "cnps": (("np_cnp_sent",), ("rp_cnp_handled", "rp_cnp_ignored")),
 }
 """Columns of flows.parquet that count packets sent and received of a kind."""
+_UNCLAIMED: Final = {
+    "data": "unclaimed_requests",
+    "acknowledgements": "unclaimed_acks",
+    "naks": "unclaimed_naks",
+}
+"""Columns of ports.parquet that count packets of a kind that came when what they were for was over: received, by no queue pair."""
 _UNASKED: Final = {"naks": ("injected_naks", "injected_rnr_naks"), "cnps": ("injected_cnps",)}
 """Sent by a rule of the scenario and by no queue pair."""
 _OWN: Final = {
@@ -97,7 +103,17 @@ def loss_input(summary: Summary, frames: Mapping[str, Frame], port_backends: Map
     unasked = (name for names in _UNASKED.values() for name in names)
     return LossInput(
         flows=_sums(frames["flows"], kinds),
-        ports=_sums(ports, ("tx_datagrams", "rx_datagrams", "foreign_datagrams", *_OWN.values(), *unasked)),
+        ports=_sums(
+            ports,
+            (
+                "tx_datagrams",
+                "rx_datagrams",
+                "foreign_datagrams",
+                *_OWN.values(),
+                *_UNCLAIMED.values(),
+                *unasked,
+            ),
+        ),
         damaged_among_received=int(damaged[[backend != _UDP for backend in backends]].sum()),
         device=device_counts(summary, frames),
         streams_sent=_total([one.sent_datagrams for one in streams]),
@@ -176,6 +192,9 @@ def _sent_rows(given: LossInput) -> tuple[LossRow, ...]:
         name: (sum(flows[column] for column in sends), sum(flows[column] for column in receives))
         for name, (sends, receives) in _KINDS.items()
     }
+    for name, column in _UNCLAIMED.items():
+        sends, receives = counts[name]
+        counts[name] = (sends, (receives or 0) + ports.get(column, 0))
     for name, columns in _UNASKED.items():
         sends, receives = counts[name]
         counts[name] = ((sends or 0) + sum(ports[column] for column in columns), receives)

@@ -141,7 +141,7 @@ Said said_of(const Row& row, const IpAddress& from, uint32_t plane) {
   Planes port;
   Still clock;
   (*made)->transmit(port, clock, 8);
-  return {port.sent, (*made)->arrivals().foreign};
+  return {port.sent, (*made)->arrivals().discards};
 }
 
 void a_packet_is_of_its_planes_address_alone() {

@@ -126,6 +126,18 @@ void a_close_command_is_repeated_until_it_is_answered() {
   CHECK(pair.a.end.fault() == QpFault::none);
 }
 
+// A host that answers late is no device that lost the command.
+void a_close_command_is_repeated_no_sooner_than_the_timeout_floor() {
+  TransportParams made = params();
+  made.timeout_floor_ns = 5'000'000;
+  made.timeout_ns = 50'000'000;
+  Pair pair(made);
+  pair.exchange(kMtu, 0);
+  const Nanos begun = pair.a.end.deadline();
+  pair.close(begun);
+  CHECK_EQ(pair.a.end.deadline(), begun + 5'000'000);
+}
+
 // The run is over: no command leaves that a peer which has stopped would not answer.
 void a_context_that_stays_open_is_not_closed_because_it_rests() {
   Pair resting;
@@ -309,6 +321,7 @@ int main() {
   a_message_says_where_it_goes_in_every_packet_and_is_answered_once();
   a_context_that_rests_is_closed_and_the_next_begins_where_it_ended();
   a_close_command_is_repeated_until_it_is_answered();
+  a_close_command_is_repeated_no_sooner_than_the_timeout_floor();
   a_context_that_stays_open_is_not_closed_because_it_rests();
   a_copy_that_comes_after_the_close_command_ends_nothing();
   what_comes_late_opens_nothing();

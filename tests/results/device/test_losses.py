@@ -38,6 +38,7 @@ PORTS: Final = {
     "foreign_datagrams": 0,
     **dict.fromkeys(("receive_overflows", "rx_icrc_encapsulated", "trimmed_datagrams", "injected_drops"), 0),
     **dict.fromkeys(("injected_losses", "injected_duplicates"), 0),
+    **dict.fromkeys(("unclaimed_requests", "unclaimed_acks", "unclaimed_naks"), 0),
     **dict.fromkeys(("injected_naks", "injected_rnr_naks", "injected_cnps"), 0),
 }
 DEVICE: Final = {"queue_dropped_packets": 770, "group_dropped_packets": 422, "port_link_dropped_packets": 0}
@@ -74,6 +75,28 @@ def test_a_lossy_run_is_explained_to_the_packet() -> None:
         "  dropped: no room on arrival                                   422  device",
         "  not explained                                                   0  difference",
     ]
+
+
+def test_what_came_to_a_closed_context_is_received_by_its_kind() -> None:
+    """The port has received it; without its own count, 6 of 979 acknowledgements and 2 of 8743 packets of data would be missing."""
+    flows = FLOWS | {"rx_packets": 8741, "acks_rx": 973, "naks_rx": 143, "retransmitted_packets": 0}
+    late = {"unclaimed_requests": 2, "unclaimed_acks": 6, "unclaimed_naks": 1}
+    losses = found(flows=flows, ports=PORTS | {"rx_datagrams": 9962} | late, device=dict.fromkeys(DEVICE, 0))
+    rows = {row.name: (row.received, row.packets) for row in losses.rows}
+    assert rows["data"] == (8743, 0)
+    assert rows["acknowledgements"] == (979, 0)
+    assert rows["naks"] == (144, 0)
+    assert rows["others"] == (96, 0)
+    assert (losses.packets("all"), losses.lost_control_packets, losses.unexplained_packets) == (0, 0, 0)
+
+
+def test_a_late_packet_hides_no_loss() -> None:
+    """One packet comes late and another is dropped without being counted: that one is missing, and not explained."""
+    late = ports(rx_datagrams=-1, unclaimed_acks=1)
+    flows = FLOWS | {"acks_rx": FLOWS["acks_rx"] - 2}
+    losses = found(flows=flows, ports=late)
+    assert (losses.packets("all"), losses.unexplained_packets) == (1193, 1)
+    assert losses.packets("acknowledgements") == 109
 
 
 def test_a_quiet_run_is_one_line() -> None:

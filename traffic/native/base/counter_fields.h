@@ -65,6 +65,11 @@
   FIELD(foreign_wrong_peer) \
   FIELD(foreign_unasked) \
   FIELD(foreign_cut_off) \
+  FIELD(unclaimed_requests) \
+  FIELD(unclaimed_acks) \
+  FIELD(unclaimed_naks) \
+  FIELD(unclaimed_controls) \
+  FIELD(unclaimed_trimmed) \
   FIELD(rx_icrc_encapsulated) \
   FIELD(trimmed_datagrams) \
   FIELD(misdirected_datagrams) \

@@ -140,6 +140,7 @@ class PortLoops {
   }
   void stop() {
     nb::gil_scoped_release release;
+    for (auto& loop : loops_) loop->begin_stop();
     for (auto& loop : loops_) loop->stop();
   }
 

@@ -134,6 +134,8 @@ Result<void> Core::load_exchange(std::pmr::memory_resource& memory) {
 void Core::start(Nanos start_ns) {
   start_ns_ = start_ns;
   queue_pairs_.count_anew();
+  if (exchange_ != nullptr) exchange_->forget_late();
+  else packets_.forget_late();
   for (size_t target = 0; target < probing_.prober().size(); ++target) {
     const uint32_t index = probing_.prober().qp(target);
     const uint32_t window = std::min(transmission_.limit_packets(index), kMostWindow);

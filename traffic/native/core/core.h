@@ -52,8 +52,8 @@ namespace etloop {
 
 // Datagrams that were not taken as they came.
 struct ArrivalCounts {
-  DiscardCounts foreign;  // not of this run
-  int64_t trimmed = 0;  // cut down by a switch
+  DiscardCounts discards;  // without an effect
+  int64_t trimmed = 0;     // cut down by a switch
 };
 
 // Where a run is over: at this port, or at all of them.
@@ -143,8 +143,8 @@ class Core final : public PortSink {
   std::vector<WaitRecord> waits() const;
   const QueueShare& queues() const { return queues_; }
   ArrivalCounts arrivals() const {
-    if (exchange_ != nullptr) return {exchange_->foreign(), exchange_->trimmed()};
-    return {packets_.foreign(), packets_.trimmed()};
+    if (exchange_ != nullptr) return {exchange_->discards(), exchange_->trimmed()};
+    return {packets_.discards(), packets_.trimmed()};
   }
   FaultCounts fault_counts() const {
     if (path_faults_ != nullptr) return path_faults_->counts();

@@ -127,7 +127,7 @@ void CoreSet::collect() {
     const auto flows = core->flows();
     run_.flows.insert(run_.flows.end(), flows.begin(), flows.end());
     run_.faults.push_back(core->fault_counts());
-    run_.discards.push_back(core->arrivals().foreign);
+    run_.discards.push_back(core->arrivals().discards);
     if (const RateSeries* series = core->series(); series != nullptr) {
       run_.rates.insert(run_.rates.end(), series->rows().begin(), series->rows().end());
     }

@@ -25,9 +25,9 @@ constexpr Nanos kLongestSleepNs = 100'000'000;
 // A loop with a core of its own wakes so long before what is due, and looks at the clock until then: sleeps end some 5 to
 // 50 us late, by the processor's idle states and the scheduler.
 constexpr Nanos kWakeEarlyNs = 60'000;
-// Of a run that is done, what was sent twice may still lie in queues of the device, which counts it, and so may an answer, or
-// what went on beside the run: a port that repeated, got repetitions, awaits an answer or had background stays until so long
-// nothing came, or until it has stayed the longest.
+// Of a run that is done, packets for which no end waits may still lie in queues of the device, which counts them. A port that may
+// be sent such packets stays until none has come for so long, or until it has stayed the longest. So does a port whose run broke off,
+// which sends no more and counts what is under way to it.
 constexpr Nanos kQuietNs = 400'000'000;
 constexpr Nanos kLongestStayNs = 2'000'000'000;
 
@@ -36,9 +36,14 @@ class MonotonicClock final : public Clock {
   Nanos now() override { return monotonic_ns(); }
 };
 
-bool repeated(const std::vector<FlowRecord>& flows) {
-  return std::ranges::any_of(
-      flows, [](const FlowRecord& flow) { return flow.retransmitted_packets != 0 || flow.duplicate_request != 0; });
+// Whether packets that no end waits for may be under way to this port: repetitions, their answers and congestion notifications; and
+// over a multipath transport any answer, as one that leaves later by another path may come before it.
+bool may_still_receive(TransportKind kind, const std::vector<FlowRecord>& flows) {
+  if (kind != TransportKind::roce) return true;
+  return std::ranges::any_of(flows, [](const FlowRecord& flow) {
+    return flow.retransmitted_packets != 0 || flow.duplicate_request != 0 || flow.np_ecn_marked_roce_packets != 0 ||
+           flow.rp_cnp_handled != 0 || flow.rp_cnp_ignored != 0;
+  });
 }
 
 // What came before the end of a run that is done is counted, as the device did.
@@ -128,9 +133,13 @@ void PortLoop::start(Nanos start_ns) {
 
 void PortLoop::request_waits() { command(kWaits); }
 
+void PortLoop::begin_stop() {
+  if (thread_.joinable()) command(kStop);
+}
+
 void PortLoop::stop() {
   if (!thread_.joinable()) return;
-  command(kStop);
+  begin_stop();
   thread_.join();
 }
 
@@ -168,7 +177,7 @@ std::vector<std::string> PortLoop::capabilities() const {
 std::vector<PortRecord> PortLoop::counters() const {
   std::vector<PortRecord> records = port_->records();
   PortRecord& record = records.front();
-  core_->arrivals().foreign.add_to(record);
+  core_->arrivals().discards.add_to(record);
   if (records.size() == 1) record.trimmed_datagrams += core_->arrivals().trimmed;
   record.misdirected_datagrams += core_->queues().misdirected();
   record.receive_overflows += links_.lost_strays();
@@ -183,11 +192,17 @@ std::vector<PortRecord> PortLoop::counters() const {
 }
 
 bool PortLoop::handle_commands(uint32_t commands) {
-  if ((commands & kStop) != 0) {
-    if (state_.load(std::memory_order_relaxed) != LoopState::done) return false;
-    leave_by_ns_ = monotonic_ns() + kLongestStayNs;
-    if (!core_->rest(RunOver::everywhere) && !repeated(core_->flows())) {
-      take_what_waits(*port_, *core_, leave_by_ns_);
+  if ((commands & kStop) != 0 && leaving_.by_ns == kNever) {
+    const LoopState state = state_.load(std::memory_order_relaxed);
+    if (state != LoopState::done && state != LoopState::running && state != LoopState::failed) return false;
+    leaving_.by_ns = monotonic_ns() + kLongestStayNs;
+    if (state != LoopState::done) {
+      leaving_.only_receives = true;
+      return true;
+    }
+    const bool awaits = core_->rest(RunOver::everywhere);
+    if (!awaits && !may_still_receive(plan_->transport.multipath.kind, core_->flows())) {
+      take_what_waits(*port_, *core_, leaving_.by_ns);
       return false;
     }
   }
@@ -216,8 +231,8 @@ bool PortLoop::handle_commands(uint32_t commands) {
   return true;
 }
 
-Nanos PortLoop::leaves_at() const {
-  return leave_by_ns_ == kNever ? kNever : std::min(leave_by_ns_, last_received_ns_ + kQuietNs);
+Nanos PortLoop::Leaving::at_ns() const {
+  return by_ns == kNever ? kNever : std::min(by_ns, last_received_ns + kQuietNs);
 }
 
 // What other loops hand over. Requests and reports not before the run: what the probes left is counted anew when it begins.
@@ -282,7 +297,8 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const bool run_under_way = state_.load(std::memory_order_relaxed) == LoopState::running;
   if (run_under_way && now - idle_since_ns < config_.spin_ns) return;
   const Nanos allowed_ns = departing_.allowance.holds_back(now) ? departing_.allowance.free_ns() : kNever;
-  const Nanos deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), leaves_at(), allowed_ns});
+  Nanos deadline = leaving_.at_ns();
+  if (!leaving_.only_receives) deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), deadline, allowed_ns});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
   if (deadline - early_ns <= now) return;
   if (share_.ordinary()) {
@@ -298,6 +314,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
 
 // Returns whether there is more that could be sent now.
 bool PortLoop::transmit(Clock& clock, Nanos now) {
+  if (leaving_.only_receives) return false;
   if (!departing_.allowance.is_limited()) return port_->transmit_from(*core_, clock, kTransmitBudget);
   if (departing_.allowance.holds_back(now)) return false;
   const int64_t bytes_before = port_->counters().tx_bytes;
@@ -333,11 +350,13 @@ void PortLoop::run() {
     const int64_t sent_until_now = port_->counters().tx_datagrams;
     watch_.look(now, static_cast<int64_t>(received) + sent_until_now - sent_before);
     sent_before = sent_until_now;
-    if (received != 0) last_received_ns_ = now;
-    if (now >= leaves_at()) break;
-    core_->on_time(now);
-    if (now >= departing_.pauses.next_ns()) send_pauses(now);
-    core_->issue(now);
+    if (received != 0) leaving_.last_received_ns = now;
+    if (now >= leaving_.at_ns()) break;
+    if (!leaving_.only_receives) {
+      core_->on_time(now);
+      if (now >= departing_.pauses.next_ns()) send_pauses(now);
+      core_->issue(now);
+    }
     const bool sending = transmit(clock, now);
     const bool more = !board_->flush(index_) || sending || handed_over;
     settle_state();

@@ -59,6 +59,8 @@ class PortLoop {
   void start_probe();
   void start(Nanos start_ns);
   void request_waits();
+  // Asks the thread to end, without waiting for it: several ports end together.
+  void begin_stop();
   void stop();
 
   LoopStatus status() const;
@@ -107,7 +109,6 @@ class PortLoop {
   Result<void> open_port();
   void run();
   bool handle_commands(uint32_t commands);
-  Nanos leaves_at() const;
   bool take_handed();
   void publish();
   void settle_state();
@@ -143,8 +144,14 @@ class PortLoop {
     SendAllowance allowance{SendLimits{}};
   };
   Departing departing_;
-  Nanos last_received_ns_ = 0;
-  Nanos leave_by_ns_ = kNever;  // until it is told to stop
+  // When the loop ends once it was asked to; its own.
+  struct Leaving {
+    Nanos last_received_ns = 0;
+    Nanos by_ns = kNever;        // the latest; kNever: it was not asked to end
+    bool only_receives = false;  // the run broke off
+    Nanos at_ns() const;
+  };
+  Leaving leaving_;
   std::vector<WaitRecord> waits_;  // written by the loop before waits_ready_, read after
   // The loop's own until it is joined.
   struct TurnCounts {

@@ -24,11 +24,11 @@ void Responder::refuse_message(uint8_t syndrome, QpFault fault) {
 }
 
 void Responder::on_write(const wire::mrc::Bth& bth, const wire::mrc::Write& write, uint16_t value, bool marked) {
+  ++counters_.rx_packets;  // whatever becomes of it, or it would look lost on the way
   if (fault_ != QpFault::none) {
     ++counters_.came_after_failure;
     return;
   }
-  ++counters_.rx_packets;
   const bool known = receiver_.was_placed(bth.psn);
   if (!known && !receiver_.lies_beyond(bth.psn) && write.reth.rkey != pattern_rkey_ && write.reth.dma_bytes > 0) {
     refuse_message(wire::kSyndromeNakRemoteAccess, QpFault::refused_access);

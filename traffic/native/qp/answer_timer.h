@@ -35,6 +35,8 @@ class AnswerTimer {
   Nanos progress_ns() const { return progress_ns_; }
 
   bool adaptive() const { return adaptive_; }
+  // No wait for an answer is shorter: where it adapts the floor, else the whole wait.
+  Nanos least_wait_ns() const { return adaptive_ ? timeout_floor_ns_ : timeout_ns_; }
   // Whether the wait is less than the specification's.
   bool is_short() const { return doubled_ns() < timeout_ns_; }
   // The wait was over; the next is longer.

@@ -53,11 +53,11 @@ Responder::Step Responder::advance_by(uint32_t packets) {
 }
 
 bool Responder::on_request(const wire::Packet& packet, Delivered& delivered) {
+  ++counters_.rx_packets;  // whatever becomes of it, or it would look lost on the way
   if (fault_ != QpFault::none) {  // in the error state everything is dropped (9.7.7.2)
     ++counters_.came_after_failure;
     return false;
   }
-  ++counters_.rx_packets;
   const int32_t ahead = psn_distance(packet.psn, expected_psn_);
   if (ahead < 0) {
     on_duplicate(packet);

@@ -1,7 +1,8 @@
-// The numbers of a port's packet delivery contexts: whose each is. A number that is given back is taken again as late as
-// possible, so that packets that come late find nobody rather than somebody else. 0 is nobody's.
+// The numbers of a port's packet delivery contexts: whose each is, and whose it was. A number that is given back is taken again as
+// late as possible, so that packets that come late do not find another context. 0 is no context's.
 #pragma once
 
+#include <array>
 #include <cassert>
 #include <cstdint>
 #include <vector>
@@ -13,14 +14,15 @@ enum class PdcRole : uint8_t { initiator, target };
 class PdcIds {
  public:
   static constexpr uint32_t kMost = 65'535;
+  static constexpr uint32_t kNoEnd = UINT32_MAX;
   struct Owner {
-    uint32_t end = 0;
+    uint32_t end = kNoEnd;
     PdcRole role = PdcRole::initiator;
     bool taken = false;
   };
 
   // Numbers 1 to `count`, at most kMost.
-  explicit PdcIds(uint32_t count) : owners_(count + 1), free_(count) {
+  explicit PdcIds(uint32_t count) : owners_(count + 1), former_(count + 1), free_(count) {
     for (uint32_t i = 0; i < count; ++i) free_[i] = static_cast<uint16_t>(i + 1);
     left_ = count;
   }
@@ -31,6 +33,7 @@ class PdcIds {
     const uint16_t id = free_[head_];
     head_ = (head_ + 1) % free_.size();
     --left_;
+    if (owners_[id].end != kNoEnd) former_[id] = owners_[id];
     owners_[id] = {end, role, true};
     return id;
   }
@@ -40,13 +43,18 @@ class PdcIds {
     free_[(head_ + left_) % free_.size()] = id;
     ++left_;
   }
-  // nullptr: nobody's.
+  // nullptr: no context has it.
   const Owner* find(uint16_t id) const {
     return id < owners_.size() && owners_[id].taken ? &owners_[id] : nullptr;
+  }
+  // The two ends that had it last, whether they still have it or not; kNoEnd where there were fewer.
+  std::array<Owner, 2> last_owners(uint16_t id) const {
+    return id < owners_.size() ? std::array{owners_[id], former_[id]} : std::array<Owner, 2>{};
   }
 
  private:
   std::vector<Owner> owners_;
+  std::vector<Owner> former_;  // by number: who had it before its owner
   std::vector<uint16_t> free_;
   size_t head_ = 0;
   size_t left_ = 0;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kMostDoublings = 8;
 constexpr Nanos kSpreadStepNs = 50;
-constexpr Nanos kLeastCloseRepeatNs = 100'000;
+constexpr Nanos kLeastRepeatNs = 100'000;
 // Requests for credit that nobody answers, after which the peer is gone.
 constexpr uint32_t kMostCreditRequests = 16;
 
@@ -128,7 +128,7 @@ bool Requester::on_credit(uint32_t total, Nanos now) {
 // Where nothing is left to send with, and nothing comes, a grant was lost, or what it was asked by.
 Nanos Requester::credit_due_ns() const {
   if (credit_.request_due || !starves()) return kNever;
-  const Nanos wait_ns = std::max(kLeastCloseRepeatNs, 4 * sender_.timer().smoothed_rtt_ns());
+  const Nanos wait_ns = std::max(kLeastRepeatNs, 4 * sender_.timer().smoothed_rtt_ns());
   return credit_.heard_ns + (wait_ns << std::min(credit_.asked, kMostDoublings));
 }
 
@@ -329,7 +329,8 @@ void Requester::control_sent(const Outgoing& control, Nanos now) {
     return;
   }
   close_due_ = false;
-  const Nanos wait_ns = std::max(kLeastCloseRepeatNs, 4 * sender_.timer().smoothed_rtt_ns());
+  const AnswerTimer& timer = sender_.timer();
+  const Nanos wait_ns = std::max({kLeastRepeatNs, 4 * timer.smoothed_rtt_ns(), timer.least_wait_ns()});
   close_repeats_ns_ = now + (wait_ns << std::min(closes_sent_, kMostDoublings));
   ++closes_sent_;
 }

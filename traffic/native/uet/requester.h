@@ -56,6 +56,8 @@ class Requester {
   // The port took it. Returns the request that it begins, if it begins one, else nullptr.
   const WorkRequest* sent(const Outgoing& outgoing, Nanos now);
 
+  // Whether a packet about this end's requests can carry this number.
+  bool counts_near(uint32_t psn) const { return psns_.is_near(psn); }
   // For the PDC of this end; others are not its business.
   bool is_own(uint16_t id) const { return state_ != PdcState::closed && id == id_; }
   AckOutcome on_ack(const wire::uet::Ack& ack, const wire::uet::Response* response, Nanos now);

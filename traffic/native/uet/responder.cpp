@@ -115,13 +115,13 @@ void Responder::refuse_message(const StandardRequest& message, const Cause& caus
 
 void Responder::on_request(const Request& request, const StandardRequest& message, uint32_t payload_bytes,
                            const uint8_t* payload, const Arrival& arrival) {
+  ++counters_.rx_packets;  // whatever becomes of it, or it would look lost on the way
   if (fault_ != QpFault::none) {
     ++counters_.came_after_failure;
     return;
   }
   const bool first_of_pdc = !open_;
   if (!belongs(request)) return;
-  ++counters_.rx_packets;
   const uint32_t psn = WidePsn::narrow(request.psn);
   const Cause cause{psn, arrival.value, arrival.marked, request.retransmitted};
   const bool known = receiver_.was_placed(psn) || receiver_.lies_beyond(psn);

@@ -46,6 +46,8 @@ class Responder {
   // The PDC that is open, or was last; 0: there was none.
   uint16_t pdc() const { return id_; }
   bool is_open() const { return open_; }
+  // Whether a request of the peer can carry this number.
+  bool counts_near(uint32_t psn) const { return psns_.is_near(psn); }
   uint32_t expected_psn() const { return receiver_.expected_psn(); }
   QpFault fault() const { return fault_; }
 

@@ -56,7 +56,8 @@ class MultipathExchange : public PacketExchange {
     return std::ranges::any_of(ends_, [](const End& end) { return end.awaits_answer(); });
   }
   EndProgress progress(uint32_t index) const override;
-  const DiscardCounts& foreign() const override { return foreign_; }
+  const DiscardCounts& discards() const override { return discards_; }
+  void forget_late() override { discards_.forget_late(); }
   int64_t trimmed() const override { return trimmed_; }
 
  protected:
@@ -71,7 +72,7 @@ class MultipathExchange : public PacketExchange {
   // A datagram for no queue pair here, or for one with another peer.
   void refuse(const Datagram& datagram, uint32_t index, uint32_t dest_qpn, Nanos now) {
     if (deliveries_.pass_on(datagram, dest_qpn, now)) return;
-    foreign_.note(index == QueuePairs::kNone ? Discard::unknown_qp : Discard::wrong_peer);
+    discards_.note(index == QueuePairs::kNone ? Discard::unknown_qp : Discard::wrong_peer);
   }
   // The key under which the end takes writes.
   uint32_t accepts(uint32_t index) const;
@@ -122,7 +123,7 @@ class MultipathExchange : public PacketExchange {
   FixedRow<End> ends_;
   Flows& flows_;
   EventHeap& events_;
-  DiscardCounts foreign_;
+  DiscardCounts discards_;
   int64_t trimmed_ = 0;
 
  private:

@@ -83,11 +83,11 @@ void MrcExchange::on_datagram(const Datagram& datagram, Nanos now) {
   wire::mrc::Packet packet;
   const auto found = wire::mrc::decode(datagram.bytes, datagram.datagram_bytes, packet);
   if (found != wire::mrc::Malformed::none) {
-    foreign_.note(reason_of(found));
+    discards_.note(reason_of(found));
     return;
   }
   if (!wire::is_of_partition(packet.bth.p_key)) {
-    foreign_.note(Discard::wrong_p_key);
+    discards_.note(Discard::wrong_p_key);
     return;
   }
   if (packet.bth.dest_qpn == wire::mrc::kEndpointQpn) {
@@ -116,11 +116,13 @@ void MrcExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   using wire::mrc::Malformed;
   wire::mrc::CutPacket packet;
   if (const Malformed found = wire::mrc::decode_cut(datagram.bytes, packet); found != Malformed::none) {
-    foreign_.note(found == Malformed::too_short ? Discard::cut_off : reason_of(found));
+    const bool of_peer = peers_.contains({datagram.address, datagram.src_ip});
+    if (found == Malformed::too_short && of_peer) ++trimmed_;
+    discards_.note(found != Malformed::too_short ? reason_of(found) : of_peer ? Discard::late_trimmed : Discard::cut_off);
     return;
   }
   if (!wire::is_of_partition(datagram.bytes)) {
-    foreign_.note(Discard::wrong_p_key);
+    discards_.note(Discard::wrong_p_key);
     return;
   }
   const uint32_t index = queue_pairs_.find(packet.dest_qpn);
@@ -153,7 +155,7 @@ void MrcExchange::on_packet(uint32_t index, const wire::mrc::Packet& packet, con
     end.responder.on_probe(*probe, datagram.src_port, marked);
     queue_answers(index);
   } else {
-    foreign_.note(Discard::unasked);  // of the endpoint, and addressed to a queue pair
+    discards_.note(Discard::unasked);  // of the endpoint, and addressed to a queue pair
   }
 }
 
@@ -165,7 +167,7 @@ void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Data
   const bool asks = request != nullptr && request->op == wire::mrc::EndpointOp::entropy_probe;
   const bool answers = response != nullptr && planes_ > 1;  // nothing else is asked
   if (peer == peers_.end() || !(asks || answers || (says && planes_ > 1))) {
-    foreign_.note(peer == peers_.end() ? Discard::wrong_peer : Discard::unasked);
+    discards_.note(peer == peers_.end() ? Discard::wrong_peer : Discard::unasked);
     return;
   }
   const auto id = static_cast<uint16_t>(packet.bth.psn);
@@ -176,7 +178,7 @@ void MrcExchange::on_endpoint_packet(const wire::mrc::Packet& packet, const Data
   }
   if (says) reports_.heard(number, id, request->port_status_mask);
   if (replies_.size() == kMostReplies) {  // forgotten, and asked again
-    foreign_.note(Discard::unasked);
+    discards_.note(Discard::late_control);
     return;
   }
   // Who asks for a path is answered by it; who says that one is gone, by another.

@@ -31,8 +31,10 @@ class PacketExchange : public EndProgressSource, public RequestSink {
   // The run is over here. Peers are still answered, and nothing is begun that they would have to answer. True: something of
   // before is under way to a peer that it answers.
   virtual bool rest() = 0;
-  // Datagrams that are not of this run.
-  virtual const DiscardCounts& foreign() const = 0;
+  // Datagrams that were not acted on.
+  virtual const DiscardCounts& discards() const = 0;
+  // The run begins: what probes left is no part of it.
+  virtual void forget_late() = 0;
   virtual int64_t trimmed() const = 0;
 
   // What this port does wrong on purpose, before the run.

@@ -94,7 +94,7 @@ void UetExchange::on_credit_due(Nanos now) {
 }
 
 void UetExchange::on_credit(const wire::uet::Control& control, const Datagram& datagram, Nanos now) {
-  const uint32_t index = asker(control.dpdcid, datagram);
+  const uint32_t index = asker(control.dpdcid, control.psn, Discard::late_control, datagram);
   if (index == kNone) return;
   note_plane(index, datagram);
   uet::Requester& requester = ends_[index].requester;
@@ -146,15 +146,33 @@ uint32_t UetExchange::owner(uint16_t pdc, PdcRole role, const Datagram& datagram
   return owner->end;
 }
 
-Discard UetExchange::why_none(uint16_t pdc, PdcRole role) const {
+void UetExchange::note_unclaimed(Discard late, PdcRole role, uint16_t pdc, uint32_t psn, const Datagram& datagram) {
+  for (const uet::PdcIds::Owner& had : ids_.last_owners(pdc)) {
+    if (had.end == uet::PdcIds::kNoEnd || had.role != role || !is_peer(had.end, datagram)) continue;
+    const uet::Endpoint& end = ends_[had.end];
+    if (role == PdcRole::initiator ? !end.requester.counts_near(psn) : !end.responder.counts_near(psn)) continue;
+    if (late == Discard::late_trimmed) ++trimmed_;
+    discards_.note(late);
+    return;
+  }
   const uet::PdcIds::Owner* owner = ids_.find(pdc);
-  return owner == nullptr || owner->role != role ? Discard::unknown_qp : Discard::wrong_peer;
+  discards_.note(owner == nullptr || owner->role != role || is_peer(owner->end, datagram) ? Discard::unknown_qp
+                                                                                         : Discard::wrong_peer);
 }
 
-uint32_t UetExchange::asker(uint16_t pdc, const Datagram& datagram) {
+void UetExchange::note_cut(const Datagram& datagram) {
+  if (queue_pair_to(datagram) == kNone) {
+    discards_.note(Discard::cut_off);
+    return;
+  }
+  ++trimmed_;
+  discards_.note(Discard::late_trimmed);
+}
+
+uint32_t UetExchange::asker(uint16_t pdc, uint32_t psn, Discard late, const Datagram& datagram) {
   const uint32_t index = owner(pdc, PdcRole::initiator, datagram);
   if (index != kNone && ends_[index].requester.is_own(pdc)) return index;
-  foreign_.note(index == kNone ? why_none(pdc, PdcRole::initiator) : Discard::unknown_qp);
+  note_unclaimed(late, PdcRole::initiator, pdc, psn, datagram);
   return kNone;
 }
 
@@ -180,7 +198,7 @@ void UetExchange::on_datagram(const Datagram& datagram, Nanos now) {
     return;
   }
   if (!readable) {
-    foreign_.note(reason_of(found));
+    discards_.note(reason_of(found));
     return;
   }
   const uint32_t index = faults_ == nullptr ? kNone : end_of(packet, datagram);
@@ -213,20 +231,20 @@ void UetExchange::dispatch(const wire::uet::Packet& packet, const Datagram& data
   if (const auto* request = std::get_if<wire::uet::Request>(&packet.pds)) {
     on_request(*request, packet, datagram, now);
   } else if (const auto* ack = std::get_if<wire::uet::Ack>(&packet.pds)) {
-    const uint32_t index = asker(ack->dpdcid, datagram);
+    const uint32_t index = asker(ack->dpdcid, ack->cack_psn, Discard::late_ack, datagram);
     if (index == kNone) return;
     note_plane(index, datagram);
     on_answer(index, ends_[index].requester.on_ack(*ack, std::get_if<wire::uet::Response>(&packet.ses), now), now);
     if (ends_[index].probe_due(now)) queue_answers(index);
   } else if (const auto* nack = std::get_if<wire::uet::Nack>(&packet.pds)) {
-    const uint32_t index = asker(nack->dpdcid, datagram);
+    const uint32_t index = asker(nack->dpdcid, nack->psn, Discard::late_nak, datagram);
     if (index == kNone) return;
     note_plane(index, datagram);
     on_answer(index, ends_[index].requester.on_nack(*nack, now), now);
   } else if (const auto* control = std::get_if<wire::uet::Control>(&packet.pds)) {
     on_control(*control, datagram, now);
   } else {
-    foreign_.note(Discard::unasked);  // idempotent and unreliable delivery
+    discards_.note(Discard::unasked);  // idempotent and unreliable delivery
   }
 }
 
@@ -240,9 +258,9 @@ void UetExchange::on_request(const wire::uet::Request& request, const wire::uet:
     index = opened_by(*write, datagram);
   }
   if (index == kNone || write == nullptr) {
-    if (write == nullptr) foreign_.note(Discard::unasked);
-    else if (request.syn) foreign_.note(why_not_opened(*write));
-    else foreign_.note(why_none(request.dpdcid, PdcRole::target));
+    if (write == nullptr) discards_.note(Discard::unasked);
+    else if (request.syn) discards_.note(why_not_opened(*write));
+    else note_unclaimed(Discard::late_request, PdcRole::target, request.dpdcid, request.psn, datagram);
     answer_stray(request, request.syn ? NackCode::invalid_syn : NackCode::invalid_dpdcid, datagram);
     return;
   }
@@ -262,8 +280,8 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
   const auto* request = std::get_if<wire::uet::Request>(&pds);
   if (found != wire::uet::Malformed::none || request == nullptr) {
     // A cut answer is not asked for again: another follows.
-    const bool cut = found == wire::uet::Malformed::none || found == wire::uet::Malformed::too_short;
-    foreign_.note(cut ? Discard::cut_off : reason_of(found));
+    if (found == wire::uet::Malformed::none || found == wire::uet::Malformed::too_short) note_cut(datagram);
+    else discards_.note(reason_of(found));
     return;
   }
   const bool last_hop = plan_.transport.trims.is_last_hop(datagram.traffic_class);
@@ -278,8 +296,10 @@ void UetExchange::on_trimmed(const Datagram& datagram, Nanos now) {
     if (request->syn && plan_.transport.trims.answer != TrimAnswer::none) {
       ++trimmed_;
       answer_stray(*request, last_hop ? NackCode::trimmed_last_hop : NackCode::trimmed, datagram);
+    } else if (request->syn) {
+      note_cut(datagram);
     } else {
-      foreign_.note(request->syn ? Discard::cut_off : why_none(request->dpdcid, PdcRole::target));
+      note_unclaimed(Discard::late_trimmed, PdcRole::target, request->dpdcid, request->psn, datagram);
     }
     return;
   }
@@ -303,7 +323,8 @@ void UetExchange::on_control(const wire::uet::Control& control, const Datagram& 
   }
   if (index == kNone) {
     // A probe may come before the packet that opens its context: the next one finds it.
-    foreign_.note(control.syn ? Discard::unknown_qp : why_none(control.dpdcid, PdcRole::target));
+    if (control.syn) discards_.note(Discard::unknown_qp);
+    else note_unclaimed(Discard::late_control, PdcRole::target, control.dpdcid, control.psn, datagram);
     return;
   }
   note_plane(index, datagram);

@@ -40,12 +40,15 @@ class UetExchange final : public MultipathExchange<uet::Endpoint> {
   bool transmit_strays(TxPort& port, Clock& clock) override;
   // kNone: of no end here.
   uint32_t owner(uint16_t pdc, uet::PdcRole role, const Datagram& datagram) const;
-  // Why a number of a context has no owner.
-  Discard why_none(uint16_t pdc, uet::PdcRole role) const;
+  // Counts a packet for the context of a number that has none in this role: under `late` if an end of its sender's peer had that
+  // number in this run and counts near `psn`, else as foreign.
+  void note_unclaimed(Discard late, uet::PdcRole role, uint16_t pdc, uint32_t psn, const Datagram& datagram);
   // Why no end is opened by a message.
   Discard why_not_opened(const wire::uet::StandardRequest& message) const;
-  // The end whose requester an answer is for; kNone: nobody's, and it is counted.
-  uint32_t asker(uint16_t pdc, const Datagram& datagram);
+  // The end whose requester an answer is for; kNone: it is for none, and counted.
+  uint32_t asker(uint16_t pdc, uint32_t psn, Discard late, const Datagram& datagram);
+  // Counts a packet that was cut and is not asked for again.
+  void note_cut(const Datagram& datagram);
   uint32_t opened_by(const wire::uet::StandardRequest& message, const Datagram& datagram) const;
   uint32_t end_of(const wire::uet::Packet& packet, const Datagram& datagram) const;
   void dispatch(const wire::uet::Packet& packet, const Datagram& datagram, Nanos now);

@@ -32,17 +32,19 @@ void PacketArrivals::release_held(Nanos now) {
 
 void PacketArrivals::refuse(const Datagram& datagram, uint32_t index, uint32_t dest_qpn, Nanos now) {
   if (pass_on(datagram, dest_qpn, now)) return;
-  foreign_.note(index == QueuePairs::kNone ? Discard::unknown_qp : Discard::wrong_peer);
+  discards_.note(index == QueuePairs::kNone ? Discard::unknown_qp : Discard::wrong_peer);
 }
 
 void PacketArrivals::accept_trimmed(const Datagram& datagram, Nanos now) {
   wire::CutPacket packet;
   if (const wire::Malformed found = wire::decode_cut(datagram.bytes, packet); found != wire::Malformed::none) {
-    foreign_.note(found == wire::Malformed::too_short ? Discard::cut_off : reason_of(found));
+    const bool of_peer = found == wire::Malformed::too_short && queue_pairs_.has_peer(datagram.src_ip);
+    if (of_peer) ++trimmed_;
+    discards_.note(found != wire::Malformed::too_short ? reason_of(found) : of_peer ? Discard::late_trimmed : Discard::cut_off);
     return;
   }
   if (!wire::is_of_partition(datagram.bytes)) {
-    foreign_.note(Discard::wrong_p_key);
+    discards_.note(Discard::wrong_p_key);
     return;
   }
   const uint32_t index = queue_pairs_.find(packet.dest_qpn);
@@ -65,11 +67,11 @@ void PacketArrivals::accept(const Datagram& datagram, bool faultless, Nanos now)
   wire::Packet packet;
   const wire::Malformed found = wire::decode(datagram.bytes, datagram.datagram_bytes, packet);
   if (found != wire::Malformed::none) {
-    foreign_.note(reason_of(found));
+    discards_.note(reason_of(found));
     return;
   }
   if (!wire::is_of_partition(datagram.bytes)) {
-    foreign_.note(Discard::wrong_p_key);
+    discards_.note(Discard::wrong_p_key);
     return;
   }
   const uint32_t index = queue_pairs_.find(packet.dest_qpn);
@@ -239,7 +241,7 @@ void PacketArrivals::on_probe(uint32_t index, const wire::Packet& packet, uint8_
     return;
   }
   if (packet.qkey != kProbeReplyKey || packet.payload_bytes != kProbeReplyBytes || packet.payload == nullptr) {
-    foreign_.note(Discard::unasked);
+    discards_.note(Discard::unasked);
     return;
   }
   Probing::Offer offer;

@@ -63,8 +63,9 @@ class PacketArrivals {
     return strays_ != nullptr && strays_->pass_on(datagram, dest_qpn, now);
   }
 
-  // Datagrams that are not of this run.
-  const DiscardCounts& foreign() const { return foreign_; }
+  // Datagrams that were not acted on.
+  const DiscardCounts& discards() const { return discards_; }
+  void forget_late() { discards_.forget_late(); }
   int64_t trimmed() const { return trimmed_; }
 
  private:
@@ -95,7 +96,7 @@ class PacketArrivals {
   FaultInjector* faults_ = nullptr;
   StrayDatagrams* strays_ = nullptr;
   Nanos cnp_after_ns_ = 0;  // of the whole port
-  DiscardCounts foreign_;
+  DiscardCounts discards_;
   int64_t trimmed_ = 0;
 };
 

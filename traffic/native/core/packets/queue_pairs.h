@@ -2,6 +2,7 @@
 // timer is due. Of a network card's queue pairs, only the counters are here.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -76,6 +77,10 @@ class QueuePairs {
   uint32_t find(uint32_t qpn) const {
     const uint32_t offset = qpn - first_number_;
     return offset < by_number_.size() ? by_number_[offset] : kNone;
+  }
+  // Whether a queue pair here has its other end at this address.
+  bool has_peer(const IpAddress& ip) const {
+    return std::ranges::any_of(places_, [&ip](const QpPlace& place) { return place.peer_ip == ip; });
   }
   // A packet for the queue pair of this number comes next.
   void expect_packet(uint32_t qpn) const {
