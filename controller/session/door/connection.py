@@ -1,0 +1,150 @@
+"""One connection that a door relays: a peer's socket, the controller's socket, and the bytes on their way. A shell: sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+from typing import Final
+
+from etloop.controller.session.door.handshake import (
+    MOST_HANDSHAKE_BYTES,
+    SIGNATURE_BYTES,
+    HandshakeSide,
+    signature_is_possible,
+)
+
+_READ_BYTES: Final = 1 << 18
+_MOST_WAITING_BYTES: Final = 1 << 20
+"""Of one direction; with more its sender is not read, and waits."""
+_NO_EVENTS: Final = 0
+
+
+class ConnectionEnded(Exception):
+    """A connection has ended, or has to."""
+
+
+class End:
+    """One socket of a connection, and the bytes that wait to be written to it."""
+
+    def __init__(self, connection: Connection, own: socket.socket) -> None:
+        self.connection = connection
+        self.socket = own
+        self.waiting = bytearray()
+        self.is_read_out = False
+        """Whether its peer has ended its sending."""
+        self._events = _NO_EVENTS
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, or have them wait. Raises `OSError`."""
+        sent = 0
+        if not self.waiting:
+            with contextlib.suppress(BlockingIOError):
+                sent = self.socket.send(data)
+        self.waiting += data[sent:]
+
+    def flush(self) -> None:
+        """Write what waits. Raises `OSError`."""
+        with contextlib.suppress(BlockingIOError):
+            del self.waiting[: self.socket.send(self.waiting)]
+
+    def watch(self, selector: selectors.BaseSelector, wants_read: bool) -> None:
+        """Be called when something can be done."""
+        events = (selectors.EVENT_READ if wants_read else 0) | (selectors.EVENT_WRITE if self.waiting else 0)
+        if events == self._events:
+            return
+        if not self._events:
+            selector.register(self.socket, events, self)
+        elif events:
+            selector.modify(self.socket, events, self)
+        else:
+            selector.unregister(self.socket)
+        self._events = events
+
+    def close(self, selector: selectors.BaseSelector) -> None:
+        """Close the socket."""
+        if self._events:
+            selector.unregister(self.socket)
+            self._events = _NO_EVENTS
+        self.socket.close()
+
+
+class Connection:
+    """A connection from its arrival on. Its methods raise `OSError` and `ConnectionEnded` where it has to be closed."""
+
+    def __init__(self, number: int, own: socket.socket, address: str) -> None:
+        self.number = number
+        self.address = address
+        self.peer = End(self, own)
+        self.controller: End | None = None
+        """Once the peer has sent what a handshake begins with."""
+        self.is_member = False
+        self._first = b""
+        self._said = HandshakeSide(b"INITIATE", b"READY")
+        self._answered = HandshakeSide(b"READY")
+        self._handshake_bytes = 0
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the controller is to say now if it admits the peer."""
+        return self._said.is_over and not self.is_member
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the handshake is."""
+        return self._said.is_over and self._answered.is_over
+
+    def first_bytes(self) -> bytes | None:
+        """Read what a peer sends first; None while that is less than a signature."""
+        self._first += _read(self.peer)
+        if self.peer.is_read_out or not signature_is_possible(self._first):
+            raise ConnectionEnded
+        return self._first if len(self._first) >= SIGNATURE_BYTES else None
+
+    def hear_peer(self) -> bytes:
+        """Read what the peer sends in its handshake or after it."""
+        data = _read(self.peer)
+        self.note_said(data)
+        return data
+
+    def note_said(self, data: bytes) -> None:
+        """Follow the peer's side of the handshake."""
+        if self._said.is_over:
+            return
+        self._handshake_bytes += len(data)
+        self._said.feed(data)
+        if self._said.is_broken or (self._handshake_bytes > MOST_HANDSHAKE_BYTES and not self._said.is_over):
+            raise ConnectionEnded
+
+    def hear_controller(self) -> bytes:
+        """Read what the controller sends."""
+        assert self.controller is not None
+        data = _read(self.controller)
+        self._answered.feed(data)
+        return data
+
+    def watch(self, selector: selectors.BaseSelector) -> None:
+        """Be called for what can be done; raises `ConnectionEnded` when all has been relayed that there will be."""
+        peer, controller = self.peer, self.controller
+        if controller is None:
+            peer.watch(selector, wants_read=True)
+            return
+        if (peer.is_read_out and not controller.waiting) or (controller.is_read_out and not peer.waiting):
+            raise ConnectionEnded
+        peer.watch(selector, not peer.is_read_out and len(controller.waiting) < _MOST_WAITING_BYTES)
+        controller.watch(selector, not controller.is_read_out and len(peer.waiting) < _MOST_WAITING_BYTES)
+
+    def close(self, selector: selectors.BaseSelector) -> None:
+        """Close both sockets."""
+        for end in (self.peer, self.controller):
+            if end is not None:
+                end.close(selector)
+
+
+def _read(end: End) -> bytes:
+    try:
+        data = end.socket.recv(_READ_BYTES)
+    except BlockingIOError:
+        return b""
+    end.is_read_out = not data
+    return data
