@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import selectors
+import select
 import socket
 from typing import Final
 
@@ -14,7 +14,9 @@ from etloop.controller.session.door.handshake import (
     signature_is_possible,
 )
 
-_READ_BYTES: Final = 1 << 18
+_ROOM: Final = memoryview(bytearray(1 << 18))
+"""What is read lies here until it is written on, which is before the next is read."""
+_NOTHING: Final = _ROOM[:0]
 _MOST_WAITING_BYTES: Final = 1 << 20
 """Of one direction; with more its sender is not read, and waits."""
 _NO_EVENTS: Final = 0
@@ -35,38 +37,54 @@ class End:
         """Whether its peer has ended its sending."""
         self._events = _NO_EVENTS
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: memoryview | bytes) -> None:
         """Write bytes, or have them wait. Raises `OSError`."""
         sent = 0
         if not self.waiting:
             with contextlib.suppress(BlockingIOError):
                 sent = self.socket.send(data)
-        self.waiting += data[sent:]
+        if sent < len(data):
+            self.waiting += data[sent:]
 
     def flush(self) -> None:
         """Write what waits. Raises `OSError`."""
         with contextlib.suppress(BlockingIOError):
             del self.waiting[: self.socket.send(self.waiting)]
 
-    def watch(self, selector: selectors.BaseSelector, wants_read: bool) -> None:
-        """Be called when something can be done."""
-        events = (selectors.EVENT_READ if wants_read else 0) | (selectors.EVENT_WRITE if self.waiting else 0)
+    def watch(self, watching: Watching, wants_read: bool) -> None:
+        """Be served when something can be done."""
+        events = (select.EPOLLIN if wants_read else 0) | (select.EPOLLOUT if self.waiting else 0)
         if events == self._events:
             return
+        number = self.socket.fileno()
         if not self._events:
-            selector.register(self.socket, events, self)
+            watching.ends[number] = self
+            watching.poll.register(number, events)
         elif events:
-            selector.modify(self.socket, events, self)
+            watching.poll.modify(number, events)
         else:
-            selector.unregister(self.socket)
+            watching.forget(number)
         self._events = events
 
-    def close(self, selector: selectors.BaseSelector) -> None:
+    def close(self, watching: Watching) -> None:
         """Close the socket."""
         if self._events:
-            selector.unregister(self.socket)
+            watching.forget(self.socket.fileno())
             self._events = _NO_EVENTS
         self.socket.close()
+
+
+class Watching:
+    """The ends that are served when something can be done, by their descriptors."""
+
+    def __init__(self) -> None:
+        self.poll = select.epoll()
+        self.ends: dict[int, End] = {}
+
+    def forget(self, number: int) -> None:
+        """Serve an end no more."""
+        self.poll.unregister(number)
+        del self.ends[number]
 
 
 class Connection:
@@ -84,6 +102,18 @@ class Connection:
         self._answered = HandshakeSide(b"READY")
         self._handshake_bytes = 0
 
+    def passes(self, end: End) -> bool:
+        """Relay what a member's end has sent, where all of it leaves at once: most of what is ever relayed.
+
+        Returns whether that is all that there was to do.
+        """
+        other = self.controller if end is self.peer else self.peer
+        if not self.is_member or other is None or other.waiting or end.waiting:
+            return False
+        data = _read(end)
+        other.write(data)
+        return not other.waiting and not end.is_read_out
+
     @property
     def is_asking(self) -> bool:
         """Whether the controller is to say now if it admits the peer."""
@@ -96,55 +126,55 @@ class Connection:
 
     def first_bytes(self) -> bytes | None:
         """Read what a peer sends first; None while that is less than a signature."""
-        self._first += _read(self.peer)
+        self._first += bytes(_read(self.peer))
         if self.peer.is_read_out or not signature_is_possible(self._first):
             raise ConnectionEnded
         return self._first if len(self._first) >= SIGNATURE_BYTES else None
 
-    def hear_peer(self) -> bytes:
+    def hear_peer(self) -> memoryview:
         """Read what the peer sends in its handshake or after it."""
         data = _read(self.peer)
-        self.note_said(data)
+        if not self._said.is_over:
+            self.note_said(bytes(data))
         return data
 
     def note_said(self, data: bytes) -> None:
         """Follow the peer's side of the handshake."""
-        if self._said.is_over:
-            return
         self._handshake_bytes += len(data)
         self._said.feed(data)
         if self._said.is_broken or (self._handshake_bytes > MOST_HANDSHAKE_BYTES and not self._said.is_over):
             raise ConnectionEnded
 
-    def hear_controller(self) -> bytes:
+    def hear_controller(self) -> memoryview:
         """Read what the controller sends."""
         assert self.controller is not None
         data = _read(self.controller)
-        self._answered.feed(data)
+        if not self._answered.is_over:
+            self._answered.feed(bytes(data))
         return data
 
-    def watch(self, selector: selectors.BaseSelector) -> None:
+    def watch(self, watching: Watching) -> None:
         """Be called for what can be done; raises `ConnectionEnded` when all has been relayed that there will be."""
         peer, controller = self.peer, self.controller
         if controller is None:
-            peer.watch(selector, wants_read=True)
+            peer.watch(watching, wants_read=True)
             return
         if (peer.is_read_out and not controller.waiting) or (controller.is_read_out and not peer.waiting):
             raise ConnectionEnded
-        peer.watch(selector, not peer.is_read_out and len(controller.waiting) < _MOST_WAITING_BYTES)
-        controller.watch(selector, not controller.is_read_out and len(peer.waiting) < _MOST_WAITING_BYTES)
+        peer.watch(watching, not peer.is_read_out and len(controller.waiting) < _MOST_WAITING_BYTES)
+        controller.watch(watching, not controller.is_read_out and len(peer.waiting) < _MOST_WAITING_BYTES)
 
-    def close(self, selector: selectors.BaseSelector) -> None:
+    def close(self, watching: Watching) -> None:
         """Close both sockets."""
         for end in (self.peer, self.controller):
             if end is not None:
-                end.close(selector)
+                end.close(watching)
 
 
-def _read(end: End) -> bytes:
+def _read(end: End) -> memoryview:
     try:
-        data = end.socket.recv(_READ_BYTES)
+        read_bytes = end.socket.recv_into(_ROOM)
     except BlockingIOError:
-        return b""
-    end.is_read_out = not data
-    return data
+        return _NOTHING
+    end.is_read_out = not read_bytes
+    return _ROOM[:read_bytes]

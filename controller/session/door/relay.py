@@ -8,10 +8,11 @@ other side, decides who is admitted. It ends when the controller does.
 from __future__ import annotations
 
 import errno
+import gc
 import ipaddress
 import itertools
 import os
-import selectors
+import select
 import signal
 import socket
 import sys
@@ -22,7 +23,7 @@ from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.controller.session.door.budget import DoorBudget
-from etloop.controller.session.door.connection import Connection, ConnectionEnded, End
+from etloop.controller.session.door.connection import Connection, ConnectionEnded, End, Watching
 from etloop.controller.session.door.places import Places
 from etloop.controller.session.door.reports import (
     ANSWERED,
@@ -37,7 +38,7 @@ from etloop.runtime.descriptors import raise_descriptor_limit
 
 _ACCEPTED_AT_ONCE: Final = 64
 """Before those that are there get their turn."""
-_TURN_S: Final = 0.1
+_TICK_NS: Final = 50 * NS_PER_MS
 _COUNTED_NS: Final = 200 * NS_PER_MS
 _RESTING_NS: Final = 100 * NS_PER_MS
 """Without a look at new connections where the system has no room for one."""
@@ -60,9 +61,9 @@ class Relay:
         self._inside = inside
         self._places = Places(budget)
         self._connections: dict[int, Connection] = {}
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ)
-        self._selector.register(control, selectors.EVENT_READ)
+        self._watching = Watching()
+        self._watching.poll.register(listener, select.EPOLLIN)
+        self._watching.poll.register(control, select.EPOLLIN)
         self._rests_until_ns: int | None = None
         self._ends_at_ns: int | None = None
         self._counted: Counter[str] = Counter()
@@ -72,15 +73,20 @@ class Relay:
     def live(self) -> None:
         """Relay until the controller has gone and its last words have left, or had their time."""
         numbers = itertools.count()
+        ends, poll = self._watching.ends, self._watching.poll
+        next_tick_ns = 0
         while self._ends_at_ns is None or (self._connections and monotonic_ns() < self._ends_at_ns):
-            for key, events in self._selector.select(_TURN_S):
-                if key.fileobj is self._listener:
+            for number, events in poll.poll(_TICK_NS / NS_PER_S):
+                end = ends.get(number)  # None: ended by what came before it in this turn, or no connection's.
+                if end is not None:
+                    self._serve(end, events)
+                elif self._listener is not None and number == self._listener.fileno():
                     self._accept(numbers)
-                elif key.fileobj is self._control:
+                elif number == self._control.fileno():
                     self._hear_control()
-                elif self._connections.get(key.data.connection.number) is key.data.connection:
-                    self._serve(key.data, events)
-            self._on_tick(monotonic_ns())
+            if (now_ns := monotonic_ns()) >= next_tick_ns:
+                next_tick_ns = now_ns + _TICK_NS
+                self._on_tick(now_ns)
 
     def _on_tick(self, now_ns: int) -> None:
         for number in self._places.overdue(now_ns):
@@ -88,7 +94,7 @@ class Relay:
         if self._rests_until_ns is not None and now_ns >= self._rests_until_ns:
             self._rests_until_ns = None
             if self._listener is not None:
-                self._selector.register(self._listener, selectors.EVENT_READ)
+                self._watching.poll.register(self._listener, select.EPOLLIN)
         if self._counted and now_ns >= self._next_counted_ns:
             self._next_counted_ns = now_ns + _COUNTED_NS
             for kind, count in self._counted.items():
@@ -106,7 +112,7 @@ class Relay:
                 if error.errno in _PASSING:
                     continue
                 # The system has no room. It would say so without end.
-                self._selector.unregister(self._listener)
+                self._watching.poll.unregister(self._listener)
                 self._rests_until_ns = monotonic_ns() + _RESTING_NS
                 return
             accepted.setblocking(False)
@@ -117,16 +123,18 @@ class Relay:
             if leaver is not None:
                 self._end(self._connections[leaver])
             self._connections[connection.number] = connection
-            connection.watch(self._selector)
+            connection.watch(self._watching)
 
     def _serve(self, end: End, events: int) -> None:
         connection = end.connection
         try:
-            if events & selectors.EVENT_WRITE:
+            if events == select.EPOLLIN and connection.passes(end):
+                return
+            if events & select.EPOLLOUT:
                 end.flush()
-            if events & selectors.EVENT_READ:
+            if events & ~select.EPOLLOUT:  # To read, or broken: reading tells.
                 self._relay(connection, end)
-            connection.watch(self._selector)
+            connection.watch(self._watching)
         except (OSError, ConnectionEnded):
             self._end(connection)
 
@@ -178,15 +186,15 @@ class Relay:
         elif connection.is_asking:
             self._report(ANSWERED, connection.number)
         self._places.leave(connection.number)
-        connection.close(self._selector)
+        connection.close(self._watching)
 
     def _hear_control(self) -> None:
         """The controller says nothing: it has gone."""
-        self._selector.unregister(self._control)
+        self._watching.poll.unregister(self._control)
         self._ends_at_ns = monotonic_ns() + _FLUSHED_NS
         if self._listener is not None:
             if self._rests_until_ns is None:
-                self._selector.unregister(self._listener)
+                self._watching.poll.unregister(self._listener)
             self._listener.close()
             self._listener = None
 
@@ -210,6 +218,7 @@ def main() -> None:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     raise_descriptor_limit()
+    gc.disable()  # It makes no cycles that matter, and each look would delay what passes.
     listener, control, directory, members, strangers = map(int, sys.argv[1:])
     with socket.socket(fileno=control) as reporting:
         try:
