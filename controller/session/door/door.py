@@ -18,7 +18,8 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import ConfigError, Problem
@@ -194,7 +195,9 @@ async def open_door(bind: str) -> AsyncIterator[OpenDoor]:
             inside.listen(_BACKLOG)
             inside.setblocking(False)
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            door = Door(listener, door_budget(soft, hard, len(os.listdir("/proc/self/fd"))), directory)
+            door = Door(
+                listener, door_budget(soft, hard, sum(1 for _ in Path("/proc/self/fd").iterdir())), directory
+            )
             door.start()
         except OSError as error:
             what = f"cannot listen there: {error.strerror or error}"
@@ -211,18 +214,19 @@ def listening_at(bind: str) -> socket.socket:
     host = host.removeprefix("[").removesuffix("]")
     if host == "*":
         return _listening(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", port))
-    flags = socket.AI_PASSIVE
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
-        if (address := _address_of_interface(host)) is None:
-            raise OSError(error.errno, f"no address, interface or host of that name ({error.strerror})") from None
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=flags)
+        own = _address_of_interface(host)
+        if own is None:
+            what = f"no address, interface or host of that name ({error.strerror})"
+            raise OSError(error.errno, what) from None
+        return _listening(socket.AF_INET, (own, port))
     family, _, _, _, address = found[0]
     return _listening(family, address)
 
 
-def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
+def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

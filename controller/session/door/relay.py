@@ -46,7 +46,9 @@ _FLUSHED_NS: Final = NS_PER_S
 """How long last words may take to leave when the controller has gone."""
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Whatever they mean is the controller's to do, and this ends with it."""
-_PASSING: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH})
+_PASSING: Final = frozenset(
+    {errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH}
+)
 """What accept(2) says about one connection that has gone."""
 
 

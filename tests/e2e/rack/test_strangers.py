@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ from etloop.contract.base.errors import ExitCode
 from etloop.controller.rack.job import ENDED, JobState
 
 from tests.controller.rack.mqtt.test_rack_mqtt import Mosquitto, mosquitto
-from tests.controller.rack.test_rack_daemon import LONG, SCENARIO, place
+from tests.controller.rack.test_rack_daemon import CALM, LONG, SCENARIO, place
 from tests.controller.rack.test_rack_keys import keys, options
 from tests.support.first_light.commands import FULL, Live, Place, agent, agents, running
 from tests.support.rack.rack_under_faults import Broken, lets_pass
@@ -41,7 +40,7 @@ def most_open(live: Live, seconds: float) -> int:
     most, until_s = 0, time.monotonic() + seconds
     while time.monotonic() < until_s:
         lets_pass(live, 0.05)
-        most = max(most, len(os.listdir(f"/proc/{live.process.pid}/fd")))
+        most = max(most, sum(1 for _ in Path(f"/proc/{live.process.pid}/fd").iterdir()))
     return most
 
 
@@ -85,8 +84,9 @@ def test_that_say_a_little_or_come_and_go(place: Place, keys: Path, mosquitto: M
 
 def test_a_run_by_itself(place: Place) -> None:
     """Without keys and a rack: the port of `etloop run`."""
-    place.write("scenario.yaml", SCENARIO.replace("trace: job", "trace: traces/job").replace("iterations: 3", "iterations: 40"))
-    command = ("run", "--scenario", "scenario.yaml", "--rig", "rig.yaml", "--out", "out")
+    scenario = SCENARIO.replace("trace: job", "trace: traces/job").replace("iterations: 3", "iterations: 80")
+    place.write("scenario.yaml", scenario + CALM)
+    command = ("run", "scenario.yaml", "--rig", "rig.yaml", "--out", "out")
     with running(place, "etloop.cli.main", *command, within=limited(256)) as run:
         run.wait_for("waiting at")
         with strangers(place.endpoint, "silent", COUNT), agents(place):

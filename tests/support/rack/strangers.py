@@ -12,7 +12,6 @@ import select
 import socket
 import subprocess
 import sys
-
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -91,7 +90,6 @@ def main() -> None:
             if one.fileno() < 0 or is_shut(one):
                 one.close()
                 del held[one]
-
 
 
 if __name__ == "__main__":
