@@ -246,8 +246,8 @@ async def _answer(answering: LoopSocket, admission: Admission, door: Door | None
         if mechanism == b"CURVE" and [len(each) for each in credentials] == [_ALLOWED_CREDENTIAL_BYTES]:
             key = z85.encode(credentials[0]).decode("ascii")
         # What ZeroMQ sees of a connection that the door passed on is the door.
-        whence = address.decode("ascii", "replace") if door is None else door.addresses_asking()
-        if key and admission.admits(key, whence or "an unknown address"):
+        seen = address.decode("ascii", "replace")
+        if key and admission.admits(key, seen if door is None else door.address_behind(seen)):
             answer = [b"200", b"OK", key.encode("ascii")]
         else:
             answer = [b"400", b"not on the list of agents' keys", b""]

@@ -41,6 +41,7 @@ class End:
         """Write bytes, or have them wait. Raises `OSError`."""
         sent = 0
         if not self.waiting:
+            # One that is not connected yet says so, too.
             with contextlib.suppress(BlockingIOError):
                 sent = self.socket.send(data)
         if sent < len(data):
@@ -96,6 +97,8 @@ class Connection:
         self.peer = End(self, own)
         self.controller: End | None = None
         """Once the peer has sent what a handshake begins with."""
+        self.seen = ""
+        """Where it seems to the controller to come from, from then on."""
         self.is_member = False
         self._first = b""
         self._said = HandshakeSide(b"INITIATE", b"READY")

@@ -1,8 +1,7 @@
 """The controller's side of a door: listens, starts the process that takes the connections, and hears what it tells. A shell.
 
 The controller holds the listening socket, so that an address that cannot be had is told at once, and a process of the door
-that broke is followed by another at the same address. ZeroMQ accepts what the door passes on at a socket in a directory of
-this user alone.
+that broke is followed by another at the same address. ZeroMQ accepts what the door passes on by a `passage`.
 """
 
 from __future__ import annotations
@@ -10,15 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import os
 import resource
-import shutil
 import socket
 import struct
 import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any, Final
 
 from etloop.contract.base.clock import NS_PER_S
@@ -27,7 +22,9 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.session.admission import Notice
 from etloop.controller.session.door import reports
 from etloop.controller.session.door.budget import DoorBudget, door_budget
+from etloop.controller.session.door.passage import held_port, listening_for
 from etloop.runtime.clock import monotonic_ns
+from etloop.runtime.descriptors import count_open
 from etloop.runtime.own_module import own_module
 
 _BACKLOG: Final = 4096
@@ -44,13 +41,14 @@ _END_S: Final = 3.0
 class Door:
     """The door of one control port. `on_strangers` gets numbers of connections that ended before they began a handshake."""
 
-    def __init__(self, listener: socket.socket, budget: DoorBudget, directory: int) -> None:
+    def __init__(self, listener: socket.socket, budget: DoorBudget, inside: int, port: int) -> None:
+        """Take the socket that listens, and the ports of both ends of the passage."""
         self.budget = budget
         self.on_strangers: Callable[[int], None] = lambda _: None
         self._listener = listener
-        self._directory = directory
+        self._passage = (inside, port)
         self._asking: dict[str, tuple[str, int]] = {}
-        """Number of a connection that waits for whether it is admitted -> its address, and when that began."""
+        """Where a connection that waits for whether it is admitted seems to come from -> its address, and since when."""
         self._notices: list[Notice] = []
         self._control: socket.socket
         self._process: subprocess.Popen[bytes]
@@ -60,8 +58,8 @@ class Door:
     def start(self) -> None:
         """Start the process. Raises `OSError`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        handed = (self._listener.fileno(), theirs.fileno(), self._directory)
-        words = map(str, (*handed, self.budget.members, self.budget.strangers))
+        handed = (self._listener.fileno(), theirs.fileno())
+        words = map(str, (*handed, *self._passage, self.budget.members, self.budget.strangers))
         try:
             self._process = subprocess.Popen(
                 own_module("etloop.controller.session.door.relay", *words),
@@ -81,14 +79,12 @@ class Door:
         self._control = ours
         asyncio.get_running_loop().add_reader(ours, self._hear)
 
-    def addresses_asking(self) -> str:
-        """Return the address of the connection that waits for whether it is admitted: of several all, of none that is known ""."""
+    def address_behind(self, seen: str) -> str:
+        """Return the address of the peer whose connection seems to come from `seen`."""
         self._hear()
         now_ns = monotonic_ns()
-        self._asking = {
-            number: asked for number, asked in self._asking.items() if now_ns - asked[1] < _ASKING_NS
-        }
-        return " or ".join(sorted({address for address, _ in self._asking.values()}))
+        self._asking = {key: asked for key, asked in self._asking.items() if now_ns - asked[1] < _ASKING_NS}
+        return self._asking.get(seen, ("an unknown address", 0))[0]
 
     def take_notices(self) -> tuple[Notice, ...]:
         """Return what people should know, since the last call."""
@@ -120,8 +116,8 @@ class Door:
     def _on_report(self, kind: str, rest: str) -> None:
         match kind:
             case reports.ASKING:
-                number, _, address = rest.partition(" ")
-                self._asking[number] = (address, monotonic_ns())
+                seen, _, address = rest.partition(" ")
+                self._asking[seen] = (address, monotonic_ns())
             case reports.ANSWERED:
                 self._asking.pop(rest, None)
             case reports.STRANGERS:
@@ -185,26 +181,19 @@ async def open_door(bind: str) -> AsyncIterator[OpenDoor]:
     async with contextlib.AsyncExitStack() as stack:
         try:
             listener = stack.enter_context(listening_at(bind))
-            path = tempfile.mkdtemp(prefix="etloop-door-")  # Of this user alone.
-            stack.callback(shutil.rmtree, path, ignore_errors=True)
-            directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            stack.callback(os.close, directory)
-            name = f"/proc/self/fd/{directory}/inside"
-            inside = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            inside.bind(name)
-            inside.listen(_BACKLOG)
-            inside.setblocking(False)
+            held = stack.enter_context(held_port())
+            port = held.getsockname()[1]
+            inside = stack.enter_context(listening_for(port))
+            inside_port = inside.getsockname()[1]
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            door = Door(
-                listener, door_budget(soft, hard, sum(1 for _ in Path("/proc/self/fd").iterdir())), directory
-            )
+            door = Door(listener, door_budget(soft, hard, count_open()), inside_port, port)
             door.start()
         except OSError as error:
             what = f"cannot listen there: {error.strerror or error}"
             remedy = "choose an address of this host and a free port"
             raise ConfigError(Problem(bind, what, remedy)) from None
         stack.push_async_callback(door.end)
-        yield OpenDoor(door, inside, f"ipc://{name}")
+        yield OpenDoor(door, inside, f"tcp://127.0.0.1:{inside_port}")
 
 
 def listening_at(bind: str) -> socket.socket:

@@ -11,7 +11,6 @@ import errno
 import gc
 import ipaddress
 import itertools
-import os
 import select
 import signal
 import socket
@@ -24,6 +23,7 @@ from typing import Final
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.controller.session.door.budget import DoorBudget
 from etloop.controller.session.door.connection import Connection, ConnectionEnded, End, Watching
+from etloop.controller.session.door.passage import Passage
 from etloop.controller.session.door.places import Places
 from etloop.controller.session.door.reports import (
     ANSWERED,
@@ -53,14 +53,14 @@ _PASSING: Final = frozenset(
 
 
 class Relay:
-    """The connections of one door. `inside` is the path of the controller's socket."""
+    """The connections of one door."""
 
     def __init__(
-        self, listener: socket.socket, control: socket.socket, inside: str, budget: DoorBudget
+        self, listener: socket.socket, control: socket.socket, passage: Passage, budget: DoorBudget
     ) -> None:
         self._listener: socket.socket | None = listener
         self._control = control
-        self._inside = inside
+        self._passage = passage
         self._places = Places(budget)
         self._connections: dict[int, Connection] = {}
         self._watching = Watching()
@@ -70,7 +70,6 @@ class Relay:
         self._ends_at_ns: int | None = None
         self._counted: Counter[str] = Counter()
         self._next_counted_ns = 0
-        self._own_name = os.urandom(8).hex()
 
     def live(self) -> None:
         """Relay until the controller has gone and its last words have left, or had their time."""
@@ -146,14 +145,15 @@ class Relay:
             if first is None:
                 return
             connection.note_said(first)
-            connection.controller = End(connection, self._connected(connection))
+            made, connection.seen = self._passage.connect()
+            connection.controller = End(connection, made)
             self._places.begin(connection.number)
             connection.controller.write(first)
         elif end is connection.peer:
             was_asking = connection.is_asking
             data = connection.hear_peer()
             if connection.is_asking and not was_asking:
-                self._report(ASKING, connection.number, connection.address)
+                self._report(ASKING, connection.seen, connection.address)
             connection.controller.write(data)
         else:
             data = connection.hear_controller()
@@ -162,31 +162,18 @@ class Relay:
             connection.peer.write(data)
 
     def _admit(self, connection: Connection) -> None:
-        self._report(ANSWERED, connection.number)
+        self._report(ANSWERED, connection.seen)
         if not self._places.admit(connection.number):
             self._counted[FULL] += 1
             raise ConnectionEnded
         connection.is_member = True
-
-    def _connected(self, connection: Connection) -> socket.socket:
-        """A socket to the controller, whose name is this connection's alone. Raises `OSError`."""
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            made.setblocking(False)
-            # The controller knows a connection by its peer's name, and an unnamed socket has none.
-            made.bind(f"\0etloop-door-{self._own_name}-{connection.number}")
-            made.connect(self._inside)
-        except OSError:
-            made.close()
-            raise
-        return made
 
     def _end(self, connection: Connection) -> None:
         del self._connections[connection.number]
         if connection.controller is None:
             self._counted[STRANGERS] += 1
         elif connection.is_asking:
-            self._report(ANSWERED, connection.number)
+            self._report(ANSWERED, connection.seen)
         self._places.leave(connection.number)
         connection.close(self._watching)
 
@@ -216,17 +203,16 @@ def source_of(host: str) -> str:
 
 
 def main() -> None:
-    """Run in a process of its own: LISTENER CONTROL DIRECTORY MEMBERS STRANGERS, the first three as descriptors."""
+    """Run in a process of its own: LISTENER CONTROL INSIDE PORT MEMBERS STRANGERS, the first two as descriptors."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     raise_descriptor_limit()
     gc.disable()  # It makes no cycles that matter, and each look would delay what passes.
-    listener, control, directory, members, strangers = map(int, sys.argv[1:])
+    listener, control, inside, port, members, strangers = map(int, sys.argv[1:])
     with socket.socket(fileno=control) as reporting:
         try:
-            inside = f"/proc/self/fd/{directory}/inside"
-            budget = DoorBudget(members, strangers)
-            Relay(socket.socket(fileno=listener), reporting, inside, budget).live()
+            passage, budget = Passage(inside, port), DoorBudget(members, strangers)
+            Relay(socket.socket(fileno=listener), reporting, passage, budget).live()
         except Exception:
             reporting.send(report_of(BROKE, traceback.format_exc()[-2000:]))
             raise

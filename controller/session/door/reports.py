@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 ASKING: Final = "asking"
-"""NUMBER ADDRESS: a peer has sent the last command of its handshake; the controller decides."""
+"""SEEN ADDRESS: a peer has sent the last command of its handshake; the controller, which sees it come from SEEN, decides."""
 ANSWERED: Final = "answered"
-"""NUMBER: that was decided, or has ended."""
+"""SEEN: that was decided, or has ended."""
 STRANGERS: Final = "strangers"
 """COUNT of connections that ended before their handshake began."""
 FULL: Final = "full"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from pathlib import Path
 from typing import Final
@@ -80,6 +81,33 @@ def test_that_say_a_little_or_come_and_go(place: Place, keys: Path, mosquitto: M
             flooded(broken, keys, controller, kind, 256)
         with agent(place, "b", *options(keys, "b")):
             broken.serves_on(controller)
+
+
+@pytest.mark.parametrize("left", [20, 5])
+def test_no_descriptors_as_a_run_ends(place: Place, keys: Path, mosquitto: Mosquitto, left: int) -> None:
+    """The end of the run waits, and is noted as it was; the keys stay admitted."""
+    broken = Broken(place, mosquitto)
+    seconds = SCENARIO.replace("iterations: 3", "iterations: 40") + CALM
+    with (
+        broken.controller() as controller,
+        agent(place, "a", *options(keys, "a")) as a,
+        agent(place, "b", *options(keys, "b")),
+    ):
+        job_id = broken.submit(seconds)
+        broken.reaches(controller, job_id, JobState.RUNNING)
+        soft, hard = resource.prlimit(controller.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(controller.process.pid, resource.RLIMIT_NOFILE, (left, hard))
+        controller.wait_for("cannot be read (Too many open files)")
+        controller.wait_for(f"job {job_id} cannot end yet: ")
+        lets_pass(controller, 1.5)
+        resource.prlimit(controller.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        job = broken.reaches(controller, job_id, *ENDED)
+        assert (job.state, job.exit_code, job.reason) == (JobState.FINISHED, ExitCode.PASS, "")
+        assert job.artifact_bytes > 0
+        assert broken.result(job_id).summary is not None
+        assert "revoked" not in controller.printed()
+        broken.serves_on(controller)
+        assert a.printed().count("is not on the controller's list") == 0
 
 
 def test_a_run_by_itself(place: Place) -> None:
