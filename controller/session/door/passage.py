@@ -81,7 +81,7 @@ class Passage:
 
 
 def _let_in_only(listener: socket.socket, port: int) -> None:
-    """Have the kernel drop all packets to a socket of TCP but those from one port: classic BPF, for which nobody needs a right."""
+    """Have the kernel drop all packets to a socket of TCP but those from one port, by classic BPF, which needs no privilege."""
     code = b"".join(
         struct.pack("=HBBI", *instruction)
         for instruction in (
