@@ -25,6 +25,10 @@ _KEY_CHARACTERS: Final = 40
 _MAKE: Final = "as etloop keys make and etloop-agent keygen write it"
 
 
+class UnreadableKeyFile(ConfigError):
+    """A key file could not be read: that says nothing about what it holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyPair:
     """The two files of one name."""
@@ -154,11 +158,12 @@ def _read(path: Path) -> tuple[bytes, bytes | None]:
         if path.stat().st_size > _LARGEST_KEY_FILE_BYTES:
             raise ConfigError(Problem(str(path), "is too large for a key file", f"name a key file {_MAKE}"))
         public, secret = zmq.auth.load_certificate(path)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it holds no public key"
-        raise ConfigError(
-            Problem(str(path), f"is no readable key file: {why}", f"name a key file {_MAKE}")
-        ) from None
+    except OSError as error:
+        what = f"is no readable key file: {error.strerror or 'it is gone'}"
+        raise UnreadableKeyFile(Problem(str(path), what, f"name a key file {_MAKE}")) from None
+    except ValueError:
+        what = "is no readable key file: it holds no public key"
+        raise ConfigError(Problem(str(path), what, f"name a key file {_MAKE}")) from None
     if len(public) != _KEY_CHARACTERS:
         what = f"holds no public key of {_KEY_CHARACTERS} characters"
         raise ConfigError(Problem(str(path), what, f"name a key file {_MAKE}"))

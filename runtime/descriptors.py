@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+from pathlib import Path
 
 
 def raise_descriptor_limit() -> int:
@@ -15,6 +16,11 @@ def raise_descriptor_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             return hard
     return soft
+
+
+def count_open() -> int:
+    """Return how many descriptors this process has open. Raises `OSError`."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def can_open(count: int) -> bool:

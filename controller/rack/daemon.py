@@ -27,6 +27,7 @@ from etloop.controller.rack.gateways import Gateway, serving
 from etloop.controller.rack.job import Job, JobEvent
 from etloop.controller.rack.log import RackLog
 from etloop.controller.rack.loop_troubles import LoopTroubles
+from etloop.controller.rack.member_lines import MemberLines
 from etloop.controller.rack.obstacles import DISK, PROCESSES, STORE, Obstacles
 from etloop.controller.rack.rig.served_rig import ServedRig
 from etloop.controller.rack.runs.orders import artifacts_of, to_close, to_run
@@ -56,7 +57,6 @@ from etloop.controller.rack.telemetry.metrics import Tallies
 from etloop.controller.rack.thread_numbers import number_threads
 from etloop.controller.run.kept_run import has_records, tidy_ended
 from etloop.controller.session.actions import Action, LogLine, RunProgress, Send
-from etloop.controller.session.log_limit import WINDOW_NS, LogLimit
 from etloop.controller.session.router import RouterLink, open_router
 from etloop.controller.session.service import perform, refusal_of_name
 from etloop.controller.session.settings import CurveServer
@@ -97,15 +97,14 @@ class Daemon:
     _next_dispatch_ns: int = 0
     _next_housekeeping_ns: int = 0
     _turn_ns: int = 0
-    _lines: LogLimit = field(default_factory=LogLimit)
-    _refused: dict[str, int] = field(default_factory=dict)
-    """Connections that the link had refused when it was last asked."""
+    _lines: MemberLines = field(init=False)
     obstacles: Obstacles = field(init=False)
     _inherited: InheritedRuns = field(init=False)
     _retaining: Retaining = field(init=False)
 
     def __post_init__(self) -> None:
         state_dir = self.config.state_dir
+        self._lines = MemberLines(self.log, self.tallies)
         self.obstacles = Obstacles(self.config, self.log)
         self._inherited = InheritedRuns(self.rack, state_dir, self.log)
         self._retaining = Retaining(self.rack, self.config.retention, state_dir / "artifacts", self.log)
@@ -128,7 +127,7 @@ class Daemon:
                 try:
                     async with serving(self._gateways, self.log):
                         while self.rack.state is not RackState.STOPPED:
-                            await self._turn(link, stops)
+                            await self._try_turn(link, stops)
                 finally:
                     await self._retaining.end()
                     await self.rig.end()
@@ -141,13 +140,21 @@ class Daemon:
 
     # ---- the loop
 
+    async def _try_turn(self, link: RouterLink, stops: list[str]) -> None:
+        """Take a turn; one that the system breaks off is told, and the next one tries again."""
+        try:
+            await self._turn(link, stops)
+        except OSError as error:
+            self._lines.write("a turn broke off", f"a turn of the loop broke off: {error}", monotonic_ns())
+            await asyncio.sleep(_TICK_MS / 1000)
+
     async def _turn(self, link: RouterLink, stops: list[str]) -> None:
         now_ns = monotonic_ns()
         if self._turn_ns:
             self.tallies.lag.saw(max(0, now_ns - self._turn_ns - _TICK_MS * NS_PER_MS) / NS_PER_S, now_ns)
         self._turn_ns = now_ns
         await self._perform(link, (*self.hub.on_tick(now_ns), *self.rig.look()))
-        self._tell_admission(link, now_ns)
+        self._lines.look(link, now_ns)
         while stops:
             self._on_signal(stops.pop(0), now_ns)
         for run in list(self._runs.values()):
@@ -206,26 +213,11 @@ class Daemon:
                     self.tallies.refused_connections[cause.value] += 1
                     told.append(action)
                 case LogLine(text, kind) if kind:
-                    self._log_member(kind, text)
+                    self._lines.write(kind, text, monotonic_ns())
                 case _:
                     told.append(action)
         for identity in await perform(tuple(told), link, self.log.rack):
             self.hub.on_unreachable(identity)
-
-    def _log_member(self, kind: str, text: str) -> None:
-        """A line that somebody outside may bring about as often as he likes."""
-        if self._lines.takes(kind, monotonic_ns()):
-            self.log.rack(text)
-
-    def _tell_admission(self, link: RouterLink, now_ns: int) -> None:
-        for notice in link.take_notices():
-            self._log_member(notice.kind, notice.text)
-        self.tallies.refused_connections.update(
-            {why: count - self._refused.get(why, 0) for why, count in link.refused.items()}
-        )
-        self._refused = dict(link.refused)
-        for kind, count in self._lines.left_out(now_ns):
-            self.log.rack("lines left out", about=kind, lines=count, in_s=WINDOW_NS // NS_PER_S)
 
     async def _flush(self, link: RouterLink) -> None:
         outgoing, self._outgoing = self._outgoing, []
@@ -408,13 +400,15 @@ class Daemon:
         if run.outcome.held_up and not run.closings:
             self._put_back(run, run.outcome.held_up, now_ns)
             return
-        if self._may_be_closed(run, now_ns):
-            return
         ended = run.outcome
         try:
+            if self._may_be_closed(run, now_ns):
+                return
             job = self._ended(run)
-        except StoreFailed as error:
-            self.obstacles.note(STORE, str(error))
+        except (StoreFailed, OSError) as error:
+            if isinstance(error, StoreFailed):
+                self.obstacles.note(STORE, str(error))
+            self._lines.write(f"end of {run.job_id}", f"job {run.job_id} cannot end yet: {error}", now_ns)
             self.rack.waits_to_end(run.job_id, f"its end cannot be noted: {error}")
             run.store_again_ns = now_ns + _RETRY_NS
             if now_ns > self._drain_until_ns + STOP_NS:
@@ -430,7 +424,7 @@ class Daemon:
         )
 
     def _ended(self, run: RackRun) -> Job:
-        """Notes the end of a run. Raises `StoreFailed`."""
+        """Note the end of a run. Raises `StoreFailed`, and `OSError` where what it left cannot be read."""
         ended, directory = run.outcome, artifacts_of(self.config, run.job_id)
         # Not only what is whole: retention has to know of every directory there is.
         kept_bytes = artifacts.size_bytes(directory)
@@ -467,7 +461,7 @@ class Daemon:
         return self.hub.presence(monotonic_ns())
 
     def summary_of(self, job: Job) -> str:
-        """summary.json of a job; "" if there is none."""
+        """Return summary.json of a job; "" if there is none. Raises `OSError`."""
         return artifacts.summary_text(artifacts_of(self.config, job.job_id)) if job.run_directory else ""
 
     # ---- housekeeping
@@ -497,3 +491,5 @@ class Daemon:
                 self.obstacles.note(STORE, "")
         except StoreFailed as error:
             self.obstacles.note(STORE, str(error))
+        except OSError as error:
+            self._lines.write("retention", f"what jobs left cannot be looked through: {error}", now_ns)

@@ -73,12 +73,13 @@ class Admission:
         )
         return False
 
-    def on_broken_handshake(self) -> None:
-        """Somebody connected who has no key, or not this controller's."""
+    def on_broken_handshakes(self, count: int) -> None:
+        """Note connections of peers that have no key, or not this controller's, or sent nothing in time."""
         self._refuse(
             HANDSHAKE,
             "a connection broke off in its handshake",
             "a connection broke off in its handshake: it has no key, not this controller's public key, or is no agent's",
+            count,
         )
 
     def heard(self, identity: bytes, key: str, now_ns: int) -> bool:
@@ -135,11 +136,12 @@ class Admission:
             del self._connections[each.identity]
         return tuple(ended)
 
-    def on_reload(self) -> None:
-        """Somebody asked for the list to be read, and it was."""
-        self._notices.append(
-            Notice("keys read again", f"agents' keys read again: {len(self._names)} are admitted")
-        )
+    def on_reload(self, unreadable: str) -> None:
+        """Answer a request to read the list again; `unreadable`: why it could not be read, "" if it was."""
+        text = f"agents' keys read again: {len(self._names)} are admitted"
+        if unreadable:
+            text = f"agents' keys stay as they were, {len(self._names)} are admitted: {unreadable}"
+        self._notices.append(Notice("keys read again", text))
 
     def note(self, text: str) -> None:
         """Something that was found in the list itself."""
@@ -150,8 +152,8 @@ class Admission:
         taken, self._notices = tuple(self._notices), []
         return taken
 
-    def _refuse(self, why: str, kind: str, text: str) -> None:
-        self.refused[why] += 1
+    def _refuse(self, why: str, kind: str, text: str, count: int = 1) -> None:
+        self.refused[why] += count
         if len(self._notices) < MOST_NOTICES:
             self._notices.append(Notice(kind, text))
 

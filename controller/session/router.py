@@ -1,7 +1,8 @@
 """The controller's end of all connections of agents: a ZeroMQ ROUTER, and with keys the one who lets them in. A shell.
 
-Who is admitted `admission` decides; here are the sockets by which ZeroMQ asks (ZAP, rfc.zeromq.org/spec/27), tells of broken
-handshakes and says whose key a message came by, and the look at the key directory once a second. All in the one event loop.
+Connections over TCP come by a door (`door`), which bounds those of strangers. Who is admitted `admission` decides; here are
+the sockets by which ZeroMQ asks (ZAP, rfc.zeromq.org/spec/27), tells of broken handshakes and says whose key a message came
+by, and the look at the key directory once a second. All in the one event loop.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.protocol.messages import MAX_TO_CONTROLLER_BYTES, Bye, RefusalCause, Refused
 from etloop.contract.protocol.wire import encode
 from etloop.controller.session.admission import Admission, Notice, Revoked
+from etloop.controller.session.door.door import Door, OpenDoor, open_door
 from etloop.controller.session.settings import CurveServer
 from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.curve_keys import secure_server
@@ -63,9 +65,12 @@ class _Ending:
 class RouterLink:
     """All agents of a controller as a `Link`; `admission` is None where they come in without keys."""
 
-    def __init__(self, router: LoopSocket, admission: Admission | None = None) -> None:
+    def __init__(
+        self, router: LoopSocket, admission: Admission | None = None, door: Door | None = None
+    ) -> None:
         self._router = router
         self._admission = admission
+        self._door = door
         self._look_now = asyncio.Event()
         self._descriptors: dict[bytes, tuple[int, object]] = {}
         """Connection -> its file descriptor and peer when it was first heard."""
@@ -116,7 +121,8 @@ class RouterLink:
         for guard in self.guards:
             if guard.done():
                 guard.result()  # A guard that broke is a bug of ours: without it nobody would be let in or kept out.
-        return () if self._admission is None else self._admission.take_notices()
+        told = () if self._admission is None else self._admission.take_notices()
+        return told if self._door is None else (*told, *self._door.take_notices())
 
     def reload(self) -> None:
         """Has the list of keys looked at now, and said how long it is whether it changed or not."""
@@ -171,9 +177,11 @@ class RouterLink:
 @contextlib.asynccontextmanager
 async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[RouterLink]:
     """A ROUTER that listens at `bind` while it is open. Raises `ConfigError` for an address or keys that cannot be used."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    router = context.socket(zmq.ROUTER)
     async with contextlib.AsyncExitStack() as stack:
+        # The first to open and the last to close: what the router says last leaves by it.
+        opened = await stack.enter_async_context(open_door(bind)) if bind.startswith("tcp://") else None
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        router = context.socket(zmq.ROUTER)
         stack.push_async_callback(asyncio.to_thread, context.term)
         listening = LoopSocket(router)
         stack.callback(listening.close, _LINGER_MS)
@@ -181,13 +189,14 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
         router.setsockopt(zmq.MAXMSGSIZE, MAX_TO_CONTROLLER_BYTES)
         router.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
         router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
-        router.setsockopt(zmq.IPV6, 1)
-        link = RouterLink(listening)
+        link = RouterLink(listening, None, opened.door if opened is not None else None)
         if curve is not None:
             secure_server(router, curve.secret_key_file)
-            link = await stack.enter_async_context(_guarded(context, listening, curve))
+            link = await stack.enter_async_context(_guarded(context, listening, curve, opened))
+        if opened is not None:
+            router.setsockopt(zmq.USE_FD, opened.inside.detach())
         try:
-            router.bind(bind)
+            router.bind(bind if opened is None else opened.endpoint)
         except zmq.ZMQError as error:
             what = f"cannot listen there: {error.strerror}"
             remedy = "choose an address of this host and a free port"
@@ -197,7 +206,7 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
 
 @contextlib.asynccontextmanager
 async def _guarded(
-    context: zmq.Context[zmq.Socket[bytes]], router: LoopSocket, curve: CurveServer
+    context: zmq.Context[zmq.Socket[bytes]], router: LoopSocket, curve: CurveServer, opened: OpenDoor | None
 ) -> AsyncIterator[RouterLink]:
     """The link of a router whose connections are let in by key, from before it binds until the block ends."""
     directory = KeyDirectory(curve.agent_keys_dir)
@@ -205,13 +214,16 @@ async def _guarded(
     admission = Admission(listed.names)
     for remark in listed.remarks:
         admission.note(remark)
-    link = RouterLink(router, admission)
+    door = opened.door if opened is not None else None
+    link = RouterLink(router, admission, door)
+    if door is not None:
+        door.on_strangers = admission.on_broken_handshakes
     answering = LoopSocket(context.socket(zmq.REP))
     answering.socket.bind(_ZAP_ENDPOINT)
     broken = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     failures = LoopSocket(router.socket.get_monitor_socket(broken))
     link.guards = (
-        asyncio.create_task(_answer(answering, admission)),
+        asyncio.create_task(_answer(answering, admission, door)),
         asyncio.create_task(_count_failures(failures, admission)),
         asyncio.create_task(_look_again(directory, admission, link)),
     )
@@ -225,7 +237,7 @@ async def _guarded(
         answering.close(0)
 
 
-async def _answer(answering: LoopSocket, admission: Admission) -> None:
+async def _answer(answering: LoopSocket, admission: Admission, door: Door | None) -> None:
     """Answers who may come in; ZeroMQ is the only one that asks."""
     while True:
         asked = [frame.bytes for frame in await answering.next()]
@@ -233,7 +245,9 @@ async def _answer(answering: LoopSocket, admission: Admission) -> None:
         key = ""
         if mechanism == b"CURVE" and [len(each) for each in credentials] == [_ALLOWED_CREDENTIAL_BYTES]:
             key = z85.encode(credentials[0]).decode("ascii")
-        if key and admission.admits(key, address.decode("ascii", "replace")):
+        # What ZeroMQ sees of a connection that the door passed on is the door.
+        seen = address.decode("ascii", "replace")
+        if key and admission.admits(key, seen if door is None else door.address_behind(seen)):
             answer = [b"200", b"OK", key.encode("ascii")]
         else:
             answer = [b"400", b"not on the list of agents' keys", b""]
@@ -243,7 +257,7 @@ async def _answer(answering: LoopSocket, admission: Admission) -> None:
 async def _count_failures(failures: LoopSocket, admission: Admission) -> None:
     while True:
         await failures.next()
-        admission.on_broken_handshake()
+        admission.on_broken_handshakes(1)
 
 
 async def _look_again(directory: KeyDirectory, admission: Admission, link: RouterLink) -> None:
@@ -257,7 +271,7 @@ async def _look_again(directory: KeyDirectory, admission: Admission, link: Route
             for revoked in admission.renew(listed.names):
                 await link.dismiss(revoked)
         if asked:
-            admission.on_reload()
+            admission.on_reload(directory.unreadable)
 
 
 def _peer_of(descriptor: int) -> object:

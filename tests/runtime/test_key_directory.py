@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -79,21 +80,91 @@ def test_what_admits_nobody_says_why(keys: Path) -> None:
     ]
 
 
-def test_a_directory_that_goes_away_admits_nobody_and_says_so_once(keys: Path) -> None:
+def test_a_directory_that_is_missing_keeps_its_keys_and_says_so_once(keys: Path) -> None:
+    allow(keys, "a")
+    directory = KeyDirectory(keys / "allowed")
+    before = read(directory)
+    (keys / "allowed").rename(keys / "moved")
+    listed = read(directory)
+    assert listed.names == before.names
+    assert listed.remarks[0].endswith(
+        "cannot be read (No such file or directory): the keys that were read before stay admitted"
+    )
+    assert directory.unreadable
+    assert directory.read_again() is None
+    (keys / "moved").rename(keys / "allowed")
+    assert read(directory) == before
+    assert not directory.unreadable
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EIO, errno.EACCES, errno.ESTALE])
+def test_a_directory_that_cannot_be_listed_keeps_its_keys(
+    keys: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(keys, "a")
+    directory = KeyDirectory(keys / "allowed")
+    before = read(directory)
+    with monkeypatch.context() as patch:
+
+        def fails(*_: object, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        patch.setattr(os, "scandir", fails)
+        listed = read(directory)
+        assert listed.names == before.names
+        assert os.strerror(number) in listed.remarks[0]
+        (keys / "allowed" / "a.key").unlink()
+        assert directory.read_again() is None
+    assert read(directory).names == {}, "what was revoked meanwhile is, as soon as that can be read"
+
+
+def test_a_file_that_cannot_be_read_keeps_its_key_and_is_read_again(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(keys, "a")
+    allow(keys, "b")
+    directory = KeyDirectory(keys / "allowed")
+    before = read(directory)
+    allow(keys, "c", "b.key")
+    with monkeypatch.context() as patch:
+
+        def fails(_: object) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        patch.setattr(zmq.auth, "load_certificate", fails)
+        listed = read(directory)
+        assert listed.names == before.names
+        assert listed.remarks == (
+            "b.key: is no readable key file: Too many open files; its key that was read before stays admitted",
+        )
+    listed = read(directory)
+    assert set(listed.names) == {read_public_key(keys / f"{name}.key").decode() for name in "ac"}
+    assert listed.remarks == ()
+
+
+def test_a_directory_that_is_there_and_empty_admits_nobody(keys: Path) -> None:
     allow(keys, "a")
     directory = KeyDirectory(keys / "allowed")
     read(directory)
-    (keys / "allowed").rename(keys / "moved")
-    listed = read(directory)
-    assert listed.names == {}
-    assert listed.remarks[0].endswith("cannot be read (No such file or directory): nobody is admitted")
-    assert directory.read_again() is None
-    (keys / "moved").rename(keys / "allowed")
-    assert set(read(directory).names.values()) == {"a"}
+    shutil.rmtree(keys / "allowed")
+    (keys / "allowed").mkdir()
+    assert read(directory) == ListedKeys({}, ())
+
+
+def test_a_file_in_the_place_of_the_directory_keeps_its_keys(keys: Path) -> None:
+    allow(keys, "a")
+    directory = KeyDirectory(keys / "allowed")
+    before = read(directory)
+    shutil.rmtree(keys / "allowed")
+    (keys / "allowed").write_text("")
+    assert read(directory).names == before.names
 
 
 def test_a_list_that_admits_nobody_at_the_start_is_refused(keys: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"holds no agent key \(\*.key\); put the .key file of every agent there"
     ):
+        first_keys(KeyDirectory(keys / "allowed"), keys / "allowed")
+    (keys / "allowed").rmdir()
+    with pytest.raises(ConfigError, match=r"cannot be read \(No such file or directory\)"):
         first_keys(KeyDirectory(keys / "allowed"), keys / "allowed")

@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import aiomqtt
@@ -50,6 +51,7 @@ from etloop.controller.rack.mqtt.request_rate import RequestRate, Turn
 from etloop.controller.rack.mqtt.return_address import return_address
 from etloop.controller.rack.mqtt.statuses import agent_status
 from etloop.controller.rack.mqtt.topics import Topics
+from etloop.controller.rack.store import artifacts
 from etloop.runtime.broker_connection import (
     BrokerClient,
     MqttVersion,
@@ -376,7 +378,8 @@ class MqttGateway:
             self._progress_published_ns.pop(job.job_id, None)
             self._retained.pop(job.job_id, None)
             self._retained[job.job_id] = None
-            found = summary or self._summary_of(job)
+            read = partial(self._summary_of, job)
+            found = summary or await artifacts.summary_in_time(read, job.job_id, self._log)
             result = ResultStatus(
                 FORMAT,
                 job.job_id,

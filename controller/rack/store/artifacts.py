@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import shutil
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from etloop.controller.rack.config import Retention
     from etloop.controller.rack.job import Job
+    from etloop.controller.rack.log import RackLog
+
+_TRIES: Final = 5
+_AGAIN_S: Final = 1.0
 
 
 def size_bytes(directory: Path) -> int:
-    """Bytes of all files below a directory; 0 if it does not exist."""
+    """Return the bytes of all files below a directory, 0 if there is none. Raises `OSError` if that cannot be found out."""
     total_bytes = 0
-    for path in directory.rglob("*"):
-        with contextlib.suppress(OSError):  # Somebody else tidies up.
-            status = path.lstat()
-            total_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    unread: list[str] = [str(directory)]
+    while unread:
+        # What is gone when its turn comes, somebody else has tidied up.
+        with contextlib.suppress(FileNotFoundError), os.scandir(unread.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode):
+                        unread.append(entry.path)
+                    total_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
     return total_bytes
 
 
@@ -42,14 +54,29 @@ def expired(
 
 
 def remove(directory: Path) -> bool:
-    """Removes a run directory; whether it is gone, by this or before."""
+    """Remove a run directory; return whether it is gone, by this or before. Raises `OSError` if that cannot be found out."""
     shutil.rmtree(directory, ignore_errors=True)
     return not directory.exists()
 
 
 def summary_text(directory: Path) -> str:
-    """summary.json of a run directory, which is whole if it has one; "" otherwise."""
+    """Return summary.json of a run directory, which is whole if it has one; "" if there is none, or it is no text.
+
+    Raises `OSError` if it cannot be read.
+    """
     try:
         return (directory / "summary.json").read_text(encoding="utf-8")
-    except (OSError, ValueError):
+    except (FileNotFoundError, UnicodeDecodeError):
         return ""
+
+
+async def summary_in_time(read: Callable[[], str], job_id: str, log: RackLog) -> str:
+    """Return what `read` does, tried again each second where files cannot be read; after some tries "", and that is logged."""
+    for _ in range(_TRIES):
+        try:
+            return read()
+        except OSError as error:
+            why = str(error)
+            await asyncio.sleep(_AGAIN_S)
+    log.job(job_id, "its summary cannot be read, and is left out", why=why)
+    return ""

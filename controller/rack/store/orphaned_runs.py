@@ -42,6 +42,8 @@ class InheritedRuns:
         self._tidying: dict[str, asyncio.Task[None]] = {}
         self._written: dict[str, tuple[int, int]] = {}
         """Job -> bytes in its directory, and until when that may stay so."""
+        self._unread: dict[str, str] = {}
+        """Job -> why what is left of it could not be read."""
 
     def take_over(self, now_ns: int) -> None:
         """Finds them. Raises `StoreFailed`."""
@@ -51,26 +53,38 @@ class InheritedRuns:
                 stale.unlink(missing_ok=True)
 
     def look(self, now_ns: int) -> None:
-        """Ends the jobs of which nothing lives any more. Raises `StoreFailed`, and may be called again."""
+        """End the jobs of which nothing lives any more. Raises `StoreFailed`, and may be called again.
+
+        A job whose files cannot be read now is looked at again at the next call.
+        """
         for job_id in sorted(self._left):
-            lock = lock_of(self._state_dir, job_id)
-            if locks.held(lock):
-                if self._is_quiet(job_id, now_ns):
-                    self._kill(job_id, lock)
-                continue
-            directory = self._state_dir / "artifacts" / job_id
-            if has_records(directory):
-                self._left.discard(job_id)
-                self._to_close.append(job_id)
-                continue
-            if not self._is_tidy(job_id, directory):
-                continue
-            summary = artifacts.summary_text(directory)
-            job = self._rack.interrupt(job_id, summary, artifacts.size_bytes(directory))
+            try:
+                self._look_at(job_id, now_ns)
+            except OSError as error:
+                if self._unread.get(job_id) != str(error):
+                    self._unread[job_id] = str(error)
+                    self._log.job(job_id, "what is left of it cannot be read yet", why=str(error))
+
+    def _look_at(self, job_id: str, now_ns: int) -> None:
+        """End a job, or have it closed, if nothing of it lives. Raises `StoreFailed`, and `OSError`."""
+        lock = lock_of(self._state_dir, job_id)
+        if locks.held(lock):
+            if self._is_quiet(job_id, now_ns):
+                self._kill(job_id, lock)
+            return
+        directory = self._state_dir / "artifacts" / job_id
+        if has_records(directory):
             self._left.discard(job_id)
-            del self._tidying[job_id]
-            lock.unlink(missing_ok=True)
-            self._log.job(job_id, "interrupted", reason=job.reason)
+            self._to_close.append(job_id)
+            return
+        if not self._is_tidy(job_id, directory):
+            return
+        summary, kept_bytes = artifacts.summary_text(directory), artifacts.size_bytes(directory)
+        job = self._rack.interrupt(job_id, summary, kept_bytes)
+        self._left.discard(job_id)
+        del self._tidying[job_id]
+        self._log.job(job_id, "interrupted", reason=job.reason)
+        lock.unlink(missing_ok=True)
 
     def _is_tidy(self, job_id: str, directory: Path) -> bool:
         """Whether nothing that is of no use is left on disk; a thread sees to it, as that may take long."""

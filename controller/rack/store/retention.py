@@ -50,7 +50,10 @@ class Retaining:
         self._going: asyncio.Task[None] | None = None
 
     def look(self, now_ns: int) -> None:
-        """Goes on with removing, or begins; returns at once. Raises `StoreFailed` if what was begun before had to break off."""
+        """Go on with removing, or begin; return at once.
+
+        Raises `StoreFailed`, or `OSError`, if what was begun before had to break off, or what is kept cannot be found out.
+        """
         if self._going is not None:
             if not self._going.done():
                 return

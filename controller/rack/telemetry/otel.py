@@ -13,12 +13,14 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.rack.events import JobChanged
 from etloop.controller.rack.job import ENDED, Job
+from etloop.controller.rack.store import artifacts
 from etloop.controller.rack.telemetry.otel_points import EndedJob, metrics_data
 from etloop.runtime.clock import wall_ns
 from etloop.runtime.version import installed_version
@@ -95,7 +97,8 @@ class OtelGateway:
         while True:
             match await self._subscription.next():
                 case JobChanged(job, summary) if job.state in ENDED:
-                    found = summary or self._summary_of(job)
+                    read = partial(self._summary_of, job)
+                    found = summary or await artifacts.summary_in_time(read, job.job_id, self._log)
                     self._ended.append(EndedJob(job, wall_ns(), json.loads(found) if found else None))
 
     async def _push_on(self) -> None:

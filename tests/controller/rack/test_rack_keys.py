@@ -79,6 +79,22 @@ async def test_a_revoked_agent_is_out_at_once_and_back_when_it_is_allowed_again(
             assert a.printed().count("joined the controller") == 1, "nobody else noticed"
 
 
+async def test_a_list_that_is_away_revokes_nobody(place: Place, keys: Path) -> None:
+    async with serving(place) as rack:
+        with agent(place, "a", *options(keys, "a")) as a, agent(place, "b", *options(keys, "b")):
+            await rack.until(lambda: idle(rack, "a") == idle(rack, "b") == 1)
+            (keys / "allowed").rename(keys / "away")
+            why = "cannot be read (No such file or directory): the keys that were read before stay admitted"
+            await rack.until(lambda: why in events(rack))
+            job = await rack.reaches(rack.submit(SCENARIO, "a/p0", "b/p0"), JobState.FINISHED)
+            assert job.exit_code is ExitCode.PASS
+            (keys / "away" / "b.key").unlink()
+            (keys / "away").rename(keys / "allowed")
+            await rack.until(lambda: "agents' keys: revoked: b" in events(rack))
+            assert "revoked: a" not in events(rack)
+            assert "is not on the controller's list" not in a.printed()
+
+
 async def test_an_agent_that_came_before_its_key_joins_when_that_is_allowed(place: Place, keys: Path) -> None:
     (keys / "allowed" / "b.key").unlink()
     async with serving(place) as rack:

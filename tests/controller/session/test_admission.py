@@ -38,7 +38,7 @@ def test_a_key_on_the_list_comes_in_and_another_is_counted_and_told() -> None:
         f"refused a connection from 10.0.0.9: its key {C} is not on the list of agents' keys; "
         "etloop keys allow NAME.key with the file of that key lets its agent in"
     )
-    one.on_broken_handshake()
+    one.on_broken_handshakes(1)
     assert one.refused == {KEY_NOT_ALLOWED: 1, HANDSHAKE: 1}
 
 
@@ -124,5 +124,5 @@ def test_what_is_kept_is_bounded() -> None:
 
 def test_a_list_that_is_read_because_somebody_asked_says_so() -> None:
     one = admission()
-    one.on_reload()
+    one.on_reload("")
     assert told(one) == ["agents' keys read again: 2 are admitted"]

@@ -61,15 +61,17 @@ class Broken:
     # ---- the rack
 
     @contextlib.contextmanager
-    def controller(self, more: str = "", environment: Mapping[str, str] | None = None) -> Iterator[Live]:
-        """A controller that is ready; `more` is added to its configuration."""
+    def controller(
+        self, more: str = "", environment: Mapping[str, str] | None = None, within: Sequence[str] = ()
+    ) -> Iterator[Live]:
+        """A controller that is ready; `more` is added to its configuration, `within` is what starts it."""
         config = self.place.directory / "controller.yaml"
         base = config.read_text().split("#", maxsplit=1)[0]
         mqtt = f"mqtt: {{port: {self.mosquitto.port}, progress_interval: 100ms, requests_per_s: 100000}}\n"
         config.write_text(f"{base}#\n{mqtt}{more}")
         with (
             _environment(environment or {}),
-            running(self.place, "etloop.cli.main", "controller", "--config", config) as live,
+            running(self.place, "etloop.cli.main", "controller", "--config", config, within=within) as live,
         ):
             live.wait_for('"broker joined"')
             yield live
