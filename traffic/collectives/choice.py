@@ -136,8 +136,9 @@ class Choice:
 
     @property
     def channels(self) -> int:
-        """Channels in use."""
-        return self.request.cutting.channels
+        """Channels in use: those that get bytes."""
+        cutting = self.request.cutting
+        return cutting.channels_with_bytes or cutting.channels
 
 
 @lru_cache(maxsize=1 << 14)
@@ -247,8 +248,7 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
         _refuse(collective, layout, _why_none(pin, collective, tuning))
     best = min(allowed, key=lambda estimate: estimate.time_ns)
     channels = pin.channels or channels_for(best.algorithm, best.protocol, nbytes, tuning)
-    cut_as = Function(collective) if collective in ("broadcast", "reduce") else function
-    cutting = cutting_of(cut_as, best.algorithm, best.protocol, channels, nbytes, tuning)
+    cutting = cutting_of(function, best.algorithm, best.protocol, channels, nbytes, tuning)
     reason = _reason(pin, allowed, channels, tuning)
     return _chosen(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
 
@@ -257,8 +257,9 @@ def _function(collective: str) -> Function:
     """What NCCL tunes a collective as."""
     if collective == "barrier":
         return Function.ALL_REDUCE
-    # Since 2.30 the scheduler of all-gathers serves broadcasts and takes the protocol of a ring all-gather.
-    return Function.ALL_GATHER if collective == "broadcast" else Function(collective)
+    # Broadcasts of several roots in one group call go through the scheduler of all-gathers; one of a single root is
+    # tuned as a broadcast (ncclPrepareTasks).
+    return Function(collective)
 
 
 def _name(algorithm: NcclAlgorithm, collective: str) -> str:

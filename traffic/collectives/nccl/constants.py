@@ -65,6 +65,11 @@ CORRECTED_BELOW: Final = 23
 """Logarithms from here on are not corrected."""
 
 THREADS: Final = (512, 512, 640)
+"""Most threads of a kernel, by protocol."""
+THREADS_SLOW_RING: Final = 256
+"""Those of a ring with Simple whose channels have no more than `SLOW_RING_GBYTES` together inside a host."""
+SLOW_RING_GBYTES: Final = 12.0
+"""PCI_BW."""
 THRESHOLD_BYTES: Final = (64, 8, 8)
 """Bytes per thread below which a channel is given up, by protocol; Ring LL: times the number of ranks."""
 PLATEAU_BYTES: Final = 64
