@@ -23,6 +23,7 @@ from etloop.controller.plan.connections import PlacedConnections, connect
 from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, partition, whole_job
+from etloop.controller.plan.excluded_notes import excluded_notes
 from etloop.controller.plan.places.cards import plane_notes, refuse_odd_planes
 from etloop.controller.plan.places.job_placement import place_jobs
 from etloop.controller.plan.places.order_warning import order_warnings
@@ -225,6 +226,7 @@ def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTable
             *scenario.notes,
             *transport_notes(scenario),
             *placement.notes,
+            *excluded_notes(demand.chosen),
             *rounding_notes(ops, scenario.bytes_scale_text),
             *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),

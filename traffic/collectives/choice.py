@@ -20,8 +20,9 @@ from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS, Cutting, Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule, Split
 from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
+from etloop.traffic.collectives.nccl.excluded import NVSWITCH, Excluded, excluded_from
 from etloop.traffic.collectives.nccl.hardware import Hardware, Layout
-from etloop.traffic.collectives.nccl.shaping import cutting_of, p2p_cutting
+from etloop.traffic.collectives.nccl.shaping import channel_shares, cutting_of, p2p_cutting
 from etloop.traffic.collectives.nccl.tuning import (
     Estimate,
     Function,
@@ -124,6 +125,10 @@ class Choice:
     reason: str
     alternatives: tuple[Estimate, ...] = ()
     """What the tuning model says of everything it compared, the choice among it; empty where nothing is modelled."""
+    channels_with_bytes: int = 0
+    """Channels of the cut that get any bytes of the op; 0: all."""
+    excluded: tuple[Excluded, ...] = ()
+    """What NCCL could choose instead on the modelled hosts and has no schedule here."""
 
     def schedule(self) -> Schedule:
         """The schedule, made anew."""
@@ -136,9 +141,8 @@ class Choice:
 
     @property
     def channels(self) -> int:
-        """Channels in use: those that get bytes."""
-        cutting = self.request.cutting
-        return cutting.channels_with_bytes or cutting.channels
+        """Channels in use."""
+        return self.channels_with_bytes or self.request.cutting.channels
 
 
 @lru_cache(maxsize=1 << 14)
@@ -249,8 +253,11 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
     best = min(allowed, key=lambda estimate: estimate.time_ns)
     channels = pin.channels or channels_for(best.algorithm, best.protocol, nbytes, tuning)
     cutting = cutting_of(function, best.algorithm, best.protocol, channels, nbytes, tuning)
-    reason = _reason(pin, allowed, channels, tuning)
-    return _chosen(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
+    used = channel_shares(function, best.protocol, channels, nbytes, tuning).channels
+    excluded = () if pin.algorithm else excluded_from(function, nbytes, tuning)
+    reason = _reason(pin, allowed, used, tuning) + _excluded_words(excluded, best)
+    choice = _chosen(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
+    return replace(choice, channels_with_bytes=used, excluded=excluded)
 
 
 def _function(collective: str) -> Function:
@@ -284,8 +291,18 @@ def _reason(pin: Pin, allowed: list[Estimate], channels: int, tuning: Tuning) ->
     most = tuning.graph.channels
     reason = "pinned" if len(allowed) == 1 else f"least of {len(allowed)} by NCCL's tuning model"
     if pin.channels:
-        return reason if reason == "pinned" else f"{reason}; channels pinned"
+        reason = reason if reason == "pinned" else f"{reason}; channels pinned"
+        most = pin.channels
     return reason if channels == most else f"{reason}; too few bytes for all of {most} channels"
+
+
+def _excluded_words(excluded: tuple[Excluded, ...], best: Estimate) -> str:
+    """Return what the reason adds about an algorithm that NCCL could choose by default, with no more than its hosts have."""
+    for each in excluded:
+        if each.needs == NVSWITCH:
+            less = "; by the model it would take less time" if 0 < each.time_ns < best.time_ns else ""
+            return f"; {each.name} excluded, it has no schedule{less}"
+    return ""
 
 
 def _grouped(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:

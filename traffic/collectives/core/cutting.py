@@ -66,8 +66,6 @@ class Cutting:
     """How the bytes of an op are shared by its channels."""
     traffic_per_byte: int = 1
     """Of `Split.CELLS`, as `Schedule.traffic_per_byte`."""
-    channels_with_bytes: int = 0
-    """Of `Split.CELLS`: channels that get any bytes of the op that this was decided for; 0: all."""
     handshake: Handshake = Handshake.CTS
     aggregation: int = 1
     """PAT: chunks that travel in one message (aggFactor)."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from etloop.traffic.collectives.core.cutting import KIB, MAX_CHANNELS, Cutting, PeerParts
 from etloop.traffic.collectives.core.table import Protocol, Split
-from etloop.traffic.collectives.nccl.cells import shares_of
+from etloop.traffic.collectives.nccl.cells import ChannelShares, shares_of
 from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
 from etloop.traffic.collectives.nccl.tuning import Function, Tuning
 
@@ -50,9 +50,8 @@ def cutting_of(
     long_chunks = algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE and not rooted
     chunk_steps, slice_steps = (_RING_CHUNK_STEPS, _RING_SLICE_STEPS) if long_chunks else (1, 1)
     chunk = chunk_steps * _STEP_BYTES[protocol]
-    blocks = tuning.layout.ranks if function in (Function.ALL_GATHER, Function.REDUCE_SCATTER) else 1
-    per_byte = (2 if function is Function.ALL_REDUCE else blocks) * (4 if protocol is Protocol.LL else 1)
-    shares = shares_of(-(-nbytes // blocks), channels, per_byte)
+    blocks = _blocks(function, tuning)
+    shares = channel_shares(function, protocol, channels, nbytes, tuning)
     if algorithm is NcclAlgorithm.TREE and protocol is Protocol.LL128:
         chunk = _tree_ll128_chunk(chunk, shares.first_bytes, tuning)
     elif algorithm is NcclAlgorithm.PAT:
@@ -68,10 +67,26 @@ def cutting_of(
         else 0,
         slots=STEPS // slice_steps,
         split=Split.CELLS if channels > 1 else Split.EQUAL,
-        traffic_per_byte=per_byte,
-        channels_with_bytes=shares.channels,
+        traffic_per_byte=_traffic_per_byte(function, protocol, tuning),
         aggregation=_aggregation(chunk, shares.first_bytes, tuning) if algorithm is NcclAlgorithm.PAT else 1,
     )
+
+
+def channel_shares(
+    function: Function, protocol: Protocol, channels: int, nbytes: int, tuning: Tuning
+) -> ChannelShares:
+    """Return how an op is shared by its channels; `nbytes` as in `tuning.estimates`."""
+    block_bytes = -(-nbytes // _blocks(function, tuning))
+    return shares_of(block_bytes, channels, _traffic_per_byte(function, protocol, tuning))
+
+
+def _blocks(function: Function, tuning: Tuning) -> int:
+    return tuning.layout.ranks if function in (Function.ALL_GATHER, Function.REDUCE_SCATTER) else 1
+
+
+def _traffic_per_byte(function: Function, protocol: Protocol, tuning: Tuning) -> int:
+    per_byte = 2 if function is Function.ALL_REDUCE else _blocks(function, tuning)
+    return per_byte * (4 if protocol is Protocol.LL else 1)
 
 
 def _tree_ll128_chunk(chunk: int, share_bytes: int, tuning: Tuning) -> int:
