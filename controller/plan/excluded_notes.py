@@ -29,9 +29,10 @@ def excluded_notes(chosen: Iterable[ChosenOp]) -> tuple[str, ...]:
     by_needs: dict[str, list[str]] = {}
     for (name, needs), collectives in served.items():
         by_needs.setdefault(needs, []).append(f"{name} ({', '.join(dict.fromkeys(collectives))})")
-    others = "; ".join(f"with {needs} {', '.join(names)}" for needs, names in by_needs.items())
+    others = "; ".join(f"{', '.join(names)} with {needs}" for needs, names in by_needs.items())
     rest = (
-        f"nccl {NCCL_VERSION}: the choice has no {others}; NCCL 2.31 and later choose otherwise for some sizes",
+        f"nccl {NCCL_VERSION}: not compared, without a schedule here: {others}; "
+        "NCCL 2.31 and later choose otherwise for some sizes",
     )
     return *_tree_notes(between), *(rest if others else ())
 
