@@ -48,10 +48,10 @@ def _tree_notes(between: list[ChosenOp]) -> Iterable[str]:
         less = [(op, time_ns) for op, time_ns in ops if time_ns < _own_ns(op)]
         words = "by NCCL's formula for none of the sizes here"
         if less:
-            (least, _), (most, time_ns) = (pick(less, key=lambda pair: pair[0].trace_bytes) for pick in (min, max))
-            sizes = " to ".join(
-                dict.fromkeys(approximate_bytes(op.trace_bytes) for op in (least, most))
+            (least, _), (most, time_ns) = (
+                pick(less, key=lambda pair: pair[0].trace_bytes) for pick in (min, max)
             )
+            sizes = " to ".join(dict.fromkeys(approximate_bytes(op.trace_bytes) for op in (least, most)))
             times = f"{approximate_duration(time_ns)} where {most.choice.algorithm} takes {approximate_duration(_own_ns(most))}"
             words = f"by NCCL's formula for {len(less)} of {len(ops)} sizes, {sizes}: {times}"
         yield (

@@ -11,8 +11,8 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.nccl import constants as tables
-from etloop.traffic.collectives.nccl.tuning import Function, Tuning
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, ScaleUp
+from etloop.traffic.collectives.nccl.tuning import Function, Tuning
 
 NVLS_TREE: Final = "NVLSTree"
 NVSWITCH: Final = "NVSwitch"

@@ -71,7 +71,13 @@ def test_the_points_tell_the_rules_apart() -> None:
     assert len(used) > 20
     assert len(joined) > 20
     assert len(slow) > 50
-    assert {row["function"] for row in ROWS} == {"broadcast", "reduce", "all-gather", "reduce-scatter", "all-reduce"}
+    assert {row["function"] for row in ROWS} == {
+        "broadcast",
+        "reduce",
+        "all-gather",
+        "reduce-scatter",
+        "all-reduce",
+    }
 
 
 @given(st.integers(0, 1 << 40), st.integers(1, 64), st.sampled_from([1, 2, 3, 4, 8, 64, 256, 1024]))
