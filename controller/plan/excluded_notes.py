@@ -30,11 +30,9 @@ def excluded_notes(chosen: Iterable[ChosenOp]) -> tuple[str, ...]:
     for (name, needs), collectives in served.items():
         by_needs.setdefault(needs, []).append(f"{name} ({', '.join(dict.fromkeys(collectives))})")
     others = "; ".join(f"{', '.join(names)} with {needs}" for needs, names in by_needs.items())
-    rest = (
-        f"nccl {NCCL_VERSION}: not compared, without a schedule here: {others}; "
-        "NCCL 2.31 and later choose otherwise for some sizes",
-    )
-    return *_tree_notes(between), *(rest if others else ())
+    later = "NCCL 2.31 and later choose otherwise for some sizes"
+    rest = f"nccl {NCCL_VERSION}: not compared, without a schedule here: {others}; {later}"
+    return *_tree_notes(between), *((rest,) if others else ())
 
 
 def _tree_notes(between: list[ChosenOp]) -> Iterable[str]:

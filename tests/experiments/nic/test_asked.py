@@ -6,6 +6,7 @@ from random import Random
 import pytest
 import yaml
 from etloop.dut_profiles.model.profile import DutProfile
+from etloop.dut_profiles.model.stated import Stated
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.experiments.nic.battery import BY_NAME
 from etloop.experiments.nic.cards.model import NicModel
@@ -91,10 +92,12 @@ def test_a_profile_for_rigs_has_no_setting_of_ours() -> None:
 
 def stated() -> DutProfile:
     found = find_profile("connectx-7")
+    claim = found.cnp.dscp.best
+    assert claim is not None
     transport = replace(
         found.transport,
-        dscp=replace(found.cnp.dscp, value=26),
-        timeout_ns=replace(found.cnp.dscp, value=67_108_864),
+        dscp=Stated(declared=replace(claim, value=26)),
+        timeout_ns=Stated(declared=replace(claim, value=67_108_864)),
     )
     return replace(found, transport=transport)
 
