@@ -16,6 +16,7 @@ from etloop.contract.model.assignment import Path
 from etloop.controller.plan.choices import shaping_words
 from etloop.controller.plan.connections import QPN_ENDS, paths_of
 from etloop.controller.plan.demand import POINT_TO_POINT, Asked, PairColumns, asked_of, pair_chunks
+from etloop.controller.plan.excluded_notes import excluded_notes
 from etloop.controller.plan.places.job_placement import place_jobs
 from etloop.controller.plan.places.order_warning import order_warnings
 from etloop.controller.plan.places.port_transports import port_transports, transport_notes
@@ -163,6 +164,7 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
             *scenario.notes,
             *transport_notes(scenario),
             *placement.notes,
+            *excluded_notes(asked.chosen),
         ),
     )
 
