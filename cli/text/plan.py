@@ -169,7 +169,7 @@ def _why(choice: PlannedChoice) -> str:
     others = [f"{name} {approximate_duration(time_ns)}" for name, time_ns in ordered if name != chosen]
     if own is None or not others:
         return choice.reason
-    return f"{choice.reason}; {approximate_duration(own)}, next {others[0]}"
+    return f"{choice.reason}: {approximate_duration(own)}, next {others[0]}"
 
 
 _UNEVEN_HEADING: Final = ("uneven all-to-all", "ranks", "ops", "payload", "sends most", "receives most")

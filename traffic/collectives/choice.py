@@ -300,8 +300,8 @@ def _excluded_words(excluded: tuple[Excluded, ...], best: Estimate) -> str:
     """Return what the reason adds about an algorithm that NCCL could choose by default, with no more than its hosts have."""
     for each in excluded:
         if each.needs == NVSWITCH:
-            less = ", whose time would be less" if 0 < each.time_ns < best.time_ns else ""
-            return f"; excluded as it has no schedule: {each.name}{less}"
+            less = " and would take less" if 0 < each.time_ns < best.time_ns else ""
+            return f" ({each.name} is left out: it has no schedule{less})"
     return ""
 
 

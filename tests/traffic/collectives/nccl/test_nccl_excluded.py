@@ -55,7 +55,7 @@ def test_every_one_says_what_it_needs() -> None:
 
 def test_the_reason_of_a_choice_names_what_nccl_takes_by_default() -> None:
     choice = choose("all-reduce", Layout(1024, 8), 1 << 30, Settings())
-    assert "; excluded as it has no schedule: NVLSTree, whose time would be less" in choice.reason
+    assert "(NVLSTree is left out: it has no schedule and would take less)" in choice.reason
     assert "NVLSTree" not in choose("all-reduce", Layout(8, 1), 1 << 30, Settings()).reason
     pinned = choose("all-reduce", Layout(1024, 8), 1 << 30, Settings(pin=Pin("tree")))
     assert "NVLSTree" not in pinned.reason
