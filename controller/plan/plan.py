@@ -18,10 +18,9 @@ from etloop.contract.model.run import PlannedConnections, PlannedJobs, PlannedOp
 from etloop.controller.inputs.scenario.faults import refuse_idle_faults, resolve_communicators
 from etloop.controller.inputs.scenario.multipath import UET_UDP_PORT
 from etloop.controller.inputs.scenario.scenario import Scenario
-from etloop.controller.plan.choices import planned_choices, shaping_words
+from etloop.controller.plan.choices import excluded_notes, planned_choices, shaping_words
 from etloop.controller.plan.connections import PlacedConnections, connect
 from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
-from etloop.controller.plan.excluded_notes import excluded_notes
 from etloop.controller.plan.job_set import JobSet, only
 from etloop.controller.plan.partition import OpBytes, PlanParts, op_bytes, partition, whole_job
 from etloop.controller.plan.places.cards import plane_notes, refuse_odd_planes

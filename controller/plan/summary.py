@@ -13,10 +13,9 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.assignment import Path
-from etloop.controller.plan.choices import shaping_words
+from etloop.controller.plan.choices import excluded_notes, shaping_words
 from etloop.controller.plan.connections import QPN_ENDS, paths_of
 from etloop.controller.plan.demand import POINT_TO_POINT, Asked, PairColumns, asked_of, pair_chunks
-from etloop.controller.plan.excluded_notes import excluded_notes
 from etloop.controller.plan.places.job_placement import place_jobs
 from etloop.controller.plan.places.order_warning import order_warnings
 from etloop.controller.plan.places.port_transports import port_transports, transport_notes

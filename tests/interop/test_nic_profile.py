@@ -85,7 +85,10 @@ WORDS = {
     "after_retries": ("error", "rxe_comp.c: retries are exceeded"),
     "dscp": ("as asked", "rxe_net.c: prepare4 takes the traffic class of the address"),
     "ecn": ("as asked", "likewise"),
-    "ttl": ("as asked", "rxe_net.c: prepare4 takes the hop limit of the address"),
+    "ttl": (
+        "changed by the card: always 64",
+        "core/verbs.c: ib_resolve_unicast_gid_dmac takes the route's hop limit",
+    ),
     "timeout_retries": ("as asked", "rxe_comp.c: retry_cnt"),
     "timeout_code": ("as asked", "rxe_qp.c: 4.096 us * 2^code in jiffies"),
 }

@@ -125,8 +125,8 @@ EXPERIMENT: Final = Experiment(
     provokes=f"{PACKETS} writes marked Congestion Experienced on one queue pair, {SPACING_NS // 1000} us apart, then"
     f" {BOTH_PACKETS} on two in turn, of one address of ours and, where we have two, of both;"
     f" {OTHER_PACKETS} on one that sends with DSCP {OTHER_DSCP}",
-    reads="times between notifications, their DSCP and whether it follows the queue pair's, and whether two queue pairs or two addresses have an interval each; the"
-    " spacing widens the interval",
+    reads="times between notifications, their DSCP and whether it follows the queue pair's, and whether two queue pairs or two"
+    " addresses have an interval each; the spacing widens the interval",
     clause="IBTA 1.4 annex A17.9; NVIDIA DOCA, DCQCN parameters: min_time_between_cnps 4 us",
     figures={
         "cnp_scope": "",

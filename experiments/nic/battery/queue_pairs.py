@@ -101,7 +101,8 @@ EXPERIMENT: Final = Experiment(
     name="queue_pairs",
     provokes="writes of one packet on 1, 4, 16, ... queue pairs (--most-pairs), posted one after the other and never answered;"
     f" then messages of {SMALL_BYTES} bytes on {_SMALL_PAIRS}",
-    reads="payload a second from the first packet to the last, and up to how many queue pairs, from the best on, it is 0.9 of the best",
+    reads="payload a second from the first packet to the last, and up to how many queue pairs, from the best on, it"
+    " is 0.9 of the best",
     clause="Kong et al., NSDI 2022 (Collie): caches of queue pair state; no clause bounds it",
     figures={
         "pairs_at_full_rate": "queue pairs",

@@ -113,6 +113,11 @@ class _Pair:
     msn: int = 0
 
 
+def _dscp_of(model: NicModel, pair: _Pair) -> int:
+    """Return the DSCP of what a queue pair sends."""
+    return pair.settings.dscp if model.own_dscp < 0 else model.own_dscp
+
+
 class SimulatedNic:
     """A card by its parameters, and the wire to it. A `Wire` and a `NicControl`."""
 
@@ -184,14 +189,11 @@ class SimulatedNic:
     def _varied(self, latency_ns: float) -> int:
         return round(latency_ns * (1 + self._random.uniform(-1, 1) * self._model.jitter))
 
-    def _dscp_of(self, pair: _Pair) -> int:
-        return pair.settings.dscp if self._model.own_dscp < 0 else self._model.own_dscp
-
     def _leave(
         self, pair: _Pair, packet: _native.WirePacket, dscp: int | None = None, ecn: int | None = None
     ) -> None:
         """Have a packet leave; without marks of its own it has those that the queue pair was joined with."""
-        dscp = self._dscp_of(pair) if dscp is None else dscp
+        dscp = _dscp_of(self._model, pair) if dscp is None else dscp
         ecn = pair.settings.ecn if ecn is None else ecn
         payload_bytes, address = packet.payload_bytes, pair.settings.address
         datagram = _native.encode(packet, self._back[address])
@@ -491,5 +493,5 @@ class SimulatedNic:
         self._last_cnp_ns[key] = self._now_ns
         packet = _native.WirePacket(CNP)
         packet.dest_qpn, packet.becn = pair.peer_qpn, True
-        dscp = self._dscp_of(pair) if self._model.cnp_dscp_follows else self._model.cnp_dscp
+        dscp = _dscp_of(self._model, pair) if self._model.cnp_dscp_follows else self._model.cnp_dscp
         self._leave(pair, packet, dscp, NOT_ECT)

@@ -1,4 +1,4 @@
-"""Capture files as others write them, and as they are damaged: pcap and pcapng of every byte order, and links without Ethernet."""
+"""Capture files as others write them and as they are damaged: every byte order, links without Ethernet."""
 
 import gzip
 import shutil
@@ -174,7 +174,7 @@ def test_what_scapy_writes_is_read(tmp_path: Path) -> None:
 def test_what_editcap_writes_says_the_same(kind: str, tmp_path: Path) -> None:
     editcap = shutil.which("editcap")
     if editcap is None:
-        pytest.skip("editcap is not installed (Debian package wireshark-common)")
+        pytest.skip("editcap is not installed (Debian package tshark)")
     written = tmp_path / kind
     subprocess.run(
         [editcap, "-F", kind, str(ROOT / "tests/data/golden.pcap"), str(written)], check=True, timeout=60

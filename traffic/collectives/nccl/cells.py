@@ -7,9 +7,8 @@ first one gets, which NCCL cuts chunks by.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
-
-from etloop.contract.base.late_dataclass import dataclass
 
 _LEAST_TRAFFIC_BYTES: Final = 32 << 10
 """MinTrafficPerChannel."""

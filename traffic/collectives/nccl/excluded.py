@@ -7,9 +7,9 @@ formula, over as many channels of the same bandwidth as the rings have.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic.collectives.nccl import constants as tables
 from etloop.traffic.collectives.nccl.hardware import Cpu, Gpu, ScaleUp
 from etloop.traffic.collectives.nccl.tuning import Function, Tuning

@@ -1,6 +1,6 @@
 """Which of NCCL's algorithms a plan says it leaves out."""
 
-from etloop.controller.plan.excluded_notes import excluded_notes
+from etloop.controller.plan.choices import excluded_notes
 from etloop.controller.plan.schedule_set import ChosenOp
 from etloop.traffic.collectives.choice import Settings, choose
 from etloop.traffic.collectives.nccl.hardware import Layout
