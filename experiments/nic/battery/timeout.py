@@ -102,9 +102,10 @@ def _code_figure(firsts_ns: list[int], other_ns: list[int]) -> Figure:
     shares = [time_ns / NOMINAL_NS for time_ns in firsts_ns] + [other_ns[0] / (4096 << OTHER_CODE)]
     if all(1 - _TIMER_ERROR <= share <= 4 + _TIMER_ERROR for share in shares):
         return word("timeout_code", AS_ASKED, len(shares))
-    least, most = min(shares), max(shares)
-    said = f"{CHANGED}: {least:.3g} to {most:.3g} times what codes {CODE} and {OTHER_CODE} say"
-    return word("timeout_code", said, len(shares))
+    # No numbers: a word is compared with that of another card, and `timeout` has them.
+    is_short = [share < 1 - _TIMER_ERROR for share in shares]
+    said = "shorter" if all(is_short) else "shorter or longer" if any(is_short) else "longer"
+    return word("timeout_code", f"{CHANGED}: {said} than codes {CODE} and {OTHER_CODE} say", len(shares))
 
 
 def _widened(figure: Figure, share: float) -> Figure:
