@@ -1126,6 +1126,8 @@ class CardEnd:
         retries: int,
         rnr_retries: int,
         min_rnr_timer: int,
+        traffic_class: int,
+        hop_limit: int,
     ) -> None: ...
     def write(self, qpn: int, size_bytes: int) -> None:
         """Post a WRITE to the peer, to an address and a key that mean nothing."""

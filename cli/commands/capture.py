@@ -1,4 +1,4 @@
-"""The command `capture`: a file that an agent wrote, as lines."""
+"""The command `capture`: the packets of a file as lines."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from etloop.cli.result import CommandResult
-from etloop.cli.text.capture import capture_lines, frames_of
+from etloop.cli.text.capture import capture_lines
+from etloop.cli.text.capture_files import frames_of
 from etloop.contract.base.errors import ConfigError, Problem
 
 _DISSECTORS: Final = Path(__file__).parents[1] / "dissectors"
 
 
 def capture_command(parsed: argparse.Namespace) -> CommandResult:
-    """Every packet of a capture as a line, and how many the capture lost; or where the dissector is.
+    """Return every packet of a capture as a line, and how many the capture lost; or where the dissector is.
 
     Raises `ConfigError` for a file that is none.
     """

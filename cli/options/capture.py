@@ -15,7 +15,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add which capture, or what Wireshark needs for it."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
-        "file", type=Path, nargs="?", metavar="FILE", help="what `etloop-agent run --capture` wrote"
+        "file",
+        type=Path,
+        nargs="?",
+        metavar="FILE",
+        help="what `etloop-agent run --capture`, tcpdump or Wireshark wrote: pcapng or pcap, also compressed by gzip",
     )
     what.add_argument(
         "--dissector",

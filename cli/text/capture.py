@@ -1,7 +1,6 @@
-"""A capture as one line a packet, for people. Pure: bytes in, lines out.
+"""A capture as one line a packet, for people. Pure: packets in, lines out. `capture_files` reads the packets.
 
-Reads the pcapng files that agents write (traffic/native/port/capture): one section, one Ethernet interface, nanoseconds. Other
-files are Wireshark's business; what does not fit is refused by its place in the file.
+Traffic that is not RoCEv2, MRC or UET gets a line that says what it is.
 """
 
 from __future__ import annotations
@@ -10,19 +9,17 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from etloop.cli.text.capture_files import CapturedFrame
 from etloop.cli.text.mrc_lines import FULL as MRC_FULL
 from etloop.cli.text.mrc_lines import WRITE_HEADER_BYTES, is_mrc, mrc_text
 from etloop.cli.text.uet_lines import UET_UDP_PORT, cut_from, uet_text
-from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.ip_address import NO_ADDRESS, ip_text
-from etloop.contract.base.late_dataclass import dataclass
 from etloop.traffic import _native
 
-_SECTION, _INTERFACE, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 5, 6
-_BYTE_ORDER: Final = 0x1A2B3C4D
-_ETHERNET: Final = 1
-_HEAD: Final = struct.Struct("<II")
-_PACKET_HEAD: Final = struct.Struct("<IIIII")
+_ROCE_UDP_PORT: Final = 4791
+_UDP: Final = 17
+_FRAGMENT_MASK: Final = 0x1FFF
+_IPV4, _IPV6 = b"\x08\x00", b"\x86\xdd"
 _NS_PER_US: Final = 1000
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _WRITE_RETH: Final = (0x06, 0x0A, 0x0B)
@@ -62,69 +59,12 @@ _IPV6_INSIDE: Final = 41
 _ECN: Final = ("", " ect1", " ect0", " CE")
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedFrame:
-    """A frame without FCS, whole or cut to the snap length."""
-
-    time_ns: int
-    """Since 1970."""
-    outbound: bool
-    content: bytes
-    frame_bytes: int
-    """Of the whole frame."""
-
-
-def frames_of(content: bytes, source: str) -> tuple[tuple[CapturedFrame, ...], int]:
-    """The frames of a pcapng file, and how many the capture lost. Raises `ConfigError` naming where a file is no such one."""
-    frames: list[CapturedFrame] = []
-    lost = 0
-    for at, kind, body in _blocks(content, source):
-        if kind == _SECTION and (len(body) < 4 or struct.unpack_from("<I", body)[0] != _BYTE_ORDER):
-            raise _refusal(source, at, "the section is in another byte order")
-        if kind == _INTERFACE and (len(body) < 8 or struct.unpack_from("<H", body)[0] != _ETHERNET):
-            raise _refusal(source, at, "the interface is not Ethernet")
-        if kind == _PACKET:
-            frames.append(_frame(body, source, at))
-        if kind == _STATISTICS and len(body) >= 24:
-            lost = int(struct.unpack_from("<Q", body, 16)[0])
-    return tuple(frames), lost
-
-
-def _blocks(content: bytes, source: str) -> Iterator[tuple[int, int, bytes]]:
-    if len(content) < 12 or _HEAD.unpack_from(content)[0] != _SECTION:
-        raise _refusal(source, 0, "it does not begin with a section header")
-    at = 0
-    while at < len(content):
-        length = _HEAD.unpack_from(content, at)[1] if at + _HEAD.size <= len(content) else 0
-        if length < 12 or length % 4 or at + length > len(content):
-            raise _refusal(source, at, "a block is cut short or has no sound length")
-        yield at, _HEAD.unpack_from(content, at)[0], content[at + _HEAD.size : at + length - 4]
-        at += length
-
-
-def _frame(body: bytes, source: str, at: int) -> CapturedFrame:
-    if len(body) < _PACKET_HEAD.size:
-        raise _refusal(source, at, "a packet is cut short")
-    _, high, low, kept, whole = _PACKET_HEAD.unpack_from(body)
-    if _PACKET_HEAD.size + kept > len(body) or kept > whole:
-        raise _refusal(source, at, "a packet is longer than its block")
-    options = body[_PACKET_HEAD.size + (kept + 3) // 4 * 4 :]
-    flags = struct.unpack_from("<HHI", options) if len(options) >= 8 else (0, 0, 0)
-    outbound = flags[0] == 2 and flags[2] & 3 == 2
-    frame = body[_PACKET_HEAD.size : _PACKET_HEAD.size + kept]
-    return CapturedFrame(high << 32 | low, outbound, frame, whole)
-
-
-def _refusal(source: str, at: int, what: str) -> ConfigError:
-    remedy = "name a file that `etloop-agent run --capture` wrote; Wireshark opens others"
-    return ConfigError(Problem(f"{source}: byte {at}", what, remedy))
-
-
 def capture_lines(frames: tuple[CapturedFrame, ...]) -> Iterator[str]:
-    """One line a frame; times are microseconds since the first one."""
+    """Return a line for each frame: microseconds since the first one, direction (- where the file has none), content."""
     for frame in frames:
         time_us = (frame.time_ns - frames[0].time_ns) / _NS_PER_US
-        yield f"{time_us:12.3f} {'>' if frame.outbound else '<'} {_described(frame)}"
+        direction = "-" if frame.outbound is None else ">" if frame.outbound else "<"
+        yield f"{time_us:12.3f} {direction} {_described(frame)}"
 
 
 def _described(frame: CapturedFrame) -> str:
@@ -137,16 +77,20 @@ def _described(frame: CapturedFrame) -> str:
         tagged = ""
     if kind == b"\x88\x08":
         return _pause(content)
-    whole = len(content) == frame.frame_bytes
+    whole, captured_bytes = len(content) == frame.frame_bytes, frame.frame_bytes - frame.added_bytes
     content, led = _without_outer(content, at + 2, kind)
     src, dst, traffic_class, udp = _addresses(content, at + 2, kind)
+    if foreign := _foreign(content, at + 2, kind):
+        return f"{captured_bytes} bytes{tagged}, {foreign}"
     bth = content[udp + 8 : udp + 20]
     if len(bth) < 12:
-        return f"{frame.frame_bytes} bytes, cut before the transport header"
+        return f"{captured_bytes} bytes, cut before the transport header"
     port, udp_port = int.from_bytes(content[udp : udp + 2]), int.from_bytes(content[udp + 2 : udp + 4])
     datagram, told_bytes = content[udp + 8 :], max(int.from_bytes(content[udp + 4 : udp + 6]) - 8, 0)
     fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}{led}"]
-    sizes = f"{frame.frame_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}"
+    sizes = f"{captured_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}"
+    if not _is_ours(bth[0], udp_port, content if whole else b""):
+        return "  ".join((*fields, f"UDP to port {udp_port}", sizes))
     if udp_port == UET_UDP_PORT:
         fields += [uet_text(datagram, told_bytes), sizes]
         cut = whole and (told_bytes > len(datagram) or cut_from(datagram, told_bytes))
@@ -161,12 +105,37 @@ def _described(frame: CapturedFrame) -> str:
     return "  ".join(fields)
 
 
+def _foreign(content: bytes, ip: int, kind: bytes) -> str:
+    """Return what a frame is that has no UDP in it; "" for one that has, or is too short to tell."""
+    if kind == _IPV4 and len(content) >= ip + 20:
+        if int.from_bytes(content[ip + 6 : ip + 8]) & _FRAGMENT_MASK:
+            return "a later fragment of an IPv4 packet"
+        protocol = content[ip + 9]
+    elif kind == _IPV6 and len(content) >= ip + 40:
+        protocol = content[ip + 6]
+    elif kind in (_IPV4, _IPV6) or len(kind) < 2:
+        return ""
+    else:
+        return f"no IP packet: EtherType 0x{kind.hex()}"
+    return "" if protocol == _UDP else f"no UDP datagram: IP protocol {protocol}"
+
+
+def _is_ours(opcode: int, udp_port: int, content: bytes) -> bool:
+    """Return whether a UDP datagram is of a transport that is known here: by its port, or by what is in it.
+
+    MRC has a port of the user's choice. `content` is the whole frame, or empty where it is cut.
+    """
+    if udp_port in (_ROCE_UDP_PORT, UET_UDP_PORT) or is_mrc(opcode):
+        return True
+    return bool(content) and _native.check_frame(content, udp_port) == "good"
+
+
 def _addresses(content: bytes, ip: int, kind: bytes) -> tuple[bytes, bytes, int, int]:
     """Source, destination, traffic class and where UDP begins."""
-    if kind == b"\x08\x00" and len(content) >= ip + 20:
+    if kind == _IPV4 and len(content) >= ip + 20:
         src, dst = _MAPPED + content[ip + 12 : ip + 16], _MAPPED + content[ip + 16 : ip + 20]
         return src, dst, content[ip + 1], ip + (content[ip] & 15) * 4
-    if kind == b"\x86\xdd" and len(content) >= ip + 40:
+    if kind == _IPV6 and len(content) >= ip + 40:
         return (
             content[ip + 8 : ip + 24],
             content[ip + 24 : ip + 40],
@@ -179,7 +148,7 @@ def _addresses(content: bytes, ip: int, kind: bytes) -> tuple[bytes, bytes, int,
 def _without_outer(content: bytes, ip: int, kind: bytes) -> tuple[bytes, str]:
     """A frame without an outer IPv6 header, whose traffic class counts; and what to say of the segments in it."""
     outer = content[ip : ip + 40]
-    if kind != b"\x86\xdd" or len(outer) < 40 or outer[6] != _IPV6_INSIDE or len(content) < ip + 42:
+    if kind != _IPV6 or len(outer) < 40 or outer[6] != _IPV6_INSIDE or len(content) < ip + 42:
         return content, ""
     # Traffic class and flow label are in no check.
     inner = outer[:2] + content[ip + 42 :]

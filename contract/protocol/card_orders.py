@@ -12,7 +12,7 @@ from typing import Final
 from etloop.contract.base.errors import ProtocolError
 from etloop.contract.base.late_dataclass import dataclass
 
-VERSION: Final = "etloop-nic-peer/3"
+VERSION: Final = "etloop-nic-peer/4"
 USUAL_PORT: Final = 7430
 """Of whoever drives a card, where nothing else is said."""
 MOST_LINE_BYTES: Final = 512
@@ -43,8 +43,8 @@ LIMITS: Final[dict[CardOrder, tuple[int, ...]]] = {
     CardOrder.HELLO: (),
     CardOrder.OPEN: (),
     # Queue pair, which address of ours, our queue pair, path MTU, first PSN of the card, ours, timeout code, retries, RNR
-    # retries, RNR timer code.
-    CardOrder.JOIN: (1 << 24, 2, 1 << 24, 4097, 1 << 24, 1 << 24, 32, 8, 8, 32),
+    # retries, RNR timer code, traffic class, hop limit.
+    CardOrder.JOIN: (1 << 24, 2, 1 << 24, 4097, 1 << 24, 1 << 24, 32, 8, 8, 32, 256, 256),
     CardOrder.WRITE: (1 << 24, MOST_POSTED_BYTES + 1),
     CardOrder.WRITE_ON_ALL: (MOST_ON_EACH + 1, MOST_POSTED_BYTES + 1),
     CardOrder.SEND: (1 << 24, MOST_POSTED_BYTES + 1),

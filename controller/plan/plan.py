@@ -18,7 +18,7 @@ from etloop.contract.model.run import PlannedConnections, PlannedJobs, PlannedOp
 from etloop.controller.inputs.scenario.faults import refuse_idle_faults, resolve_communicators
 from etloop.controller.inputs.scenario.multipath import UET_UDP_PORT
 from etloop.controller.inputs.scenario.scenario import Scenario
-from etloop.controller.plan.choices import planned_choices, shaping_words
+from etloop.controller.plan.choices import excluded_notes, planned_choices, shaping_words
 from etloop.controller.plan.connections import PlacedConnections, connect
 from etloop.controller.plan.demand import Demand, OpColumns, PairColumns, demand_of
 from etloop.controller.plan.job_set import JobSet, only
@@ -225,6 +225,7 @@ def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTable
             *scenario.notes,
             *transport_notes(scenario),
             *placement.notes,
+            *excluded_notes(demand.chosen),
             *rounding_notes(ops, scenario.bytes_scale_text),
             *_traffic_notes(connections, demand.pairs, placement),
             *fault_notes(scenario.transport.faults, placement),

@@ -13,7 +13,7 @@ import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S
 from etloop.contract.model.assignment import Path
-from etloop.controller.plan.choices import shaping_words
+from etloop.controller.plan.choices import excluded_notes, shaping_words
 from etloop.controller.plan.connections import QPN_ENDS, paths_of
 from etloop.controller.plan.demand import POINT_TO_POINT, Asked, PairColumns, asked_of, pair_chunks
 from etloop.controller.plan.places.job_placement import place_jobs
@@ -163,6 +163,7 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
             *scenario.notes,
             *transport_notes(scenario),
             *placement.notes,
+            *excluded_notes(asked.chosen),
         ),
     )
 

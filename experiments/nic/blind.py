@@ -14,9 +14,10 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery import BATTERY
 from etloop.experiments.nic.battery.pauses import QUANTUM_BITS
 from etloop.experiments.nic.battery.queue_pairs import COUNTS, SMALL_BYTES
-from etloop.experiments.nic.battery.timeout import RETRIES
+from etloop.experiments.nic.battery.timeout import NOMINAL_NS
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, drawn_model
 from etloop.experiments.nic.cards.simulated import SimulatedNic, request_ns
+from etloop.experiments.nic.link.asked import AS_ASKED, CHANGED
 from etloop.experiments.nic.link.figures import Figure
 from etloop.experiments.nic.link.probe import USUAL_PAIRS, Probe
 
@@ -48,7 +49,11 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
         "nak_to_resend": model.resend_ns,
         "timeout": model.timeout_ns,
         "timeout_growth": model.timeout_growth,
-        "timeout_retries": RETRIES,
+        "timeout_retries": f"{CHANGED}: always {model.own_retries}" if model.own_retries else AS_ASKED,
+        **({"timeout_code": AS_ASKED} if 1.1 < model.timeout_ns / NOMINAL_NS < 3.5 else {}),
+        "dscp": AS_ASKED if model.own_dscp < 0 else f"{CHANGED}: always {model.own_dscp}",
+        "ecn": AS_ASKED,
+        "ttl": AS_ASKED,
         "rnr_factor": model.rnr_factor,
         "unacknowledged_window": model.window_packets,
         "ack_request_every": every if 0 < every <= model.window_packets else asks,
@@ -58,7 +63,7 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
         "requests_per_ack": model.requests_per_ack,
         "cnp_scope": "none" if not has_cnps else str(model.cnp_scope) if is_paced else None,
         "cnp_interval": model.cnp_interval_ns if has_cnps else None,
-        **({"cnp_dscp": model.cnp_dscp} if has_cnps else {}),
+        **({"cnp_dscp": _cnp_dscp(model)} if has_cnps else {}),
         "cnp_cut": model.cnp_cut,
         "cnp_recovery": model.cnp_recovery_ns if model.cnp_cut else None,
         "cnp_climb": model.cnp_climb if model.cnp_cut else None,
@@ -76,6 +81,12 @@ def truths(model: NicModel) -> dict[str, float | str | None]:
             count for count in COUNTS if count <= min(USUAL_PAIRS, model.full_rate_pairs or USUAL_PAIRS)
         ),
     }
+
+
+def _cnp_dscp(model: NicModel) -> float | str:
+    if not model.cnp_dscp_follows:
+        return model.cnp_dscp
+    return model.own_dscp if model.own_dscp >= 0 else "that of the queue pair, as asked"
 
 
 def _climb_truths(model: NicModel) -> dict[str, float | str | None]:

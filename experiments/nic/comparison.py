@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, parse_duration_ns, parse_rate_bps
 from etloop.experiments.nic.dut_profile import DCQCN, value_words
+from etloop.experiments.nic.link.asked import CHANGED, is_as_asked
 from etloop.experiments.nic.link.figures import Figure
 
 if TYPE_CHECKING:
     from etloop.dut_profiles.model.profile import DutProfile
     from etloop.experiments.nic.document import NicProfile
+
+
+_SETTING_OF: Final = {"dscp": "dscp", "timeout": "timeout_code"}
+"""Figures that are our setting where the card does as asked: what another setting would give is not known."""
 
 
 class Agreement(StrEnum):
@@ -61,7 +66,7 @@ def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[Figur
         "early_packets": _kept(transport.accepts_out_of_order.value),
         "timeout": transport.timeout_ns.value,
         "ack_request_every": transport.ack_every_packets.value,
-        "dscp": _text(transport.dscp.value),
+        "dscp": None if transport.dscp.value is None else f"{CHANGED}: always {transport.dscp.value}",
         "cnp_interval": cnp.interval_ns.value,
         "cnp_scope": _text(cnp.scope.value),
         "cnp_dscp": cnp.dscp.value,
@@ -73,7 +78,7 @@ def compare_with_stated(measured: NicProfile, stated: DutProfile) -> tuple[Figur
         if value is None or figure is None:
             continue
         said = value if isinstance(value, str) else f"{value:g} {figure.unit}".strip()
-        if figure.samples == 0:
+        if figure.samples == 0 or is_as_asked(figures.get(_SETTING_OF.get(name, ""))):
             agreement = Agreement.UNKNOWN
         else:
             agreement = Agreement.SAME if figure.holds(value) else Agreement.DIFFERENT

@@ -7,8 +7,8 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.link.figures import Curve, Figure
 
-EXPERIMENT_SCHEMA: Final = "etloop-nic-experiment/2"
-PROFILE_SCHEMA: Final = "etloop-nic-profile/2"
+EXPERIMENT_SCHEMA: Final = "etloop-nic-experiment/3"
+PROFILE_SCHEMA: Final = "etloop-nic-profile/3"
 PROFILE_FILE: Final = "nic.json"
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import yaml
 from etloop.experiments.nic.document import NicProfile
+from etloop.experiments.nic.link.asked import is_as_asked, own_value
 from etloop.experiments.nic.link.figures import Figure
 
 DUT_FILE: Final = "profile.yaml"
@@ -63,13 +64,15 @@ def _transport(figures: dict[str, Figure]) -> dict[str, object]:
         found["retransmission"] = recovery.word
     if early is not None and early.word in ("kept", "dropped"):
         found["accepts_out_of_order"] = early.word == "kept"
-    for key, name, unit in (("timeout", "timeout", "ns"), ("ack_every", "ack_request_every", "packets")):
-        figure = figures.get(name)
-        if figure is not None and figure.value:
-            found[key] = f"{round(figure.value)}ns" if unit == "ns" else round(figure.value)
-    dscp = figures.get("dscp")
-    if dscp is not None and dscp.word.isdigit():
-        found["dscp"] = int(dscp.word)
+    timeout, every = figures.get("timeout"), figures.get("ack_request_every")
+    if timeout is not None and timeout.value and not is_as_asked(figures.get("timeout_code")):
+        found["timeout"] = f"{round(timeout.value)}ns"
+    if every is not None and every.value:
+        found["ack_every"] = round(every.value)
+    # A mark or a timer that is as asked is our setting; one that is the card's whatever it is asked for is its own.
+    dscp = own_value(figures.get("dscp"))
+    if dscp is not None:
+        found["dscp"] = dscp
     return found
 
 

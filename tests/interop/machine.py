@@ -234,7 +234,7 @@ def _command(booted_kernel: Kernel, folder: Path, tap: str) -> list[str]:
         "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-M", "q35",
         "-accel", _accelerator(), "-cpu", "max", "-smp", "2", "-m", "1024",
         "-kernel", str(booted_kernel.image), "-initrd", str(folder / "initramfs"),
-        "-append", "console=ttyS0 panic=-1 quiet mitigations=off net.ifnames=0 tsc=reliable",
+        "-append", "console=ttyS0 panic=-1 quiet mitigations=off net.ifnames=0 tsc=reliable no_timer_check",
         "-serial", f"file:{folder}/console",
         "-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap",
         "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",

@@ -83,7 +83,14 @@ WORDS = {
     "not_ready": ("rnr nak with its code, then accepted", "rxe_resp.c: RESPST_ERR_RNR"),
     "foreign_key": ("nak remote access error; queue pair ERR", "rxe_resp.c: RESPST_ERR_RKEY_VIOLATION"),
     "after_retries": ("error", "rxe_comp.c: retries are exceeded"),
-    "ttl": ("64", "rxe_net.c"),
+    "dscp": ("as asked", "rxe_net.c: prepare4 takes the traffic class of the address"),
+    "ecn": ("as asked", "likewise"),
+    "ttl": (
+        "changed by the card: always 64",
+        "core/verbs.c: ib_resolve_unicast_gid_dmac takes the route's hop limit",
+    ),
+    "timeout_retries": ("as asked", "rxe_comp.c: retry_cnt"),
+    "timeout_code": ("as asked", "rxe_qp.c: 4.096 us * 2^code in jiffies"),
 }
 
 
@@ -108,7 +115,6 @@ def test_its_timers(found: tuple[Path, NicProfile]) -> None:
     growth = figure(found, "timeout_growth")
     assert growth.low is not None and growth.high is not None  # noqa: PT018 -- one thing for the type checker
     assert growth.low <= 1 <= growth.high
-    assert figure(found, "timeout_retries").value == 5
     wait = figure(found, "rnr_wait_10240us")
     assert wait.value is not None
     assert 10.24e6 <= wait.value <= 25e6

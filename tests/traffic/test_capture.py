@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 from etloop.agent.cli import main as agent_main
 from etloop.cli.main import main
-from etloop.cli.text.capture import CapturedFrame, capture_lines, frames_of
-from etloop.contract.base.errors import ConfigError, ExitCode
+from etloop.cli.text.capture import capture_lines
+from etloop.cli.text.capture_files import CapturedFrame, frames_of
+from etloop.contract.base.errors import ExitCode
 from etloop.contract.model.engine import EnginePhase
 from etloop.traffic import _native
 from etloop.traffic.capture import CaptureTarget
@@ -151,24 +152,6 @@ def test_the_command_prints_a_line_a_packet(tmp_path: Path, capsys: pytest.Captu
     assert lines[-1] == f"{len(lines) - 1} packets"
     assert main(["capture", str(tmp_path / "none")]) != 0
     assert "none: cannot be read: No such file or directory; name a capture" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        (b"", "byte 0: it does not begin with a section header"),
-        (b"\xd4\xc3\xb2\xa1" + bytes(20), "byte 0: it does not begin with a section header"),
-        (BLOCK + struct.pack("<II", 6, 400), "byte 28: a block is cut short or has no sound length"),
-        (BLOCK + struct.pack("<III", 6, 12, 12), "byte 28: a packet is cut short"),
-        (
-            BLOCK + struct.pack("<IIIIIIII", 6, 32, 0, 0, 0, 9, 9, 32),
-            "byte 28: a packet is longer than its block",
-        ),
-    ],
-)
-def test_other_files_are_refused_by_place(content: bytes, what: str) -> None:
-    with pytest.raises(ConfigError, match=f"f.pcapng: {what}; name a file that"):
-        frames_of(content, "f.pcapng")
 
 
 @pytest.mark.parametrize("option", ["--capture-snap", "--capture-limit"])

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from etloop.cli.text.capture import frames_of
+from etloop.cli.text.capture_files import frames_of
 from etloop.contract.model.engine import EnginePhase
 from etloop.contract.model.transport import RecoverySettings
 from etloop.traffic.capture import CaptureTarget

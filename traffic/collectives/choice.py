@@ -20,8 +20,9 @@ from etloop.traffic.collectives.algorithms.registry import ALGORITHMS
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS, Cutting, Request
 from etloop.traffic.collectives.core.table import Protocol, Schedule, Split
 from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
+from etloop.traffic.collectives.nccl.excluded import NVSWITCH, Excluded, excluded_from
 from etloop.traffic.collectives.nccl.hardware import Hardware, Layout
-from etloop.traffic.collectives.nccl.shaping import cutting_of, p2p_cutting
+from etloop.traffic.collectives.nccl.shaping import channel_shares, cutting_of, p2p_cutting
 from etloop.traffic.collectives.nccl.tuning import (
     Estimate,
     Function,
@@ -124,6 +125,10 @@ class Choice:
     reason: str
     alternatives: tuple[Estimate, ...] = ()
     """What the tuning model says of everything it compared, the choice among it; empty where nothing is modelled."""
+    channels_with_bytes: int = 0
+    """Channels of the cut that get any bytes of the op; 0: all."""
+    excluded: tuple[Excluded, ...] = ()
+    """What NCCL could choose instead on the modelled hosts and has no schedule here."""
 
     def schedule(self) -> Schedule:
         """The schedule, made anew."""
@@ -137,7 +142,7 @@ class Choice:
     @property
     def channels(self) -> int:
         """Channels in use."""
-        return self.request.cutting.channels
+        return self.channels_with_bytes or self.request.cutting.channels
 
 
 @lru_cache(maxsize=1 << 14)
@@ -247,18 +252,21 @@ def _nccl(collective: str, layout: Layout, op_bytes: int, settings: Settings, pi
         _refuse(collective, layout, _why_none(pin, collective, tuning))
     best = min(allowed, key=lambda estimate: estimate.time_ns)
     channels = pin.channels or channels_for(best.algorithm, best.protocol, nbytes, tuning)
-    cut_as = Function(collective) if collective in ("broadcast", "reduce") else function
-    cutting = cutting_of(cut_as, best.algorithm, best.protocol, channels, nbytes, tuning)
-    reason = _reason(pin, allowed, channels, tuning)
-    return _chosen(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
+    cutting = cutting_of(function, best.algorithm, best.protocol, channels, nbytes, tuning)
+    used = channel_shares(function, best.protocol, channels, nbytes, tuning).channels
+    excluded = () if pin.algorithm else excluded_from(function, nbytes, tuning)
+    reason = _reason(pin, allowed, used, tuning) + _excluded_words(excluded, best)
+    choice = _chosen(_name(best.algorithm, collective), collective, layout, cutting, reason, tuple(compared))
+    return replace(choice, channels_with_bytes=used, excluded=excluded)
 
 
 def _function(collective: str) -> Function:
     """What NCCL tunes a collective as."""
     if collective == "barrier":
         return Function.ALL_REDUCE
-    # Since 2.30 the scheduler of all-gathers serves broadcasts and takes the protocol of a ring all-gather.
-    return Function.ALL_GATHER if collective == "broadcast" else Function(collective)
+    # Broadcasts of several roots in one group call go through the scheduler of all-gathers; one of a single root is
+    # tuned as a broadcast (ncclPrepareTasks).
+    return Function(collective)
 
 
 def _name(algorithm: NcclAlgorithm, collective: str) -> str:
@@ -283,8 +291,18 @@ def _reason(pin: Pin, allowed: list[Estimate], channels: int, tuning: Tuning) ->
     most = tuning.graph.channels
     reason = "pinned" if len(allowed) == 1 else f"least of {len(allowed)} by NCCL's tuning model"
     if pin.channels:
-        return reason if reason == "pinned" else f"{reason}; channels pinned"
+        reason = reason if reason == "pinned" else f"{reason}; channels pinned"
+        most = pin.channels
     return reason if channels == most else f"{reason}; too few bytes for all of {most} channels"
+
+
+def _excluded_words(excluded: tuple[Excluded, ...], best: Estimate) -> str:
+    """Return what the reason adds about an algorithm that NCCL could choose by default, with no more than its hosts have."""
+    for each in excluded:
+        if each.needs == NVSWITCH:
+            less = " and would take less" if 0 < each.time_ns < best.time_ns else ""
+            return f" ({each.name} is left out: it has no schedule{less})"
+    return ""
 
 
 def _grouped(collective: str, op_bytes: int, tuning: Tuning, pin: Pin) -> Choice:

@@ -8,13 +8,15 @@ from typing import Final
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_US
 from etloop.experiments.nic.battery.experiment import Experiment
 from etloop.experiments.nic.link.figures import Figure, Finding, by_number, count, unseen, word
-from etloop.experiments.nic.link.probe import CNP, Connection, Probe
+from etloop.experiments.nic.link.probe import CNP, USUAL, Connection, Probe
 from etloop.experiments.nic.link.wire import Arrival, PairSettings
 
 PACKETS: Final = 600
 SPACING_NS: Final = 2 * NS_PER_US
 """Between marked packets: finer than any interval that cards have."""
 BOTH_PACKETS: Final = 300
+OTHER_PACKETS: Final = 100
+OTHER_DSCP: Final = 10
 REST_NS: Final = 20 * NS_PER_MS
 
 
@@ -39,12 +41,9 @@ def run(probe: Probe) -> tuple[Finding, ...]:
             unseen("cnp_interval", "ns", f"no CNP for {PACKETS} marked packets"),
         )
     gaps = [later.at_ns - earlier.at_ns for earlier, later in pairwise(alone)]
-    dscps = sorted({arrival.dscp for arrival in alone})
-    marks = (
-        [count("cnp_dscp", dscps[0], "count", len(alone))]
-        if len(dscps) == 1
-        else [word("cnp_dscp", ", ".join(map(str, dscps)), len(alone))]
-    )
+    marked_otherwise = probe.connect(PairSettings(dscp=OTHER_DSCP))
+    others = _marked(probe, [marked_otherwise], OTHER_PACKETS)
+    marked_otherwise.close()
     curve = by_number(
         "notifications",
         "Time between notifications of one queue pair",
@@ -54,7 +53,21 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         1e3,
     )
     scope = _scope(same, apart if has_other else None, gaps)
-    return scope, _interval(probe, gaps, len(alone)), *marks, *curve
+    return scope, _interval(probe, gaps, len(alone)), _dscp(alone, others), *curve
+
+
+def _dscp(usual: list[Arrival], others: list[Arrival]) -> Figure:
+    """Return the DSCP of notifications, which is the card's own unless it changes with that of the queue pair."""
+    seen = sorted({arrival.dscp for arrival in (*usual, *others)})
+    number = len(usual) + len(others)
+    if not others:
+        return unseen("cnp_dscp", "count", f"no CNP for a queue pair with DSCP {OTHER_DSCP}")
+    if len(seen) == 1:
+        return count("cnp_dscp", seen[0], "count", number)
+    follows = {one.dscp for one in usual} == {USUAL.dscp} and {one.dscp for one in others} == {OTHER_DSCP}
+    return word(
+        "cnp_dscp", "that of the queue pair, as asked" if follows else ", ".join(map(str, seen)), number
+    )
 
 
 def _marked(probe: Probe, connections: list[Connection], packets: int) -> list[Arrival]:
@@ -110,9 +123,10 @@ def _has_two_intervals(together: list[Arrival], usual_ns: int) -> bool:
 EXPERIMENT: Final = Experiment(
     name="notifications",
     provokes=f"{PACKETS} writes marked Congestion Experienced on one queue pair, {SPACING_NS // 1000} us apart, then"
-    f" {BOTH_PACKETS} on two in turn, of one address of ours and, where we have two, of both",
-    reads="times between notifications, their DSCP, and whether two queue pairs or two addresses have an interval each; the"
-    " spacing widens the interval",
+    f" {BOTH_PACKETS} on two in turn, of one address of ours and, where we have two, of both;"
+    f" {OTHER_PACKETS} on one that sends with DSCP {OTHER_DSCP}",
+    reads="times between notifications, their DSCP and whether it follows the queue pair's, and whether two queue pairs or two"
+    " addresses have an interval each; the spacing widens the interval",
     clause="IBTA 1.4 annex A17.9; NVIDIA DOCA, DCQCN parameters: min_time_between_cnps 4 us",
     figures={
         "cnp_scope": "",

@@ -10,6 +10,9 @@ from etloop.experiments.nic.link.figures import Figure, word
 from etloop.experiments.nic.link.probe import PSNS, Probe
 from etloop.experiments.nic.link.wire import PairSettings
 
+RNR_CODES: Final = (12, 16)
+"""Asked for, so that one that is always the same is seen."""
+
 
 def run(probe: Probe) -> tuple[Figure, ...]:
     """Send each of them on a queue pair of its own."""
@@ -96,15 +99,18 @@ def _other_partition(probe: Probe) -> Figure:
 
 
 def _not_ready(probe: Probe) -> Figure:
-    connection = probe.connect(PairSettings(min_rnr_code=12))
-    connection.ask_send(0)
-    found = answers(connection)
-    connection.nic.grant(connection.end, 4096)
-    connection.ask_send(0)
-    then = answers(connection)
-    connection.close()
-    said = "rnr nak with its code, then accepted"
-    return word("not_ready", said if found == ["rnr 12"] and then == ["ack 0"] else f"{found}, then {then}")
+    said = ["rnr nak with its code, then accepted"]
+    for code in RNR_CODES:
+        connection = probe.connect(PairSettings(min_rnr_code=code))
+        connection.ask_send(0)
+        found = answers(connection)
+        connection.nic.grant(connection.end, 4096)
+        connection.ask_send(0)
+        then = answers(connection)
+        connection.close()
+        if found != [f"rnr {code}"] or then != ["ack 0"]:
+            said.append(f"code {code}: {found}, then {then}")
+    return word("not_ready", "; ".join(said[1:]) or said[0], len(RNR_CODES))
 
 
 EXPERIMENT: Final = Experiment(

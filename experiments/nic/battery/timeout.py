@@ -7,12 +7,13 @@ from itertools import pairwise
 from typing import Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.experiments.nic.battery.experiment import Experiment
+from etloop.experiments.nic.link.asked import AS_ASKED, CHANGED, asked
 from etloop.experiments.nic.link.figures import (
     Figure,
     Finding,
     by_number,
-    count,
     interval,
     ratio,
     unseen,
@@ -23,39 +24,61 @@ from etloop.experiments.nic.link.wire import PairSettings
 
 CODE: Final = 14
 RETRIES: Final = 5
+OTHER_CODE: Final = 15
+OTHER_RETRIES: Final = 2
 REPEATS: Final = 3
 NOMINAL_NS: Final = 4096 << CODE
 """67 ms."""
-LONGEST_NS: Final = 60 * NS_PER_S
+LONGEST_NS: Final = 200 * NS_PER_S
 _GONE_NS: Final = 40 * NOMINAL_NS
+MOST_RETRIES: Final = 7
+"""That a queue pair can be asked for."""
+_TIMER_ERROR: Final = 0.15
+"""Share by which timers of ticks may be early: two of 4 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waited:
+    """One write that was not answered."""
+
+    gaps_ns: list[int]
+    """Between its sendings."""
+    state: str
+    """Of the queue pair afterwards."""
+
+
+def _unanswered(probe: Probe, code: int, retries: int) -> _Waited:
+    connection = probe.connect(PairSettings(timeout_code=code, retry_count=retries))
+    connection.nic.write(connection.end, 64)
+    times_ns: list[int] = []
+    end_ns = probe.wire.now_ns() + LONGEST_NS
+    while len(times_ns) <= MOST_RETRIES + 2 and probe.wire.now_ns() < end_ns:
+        longest_ns = max((later - earlier for earlier, later in pairwise(times_ns)), default=0)
+        arrival = connection.until(is_data, max(_GONE_NS, 6 * longest_ns))
+        if arrival is None:
+            break
+        times_ns.append(arrival.at_ns)
+    state = connection.nic.state(connection.end)
+    connection.close()
+    return _Waited([later - earlier for earlier, later in pairwise(times_ns)], state)
 
 
 def run(probe: Probe) -> tuple[Finding, ...]:
-    """Have the card write one packet, and never answer."""
+    """Have the card write one packet and never answer; then once more with another timeout code and retry count."""
     firsts: list[int] = []
     growths: list[float] = []
     tries: list[int] = []
     states: list[str] = []
     waits: list[int] = []
     for _ in range(REPEATS):
-        connection = probe.connect(PairSettings(timeout_code=CODE, retry_count=RETRIES))
-        connection.nic.write(connection.end, 64)
-        times_ns: list[int] = []
-        end_ns = probe.wire.now_ns() + LONGEST_NS
-        while len(times_ns) <= RETRIES + 2 and probe.wire.now_ns() < end_ns:
-            longest_ns = max((later - earlier for earlier, later in pairwise(times_ns)), default=0)
-            arrival = connection.until(is_data, max(_GONE_NS, 6 * longest_ns))
-            if arrival is None:
-                break
-            times_ns.append(arrival.at_ns)
-        gaps = [later - earlier for earlier, later in pairwise(times_ns)]
+        waited = _unanswered(probe, CODE, RETRIES)
+        gaps = waited.gaps_ns
         waits = max(waits, gaps, key=len)
         if gaps:
             firsts.append(gaps[0])
             tries.append(len(gaps))
         growths += [later / earlier for earlier, later in pairwise(gaps)]
-        states.append(connection.nic.state(connection.end))
-        connection.close()
+        states.append(waited.state)
     if not firsts:
         return (unseen("timeout", "ns", f"nothing was sent again within {_GONE_NS // NS_PER_MS} ms"),)
     # A ratio of two times that vary by a few percent each varies by their sum.
@@ -63,14 +86,26 @@ def run(probe: Probe) -> tuple[Finding, ...]:
         _widened(interval("timeout", firsts, probe.wire.resolution_ns, ""), 0.1),
         _widened(ratio("timeout_growth", growths, 0.0, "it was sent again only once"), 0.1),
     ]
-    if len(set(tries)) == 1:
-        found.append(count("timeout_retries", tries[0], "count", len(tries)))
-    else:
-        found.append(word("timeout_retries", f"{min(tries)} to {max(tries)}", len(tries)))
+    other = _unanswered(probe, OTHER_CODE, OTHER_RETRIES).gaps_ns
+    found.append(asked("timeout_retries", [(RETRIES, tries), (OTHER_RETRIES, [len(other)] if other else [])]))
+    found.append(_code_figure(firsts, other))
     found.append(word("after_retries", "error" if set(states) == {"ERR"} else ", ".join(sorted(set(states)))))
     return *found, *by_number(
         "timeout", "Waits of a write that nobody answers", "try (number)", "wait (ms)", waits, 1e6
     )
+
+
+def _code_figure(firsts_ns: list[int], other_ns: list[int]) -> Figure:
+    """Return whether the first timeout is what the code asks for: 4.096 us * 2^code, at most four times that."""
+    if not other_ns:
+        return unseen("timeout_code", "", f"nothing was sent again with code {OTHER_CODE}")
+    shares = [time_ns / NOMINAL_NS for time_ns in firsts_ns] + [other_ns[0] / (4096 << OTHER_CODE)]
+    if all(1 - _TIMER_ERROR <= share <= 4 + _TIMER_ERROR for share in shares):
+        return word("timeout_code", AS_ASKED, len(shares))
+    # No numbers: a word is compared with that of another card, and `timeout` has them.
+    is_short = [share < 1 - _TIMER_ERROR for share in shares]
+    said = "shorter" if all(is_short) else "shorter or longer" if any(is_short) else "longer"
+    return word("timeout_code", f"{CHANGED}: {said} than codes {CODE} and {OTHER_CODE} say", len(shares))
 
 
 def _widened(figure: Figure, share: float) -> Figure:
@@ -82,14 +117,16 @@ def _widened(figure: Figure, share: float) -> Figure:
 
 EXPERIMENT: Final = Experiment(
     name="timeout",
-    provokes=f"{REPEATS} writes that nobody answers, with timeout code {CODE} and {RETRIES} retries",
+    provokes=f"{REPEATS} writes that nobody answers, with timeout code {CODE} and {RETRIES} retries; one with {OTHER_CODE} and"
+    f" {OTHER_RETRIES}",
     reads="the times between its sendings, their number, and the state of the queue pair after them; intervals are 10 % wider"
-    " than what was seen, for timers vary and repeats are few",
+    " than what was seen, for timers vary and repeats are few; whether retries and code are as asked, both times",
     clause="IBTA 1.4 volume 1, 9.9.2.1.2: 4.096 us * 2^code, at most four times that; NVIDIA, Adaptive Retransmission",
     figures={
         "timeout": "ns",
         "timeout_growth": "ratio",
-        "timeout_retries": "count",
+        "timeout_retries": "",
+        "timeout_code": "",
         "after_retries": "",
     },
     run=run,

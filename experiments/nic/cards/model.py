@@ -106,6 +106,12 @@ class NicModel(Congestion):
     """From one request packet to the next, however small they are."""
     full_rate_pairs: int = 0
     """Queue pairs that it serves at full rate; of more, a packet takes three times as long. 0: any number."""
+    own_dscp: int = -1
+    """DSCP that it sends whatever it is asked for; -1: the one it is asked for."""
+    own_retries: int = 0
+    """Times that it sends again whatever it is asked for; 0: as often as it is asked for."""
+    cnp_dscp_follows: bool = False
+    """Whether notifications have the DSCP of their queue pair, not `cnp_dscp`."""
 
 
 _LEAST_MOST: Final[dict[str, tuple[float, float]]] = {
@@ -134,6 +140,8 @@ _LEAST_MOST: Final[dict[str, tuple[float, float]]] = {
     "pause_reaction_ns": (0, 100 * NS_PER_US),
     "message_ns": (1, 10_000),
     "full_rate_pairs": (0, 1 << 20),
+    "own_dscp": (-1, 63),
+    "own_retries": (0, 7),
 }
 
 
@@ -185,6 +193,9 @@ def drawn_model(random: Random) -> NicModel:
         pause_reaction_ns=random.randrange(200, 20_000),
         message_ns=random.randrange(5, 250),
         full_rate_pairs=random.choice((0, 0, 8, 20, 64, 100)),
+        own_dscp=random.choice((-1, -1, 0, 48)),
+        own_retries=random.choice((0, 0, 7)),
+        cnp_dscp_follows=random.random() < 0.2,
     )
 
 

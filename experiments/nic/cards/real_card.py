@@ -173,6 +173,8 @@ class RemoteNic:
             settings.retry_count,
             settings.rnr_retry,
             settings.min_rnr_code,
+            settings.dscp << 2 | settings.ecn,
+            settings.hop_limit,
         )
 
     def write(self, end: PairEnd, size_bytes: int) -> None:

@@ -17,7 +17,7 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery
 from etloop.experiments.nic.cards.pair_rate import PairRate
 from etloop.experiments.nic.cards.port import CardPort
-from etloop.experiments.nic.link.frames import BTH, TTL, Addresses, frame_of, quanta_of
+from etloop.experiments.nic.link.frames import BTH, Addresses, frame_of, quanta_of
 from etloop.experiments.nic.link.probe import (
     ACK,
     ATOMIC_ACK,
@@ -38,7 +38,6 @@ from etloop.experiments.nic.link.probe import (
 from etloop.experiments.nic.link.rnr_timer import rnr_timer_ns
 from etloop.experiments.nic.link.wire import (
     CE,
-    ECT_0,
     NOT_ECT,
     Answered,
     Arrival,
@@ -114,6 +113,11 @@ class _Pair:
     msn: int = 0
 
 
+def _dscp_of(model: NicModel, pair: _Pair) -> int:
+    """Return the DSCP of what a queue pair sends."""
+    return pair.settings.dscp if model.own_dscp < 0 else model.own_dscp
+
+
 class SimulatedNic:
     """A card by its parameters, and the wire to it. A `Wire` and a `NicControl`."""
 
@@ -185,7 +189,12 @@ class SimulatedNic:
     def _varied(self, latency_ns: float) -> int:
         return round(latency_ns * (1 + self._random.uniform(-1, 1) * self._model.jitter))
 
-    def _leave(self, pair: _Pair, packet: _native.WirePacket, dscp: int = 26, ecn: int = ECT_0) -> None:
+    def _leave(
+        self, pair: _Pair, packet: _native.WirePacket, dscp: int | None = None, ecn: int | None = None
+    ) -> None:
+        """Have a packet leave; without marks of its own it has those that the queue pair was joined with."""
+        dscp = _dscp_of(self._model, pair) if dscp is None else dscp
+        ecn = pair.settings.ecn if ecn is None else ecn
         payload_bytes, address = packet.payload_bytes, pair.settings.address
         datagram = _native.encode(packet, self._back[address])
         takes_ns = (len(datagram) + HEADERS_BYTES) * 8 * NS_PER_S // self._model.line_bps
@@ -194,7 +203,8 @@ class SimulatedNic:
             limit = self._model.full_rate_pairs
             takes_ns *= _MISSES if 0 < limit < len(self._active) else 1
         frame = frame_of(Departure(datagram, dscp, ecn, 0xD000), _BACK[address])
-        arrival = Arrival(0, _native.decode(datagram)[0], payload_bytes, dscp, ecn, TTL, 0, 0xD000, frame)
+        ttl = pair.settings.hop_limit
+        arrival = Arrival(0, _native.decode(datagram)[0], payload_bytes, dscp, ecn, ttl, 0, 0xD000, frame)
         self._port.leave(takes_ns, arrival)
 
     # ---- what the card is told
@@ -299,7 +309,7 @@ class SimulatedNic:
     def _time_out(self, pair: _Pair, timer: int) -> None:
         if timer != pair.timer or pair.acknowledged >= pair.next or pair.state != "RTS":
             return
-        if pair.tries >= pair.settings.retry_count:
+        if pair.tries >= (self._model.own_retries or pair.settings.retry_count):
             pair.state = "ERR"
             return
         pair.tries += 1
@@ -483,4 +493,5 @@ class SimulatedNic:
         self._last_cnp_ns[key] = self._now_ns
         packet = _native.WirePacket(CNP)
         packet.dest_qpn, packet.becn = pair.peer_qpn, True
-        self._leave(pair, packet, self._model.cnp_dscp, NOT_ECT)
+        dscp = _dscp_of(self._model, pair) if self._model.cnp_dscp_follows else self._model.cnp_dscp
+        self._leave(pair, packet, dscp, NOT_ECT)

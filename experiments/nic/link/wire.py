@@ -62,6 +62,10 @@ class PairSettings:
     """Ours."""
     address: int = 0
     """Which of our addresses it is joined to: a place in `Wire.flows`."""
+    dscp: int = 26
+    ecn: int = ECT_0
+    """The two of the traffic class that the card is asked to send with."""
+    hop_limit: int = 64
 
 
 @dataclass(frozen=True, slots=True)

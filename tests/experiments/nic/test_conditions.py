@@ -19,7 +19,7 @@ FIGURES = (
     Figure("rate_of_most_pairs", "bit/s", 90e9, 89e9, 91e9, "", 9),
     word("recovery", "selective_repeat"),
     word("ack_request_every", "none within 48 packets"),
-    count("timeout_retries", 7, "count"),
+    count("fast_recovery_raises", 7, "count"),
     unseen("cnp_interval", "ns", "no CNP for 600 marked packets"),
 )
 
@@ -45,7 +45,7 @@ def asked(*expressions: str) -> tuple[RequestedCheck, ...]:
         ('recovery == "go_back_n"', Result.FAIL, "another"),
         ("cnp_interval <= 4us", Result.INCONCLUSIVE, "was not seen"),
         ("rnr_factor <= 2", Result.INCONCLUSIVE, "was not asked"),
-        ("cnp_interval <= 4us and timeout_retries == 5", Result.FAIL, "one part fails whatever the other is"),
+        ("cnp_interval <= 4us and fast_recovery_raises == 5", Result.FAIL, "one part fails whatever the other is"),
         ("ack_request_every <= 64", Result.INCONCLUSIVE, "a word where a number is wanted says why there is none"),
         ("rate_of_most_pairs >= 80Gbps", Result.PASS, "a rate in the units of rates"),
     ],
@@ -56,17 +56,17 @@ def test_what_becomes_of_a_condition(expression: str, result: Result, sentence: 
 
 def test_the_worst_decides() -> None:
     held, open_, broken = judge(
-        profile(), asked("timeout_retries == 7", "rnr_factor <= 2", "timeout_retries == 6")
+        profile(), asked("fast_recovery_raises == 7", "rnr_factor <= 2", "fast_recovery_raises == 6")
     )
     assert result_of((held,)) is Result.PASS
     assert result_of((held, open_)) is Result.INCONCLUSIVE
     assert result_of((held, open_, broken)) is Result.FAIL
-    assert broken.found == "timeout_retries: 7 count"
+    assert broken.found == "fast_recovery_raises: 7 count"
 
 
 def test_all_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
-        judge(profile(), asked("nak_to_resent <= 1us", "timeout <= 5", "timeout_retries == 7"))
+        judge(profile(), asked("nak_to_resent <= 1us", "timeout <= 5", "fast_recovery_raises == 7"))
     first, second = caught.value.problems
     assert first.where == "c.yaml:0"
     assert "nak_to_resent" in first.what

@@ -177,7 +177,7 @@ def test_a_directory_of_another_card_is_refused(card: Path, capsys: pytest.Captu
 
 
 def test_a_profile_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "nic.json").write_text('{"schema": "etloop-nic-profile/2"}')
+    (tmp_path / "nic.json").write_text('{"schema": "etloop-nic-profile/3"}')
     assert main.main(("nic", "show", str(tmp_path))) == 65
     assert "nic.json" in capsys.readouterr().err
     assert main.main(("nic", "show", str(tmp_path / "none"))) == 65

@@ -38,6 +38,12 @@ WORDS = {
     "foreign_key": "nak remote access error; queue pair ERR",
     "after_retries": "error",
     "source_port": "one for all queue pairs",
+    # This stand-in sends with marks of its own, whatever it is joined with.
+    "dscp": "changed by the card: always 26",
+    "ecn": "changed by the card: always 2",
+    "ttl": "changed by the card: always 64",
+    "timeout_retries": "as asked",
+    "timeout_code": "changed by the card: shorter than codes 14 and 15 say",
 }
 
 

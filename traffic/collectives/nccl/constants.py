@@ -10,11 +10,12 @@ from enum import StrEnum
 from typing import Final
 
 NCCL_VERSION: Final = "2.30.7"
-"""The version whose defaults, tables and schedules are modelled; stands in every plan and result."""
+"""The version whose defaults, tables and schedules are modelled; every plan and result names it. 2.31 replaced the tuning model
+(src/tuning/ in place of src/graph/tuning.cc) and chooses otherwise for some sizes."""
 
 
 class NcclAlgorithm(StrEnum):
-    """NCCL's algorithms that have a schedule here. CollNet needs an InfiniBand switch, NVLS stays inside a host."""
+    """NCCL's algorithms that have a schedule here; `excluded` names the others."""
 
     TREE = "tree"
     RING = "ring"
@@ -55,6 +56,12 @@ RING_LL128_MOST: Final = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3)
 TREE_LL128_MOST: Final = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 TREE_MOST: Final = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 
+NVLS_TREE_MOST: Final = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 80.0))
+NVLS_EFFICIENCY: Final = (0.0, 0.0, 0.85, 0.74)
+"""By `Gpu`."""
+NVLS_TREE_NVLINK_LATENCY: Final = 25.0
+NVLS_TREE_NET_LATENCY: Final = 20.9
+
 TREE_CORRECTION: Final = (
     (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9),
     (1., 1., 1., 1., .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1., 1., 1., 1., 1.),
@@ -65,6 +72,11 @@ CORRECTED_BELOW: Final = 23
 """Logarithms from here on are not corrected."""
 
 THREADS: Final = (512, 512, 640)
+"""Most threads of a kernel, by protocol."""
+THREADS_SLOW_RING: Final = 256
+"""Those of a ring with Simple whose channels have no more than `SLOW_RING_GBYTES` together inside a host."""
+SLOW_RING_GBYTES: Final = 12.0
+"""PCI_BW."""
 THRESHOLD_BYTES: Final = (64, 8, 8)
 """Bytes per thread below which a channel is given up, by protocol; Ring LL: times the number of ranks."""
 PLATEAU_BYTES: Final = 64

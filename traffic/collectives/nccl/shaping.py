@@ -12,6 +12,7 @@ from typing import Final
 
 from etloop.traffic.collectives.core.cutting import KIB, MAX_CHANNELS, Cutting, PeerParts
 from etloop.traffic.collectives.core.table import Protocol, Split
+from etloop.traffic.collectives.nccl.cells import ChannelShares, shares_of
 from etloop.traffic.collectives.nccl.constants import NcclAlgorithm
 from etloop.traffic.collectives.nccl.tuning import Function, Tuning
 
@@ -40,19 +41,22 @@ def cutting_of(
     nbytes: int,
     tuning: Tuning,
 ) -> Cutting:
-    """The cut of a tuned collective; `nbytes` as in `nccl_tuning.estimates`."""
+    """Return the cut of a tuned collective; `nbytes` as in `tuning.estimates`, `channels` as `tuning.channels_for` gives.
+
+    NCCL cuts each channel's range by itself. All channels here have the chunk of the first one; the last one's differs only
+    where it is much shorter.
+    """
     rooted = function in (Function.BROADCAST, Function.REDUCE)
     long_chunks = algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE and not rooted
     chunk_steps, slice_steps = (_RING_CHUNK_STEPS, _RING_SLICE_STEPS) if long_chunks else (1, 1)
     chunk = chunk_steps * _STEP_BYTES[protocol]
-    share = nbytes / channels
+    blocks = _blocks(function, tuning)
+    shares = channel_shares(function, protocol, channels, nbytes, tuning)
     if algorithm is NcclAlgorithm.TREE and protocol is Protocol.LL128:
-        chunk = _tree_ll128_chunk(chunk, share, tuning)
+        chunk = _tree_ll128_chunk(chunk, shares.first_bytes, tuning)
     elif algorithm is NcclAlgorithm.PAT:
-        chunk = _pat_chunk(function, chunk, share)
+        chunk = _pat_chunk(function, chunk, shares.first_bytes * blocks)
     chunk -= chunk % _GRAIN_BYTES[protocol]
-    gathers = function in (Function.ALL_GATHER, Function.REDUCE_SCATTER)
-    per_byte = 2 if function is Function.ALL_REDUCE else tuning.layout.ranks if gathers else 1
     return Cutting(
         protocol=protocol,
         channels=channels,
@@ -63,33 +67,49 @@ def cutting_of(
         else 0,
         slots=STEPS // slice_steps,
         split=Split.CELLS if channels > 1 else Split.EQUAL,
-        traffic_per_byte=per_byte * (4 if protocol is Protocol.LL else 1),
-        aggregation=_aggregation(share, tuning) if algorithm is NcclAlgorithm.PAT else 1,
+        traffic_per_byte=_traffic_per_byte(function, protocol, tuning),
+        aggregation=_aggregation(chunk, shares.first_bytes, tuning) if algorithm is NcclAlgorithm.PAT else 1,
     )
 
 
-def _tree_ll128_chunk(chunk: int, share: float, tuning: Tuning) -> int:
+def channel_shares(
+    function: Function, protocol: Protocol, channels: int, nbytes: int, tuning: Tuning
+) -> ChannelShares:
+    """Return how an op is shared by its channels; `nbytes` as in `tuning.estimates`."""
+    block_bytes = -(-nbytes // _blocks(function, tuning))
+    return shares_of(block_bytes, channels, _traffic_per_byte(function, protocol, tuning))
+
+
+def _blocks(function: Function, tuning: Tuning) -> int:
+    return tuning.layout.ranks if function in (Function.ALL_GATHER, Function.REDUCE_SCATTER) else 1
+
+
+def _traffic_per_byte(function: Function, protocol: Protocol, tuning: Tuning) -> int:
+    per_byte = 2 if function is Function.ALL_REDUCE else _blocks(function, tuning)
+    return per_byte * (4 if protocol is Protocol.LL else 1)
+
+
+def _tree_ll128_chunk(chunk: int, share_bytes: int, tuning: Tuning) -> int:
     ranks_per_host = tuning.layout.ranks / tuning.layout.hosts
     steps = 1 + math.floor(math.log2(tuning.layout.hosts)) + 0.1 * ranks_per_host
     for factor, least in ((64, 128 * KIB), (16, 32 * KIB)):
-        while share / chunk < steps * factor / ranks_per_host and chunk > least:
+        while share_bytes // chunk < steps * factor / ranks_per_host and chunk > least:
             chunk //= 2
     return chunk
 
 
-def _pat_chunk(function: Function, chunk: int, share: float) -> int:
+def _pat_chunk(function: Function, chunk: int, share_bytes: int) -> int:
     pieces = 32 if function is Function.ALL_GATHER else 16
-    while chunk * pieces > share and chunk > 64 * KIB:
+    while chunk * pieces > share_bytes and chunk > 64 * KIB:
         chunk //= 2
     return chunk
 
 
-def _aggregation(share: float, tuning: Tuning) -> int:
-    """Chunks of one PAT message: as many blocks of a channel as fit into half a buffer step, below n/2."""
-    ranks = tuning.layout.ranks
-    block = max(1, math.ceil(share / ranks))
+def _aggregation(chunk: int, block_bytes: int, tuning: Tuning) -> int:
+    """Return the blocks of one PAT message: as many of a channel as fit into half a chunk, below n/2."""
+    most = tuning.layout.ranks // 2
     factor = 1
-    while _STEP_BYTES[Protocol.SIMPLE] // (block * factor) >= 2 and factor < ranks / 2:
+    while chunk // (max(1, block_bytes) * factor) >= 2 and factor < most:
         factor *= 2
     return factor
 

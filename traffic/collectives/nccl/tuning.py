@@ -2,7 +2,7 @@
 
 Decides nothing but numbers; `choice` takes the least of them. Everything is NCCL 2.30.7's formula
 (src/graph/tuning.cc, src/enqueue.cc) over the graph that `hardware` models. Left out: CollNet and NVLS, and the factor on
-8-bit floats, as traces do not tell types.
+8-bit floats, as traces do not tell types (`excluded` names the algorithms).
 """
 
 from __future__ import annotations
@@ -161,10 +161,23 @@ def algorithm_bandwidth(
 
 
 def channels_for(algorithm: NcclAlgorithm, protocol: Protocol, nbytes: int, tuning: Tuning) -> int:
-    """Channels that an op uses: fewer than there are as long as its threads would have too little to do."""
+    """Return the channels that an op may use: fewer than there are while their threads would have too little to do.
+
+    The source is topoGetAlgoInfo. PAT has no thread count there and keeps all channels. How many of them get bytes is
+    decided by cells (`cells.shares_of`).
+    """
+    if algorithm is NcclAlgorithm.PAT:
+        return tuning.graph.channels
     ring_ll = algorithm is NcclAlgorithm.RING and protocol is Protocol.LL
     threshold = tables.THRESHOLD_BYTES[protocol] * (tuning.layout.ranks if ring_ll else 1)
-    return max(1, min(tuning.graph.channels, nbytes // (tables.THREADS[protocol] * threshold)))
+    threads = tables.THREADS[protocol]
+    if algorithm is NcclAlgorithm.RING and protocol is Protocol.SIMPLE and _is_slow_inside(tuning.graph):
+        threads = tables.THREADS_SLOW_RING
+    return max(1, min(tuning.graph.channels, nbytes // (threads * threshold)))
+
+
+def _is_slow_inside(graph: Graph) -> bool:
+    return graph.intra * graph.search_channels <= tables.SLOW_RING_GBYTES
 
 
 def _inter_latency(algorithm: NcclAlgorithm, protocol: Protocol, tuning: Tuning) -> float:

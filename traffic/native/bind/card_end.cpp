@@ -22,12 +22,13 @@ void bind_card_end(nb::module_& module) {
       .def(
           "join",
           [](CardEnd& end, uint32_t qpn, const std::string& peer_ip, uint32_t peer_qpn, uint32_t path_mtu, uint32_t send_psn,
-             uint32_t receive_psn, uint8_t timeout_code, uint8_t retries, uint8_t rnr_retries, uint8_t min_rnr_timer) {
+             uint32_t receive_psn, uint8_t timeout_code, uint8_t retries, uint8_t rnr_retries, uint8_t min_rnr_timer,
+             uint8_t traffic_class, uint8_t hop_limit) {
             value_or_throw(end.join(qpn, {peer_ip, peer_qpn, path_mtu, send_psn, receive_psn, timeout_code, retries, rnr_retries,
-                                          min_rnr_timer}));
+                                          min_rnr_timer, traffic_class, hop_limit}));
           },
           "qpn"_a, "peer_ip"_a, "peer_qpn"_a, "path_mtu"_a, "send_psn"_a, "receive_psn"_a, "timeout_code"_a, "retries"_a,
-          "rnr_retries"_a, "min_rnr_timer"_a)
+          "rnr_retries"_a, "min_rnr_timer"_a, "traffic_class"_a, "hop_limit"_a)
       .def(
           "write", [](CardEnd& end, uint32_t qpn, uint32_t bytes) { value_or_throw(end.write(qpn, bytes)); }, "qpn"_a,
           "size_bytes"_a)

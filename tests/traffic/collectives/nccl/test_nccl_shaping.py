@@ -88,8 +88,10 @@ def test_small_shares_get_smaller_chunks(
     ("ranks", "nbytes", "aggregation"),
     [
         (8, 8 * KIB, 4),  # blocks of 1 KiB: half of eight ranks is the most
-        (64, 64 * 64 * KIB, 8),  # 64 KiB: eight fill a buffer step of 512 KiB
-        (8, 8 * 256 * KIB, 2),  # 256 KiB: two
+        (64, 64 * 64 * KIB, 2),  # 64 KiB: two fill a chunk of 128 KiB
+        (8, 8 * 256 * KIB, 1),  # a block of 256 KiB is more than a chunk of 64 KiB
+        (64, 64 * 8 * KIB, 8),  # 8 KiB: eight fill a chunk of 64 KiB
+        (3, 3 * KIB, 1),  # half of three ranks, rounded down
         (8, 8 * 512 * KIB, 1),
         (2, 16, 1),
         (4, 0, 2),

@@ -10,7 +10,6 @@ namespace {
 
 constexpr uint32_t kDepth = 256;
 constexpr int kCompletions = 8192;
-constexpr uint8_t kTrafficClass = 0x6A;  // DSCP 26, ECT(0)
 constexpr uint32_t kMostMtu = 4096;
 constexpr int32_t kMostReads = 16;
 
@@ -82,8 +81,8 @@ Result<void> CardEnd::join(uint32_t qpn, const JoinSettings& settings) {
   attributes.address.port = kDevicePort;
   std::memcpy(attributes.address.route.destination.raw, peer->bytes.data(), 16);
   attributes.address.route.gid_index = static_cast<uint8_t>(gid_index_);
-  attributes.address.route.hop_limit = 64;
-  attributes.address.route.traffic_class = kTrafficClass;
+  attributes.address.route.hop_limit = settings.hop_limit;
+  attributes.address.route.traffic_class = settings.traffic_class;
   constexpr uint32_t kToReceive =
       kSetState | kSetAddress | kSetPathMtu | kSetDestinationPair | kSetReceivePsn | kSetReadsIn | kSetMinRnrTimer;
   constexpr uint32_t kToSend = kSetState | kSetTimeout | kSetRetries | kSetRnrRetries | kSetSendPsn | kSetReadsOut;

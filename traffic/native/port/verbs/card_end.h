@@ -23,6 +23,8 @@ struct JoinSettings {
   uint8_t retries = 7;
   uint8_t rnr_retries = 7;
   uint8_t min_rnr_timer = 12;
+  uint8_t traffic_class = 0x6A;  // DSCP 26, ECT(0)
+  uint8_t hop_limit = 64;
 };
 
 class CardEnd {
