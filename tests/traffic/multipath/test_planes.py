@@ -69,7 +69,7 @@ IN_ORDER = MultipathSettings(
 CREDIT = CreditSettings(granted=True)
 WAYS = {
     **{kind.name.lower(): (kind, WHOLE, "nscc") for kind in SPRAYING},
-    "uet that sends": (TransportKind.UET, replace(WHOLE, sends=True), "nscc"),
+    "uet that sends": (TransportKind.UET, replace(WHOLE, uet=replace(STAYS_OPEN, sends=True)), "nscc"),
     "uet with credit": (TransportKind.UET, replace(WHOLE, uet=replace(STAYS_OPEN, credit=CREDIT)), "nscc"),
     "uet by credit alone": (
         TransportKind.UET,
