@@ -11,13 +11,14 @@ from typing import Final
 
 from etloop.agent.preflight import ROCE_UDP_PORT, steering_remedy
 from etloop.contract.base.errors import Problem
-from etloop.contract.model.assignment import Assignment, PortBackend, PortSettings, TransportSettings
+from etloop.contract.model.assignment import Assignment, PortBackend, PortSettings
 from etloop.contract.model.capabilities import (
     OUTER_HEADER_BYTES,
     Capabilities,
     Interface,
     packet_overhead_bytes,
 )
+from etloop.contract.model.transport import TransportSettings
 
 _NAMED_ADDRESSES: Final = 8
 """Of one port: with a wrong interface hundreds of addresses are wrong for one reason."""
@@ -61,7 +62,7 @@ def _of_port(
 def _overhead_bytes(port: PortSettings, transport: TransportSettings, interface: Interface) -> int:
     """Of the longest header that a packet of the port has there."""
     ipv6 = any(":" in address for address in port.addresses if address in interface.addresses)
-    asks = transport.multipath.credit.granted
+    asks = transport.multipath.uet.credit.granted
     led_by_bytes = OUTER_HEADER_BYTES if port.segments is not None else 0
     return packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6) + led_by_bytes
 

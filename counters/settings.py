@@ -15,7 +15,8 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, format_duration, parse_duration_ns, parse_name
 from etloop.contract.base.value_form import formed, pattern_form
-from etloop.contract.base.yaml_reader import Section, bounded, word_of
+from etloop.contract.base.value_parsers import bounded, word_of
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.counters import MOST_NAME_CHARACTERS
 from etloop.counters.readers.gnmi_settings import GnmiSource, read_gnmi
 from etloop.counters.readers.snmp_settings import SnmpSource, read_snmp

@@ -1,7 +1,7 @@
 """Write the reference: `python tools/write_reference.py`. Pages of docs/reference, and the JSON Schemas that editors use.
 
-Keys, types, limits and defaults come from the readers themselves, which are watched while they read; meanings come from
-tools/reference/meanings. Commands come from argparse. A test holds every file current.
+Keys, types, limits and defaults come from the readers themselves, which are watched while they read; meanings come from the types
+that declare their keys (contract/base/setting.py), and for formats that do not yet, from tools/reference/meanings. Commands come from argparse. A test holds every file current.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ def root_of(name: str) -> Field:
 
 def meaning_in(one: Format) -> Callable[[str], str]:
     """Return what gives the meaning of a key path of a format; "" where none is written down."""
-    meanings = (
-        {**_of_algorithms(), **meanings_of(one.name)} if one.name == "scenario" else meanings_of(one.name)
-    )
+    declared = {field.path: field.meaning for field in root_of(one.name).walk() if field.meaning}
+    meanings = {**declared, **meanings_of(one.name)}
+    if one.name == "scenario":
+        meanings = {**_of_algorithms(), **meanings}
 
     def meaning(path: str) -> str:
         if path in meanings:

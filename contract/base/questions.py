@@ -45,6 +45,8 @@ class Question:
     required: bool = False
     present: bool = False
     """Whether the file has the mapping that the key would be in."""
+    meaning: str = ""
+    """What the key means, where it is declared by `setting`; "" where tools/reference/meanings has it."""
 
 
 _ASKED: Final[ContextVar[list[Question] | None]] = ContextVar("asked", default=None)

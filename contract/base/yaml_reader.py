@@ -13,29 +13,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 import yaml
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.questions import Question, Shape, are_noted, note
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.value_form import (
-    BOOLEAN,
-    TEXT,
-    FormedParser,
-    ValueForm,
-    choice_form,
-    form_of,
-    formed,
-    integer_form,
-    limited,
-    list_form,
-)
+from etloop.contract.base.value_form import FormedParser, ValueForm, form_of, list_form
 
 T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
 
 LARGEST_FILE_BYTES: Final = 1 << 20
 DEEPEST_NESTING: Final = 16
@@ -161,6 +148,8 @@ class Section:
         self._path = path
         self._node = node
         self._known: dict[str, None] = {}
+        self._below: dict[str, Section] = {}
+        """Mappings below this one that were read, by key."""
         self._taken_over: dict[str, str] = {}
         """Keys whose value stands elsewhere, each with its path there."""
         self._asked: frozenset[str] | None = None
@@ -207,10 +196,12 @@ class Section:
         default: object = None,
         *,
         required: bool = False,
+        meaning: str = "",
     ) -> None:
         if are_noted() and (self._asked is None or key in self._asked):
             form = form_of(parse) if parse is not None else None
-            note(Question(self._at(key), shape, form, parse, default, required, self._node is not None))
+            present = self._node is not None
+            note(Question(self._at(key), shape, form, parse, default, required, present, meaning))
 
     def mistake(self, key: str, what: str, remedy: str) -> None:
         """Notes a mistake about the value of `key`, such as one that contradicts another key."""
@@ -254,9 +245,9 @@ class Section:
         self._note(key, Shape.UNREAD_LIST, FormedParser(str, form))
         return self._sequence(key)
 
-    def optional(self, key: str, parse: Callable[[str], T], default: T) -> T:
-        """The value of `key` as `parse` reads it; `default` where the key is absent."""
-        self._note(key, Shape.VALUE, parse, default)
+    def optional(self, key: str, parse: Callable[[str], T], default: T, meaning: str = "") -> T:
+        """Return the value of `key` as `parse` reads it; `default` where the key is absent. `meaning`: for the reference."""
+        self._note(key, Shape.VALUE, parse, default, meaning=meaning)
         return self._value(key, parse, default)
 
     def required(self, key: str, parse: Callable[[str], T], stand_in: T, remedy: str) -> T:
@@ -266,12 +257,14 @@ class Section:
             self._file.mistake(self._node, self._at(key), "is missing", remedy)
         return self._value(key, parse, stand_in)
 
-    def section(self, key: str) -> Section:
-        """The mapping under `key`; an empty one where it is absent."""
-        self._note(key, Shape.MAPPING)
-        node = self._entries[key][1] if self.has(key) else None
-        asked = None if self._asked is None or key in self._asked else frozenset[str]()
-        return self._section(node, self._at(key), asked)
+    def section(self, key: str, meaning: str = "") -> Section:
+        """Return the mapping under `key`; an empty one where it is absent. `meaning`: for the reference."""
+        self._note(key, Shape.MAPPING, meaning=meaning)
+        if key not in self._below:
+            node = self._entries[key][1] if self.has(key) else None
+            asked = None if self._asked is None or key in self._asked else frozenset[str]()
+            self._below[key] = self._section(node, self._at(key), asked)
+        return self._below[key]
 
     def sections(self, key: str, remedy: str) -> tuple[Section, ...]:
         """The list of mappings under `key`, which must have at least one."""
@@ -289,9 +282,9 @@ class Section:
             self.mistake(key, f"there are {len(sections)} {things}", f"write at most {most}")
         return sections[:most]
 
-    def texts(self, key: str, parse: Callable[[str], T], stand_in: T) -> tuple[T, ...]:
-        """The list under `key`, each item as `parse` reads it; one value alone is a list of one."""
-        self._note(key, Shape.VALUES, parse)
+    def texts(self, key: str, parse: Callable[[str], T], stand_in: T, meaning: str = "") -> tuple[T, ...]:
+        """Return the list under `key`, each item as `parse` reads it; one value alone is a list of one."""
+        self._note(key, Shape.VALUES, parse, meaning=meaning)
         if self.has(key) and isinstance(self._entries[key][1], yaml.ScalarNode):
             return (self._value(key, parse, stand_in),)
         nodes = self._sequence(key)
@@ -352,72 +345,3 @@ class Section:
         except QuantityError as error:
             self._file.mistake(node, path, error.what, error.remedy)
             return stand_in
-
-
-def integer(least: int, most: int) -> Callable[[str], int]:
-    """A parser of whole numbers from `least` to `most`."""
-    remedy = f"write a whole number from {least} to {most}"
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"-?[0-9]{1,19}", text.strip()):
-            raise QuantityError(f'"{text[:64]}" is not a whole number', remedy)
-        if not least <= int(text) <= most:
-            raise QuantityError(f"{int(text)} is out of range", remedy)
-        return int(text)
-
-    return FormedParser(parse, integer_form(least, most))
-
-
-def bounded(
-    parse: Callable[[str], int], least: int, most: int, write: Callable[[int], str]
-) -> Callable[[str], int]:
-    """`parse` with limits, which the remedy shows as `write` writes them."""
-
-    def parse_bounded(text: str) -> int:
-        value = parse(text)
-        if not least <= value <= most:
-            raise QuantityError(
-                f'"{text}" is out of range', f"write a value from {write(least)} to {write(most)}"
-            )
-        return value
-
-    form = form_of(parse)
-    if form is None:
-        return parse_bounded
-    return FormedParser(parse_bounded, limited(form, f"{write(least)} to {write(most)}"))
-
-
-def one_of(choices: Mapping[str, T]) -> Callable[[str], T]:
-    """A parser of one of several words, each with what it stands for."""
-
-    def parse(text: str) -> T:
-        if text not in choices:
-            near = difflib.get_close_matches(text, choices, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            raise QuantityError(
-                f'"{text[:64]}" is not one of the choices', f"write {' or '.join(choices)}{hint}"
-            )
-        return choices[text]
-
-    return FormedParser(parse, choice_form(choices))
-
-
-def word_of(words: Iterable[E]) -> Callable[[str], E]:
-    """A parser of one of the words of an enum."""
-    return one_of({str(word): word for word in words})
-
-
-@formed(BOOLEAN)
-def yes_or_no(text: str) -> bool:
-    """True or false, as YAML 1.2 writes them."""
-    return one_of({"true": True, "false": False})(text)
-
-
-@formed(TEXT)
-def words(text: str) -> str:
-    """Any text that is not empty."""
-    if not text.strip():
-        raise QuantityError("the text is empty", "write a value")
-    if "\0" in text:
-        raise QuantityError("there is a NUL in the text", "write it without")
-    return text

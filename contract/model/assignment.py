@@ -13,18 +13,8 @@ from typing import Annotated
 import numpy as np
 from etloop.contract.base.ip_address import IP_ADDRESS
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.model.congestion import CongestionSettings
 from etloop.contract.model.records import StreamForm
-from etloop.contract.model.transport import (
-    CaptureSettings,
-    ClassMarks,
-    CnpSettings,
-    FaultRule,
-    MultipathSettings,
-    PauseRule,
-    RecoverySettings,
-    TransportKind,
-)
+from etloop.contract.model.transport import CaptureSettings, PauseRule, TransportSettings
 from numpy.typing import NDArray
 
 
@@ -50,42 +40,6 @@ class PortBackend(IntEnum):
     """AF_XDP sockets: as PACKET, past most of the kernel. Needs CAP_NET_RAW and CAP_BPF."""
     VERBS = 3
     """A network card's own transport, through libibverbs."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TransportSettings:
-    """How queue pairs of a run carry their messages."""
-
-    path_mtu_bytes: int
-    traffic_class: int
-    """IPv4 TOS or IPv6 traffic class byte: DSCP << 2 | ECN."""
-    window_packets: int
-    """Unacknowledged packets a queue pair may have; 0: as the receiver's socket buffer allows."""
-    ack_every_packets: int
-    timeout_ns: int
-    """The longest wait for an acknowledgement before packets are sent again (InfiniBand: local ACK timeout)."""
-    retry_limit: int
-    split_data_on_qps: bool
-    """Every message in as many parts as its connection has queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS); else whole messages
-    take them in turn."""
-    segmentation_offload: bool
-    """Use UDP GSO and GRO. Off: every packet is its own datagram (for captures without super-frames)."""
-    drop_per_million: int
-    """Received datagrams dropped on purpose by the port, to exercise recovery."""
-    drop_seed: int
-    recovery: RecoverySettings = RecoverySettings()
-    cnp: CnpSettings = CnpSettings()
-    congestion: CongestionSettings = CongestionSettings()
-    faults: tuple[FaultRule, ...] = ()
-    vlan_id: int = -1
-    """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
-    vlan_priority: int = 0
-    ack: ClassMarks = ClassMarks()
-    """Of acknowledgements and NAKs."""
-    clear_to_send: ClassMarks = ClassMarks()
-    kind: TransportKind = TransportKind.ROCE
-    multipath: MultipathSettings = MultipathSettings()
-    """Of a kind that sends every packet on a path of its own."""
 
 
 @dataclass(frozen=True, slots=True)

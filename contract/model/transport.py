@@ -1,61 +1,189 @@
-"""How queue pairs recover from loss, tell of congestion, and are made to misbehave: settings that travel in an assignment.
+"""Settings of queue pairs: of `transport:` in a scenario, and of the assignments in which they travel to agents.
 
-Meanings, defaults and where they come from: docs/transport.md. What a scenario may write for them is decided in
-`controller.scenario_transport` and `controller.scenario_faults`; what they do, in traffic/native.
+Every key is declared here once, with its bounds, default and meaning; docs/transport.md says where the defaults come from.
+Rules that concern several keys are in `controller.inputs.scenario`; what the settings do is in traffic/native.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.base.setting import group, list_setting, setting
+from etloop.contract.base.units import (
+    NS_PER_S,
+    QuantityError,
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_duration_ns,
+    parse_factor,
+    parse_share_per_million,
+)
+from etloop.contract.base.value_form import (
+    DURATION,
+    SIZE,
+    TEXT,
+    FormedParser,
+    ValueForm,
+    choice_form,
+    either,
+    form_of,
+    formed,
+)
+from etloop.contract.base.value_parsers import bounded, integer, one_of, yes_or_no
+from etloop.contract.model.congestion import CongestionSettings
+
+PATH_MTUS: Final = (256, 512, 1024, 2048, 4096)
+"""InfiniBand's path MTUs in payload bytes; 4096 needs Ethernet frames of 4158 bytes (jumbo)."""
+_MTUS: Final = ", ".join(map(str, PATH_MTUS))
+_US: Final = 1000
+RNR_TIMERS_NS: Final = tuple(
+    10 * _US * hundredths
+    for hundredths in (
+        *(65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192),
+        *(256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152),
+    )
+)
+"""Receiver-not-ready waits by code (InfiniBand Architecture Specification vol. 1, table 45)."""
+dscp_value: Final = integer(0, 63)
+_wait: Final = bounded(parse_duration_ns, 0, 60 * NS_PER_S, format_duration)
+
+
+@formed(either(ValueForm("one of", {"enum": list(PATH_MTUS)}, _MTUS), SIZE, "one of, or as a size"))
+def _path_mtu(text: str) -> int:
+    # An enumeration, not a quantity: the only size that may be a bare number.
+    mtu_bytes = int(text) if re.fullmatch(r"[0-9]{1,6}", text) else parse_bytes(text)
+    if mtu_bytes not in PATH_MTUS:
+        raise QuantityError(f'"{text}" is not a path MTU', f"write one of {_MTUS}")
+    return mtu_bytes
+
+
+def _rnr_text(code: int) -> str:
+    return format_duration(RNR_TIMERS_NS[code])
+
+
+@formed(replace(DURATION, limits="10us to 655.36ms, as InfiniBand has codes for", write=_rnr_text))
+def _rnr_timer(text: str) -> int:
+    wait_ns = parse_duration_ns(text)
+    if wait_ns not in RNR_TIMERS_NS:
+        known = ", ".join(format_duration(timer_ns) for timer_ns in sorted(RNR_TIMERS_NS))
+        raise QuantityError(f'"{text}" has no code in InfiniBand', f"write one of {known}")
+    return RNR_TIMERS_NS.index(wait_ns)
+
+
+_percent: Final = formed(form_of(parse_factor) or TEXT)(lambda text: int(parse_factor(text) * 100))
+
+
+def _factor_text(percent: int) -> str:
+    return f"{percent / 100:g}"
+
+
+def _share_text(per_million: int) -> str:
+    return f"{per_million / 10_000:g}%"
 
 
 class TrimAnswer(IntEnum):
-    """What is said of a packet that arrives without its payload. Numbers as in traffic/native/plan/plan.h."""
+    """How a receiver answers a trimmed packet. Numbers as in traffic/native/plan/plan.h."""
 
     NONE = 0
     NAK = 1
     """A NAK of a sequence error, which any requester of a reliable connection understands."""
     SELECTIVE = 2
-    """Of that packet alone, between ends of ETLoop that repeat selectively."""
+    """A NAK of that packet alone; both ends are ETLoop's and retransmit selectively."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrimSettings:
-    """Packets that a switch cut down instead of dropping them."""
+    """Packets that a switch trimmed instead of dropping them."""
 
-    dscps: tuple[int, ...] = ()
-    """By which they are known; none: they are taken for damaged ones."""
-    answer: TrimAnswer = TrimAnswer.NONE
-    last_hop_dscps: tuple[int, ...] = ()
-    """Those of them that a switch gives at ports with a host behind them."""
+    dscps: tuple[int, ...] = list_setting(
+        "dscp",
+        dscp_value,
+        "DSCPs that switches give to trimmed packets. Left out, a trimmed packet counts as damaged.",
+    )
+    answer: TrimAnswer = setting(
+        "answer",
+        one_of({"off": TrimAnswer.NONE, "nak": TrimAnswer.NAK, "selective": TrimAnswer.SELECTIVE}),
+        TrimAnswer.NONE,
+        "How a receiver answers one. Left out, nak, or selective with selective_repeat; `off` only counts them.",
+    )
+    last_hop_dscps: tuple[int, ...] = list_setting(
+        "last_hop",
+        dscp_value,
+        "Those of them that the last switch gives, at ports with a host; MRC and UET report it to the sender, which keeps the path.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
-    """Retransmission and resources of all queue pairs."""
+    """Retransmission and resources of queue pairs."""
 
-    adaptive_timeout: bool = True
-    """Begin well below the timeout, as round trips suggest, and double; off: the timeout as it is, `retry_limit` times."""
-    timeout_floor_ns: int = 20_000_000
-    """The least that an adaptive timeout begins with."""
-    selective_repeat: bool = False
-    """Resend what is missing only, and keep what came ahead. Needs an ETLoop endpoint at both ends."""
-    accept_out_of_order: bool = False
-    """Keep what came ahead of its turn, as devices that spray packets require."""
-    reorder_packets: int = 64
-    """With `accept_out_of_order`: so many packets ahead mean that one is lost and not late."""
-    rnr_retry_limit: int = 7
-    """Receiver-not-ready NAKs in a row that are waited for; 7: any number."""
-    min_rnr_timer_code: int = 12
-    """The wait that our own receiver-not-ready NAKs ask for, as the specification's code 0-31 (12: 0.64 ms)."""
-    outstanding_reads: int = 16
-    """READs and atomics that a queue pair may have under way."""
-    initial_psn: int = 0
-    tail_probe_ns: int = -1
-    """With `selective_repeat`: the least wait before a silent end is probed; -1: a quarter of the timeout's floor, 0: never."""
+    selective_repeat: bool = setting(
+        "retransmission",
+        one_of({"go_back_n": False, "selective_repeat": True}),
+        False,
+        "What is sent again after a loss. selective_repeat needs an ETLoop endpoint at both ends.",
+    )
+    accept_out_of_order: bool = setting(
+        "out_of_order",
+        one_of({"nak": False, "accept": True}),
+        False,
+        "What a receiver does with packets ahead of their turn. Switches that spray need accept.",
+    )
+    adaptive_timeout: bool = setting(
+        "adaptive_timeout",
+        yes_or_no,
+        True,
+        "Adapt the timeout to measured round trips and double it on each retry; else every wait is `timeout`.",
+    )
+    # Above the pauses of a loaded host without a spare core, so that a clean run retransmits nothing.
+    timeout_floor_ns: int = setting(
+        "timeout_floor",
+        _wait,
+        20_000_000,
+        "The shortest adaptive timeout. A plan may lengthen the default.",
+    )
+    tail_probe_ns: int = setting(
+        "tail_probe",
+        _wait,
+        -1,
+        "With selective_repeat and MRC, the shortest silence after which both ends of what is under way are sent again, or MRC asks"
+        " for a SACK; 0 never. Left out, a quarter of `timeout_floor`.",
+    )
+    reorder_packets: int = setting(
+        "reorder_packets",
+        integer(1, 256),
+        64,
+        "With `out_of_order: accept`, how far ahead a packet may be before the missing one counts as lost.",
+    )
+    rnr_retry_limit: int = setting(
+        "rnr_retry",
+        integer(0, 7),
+        7,
+        "Retries after receiver-not-ready NAKs in a row; 7 retries for ever.",
+    )
+    min_rnr_timer_code: int = setting(
+        "min_rnr_timer",
+        _rnr_timer,
+        12,
+        "How long a receiver that is not ready asks its sender to wait.",
+    )
+    outstanding_reads: int = setting(
+        "outstanding_reads",
+        integer(1, 128),
+        16,
+        "READs and atomics of a queue pair that may be outstanding.",
+    )
+    initial_psn: int = setting(
+        "initial_psn",
+        integer(0, 2**24 - 1),
+        0,
+        "First packet sequence number; drawn for every run if left out.",
+    )
     trimming: TrimSettings = TrimSettings()
 
 
@@ -98,54 +226,134 @@ class DeliveryOrder(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreditSettings:
-    """Credits that receivers of UET grant to their senders (RCCC)."""
+    """Credits that receivers of UET grant to their senders (RCCC); defaults as in Ultra Ethernet's simulator."""
 
-    granted: bool = False
+    granted: bool = setting(
+        "credit",
+        yes_or_no,
+        False,
+        "Whether receivers grant credit next to the sender's control (RCCC); implied by `cc` with algorithm rccc.",
+    )
+    window_percent: int = setting(
+        "credit_window",
+        bounded(_percent, 10, 10_000, _factor_text),
+        150,
+        "Initial and largest credit of a sender, in bandwidth-delay products.",
+    )
+    quantum_packets: int = setting("credit_quantum", integer(1, 64), 4, "Packets of one grant.")
+    share_per_million: int = setting(
+        "credit_share",
+        bounded(parse_share_per_million, 10_000, 1_000_000, _share_text),
+        1_000_000,
+        "Share of the receiver's link rate that is granted.",
+    )
     alone: bool = False
-    """Nothing controls the sender beside them."""
-    window_percent: int = 150
-    """Of the bandwidth-delay product: what a sender begins with, and keeps at most."""
-    quantum_packets: int = 4
-    """Of one grant."""
-    share_per_million: int = 1_000_000
-    """Of the link's rate that is granted."""
+    """Whether no other control limits the sender."""
+
+
+_NO_DELIVERIES: Final = {
+    "uud": "it repeats nothing, and a collective would wait for ever for what is lost",
+    "rudi": "its requests have no context, and may be carried out twice",
+}
+"""Delivery modes of UET that no job can use, each with the reason."""
+_DELIVERIES: Final = {"rud": DeliveryOrder.ANY, "rod": DeliveryOrder.SENT}
+
+
+def _delivery(text: str) -> DeliveryOrder:
+    if text in _NO_DELIVERIES:
+        raise QuantityError(
+            f"{text} carries no job: {_NO_DELIVERIES[text]}", f"write {' or '.join(_DELIVERIES)}"
+        )
+    return one_of(_DELIVERIES)(text)
+
+
+@dataclass(frozen=True, slots=True)
+class UetSettings:
+    """Keys of `uet:` that MRC does not have."""
+
+    close_after_ns: int = setting(
+        "close_after",
+        _wait,
+        10_000_000,
+        "Idle time after which a packet delivery context is closed; 0 keeps it for ever.",
+    )
+    order: DeliveryOrder = setting(
+        "delivery",
+        FormedParser(_delivery, choice_form(_DELIVERIES)),
+        DeliveryOrder.ANY,
+        "rud takes packets as they arrive, each by its own path; rod takes them in order, by one path, and repeats everything from the"
+        " missing packet on.",
+    )
+    sends: bool = setting(
+        "messages",
+        one_of({"write": False, "send": True}),
+        False,
+        "What carries data: writes to the address in a grant, or sends to the receive that it names.",
+    )
+    credit: CreditSettings = group(CreditSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class MultipathSettings:
-    """Of queue pairs whose packets take many paths."""
+    """Path choice and acknowledgements of queue pairs whose packets take many paths: keys of `mrc:` and `uet:`."""
 
-    choice: EntropyChoice = EntropyChoice.ROTATION
-    entropy_values: int = 128
-    """Of a queue pair: so many source ports."""
-    least_active: int = 8
-    """No fewer than these are left in use by what was not answered."""
-    sack_bytes: int = 16_384
-    """So much arrives between two SACKs that nothing else causes."""
-    close_after_ns: int = 0
-    """Of UET: so long a packet delivery context rests before it is closed; 0: for ever."""
-    order: DeliveryOrder = DeliveryOrder.ANY
-    """Of UET. With `SENT` there is one entropy value."""
-    sends: bool = False
-    """Of UET: messages are SENDs to receives that a grant named, else WRITEs to its address."""
-    credit: CreditSettings = CreditSettings()
-    """Of UET."""
+    choice: EntropyChoice = setting(
+        "entropy",
+        one_of({choice.name.lower(): choice for choice in EntropyChoice}),
+        EntropyChoice.ROTATION,
+        "How the entropy value of the next packet is drawn.",
+    )
+    # The gain of more values flattens at one or two windows' worth of packets.
+    entropy_values: int = setting(
+        "entropy_values",
+        integer(1, 1024),
+        128,
+        "Entropy values between two addresses, each a UDP source port.",
+    )
+    least_active: int = setting(
+        "least_active",
+        integer(1, 1024),
+        8,
+        "Values that stay in use even if unanswered. Left out, 8, or all where there are fewer.",
+    )
+    # ACK_Gen_Trigger of Ultra Ethernet's reference; MRC's own default is not public.
+    sack_bytes: int = setting(
+        "sack_bytes",
+        bounded(parse_bytes, 1, 1 << 24, format_bytes),
+        16 << 10,
+        "Bytes that arrive between two SACKs of MRC or ACKs of UET (ACK_Gen_Trigger) that nothing else causes.",
+    )
+    uet: UetSettings = group(UetSettings)
 
 
 MOST_SPRAYED_WINDOW: Final = 1024
 """Packets that a queue pair of MRC or UET may have under way: MAX_MPR of 8, in units of 128."""
 
 AS_DATA: Final = -1
-"""Of a mark: as packets of data have it."""
+"""Of a mark: the mark of data packets."""
+ECN_BITS: Final = {"none": 0, "ect0": 2, "ect1": 1}
+_MEANING_AS_DATA: Final = "as data if left out"
+
+
+def traffic_class(dscp: int, ecn: int) -> int:
+    """Return the IPv4 TOS or IPv6 traffic class byte."""
+    return dscp << 2 | ecn
 
 
 @dataclass(frozen=True, slots=True)
 class ClassMarks:
-    """What devices sort a kind of packet by."""
+    """DSCP, ECN and VLAN priority of one kind of packet."""
 
-    traffic_class: int = AS_DATA
-    """DSCP << 2 | ECN."""
-    vlan_priority: int = AS_DATA
+    dscp: int = setting("dscp", dscp_value, AS_DATA, f"DSCP of these packets; {_MEANING_AS_DATA}.")
+    ecn: int = setting("ecn", one_of(ECN_BITS), AS_DATA, f"ECN field of these packets; {_MEANING_AS_DATA}.")
+    vlan_priority: int = setting(
+        "pcp", integer(0, 7), AS_DATA, f"VLAN priority of these packets; needs `vlan`; {_MEANING_AS_DATA}."
+    )
+
+    @property
+    def traffic_class(self) -> int:
+        """Return DSCP and ECN as one byte; `AS_DATA` if both are those of data."""
+        return AS_DATA if self.dscp == AS_DATA else traffic_class(self.dscp, self.ecn)
 
 
 class CnpScope(IntEnum):
@@ -157,13 +365,32 @@ class CnpScope(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CnpSettings:
-    """Congestion notifications that answer marked packets."""
+    """Congestion notification packets (CNPs) that answer marked packets. Defaults of time and DSCP: ConnectX."""
 
-    interval_ns: int = 4_000
-    """Least time between two; -1: none are sent."""
-    scope: CnpScope = CnpScope.QUEUE_PAIR
-    traffic_class: int = 48 << 2
-    vlan_priority: int = AS_DATA
+    send: bool = setting("send", yes_or_no, True, "Whether receivers answer marks at all.")
+    interval_ns: int = setting(
+        "interval",
+        bounded(parse_duration_ns, 0, NS_PER_S, format_duration),
+        4 * _US,
+        "Least time between two notifications.",
+    )
+    scope: CnpScope = setting(
+        "scope",
+        one_of({"qp": CnpScope.QUEUE_PAIR, "port": CnpScope.PORT}),
+        CnpScope.QUEUE_PAIR,
+        "What the interval counts for, a queue pair or a port.",
+    )
+    dscp: int = setting("dscp", dscp_value, 48, "DSCP of notifications.")
+    # Not ECN-capable: a notification must not be marked itself.
+    ecn: int = setting("ecn", one_of(ECN_BITS), ECN_BITS["none"], "ECN field of notifications.")
+    vlan_priority: int = setting(
+        "pcp", integer(0, 7), AS_DATA, "VLAN priority of notifications; needs `vlan`. 6 if left out."
+    )
+
+    @property
+    def traffic_class(self) -> int:
+        """Return DSCP and ECN as one byte."""
+        return traffic_class(self.dscp, self.ecn)
 
 
 class FaultAction(IntEnum):
@@ -263,3 +490,94 @@ class FaultRule:
     behind_packets: int = 0
     """REORDER: how many packets of the queue pair are let past."""
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransportSettings:
+    """How queue pairs of a run carry their messages."""
+
+    kind: TransportKind = setting(
+        "kind",
+        one_of(TRANSPORT_KINDS),
+        TransportKind.ROCE,
+        "What carries messages, RoCEv2's reliable connection, or MRC (docs/mrc.md) or Ultra Ethernet's transport (docs/uet.md), which"
+        " send every packet on a path of its own.",
+    )
+    path_mtu_bytes: int = setting(
+        "path_mtu", _path_mtu, 4096, "Payload of a packet in bytes; 4096 needs frames of 4,158 bytes."
+    )
+    # What most RoCE guides map to the lossless class.
+    dscp: int = setting("dscp", dscp_value, 26, "DSCP of every packet whose kind has none of its own.")
+    ecn: int = setting(
+        "ecn", one_of(ECN_BITS), ECN_BITS["ect0"], "ECN field of data; `none` keeps devices from marking."
+    )
+    window_packets: int = setting(
+        "window_packets",
+        integer(0, 65536),
+        0,
+        "Packets in flight on a queue pair; 0 sets no limit but the receiver's buffer.",
+    )
+    ack_every_packets: int = setting(
+        "ack_every",
+        integer(1, 65536),
+        0,
+        "At most so many packets between two ACK requests. Left out, 1 or 256 by the algorithm.",
+    )
+    timeout_ns: int = setting(
+        "timeout",
+        bounded(parse_duration_ns, 100_000, 60 * NS_PER_S, format_duration),
+        640_000_000,
+        "The longest wait for an ACK before packets are sent again (InfiniBand: local ACK timeout). A plan may lengthen the default.",
+    )
+    retry_limit: int = setting(
+        "retries", integer(0, 63), 7, "Timeouts in a row after which a queue pair gives up."
+    )
+    split_data_on_qps: bool = setting(
+        "split_data_on_qps",
+        yes_or_no,
+        False,
+        "Cut every message over all queue pairs (NCCL_IB_SPLIT_DATA_ON_QPS), in place of whole messages in turn.",
+    )
+    recovery: RecoverySettings = group(RecoverySettings)
+    cnp: CnpSettings = group(CnpSettings, "cnp", "Congestion notification packets.")
+    ack: ClassMarks = group(ClassMarks, "ack", "Marks of ACKs and NAKs; as data if left out.")
+    clear_to_send: ClassMarks = group(
+        ClassMarks, "clear_to_send", "Marks of clear-to-send messages; as data if left out."
+    )
+    multipath: MultipathSettings = MultipathSettings()
+    """For MRC and UET."""
+    congestion: CongestionSettings = CongestionSettings()
+    faults: tuple[FaultRule, ...] = ()
+    vlan_id: int = -1
+    """802.1Q tag of every frame; -1: none; 0: a tag for the priority alone."""
+    vlan_priority: int = 0
+    segmentation_offload: bool = True
+    """Use UDP GSO and GRO. Off: every packet is its own datagram (for captures without super-frames)."""
+    drop_per_million: int = 0
+    """Received datagrams that the port drops on purpose."""
+    drop_seed: int = 0
+
+    @property
+    def traffic_class(self) -> int:
+        """Return DSCP and ECN of data as one byte."""
+        return traffic_class(self.dscp, self.ecn)
+
+    @property
+    def sprays(self) -> bool:
+        """Return whether packets of a queue pair can take many paths."""
+        return self.kind is not TransportKind.ROCE
+
+    @property
+    def takes_any_order(self) -> bool:
+        """Return whether a receiver of a spraying transport keeps packets that overtook others."""
+        return self.sprays and self.multipath.uet.order is DeliveryOrder.ANY
+
+    @property
+    def kind_name(self) -> str:
+        """Return the kind as a scenario writes it."""
+        return next(name for name, kind in TRANSPORT_KINDS.items() if kind is self.kind)
+
+    @property
+    def operations(self) -> str:
+        """Return the operations that a spraying transport has, for messages."""
+        return "writes and sends" if self.kind is TransportKind.UET else "writes"

@@ -24,16 +24,8 @@ from etloop.contract.base.units import (
     parse_rate_bps,
 )
 from etloop.contract.base.value_form import formed, pattern_form
-from etloop.contract.base.yaml_reader import (
-    ConfigFile,
-    Section,
-    bounded,
-    integer,
-    one_of,
-    read_document,
-    words,
-    yes_or_no,
-)
+from etloop.contract.base.value_parsers import bounded, integer, one_of, words, yes_or_no
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.model.assignment import PortBackend
 from etloop.contract.model.topology import MOST_RAILS
 from etloop.controller.inputs.rig_counters import read_counters

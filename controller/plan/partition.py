@@ -21,9 +21,8 @@ from etloop.contract.model.assignment import (
     RankAssignment,
     ScheduleTables,
     SegmentSettings,
-    TransportSettings,
 )
-from etloop.contract.model.transport import CaptureSettings, PauseRule
+from etloop.contract.model.transport import CaptureSettings, PauseRule, TransportSettings
 from etloop.controller.plan.connections import PlacedConnections, select_connections
 from etloop.controller.plan.places.cards import plane_addresses
 from etloop.controller.plan.port_settings import captures_of, pauses_of
@@ -258,12 +257,12 @@ def _port_settings(
     parts: PlanParts, placement: Placement, index: int, pauses: dict[str, tuple[PauseRule, ...]]
 ) -> PortSettings:
     place = placement.ports[index]
-    connections, multipath = parts.connections, parts.transports.transport_of(index).multipath
+    connections, transport = parts.connections, parts.transports.transport_of(index)
     return PortSettings(
         name=place.port.name,
         # Addresses beyond the port's ranks carry nothing and need not exist.
         addresses=place.port.addresses[: len(placement.ports[index - place.plane].ranks)],
-        udp_port=multipath.udp_port if multipath.sprays else place.port.udp_port,
+        udp_port=transport.endpoint.udp_port if transport.sprays else place.port.udp_port,
         link_bps=place.port.link_bps,
         qpn_base=connections.qpn_base[index],
         qpn_count=connections.qpn_count[index],
@@ -284,25 +283,8 @@ def _port_settings(
 
 def _transport(parts: PlanParts, number: int, segmentation_offload: bool) -> TransportSettings:
     scenario, transport = parts.scenario, parts.transports.transports[number]
-    return TransportSettings(
-        path_mtu_bytes=transport.path_mtu_bytes,
-        traffic_class=transport.traffic_class,
-        window_packets=transport.window_packets,
-        ack_every_packets=transport.ack_every_packets,
-        timeout_ns=transport.timeout_ns,
-        retry_limit=transport.retry_limit,
-        split_data_on_qps=transport.split_data_on_qps,
+    return transport.settings(
         segmentation_offload=segmentation_offload,
         drop_per_million=scenario.drop_per_million,
         drop_seed=scenario.drop_seed,
-        recovery=transport.recovery,
-        cnp=transport.cnp,
-        faults=transport.faults,
-        congestion=transport.congestion,
-        vlan_id=transport.vlan_id,
-        vlan_priority=transport.vlan_priority,
-        ack=transport.marks.ack,
-        clear_to_send=transport.marks.clear_to_send,
-        kind=transport.multipath.kind,
-        multipath=transport.multipath.settings,
     )

@@ -28,7 +28,7 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
     Timers are of all jobs, whatever they go by.
     """
     transport = scenario.transport
-    if not (transport.open_waits.timeout or transport.open_waits.floor):
+    if not (transport.open_timeouts.timeout or transport.open_timeouts.floor):
         return scenario
     queued_bytes = _most_queued_bytes(topology)
     round_trip_ns = _there_and_back_ns(queued_bytes, slowest_bps)
@@ -36,10 +36,10 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
     if floor_ns <= transport.recovery.timeout_floor_ns:
         return scenario
     recovery, timeout_ns = transport.recovery, transport.timeout_ns
-    if transport.open_waits.floor:
-        most_ns = floor_ns if transport.open_waits.timeout else timeout_ns
+    if transport.open_timeouts.floor:
+        most_ns = floor_ns if transport.open_timeouts.timeout else timeout_ns
         recovery = replace(recovery, timeout_floor_ns=min(floor_ns, most_ns))
-    if transport.open_waits.timeout:
+    if transport.open_timeouts.timeout:
         timeout_ns = max(timeout_ns, 2 * floor_ns)
     note = (
         f"transport.timeout_floor {format_duration(recovery.timeout_floor_ns)} and timeout {format_duration(timeout_ns)}: "

@@ -122,9 +122,9 @@ def _refuse_unfit_transports(
     for number, (transport, ports) in enumerate(spoken.with_ports(placement)):
         of_jobs = [index for index, part in enumerate(jobs.parts) if part.name in spoken.jobs[number]]
         used = np.unique(demand.ops.schedule[np.isin(part_of_op, of_jobs)]).tolist()
-        refuse_one_sided(transport.multipath, [demand.schedules[schedule] for schedule in used])
-        refuse_shared_contexts(transport.multipath, ports)
-        refuse_odd_planes(transport.multipath, ports)
+        refuse_one_sided(transport, [demand.schedules[schedule] for schedule in used])
+        refuse_shared_contexts(transport, ports)
+        refuse_odd_planes(transport, ports)
 
 
 def _with_communicators(transport: Transport, names: tuple[str, ...]) -> Transport:
@@ -188,7 +188,7 @@ def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTable
         rank_agent=tuple(port.agent for port in ports),
         rank_host=placement.host,
         rank_port=tuple(port.port.name for port in ports),
-        rank_transport=tuple(parts.transports.transport_of(port).multipath.name for port in placement.port),
+        rank_transport=tuple(parts.transports.transport_of(port).kind_name for port in placement.port),
         communicators=tuple((group.name, group.members) for group in job.communicators),
         algorithms=algorithms,
         op_names=job.op_names,
@@ -235,7 +235,7 @@ def _tables(parts: PlanParts, placement: Placement, moved: OpBytes) -> PlanTable
             *(
                 note
                 for transport, ports in parts.transports.with_ports(placement)
-                for note in plane_notes(transport.multipath, ports)
+                for note in plane_notes(transport, ports)
             ),
         ),
     )

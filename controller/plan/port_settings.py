@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etloop.controller.inputs.scenario.capture import Capture
-    from etloop.controller.inputs.scenario.multipath import Multipath
     from etloop.controller.inputs.scenario.pauses import PortPause
+    from etloop.controller.inputs.scenario.transport import Transport
     from etloop.controller.plan.places.placement import Placement
     from etloop.controller.plan.places.port_transports import PortTransports
     from etloop.traffic.collectives.core.table import Schedule
@@ -97,31 +97,31 @@ def trimming_notes(trimming: TrimSettings, placement: Placement) -> tuple[str, .
 def multipath_notes(spoken: PortTransports, placement: Placement) -> tuple[str, ...]:
     """What to say of transports whose packets choose their paths, of ports that cannot carry them, and of who has which."""
     notes = [
-        note
-        for transport, ports in spoken.with_ports(placement)
-        for note in _path_notes(transport.multipath, ports)
+        note for transport, ports in spoken.with_ports(placement) for note in _path_notes(transport, ports)
     ]
     if spoken.are_several:
         each = (
-            f"{', '.join(jobs)} {transport.multipath.name} with {transport.congestion.algorithm}"
+            f"{', '.join(jobs)} {transport.kind_name} with {transport.congestion.algorithm}"
             for transport, jobs in zip(spoken.transports, spoken.jobs, strict=True)
         )
         notes.append(f"transports of jobs, each on ports of its own: {'; '.join(each)}")
     return tuple(notes)
 
 
-def _path_notes(multipath: Multipath, placement: Placement) -> tuple[str, ...]:
-    if not multipath.sprays:
+def _path_notes(transport: Transport, placement: Placement) -> tuple[str, ...]:
+    if not transport.sprays:
         return ()
-    paths = multipath.settings
-    in_order = paths.order is DeliveryOrder.SENT
+    paths = transport.multipath
+    in_order = paths.uet.order is DeliveryOrder.SENT
     drawn = (
         "one path, in order (ROD)"
         if in_order
         else f"{paths.entropy_values} entropy values, {paths.choice.name.lower()}"
     )
-    kind = f"transport.kind {multipath.name}"
-    notes = [f"{kind}: {multipath.name.upper()} in place of RoCEv2; packets of a queue pair take {drawn}"]
+    kind = f"transport.kind {transport.kind_name}"
+    notes = [
+        f"{kind}: {transport.kind_name.upper()} in place of RoCEv2; packets of a queue pair take {drawn}"
+    ]
     unable = {PortBackend.UDP, PortBackend.VERBS}
     labels = ", ".join(place.label for place in placement.ports if place.port.backend in unable)
     if labels:
@@ -150,14 +150,14 @@ def queue_notes(placement: Placement) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def refuse_one_sided(multipath: Multipath, schedules: Sequence[Schedule]) -> None:
+def refuse_one_sided(transport: Transport, schedules: Sequence[Schedule]) -> None:
     """Raise `PlanError` where a transport of writes alone would need more: an algorithm that ends with atomics."""
     names = dict.fromkeys(
         schedule.algorithm for schedule in schedules if schedule.handshake is Handshake.ONE_SIDED
     )
-    if not multipath.sprays or not names:
+    if not transport.sprays or not names:
         return
-    what = f"{multipath.name.upper()} has {multipath.operations} alone, and {', '.join(names)} closes its messages by atomics"
+    what = f"{transport.kind_name.upper()} has {transport.operations} alone, and {', '.join(names)} closes its messages by atomics"
     raise PlanError(Problem("transport.kind", what, "choose another algorithm, or kind: rocev2"))
 
 
@@ -187,9 +187,9 @@ def pauses_of(pauses: tuple[PortPause, ...], placement: Placement) -> dict[str, 
     }
 
 
-def refuse_shared_contexts(multipath: Multipath, placement: Placement) -> None:
+def refuse_shared_contexts(transport: Transport, placement: Placement) -> None:
     """Raise `PlanError` where queues of a port would share an address and the transport has no queue pairs to deal them."""
-    if multipath.kind is not TransportKind.UET:
+    if transport.kind is not TransportKind.UET:
         return
     shared = [place.label for place in placement.ports if place.ranks and place.port.queues > 1]
     if shared:

@@ -23,8 +23,8 @@ _PSN_STEP: Final = 1 << 12
 
 def run_nonce(transport: Transport, run_id: str) -> int:
     """The number of a run, 0 to 2^32 - 1: as the scenario fixes it, or drawn from the name of the run. 0: there is none."""
-    if transport.numbers.run_nonce is not None:
-        return transport.numbers.run_nonce
+    if transport.run_nonce is not None:
+        return transport.run_nonce
     if run_id in (PLAN_ID, TWIN_ID):
         return 0
     return int.from_bytes(hashlib.blake2b(run_id.encode(), digest_size=4).digest(), "little")
@@ -32,7 +32,7 @@ def run_nonce(transport: Transport, run_id: str) -> int:
 
 def with_first_psn(transport: Transport, nonce: int) -> Transport:
     """The settings with the first sequence number of that run, unless the scenario states one."""
-    if transport.numbers.psn_stated or nonce == 0:
+    if transport.psn_stated or nonce == 0:
         return transport
     psn = nonce % ((1 << 24) // _PSN_STEP) * _PSN_STEP
     return replace(transport, recovery=replace(transport.recovery, initial_psn=psn))

@@ -14,7 +14,7 @@ from etloop.traffic.topology.segment_routes import SegmentRoutes, ways_of
 
 if TYPE_CHECKING:
     from etloop.contract.model.topology import Topology
-    from etloop.controller.inputs.scenario.multipath import Multipath
+    from etloop.controller.inputs.scenario.transport import Transport
     from etloop.controller.plan.connections import PlacedConnections
     from etloop.controller.plan.places.placement import Placement
     from etloop.controller.plan.places.port_transports import PortTransports
@@ -30,23 +30,23 @@ def segment_settings(
     found: list[SegmentSettings | None] = [None] * len(placement.ports)
     for number, transport in enumerate(spoken.transports):
         for port, settings in _settings_of(
-            transport.multipath, spoken.ports_of(number), topology, placement, connections
+            transport, spoken.ports_of(number), topology, placement, connections
         ).items():
             found[port] = settings
     return tuple(found)
 
 
 def _settings_of(
-    multipath: Multipath,
+    transport: Transport,
     own: frozenset[int],
     topology: Topology | None,
     placement: Placement,
     connections: PlacedConnections,
 ) -> dict[int, SegmentSettings]:
     """The segments of the ports `own`, which speak one transport."""
-    if multipath.srv6 is None:
+    if transport.endpoint.srv6 is None:
         return {}
-    where = f"transport.{multipath.name}.srv6"
+    where = f"transport.{transport.kind_name}.srv6"
     if topology is None:
         what = "nothing says which segments the switches have"
         raise PlanError(Problem(where, what, "name a topology file with srv6: {block: ...}"))
@@ -58,7 +58,7 @@ def _settings_of(
                 "write srv6: {block: fc00:1::/32} in it",
             )
         )
-    routes = SegmentRoutes(topology, multipath.srv6)
+    routes = SegmentRoutes(topology, transport.endpoint.srv6)
     number = {attachment.rig_port: index for index, attachment in enumerate(topology.attachments)}
     peers = _peers(placement, connections)
     old = next((to for port in sorted(own) for _, to in peers[port] if ":" not in to), None)
@@ -91,24 +91,20 @@ def segment_notes(
     return tuple(
         note
         for number, (transport, ports) in enumerate(spoken.with_ports(placement))
-        for note in _notes_of(
-            transport.multipath, ports, [settings[port] for port in sorted(spoken.ports_of(number))]
-        )
+        for note in _notes_of(transport, ports, [settings[port] for port in sorted(spoken.ports_of(number))])
     )
 
 
 def _notes_of(
-    multipath: Multipath, placement: Placement, settings: Sequence[SegmentSettings | None]
+    transport: Transport, placement: Placement, settings: Sequence[SegmentSettings | None]
 ) -> tuple[str, ...]:
     led = [one for one in settings if one is not None]
-    if multipath.srv6 is None or not led:
+    if transport.endpoint.srv6 is None or not led:
         return ()
     ways = max((ways_of(route.tiers) for one in led for route in one.routes), default=1)
-    values = multipath.settings.entropy_values
-    where = f"transport.{multipath.name}.srv6"
-    led_by = (
-        f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes leads every packet by {multipath.srv6} segments"
-    )
+    values = transport.multipath.entropy_values
+    where = f"transport.{transport.kind_name}.srv6"
+    led_by = f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes leads every packet by {transport.endpoint.srv6} segments"
     notes = [f"{where}: {led_by}; {ways} paths between the ports that are farthest apart"]
     if values % ways:
         notes.append(

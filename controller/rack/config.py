@@ -12,16 +12,8 @@ from typing import Final
 from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, parse_bytes, parse_duration_ns, parse_name
-from etloop.contract.base.yaml_reader import (
-    ConfigFile,
-    Section,
-    bounded,
-    integer,
-    one_of,
-    read_document,
-    words,
-    yes_or_no,
-)
+from etloop.contract.base.value_parsers import bounded, integer, one_of, words, yes_or_no
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.agent_pool import MOST_SLOTS
 from etloop.controller.rack.log_settings import LogFormat

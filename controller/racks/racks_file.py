@@ -16,7 +16,8 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.printable import printable
 from etloop.contract.base.units import QuantityError, parse_name
 from etloop.contract.base.value_form import formed, pattern_form
-from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document, words, yes_or_no
+from etloop.contract.base.value_parsers import words, yes_or_no
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.protocol.endpoint import is_loopback
 from etloop.controller.rack.client.client import RackClient
 from etloop.controller.rack.job import MOST_LABELS

@@ -116,8 +116,6 @@ def _rates_of(load: Load, where: str) -> Iterable[tuple[int, str]]:
 
 
 def _backends(scenario: Scenario) -> tuple[tuple[str, ...], str]:
-    spraying = dict.fromkeys(
-        each.multipath.name for each in scenario.used_transports if each.multipath.sprays
-    )
+    spraying = dict.fromkeys(each.kind_name for each in scenario.used_transports if each.sprays)
     # Of the ports of jobs that go by RoCEv2 it is asked as well: which ports a job gets is not known here.
     return (_FRAMING, f"transport.kind {' and '.join(spraying)}") if spraying else ((), "")

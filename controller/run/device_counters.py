@@ -145,7 +145,7 @@ def _added_bytes(scenario: Scenario, rig: Rig) -> int | None:
     None where only some ports write the tag, for others' interfaces may, or only some packets are led.
     """
     transport = scenario.transport
-    led = {each.multipath.srv6 is not None for each in scenario.used_transports}
+    led = {each.endpoint.srv6 is not None for each in scenario.used_transports}
     if len(led) > 1:
         return None
     outer_bytes = OUTER_HEADER_BYTES if True in led else 0
@@ -165,10 +165,10 @@ def _classes(scenario: Scenario, rig: Rig) -> tuple[ExpectedClass, ...]:
     profile = known_profile(rig)
     if profile is None or profile.kind is not DutKind.SWITCH:
         return ()
-    demands, marks = demands_of(scenario, rig, "scenario"), scenario.transport.marks
+    demands, transport = demands_of(scenario, rig, "scenario"), scenario.transport
     data = demands.dscp, demands.pcp
     kinds = {PacketKind.DATA: data}
-    for kind, own in ((PacketKind.ANSWERS, marks.ack), (PacketKind.GRANTS, marks.clear_to_send)):
+    for kind, own in ((PacketKind.ANSWERS, transport.ack), (PacketKind.GRANTS, transport.clear_to_send)):
         dscp = demands.dscp if own.traffic_class == AS_DATA else own.traffic_class >> 2
         pcp = demands.pcp if own.vlan_priority == AS_DATA else own.vlan_priority
         if (dscp, pcp) != data:

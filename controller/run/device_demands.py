@@ -15,8 +15,8 @@ from etloop.traffic.congestion import Algorithm, Need, built_in, of_library
 
 if TYPE_CHECKING:
     from etloop.controller.inputs.rig import Rig
-    from etloop.controller.inputs.scenario.multipath import Multipath
     from etloop.controller.inputs.scenario.scenario import Scenario
+    from etloop.controller.inputs.scenario.transport import Transport
 
 _ECT: Final = (1, 2)
 
@@ -44,15 +44,13 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         ecn_capable=transport.traffic_class & 3 in _ECT,
         path_mtu_bytes=transport.path_mtu_bytes,
         packet_bytes=transport.path_mtu_bytes
-        + max(_overhead_bytes(each.multipath, ipv6=ipv6) for each in used)
-        + (OUTER_HEADER_BYTES if any(each.multipath.srv6 is not None for each in used) else 0),
+        + max(_overhead_bytes(each, ipv6=ipv6) for each in used)
+        + (OUTER_HEADER_BYTES if any(each.endpoint.srv6 is not None for each in used) else 0),
         lossless=any(each.lossless for each in used),
         congestion_algorithm=" and ".join(algorithms),
         needs_marks=bool(needs & (Need.ECN | Need.CNP)),
         needs_telemetry=bool(needs & Need.INT),
-        accepts_out_of_order=all(
-            each.recovery.accept_out_of_order or each.multipath.takes_any_order for each in used
-        ),
+        accepts_out_of_order=all(each.recovery.accept_out_of_order or each.takes_any_order for each in used),
         cnp_dscp=notifying[0].traffic_class >> 2 if notifying else None,
         cnp_pcp=(notifying[0] if notifying else transport.cnp).vlan_priority
         if transport.vlan_id >= 0
@@ -61,9 +59,9 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
     )
 
 
-def _overhead_bytes(multipath: Multipath, *, ipv6: bool) -> int:
-    asks = multipath.settings.credit.granted
-    return packet_overhead_bytes(multipath.kind, asks_for_credit=asks, ipv6=ipv6)
+def _overhead_bytes(transport: Transport, *, ipv6: bool) -> int:
+    asks = transport.multipath.uet.credit.granted
+    return packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
 
 
 def _algorithm(congestion: CongestionSettings) -> Algorithm:

@@ -35,7 +35,7 @@ def check_device(plan: Plan, device: DescribedDevice) -> None:
 
 def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) -> None:
     """Raise `PlanError` where switches reorder and the transport takes what is late for lost, unless it is meant."""
-    if transport.recovery.accept_out_of_order or transport.order_meant or transport.multipath.takes_any_order:
+    if transport.recovery.accept_out_of_order or transport.order_stated or transport.takes_any_order:
         return
     choosing = [
         switch
@@ -50,7 +50,7 @@ def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) 
         )
         remedy = (
             "write transport: {uet: {delivery: rud}}, which takes packets as they come"
-            if transport.multipath.sprays
+            if transport.sprays
             else "write transport: {out_of_order: accept} in the scenario, as cards for such networks do, "
             "or out_of_order: nak if that is meant"
         )

@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import approximate_duration, format_bytes, format_duration, format_rate
-from etloop.contract.model.assignment import Assignment, TransportSettings
+from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.assignment import Path as Way
 from etloop.contract.model.run import LinkEvent
 from etloop.contract.model.topology import Topology
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport import TransportKind, TransportSettings
 from etloop.controller.inputs.scenario.recovery import WINDOW_OF_SELECTIVE_REPEAT
 from etloop.controller.inputs.scenario.timeline import ENDED, TimelineEvent
 from etloop.controller.plan.patience import card_floor_ns
@@ -125,7 +125,7 @@ def _floor_ns(hosts: TwinHosts, prepared: Prepared, topology: Topology) -> int:
     """A card is never silent because its host looks elsewhere: unless the scenario says how long it waits, queues do."""
     transport = prepared.scenario.transport
     floor_ns = transport.recovery.timeout_floor_ns
-    waits_for_queues = hosts is TwinHosts.CARDS and transport.open_waits.floor
+    waits_for_queues = hosts is TwinHosts.CARDS and transport.open_timeouts.floor
     return card_floor_ns(topology, floor_ns) if waits_for_queues else floor_ns
 
 

@@ -17,7 +17,8 @@ from typing import Final, TypeVar
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document, word_of
+from etloop.contract.base.value_parsers import word_of
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 
 T = TypeVar("T")
 

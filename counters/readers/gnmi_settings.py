@@ -11,7 +11,8 @@ from typing import Final
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.yaml_reader import Section, bounded, word_of, words, yes_or_no
+from etloop.contract.base.value_parsers import bounded, word_of, words, yes_or_no
+from etloop.contract.base.yaml_reader import Section
 from etloop.counters.base.address import Address, address
 from etloop.dut_profiles.model.profile import CounterAccess, CounterPaths, CounterReader
 

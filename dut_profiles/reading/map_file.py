@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.yaml_reader import Section, integer, one_of, word_of
+from etloop.contract.base.value_parsers import integer, one_of, word_of
+from etloop.contract.base.yaml_reader import Section
 from etloop.dut_profiles.model.profile import DSCPS, MOST_CLASSES, MOST_QUEUES, PRIORITIES, Trust
 from etloop.dut_profiles.reading.quantities import number_range
 from etloop.dut_profiles.reading.statements import one

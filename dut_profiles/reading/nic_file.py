@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.contract.base.units import QuantityError, parse_name
-from etloop.contract.base.yaml_reader import Section, integer, one_of, word_of, yes_or_no
+from etloop.contract.base.value_parsers import integer, one_of, word_of, yes_or_no
+from etloop.contract.base.yaml_reader import Section
 from etloop.dut_profiles.model.profile import (
     DSCPS,
     PRIORITIES,

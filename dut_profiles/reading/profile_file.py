@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from etloop.contract.base.units import parse_factor, parse_name, parse_share_per_million
-from etloop.contract.base.yaml_reader import ConfigFile, Section, integer, read_document, word_of, yes_or_no
+from etloop.contract.base.value_parsers import integer, word_of, yes_or_no
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.model.counters import CounterObject
 from etloop.contract.model.topology import HashField
 from etloop.dut_profiles.model.profile import (

@@ -16,7 +16,7 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
-from etloop.contract.base.yaml_reader import bounded
+from etloop.contract.base.value_parsers import bounded
 from etloop.dut_profiles.model.profile import Breakout
 
 LARGEST_BUFFER_BYTES: Final = 1 << 40

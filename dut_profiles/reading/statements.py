@@ -20,7 +20,8 @@ from datetime import date
 from typing import Any, Final, TypeVar
 
 from etloop.contract.base.units import QuantityError, parse_name
-from etloop.contract.base.yaml_reader import Section, one_of, words
+from etloop.contract.base.value_parsers import one_of, words
+from etloop.contract.base.yaml_reader import Section
 from etloop.dut_profiles.model.stated import Basis, Claim, Source, Stated
 
 P = TypeVar("P")

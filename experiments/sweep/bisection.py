@@ -21,7 +21,8 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.yaml_reader import Section, integer, words
+from etloop.contract.base.value_parsers import integer, words
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.base.yaml_tree import TEXT_TAG, Change, parse_path
 
 MOST_TRIALS: Final = 32

@@ -15,15 +15,8 @@ import yaml
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError, format_bytes, parse_bytes
 from etloop.contract.base.value_form import TEXT, FormedParser
-from etloop.contract.base.yaml_reader import (
-    ConfigFile,
-    Section,
-    bounded,
-    integer,
-    one_of,
-    read_document,
-    words,
-)
+from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.base.yaml_tree import NULL_TAG, TEXT_TAG, Change, is_null, parse_path, value_text
 from etloop.experiments.sweep.bisection import Search, read_search
 from etloop.lab.plan import (

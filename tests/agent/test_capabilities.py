@@ -13,7 +13,7 @@ from etloop.agent.service import open_native_engine
 from etloop.contract.base.errors import RigError
 from etloop.contract.model.assignment import PortBackend, PortSettings, SegmentSettings
 from etloop.contract.model.capabilities import UNKNOWN, Capabilities, Interface, RoceDevice
-from etloop.contract.model.transport import CreditSettings, MultipathSettings, TransportKind
+from etloop.contract.model.transport import CreditSettings, MultipathSettings, TransportKind, UetSettings
 from etloop.contract.protocol.messages import Hello, Welcome
 from etloop.controller.rack.agent_pool import AgentPresence
 from etloop.controller.rack.mqtt.statuses import agent_status
@@ -306,7 +306,7 @@ LONGER = {
 @pytest.mark.parametrize(("kind", "credit", "needed_bytes"), LONGER.values(), ids=LONGER.keys())
 def test_transports_have_headers_of_their_own(kind: TransportKind, credit: bool, needed_bytes: int) -> None:
     assignment = replace(ring_assignments("a")["a"], ports=(replace(PORT, name="p0", addresses=(ADDRESS,)),))
-    multipath = MultipathSettings(credit=CreditSettings(granted=credit))
+    multipath = MultipathSettings(uet=UetSettings(credit=CreditSettings(granted=credit)))
     transport = replace(assignment.transport, path_mtu_bytes=4096, kind=kind, multipath=multipath)
     assignment = replace(assignment, transport=transport)
     for mtu_bytes in (needed_bytes - 1, needed_bytes):

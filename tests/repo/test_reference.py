@@ -19,7 +19,8 @@ from etloop.cli.options.inputs.schema import FORMATS as SCHEMA_NAMES
 from etloop.cli.parser import COMMANDS
 from etloop.contract.base.errors import ConfigError, ExitCode, Problem
 from etloop.contract.base.questions import Shape
-from etloop.contract.base.yaml_reader import ConfigFile, integer, read_document
+from etloop.contract.base.value_parsers import integer
+from etloop.contract.base.yaml_reader import ConfigFile, read_document
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

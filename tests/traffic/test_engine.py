@@ -22,7 +22,8 @@ from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignm
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from etloop.contract.model.assignment import Assignment, TransportSettings
+    from etloop.contract.model.assignment import Assignment
+    from etloop.contract.model.transport import TransportSettings
 
 AR = CollectiveName.ALL_REDUCE
 ADDRESSES = ("127.79.0.1", "127.79.0.2")

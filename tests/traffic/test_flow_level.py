@@ -7,8 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from etloop.contract.model.assignment import Assignment, TransportSettings
+from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.congestion import CongestionSettings
+from etloop.contract.model.transport import TransportSettings
 from etloop.traffic import _native
 from etloop.traffic.collectives.selection import CollectiveName
 from etloop.traffic.flow_level import FlowLevelOutcome, FlowLevelSettings, flow_level, ideal_network

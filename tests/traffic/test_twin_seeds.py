@@ -21,7 +21,8 @@ from tests.support.traffic.twin_by_hand import changed, dropped, star, through, 
 from tests.traffic.test_twin import conserved
 
 if TYPE_CHECKING:
-    from etloop.contract.model.assignment import Assignment, TransportSettings
+    from etloop.contract.model.assignment import Assignment
+    from etloop.contract.model.transport import TransportSettings
 
 SEEDS = 1000 if os.environ.get("ETLOOP_FULL") == "1" else 50
 BATCHES = 10

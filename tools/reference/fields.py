@@ -30,6 +30,8 @@ class Field:
     forms: list[ValueForm] = field(default_factory=list)
     defaults: list[str] = field(default_factory=list)
     required: bool = False
+    meaning: str = ""
+    """Of a key that is declared by `setting`."""
     children: dict[str, Field] = field(default_factory=dict)
     """By key; those of a list's items stand below the list itself."""
 
@@ -58,6 +60,7 @@ def field_tree(probes: Sequence[Sequence[Question]], open_keys: Mapping[str, str
             here = _place(root, path)
             here.shapes.add(question.shape)
             here.required = path in required
+            here.meaning = here.meaning or question.meaning
             if question.form is not None and question.form not in here.forms:
                 here.forms.append(question.form)
             text = default_text(question)

@@ -15,7 +15,8 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
-from etloop.contract.base.yaml_reader import Section, bounded
+from etloop.contract.base.value_parsers import bounded
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import Attachment, SwitchEnd, SwitchLink, SwitchPort
 
 DEFAULT_DELAY_NS: Final = 100

@@ -9,7 +9,8 @@ import itertools
 from collections.abc import Sequence
 
 from etloop.contract.base.units import parse_port_label
-from etloop.contract.base.yaml_reader import Section, integer
+from etloop.contract.base.value_parsers import integer
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import MOST_RAILS, MOST_SWITCH_PORTS, MOST_SWITCHES
 from etloop.traffic.topology.draft import LINK_DELAY, LINK_RATE, Draft, link_of
 

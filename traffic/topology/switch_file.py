@@ -23,7 +23,8 @@ from etloop.contract.base.units import (
     parse_share_per_million,
 )
 from etloop.contract.base.value_form import ValueForm, formed
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words, yes_or_no
+from etloop.contract.base.value_parsers import bounded, integer, one_of, words, yes_or_no
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.switch_presets import lossless_group, marking, preset, shared_bytes
 from etloop.contract.model.topology import (
     DSCPS,

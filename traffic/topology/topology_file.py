@@ -23,7 +23,8 @@ from etloop.contract.base.units import (
     parse_port_label,
 )
 from etloop.contract.base.value_form import DURATION, ValueForm, either, formed, pattern_form
-from etloop.contract.base.yaml_reader import ConfigFile, Section, bounded, integer, read_document, yes_or_no
+from etloop.contract.base.value_parsers import bounded, integer, yes_or_no
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.contract.model.switch_presets import SEED
 from etloop.contract.model.topology import (
     FOREVER_NS,

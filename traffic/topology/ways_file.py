@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from etloop.contract.base.units import NS_PER_S, format_duration, parse_duration_ns
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, word_of
+from etloop.contract.base.value_parsers import bounded, integer, one_of, word_of
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import HashField, LoadBalancing, SwitchPort, SwitchSettings
 
 MOST_WEIGHT: Final = 256

@@ -10,7 +10,8 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_bytes, parse_port_label
-from etloop.contract.base.yaml_reader import Section, bounded
+from etloop.contract.base.value_parsers import bounded
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.transport import CaptureSettings
 
 LEAST_SNAP_BYTES: Final = 64

@@ -18,7 +18,8 @@ from etloop.contract.base.units import (
     parse_duration_ns,
     parse_rate_bps,
 )
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
+from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.yaml_reader import Section
 from etloop.traffic.collectives.algorithms.deepep import TOKEN, VALUES_PER_SCALE, TokenShape
 from etloop.traffic.collectives.choice import Settings, Shaping, why_not
 from etloop.traffic.collectives.core.cutting import MAX_CHANNELS

@@ -37,7 +37,8 @@ from etloop.contract.base.value_form import (
     either,
     formed,
 )
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
+from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.congestion import DEFAULT_CATCH_UP_NS, CongestionParameter, CongestionSettings
 from etloop.traffic.congestion import Algorithm, Need, Parameter, Unit, built_in, mistakes
 

@@ -22,7 +22,8 @@ from etloop.contract.base.units import (
     parse_share_per_million,
 )
 from etloop.contract.base.value_form import formed, pattern_form
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
+from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.assignment import ConnectionColumns, Path
 from etloop.contract.model.transport import (
     ANY_COMMUNICATOR,
@@ -31,8 +32,8 @@ from etloop.contract.model.transport import (
     FaultPackets,
     FaultRule,
     TransportKind,
+    TransportSettings,
 )
-from etloop.controller.inputs.scenario.multipath import Multipath
 from etloop.controller.inputs.scenario.pauses import PortPause, read_pause
 from numpy.typing import NDArray
 
@@ -42,7 +43,7 @@ POINT_TO_POINT: Final = "p2p"
 _MOST_PACKETS: Final = 10**15
 _UNASKED: Final = (FaultAction.SEND_NAK, FaultAction.SEND_RNR, FaultAction.SEND_CNP)
 _TRIMMED: Final = (FaultPackets.DATA, FaultPackets.CLEAR_TO_SEND, FaultPackets.REQUEST)
-_ROCE: Final = Multipath()
+_ROCE: Final = TransportSettings()
 _ACTIONS: Final = {action.name.lower(): action for action in FaultAction}
 HaveRule = Callable[[FaultRule], NDArray[np.bool_]]
 PAUSE: Final = "pause"
@@ -71,25 +72,23 @@ class Faults:
     pauses: tuple[PortPause, ...] = ()
 
 
-def read_faults(transport: Section, seed: int, multipath: Multipath = _ROCE) -> Faults:
-    """The rules under `faults:` of a `transport:` section; `seed` is the scenario's. Mistakes go to its file."""
+def read_faults(section: Section, seed: int, transport: TransportSettings = _ROCE) -> Faults:
+    """Return the rules under `faults:` of a `transport:` section; `seed` is the scenario's. Mistakes go to its file."""
     rules: list[FaultRule] = []
     communicators: list[str] = []
     pauses: list[PortPause] = []
-    for section in transport.up_to(
-        MOST_RULES, "faults", "rules", "write rules such as - {do: drop, which: 3}"
-    ):
+    for entry in section.up_to(MOST_RULES, "faults", "rules", "write rules such as - {do: drop, which: 3}"):
         remedy = f"write one of {', '.join(_WORDS)}"
-        word = section.required("do", one_of(_WORDS), "drop", remedy)
+        word = entry.required("do", one_of(_WORDS), "drop", remedy)
         if word == PAUSE:
-            pauses.append(read_pause(section))
+            pauses.append(read_pause(entry))
             continue
-        communicators.append(section.optional("communicator", words, ""))
-        rules.append(_read_rule(section, _ACTIONS[word], seed, multipath))
+        communicators.append(entry.optional("communicator", words, ""))
+        rules.append(_read_rule(entry, _ACTIONS[word], seed, transport))
     return Faults(tuple(rules), tuple(communicators), tuple(pauses))
 
 
-def _read_rule(section: Section, action: FaultAction, seed: int, multipath: Multipath) -> FaultRule:
+def _read_rule(section: Section, action: FaultAction, seed: int, transport: TransportSettings) -> FaultRule:
     numbers = section.optional("which", _numbers, _ALL)
     chance = section.optional("chance", parse_share_per_million, 1_000_000)
     every = section.optional("every", integer(1, _MOST_PACKETS), 1)
@@ -116,15 +115,15 @@ def _read_rule(section: Section, action: FaultAction, seed: int, multipath: Mult
         behind_packets=_read_behind(section, action),
         seed=section.optional("seed", integer(0, 2**63 - 1), seed),
     )
-    _check_kind(section, rule, multipath)
+    _check_kind(section, rule, transport)
     section.close()
     return rule
 
 
-def _check_kind(section: Section, rule: FaultRule, multipath: Multipath) -> None:
+def _check_kind(section: Section, rule: FaultRule, transport: TransportSettings) -> None:
     """Find what the transport of this run has not: other answers, ICRCs, packets that are cut."""
-    name = multipath.name.upper()
-    if not multipath.sprays:
+    name = transport.kind_name.upper()
+    if not transport.sprays:
         for key, has in (("do", rule.action is FaultAction.TRIM), ("entropy_value", rule.entropy_value >= 0)):
             if has:
                 what = "only packets that choose their paths are cut on purpose, or have an entropy value"
@@ -133,13 +132,13 @@ def _check_kind(section: Section, rule: FaultRule, multipath: Multipath) -> None
     if rule.action in _UNASKED:
         what = f"{name} has no such answer"
         section.mistake("do", what, "leave the rule out, or write kind: rocev2")
-    if rule.action is FaultAction.CORRUPT_ICRC and multipath.kind is TransportKind.UET:
+    if rule.action is FaultAction.CORRUPT_ICRC and transport.kind is TransportKind.UET:
         section.mistake("do", "UET has no ICRC", "write do: drop")
     if rule.packets is FaultPackets.CNP:
         section.mistake("packets", f"{name} has no CNPs", "write ack: these tell of marks")
     if rule.action is FaultAction.TRIM and rule.packets not in _TRIMMED:
         section.mistake("packets", "only what asks is answered when it is cut", "write data or clear_to_send")
-    values = multipath.settings.entropy_values
+    values = transport.multipath.entropy_values
     if rule.entropy_value >= values:
         section.mistake("entropy_value", f"there are {values}, from 0", f"write at most {values - 1}")
     if rule.entropy_value >= 0 and rule.direction is not FaultDirection.SENT:
@@ -148,13 +147,13 @@ def _check_kind(section: Section, rule: FaultRule, multipath: Multipath) -> None
         )
 
 
-def kind_has(multipath: Multipath, rule: FaultRule) -> bool:
+def kind_has(transport: TransportSettings, rule: FaultRule) -> bool:
     """Whether ends of that transport can do what a rule says, which was written for another."""
-    if not multipath.sprays:
+    if not transport.sprays:
         return rule.action is not FaultAction.TRIM and rule.entropy_value < 0
-    spoils_icrc = rule.action is FaultAction.CORRUPT_ICRC and multipath.kind is TransportKind.UET
+    spoils_icrc = rule.action is FaultAction.CORRUPT_ICRC and transport.kind is TransportKind.UET
     answers_unasked = rule.action in _UNASKED or rule.packets is FaultPackets.CNP
-    return not (spoils_icrc or answers_unasked or rule.entropy_value >= multipath.settings.entropy_values)
+    return not (spoils_icrc or answers_unasked or rule.entropy_value >= transport.multipath.entropy_values)
 
 
 def _read_side(section: Section, action: FaultAction) -> FaultDirection:

@@ -12,7 +12,8 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_rate, parse_rate_bps
-from etloop.contract.base.yaml_reader import Section, bounded, integer, word_of, words
+from etloop.contract.base.value_parsers import bounded, integer, word_of, words
+from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.scenario.mapping import Mapping, PlacementRule
 
 MOST_FLOW_RANKS: Final = 1024

@@ -11,7 +11,8 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 import numpy as np
-from etloop.contract.base.yaml_reader import ConfigFile, Section, one_of
+from etloop.contract.base.value_parsers import one_of
+from etloop.contract.base.yaml_reader import ConfigFile, Section
 from etloop.contract.model.transport import TRANSPORT_KINDS
 from etloop.controller.inputs.scenario.faults import kind_has
 from etloop.controller.inputs.scenario.transport import Transport
@@ -65,8 +66,8 @@ class JobTransports:
         own, top = entry.section("transport"), self._found[TOP]
         if not entry.has("transport"):
             return TOP
-        kind = own.again(ConfigFile("")).optional("kind", one_of(TRANSPORT_KINDS), top.multipath.kind)
-        dropped = {_OF_FAULTS} if kind is top.multipath.kind else {_OF_FAULTS, *OWN_KEYS}
+        kind = own.again(ConfigFile("")).optional("kind", one_of(TRANSPORT_KINDS), top.kind)
+        dropped = {_OF_FAULTS} if kind is top.kind else {_OF_FAULTS, *OWN_KEYS}
         read = _with_faults_of(top, self._read(own.over(self._section, OWN_KEYS, dropped)))
         for number, known in enumerate(self._found):
             if _are_alike(known, read):
@@ -78,9 +79,7 @@ class JobTransports:
 def _with_faults_of(top: Transport, own: Transport) -> Transport:
     """Return the transport with those rules of the run that its kind has."""
     names = top.fault_communicators or ("",) * len(top.faults)
-    kept = [
-        (rule, name) for rule, name in zip(top.faults, names, strict=True) if kind_has(own.multipath, rule)
-    ]
+    kept = [(rule, name) for rule, name in zip(top.faults, names, strict=True) if kind_has(own, rule)]
     return replace(
         own,
         faults=tuple(rule for rule, _ in kept),

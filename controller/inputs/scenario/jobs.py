@@ -22,7 +22,8 @@ from etloop.contract.base.units import (
     parse_port_label,
     parse_rate_bps,
 )
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of
+from etloop.contract.base.value_parsers import bounded, integer, one_of
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.records import UUD_HEADER_BYTES, StreamForm
 from etloop.controller.inputs.scenario.collectives import Collectives, read_collectives
 from etloop.controller.inputs.scenario.flows import with_processes

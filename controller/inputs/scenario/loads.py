@@ -23,7 +23,8 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of
+from etloop.contract.base.value_parsers import bounded, integer, one_of
+from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.collective_spec import NAMES
 from etloop.controller.inputs.scenario.flows import FlowsLoad, read_flows
 from etloop.workload.trace.trace import CollectiveKind

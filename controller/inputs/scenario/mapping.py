@@ -14,7 +14,8 @@ import yaml
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_port_label
 from etloop.contract.base.value_form import list_form
-from etloop.contract.base.yaml_reader import Section, integer, one_of, yes_or_no
+from etloop.contract.base.value_parsers import integer, one_of, yes_or_no
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import MOST_RAILS
 
 MOST_RANKS: Final = 65536

@@ -22,15 +22,8 @@ from etloop.contract.base.units import (
     parse_rate_bps,
     parse_share_per_million,
 )
-from etloop.contract.base.yaml_reader import (
-    ConfigFile,
-    Section,
-    bounded,
-    integer,
-    read_document,
-    words,
-    yes_or_no,
-)
+from etloop.contract.base.value_parsers import bounded, integer, words, yes_or_no
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.controller.inputs.scenario.collectives import Collectives, ScheduleFile, read_collectives
 from etloop.controller.inputs.scenario.congestion import PluginReader, refuse_plugins
 from etloop.controller.inputs.scenario.flows import with_processes

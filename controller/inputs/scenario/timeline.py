@@ -14,7 +14,8 @@ from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import NS_PER_S, QuantityError, format_duration, parse_duration_ns
 from etloop.contract.base.value_form import formed, pattern_form
-from etloop.contract.base.yaml_reader import Section, bounded, one_of
+from etloop.contract.base.value_parsers import bounded, one_of
+from etloop.contract.base.yaml_reader import Section
 from etloop.contract.model.topology import SwitchEnd, Topology
 
 MOST_EVENTS: Final = 1000

@@ -9,7 +9,8 @@ from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import parse_share_per_million
-from etloop.contract.base.yaml_reader import ConfigFile, Section, integer, read_document, words
+from etloop.contract.base.value_parsers import integer, words
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.verdict.verdict import EmulatorLimits
 

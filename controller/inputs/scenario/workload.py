@@ -20,7 +20,8 @@ from etloop.contract.base.units import (
     parse_rate_bps,
 )
 from etloop.contract.base.value_form import RATE, FormedParser, formed, limited, pattern_form
-from etloop.contract.base.yaml_reader import Section, bounded, integer, one_of, words
+from etloop.contract.base.value_parsers import bounded, integer, one_of, words
+from etloop.contract.base.yaml_reader import Section
 from etloop.controller.inputs.scenario.loads import LOAD_KEYS, Load, has_load, read_load
 from etloop.traffic.collectives.choice import Settings, Shaping
 from etloop.workload.trace.excerpt import Excerpt, RankRange

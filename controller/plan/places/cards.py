@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from etloop.controller.inputs.rig import Rig, RigAgent, RigPort
     from etloop.controller.inputs.scenario.mapping import Mapping
-    from etloop.controller.inputs.scenario.multipath import Multipath
+    from etloop.controller.inputs.scenario.transport import Transport
     from etloop.controller.plan.places.placement import Placement, PortPlace
 
 PLANES: Final = (2, 4, 8)
@@ -90,7 +90,7 @@ def plane_addresses(
     return tuple(found)
 
 
-def refuse_odd_planes(multipath: Multipath, placement: Placement) -> None:
+def refuse_odd_planes(transport: Transport, placement: Placement) -> None:
     """Raise `PlanError` where a transport does not send over several planes of a card, or ends differ in them."""
     cards = [place for place in placement.ports if place.planes > 1 and not place.plane]
     if not cards:
@@ -98,13 +98,13 @@ def refuse_odd_planes(multipath: Multipath, placement: Placement) -> None:
     named = ", ".join(f"{place.agent}/{place.port.card} ({place.planes})" for place in cards[:_MOST_NAMED])
     remedy = "write transport: {kind: mrc} or {kind: uet}, or remove card: from the rig's ports"
     problems = []
-    if not multipath.sprays:
-        what = f"{multipath.name} keeps a queue pair on one port, and these cards have several: {named}"
+    if not transport.sprays:
+        what = f"{transport.kind_name} keeps a queue pair on one port, and these cards have several: {named}"
         problems.append(Problem("transport.kind", what, remedy))
-    elif multipath.srv6 is not None:
+    elif transport.endpoint.srv6 is not None:
         what = f"segments lead to one port of a host, and these cards have several: {named}"
         problems.append(
-            Problem(f"transport.{multipath.name}.srv6", what, "remove it, or card: from the rig's ports")
+            Problem(f"transport.{transport.kind_name}.srv6", what, "remove it, or card: from the rig's ports")
         )
     odd = [place for place in cards if place.planes not in PLANES]
     problems += (
@@ -129,17 +129,17 @@ def refuse_odd_planes(multipath: Multipath, placement: Placement) -> None:
                 "give every card as many ports",
             )
         )
-    values = multipath.settings.entropy_values
-    if not problems and multipath.takes_any_order and values % most:
+    values = transport.multipath.entropy_values
+    if not problems and transport.takes_any_order and values % most:
         what = f"{values} values are not as many for each of {most} planes"
         problems.append(
-            Problem(f"transport.{multipath.name}.entropy_values", what, f"write a multiple of {most}")
+            Problem(f"transport.{transport.kind_name}.entropy_values", what, f"write a multiple of {most}")
         )
     if problems:
         raise PlanError(*problems)
 
 
-def plane_notes(multipath: Multipath, placement: Placement) -> tuple[str, ...]:
+def plane_notes(transport: Transport, placement: Placement) -> tuple[str, ...]:
     """What to say of cards with several planes, all of which speak one transport."""
     cards = [
         ", ".join(one.label for one in placement.ports[index : index + place.planes])
@@ -151,7 +151,7 @@ def plane_notes(multipath: Multipath, placement: Placement) -> tuple[str, ...]:
     more = f"; and {len(cards) - _MOST_NAMED} more cards" if len(cards) > _MOST_NAMED else ""
     sends = (
         "sends over all ports of its card"
-        if multipath.takes_any_order
+        if transport.takes_any_order
         else "keeps to one port of its card and leaves it where that is lost"
     )
     return (

@@ -52,7 +52,7 @@ class PortTransports:
         return frozenset(
             place.label
             for transport, ports in self.with_ports(placement)
-            if transport.multipath.sprays and transport.multipath.udp_port == udp_port
+            if transport.sprays and transport.endpoint.udp_port == udp_port
             for place in ports.ports
         )
 
@@ -66,7 +66,7 @@ class PortTransports:
 
     def have_rule(self, rule: FaultRule, src_port: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return which connections, by their sender's port, are of a transport that can do what a rule says."""
-        able = np.array([kind_has(each.multipath, rule) for each in self.transports], np.bool_)
+        able = np.array([kind_has(each, rule) for each in self.transports], np.bool_)
         found: NDArray[np.bool_] = able[np.array(self.of_port, np.int32)[src_port]]
         return found
 
@@ -97,7 +97,7 @@ def port_transports(scenario: Scenario, jobs: JobSet, placement: Placement) -> P
 
 
 def _shared(label: str, scenario: Scenario, one: JobPart, other: JobPart) -> Problem:
-    kinds = [scenario.transports[part.transport].multipath.name for part in (one, other)]
+    kinds = [scenario.transports[part.transport].kind_name for part in (one, other)]
     unlike = (
         f"{one.name} goes by {kinds[0]} and {other.name} by {kinds[1]}"
         if kinds[0] != kinds[1]

@@ -15,7 +15,8 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.errors import Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, parse_duration_ns
-from etloop.contract.base.yaml_reader import ConfigFile, Section, bounded, integer, one_of, read_document
+from etloop.contract.base.value_parsers import bounded, integer, one_of
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.controller.rack.actor import is_user_name
 from etloop.controller.rack.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, Job, JobRequest
 

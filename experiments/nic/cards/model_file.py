@@ -16,15 +16,8 @@ from etloop.contract.base.units import (
     parse_rate_bps,
 )
 from etloop.contract.base.value_form import FormedParser, pattern_form
-from etloop.contract.base.yaml_reader import (
-    ConfigFile,
-    Section,
-    bounded,
-    integer,
-    read_document,
-    word_of,
-    yes_or_no,
-)
+from etloop.contract.base.value_parsers import bounded, integer, word_of, yes_or_no
+from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery, limits_of
 
 _NUMBER: Final = r"[0-9]+(\.[0-9]+)?"

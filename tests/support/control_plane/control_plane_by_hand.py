@@ -16,16 +16,17 @@ from etloop.contract.model.assignment import (
     ProgramColumns,
     RankAssignment,
     ScheduleTables,
-    TransportSettings,
 )
 from etloop.contract.model.run import PlannedConnections, PlannedOps, PlanTables
+from etloop.contract.model.transport import TransportSettings
 from etloop.traffic.collectives.core.columns import to_columns
 from etloop.workload.trace.program import OpKind
 from etloop.workload.trace.trace import CollectiveKind
 
 TRANSPORT = TransportSettings(
     path_mtu_bytes=4096,
-    traffic_class=106,
+    dscp=26,
+    ecn=2,
     window_packets=0,
     ack_every_packets=16,
     timeout_ns=10_000_000,

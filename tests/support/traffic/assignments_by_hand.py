@@ -14,8 +14,8 @@ from etloop.contract.model.assignment import (
     PortSettings,
     ProgramColumns,
     RankAssignment,
-    TransportSettings,
 )
+from etloop.contract.model.transport import TransportSettings
 from etloop.traffic.collectives.core.columns import to_columns
 from etloop.traffic.collectives.core.table import Schedule
 from etloop.traffic.collectives.selection import CollectiveName
@@ -26,7 +26,8 @@ Splits = tuple[tuple[int, ...], ...]
 
 TRANSPORT = TransportSettings(
     path_mtu_bytes=4096,
-    traffic_class=0x6A,
+    dscp=26,
+    ecn=2,
     window_packets=64,
     ack_every_packets=32,
     timeout_ns=2_000_000,

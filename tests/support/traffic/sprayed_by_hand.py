@@ -17,14 +17,15 @@ from etloop.contract.model.transport import (
     TransportKind,
     TrimAnswer,
     TrimSettings,
+    UetSettings,
 )
 from etloop.traffic.twin import TwinSettings
 
 from tests.support.traffic.twin_by_hand import GBPS, UNCONTROLLED, changed
 
 if TYPE_CHECKING:
-    from etloop.contract.model.assignment import TransportSettings
     from etloop.contract.model.topology import Topology
+    from etloop.contract.model.transport import TransportSettings
 
 SPRAYING: Final = (TransportKind.MRC, TransportKind.UET)
 of_each_kind: Final = pytest.mark.parametrize("kind", SPRAYING, ids=lambda kind: kind.name.lower())
@@ -47,7 +48,8 @@ of_each_delivery: Final = pytest.mark.parametrize("delivery", DELIVERIES.values(
 PROBED: Final = TwinSettings(limit_ns=10 * GBPS, probe_first=True)
 PERMUTATION: Final = tuple((host, (host + 4) % 16) for host in range(16))
 _SILENT: Final = TrimSettings()
-_PATHS: Final = MultipathSettings()
+STAYS_OPEN: Final = UetSettings(close_after_ns=0)
+_PATHS: Final = MultipathSettings(uet=STAYS_OPEN)
 
 
 def sprayed(
@@ -66,7 +68,7 @@ def sprayed(
         window_packets=MOST_SPRAYED_WINDOW,
         recovery=replace(UNCONTROLLED.recovery, timeout_floor_ns=floor_ns, trimming=trimming),
         congestion=CongestionSettings(algorithm=algorithm, profile=preset if algorithm == "nscc" else ""),
-        cnp=CnpSettings(interval_ns=-1),
+        cnp=CnpSettings(send=False),
     )
 
 
@@ -78,11 +80,13 @@ def paths_of(delivery: Delivery, seed: int) -> MultipathSettings:
         EntropyChoice(seed % 4),
         entropy_values=1 if in_order else 1 + seed % 64,
         least_active=1,
-        close_after_ns=(0, 20_000, 1_000_000)[seed // 4 % 3],
-        order=delivery.order,
-        sends=of_uet and seed % 2 == 1,
-        credit=CreditSettings(
-            of_uet and seed % 5 > 2, alone=seed % 5 == 4, window_percent=(10, 150)[seed // 5 % 2]
+        uet=UetSettings(
+            close_after_ns=(0, 20_000, 1_000_000)[seed // 4 % 3],
+            order=delivery.order,
+            sends=of_uet and seed % 2 == 1,
+            credit=CreditSettings(
+                of_uet and seed % 5 > 2, alone=seed % 5 == 4, window_percent=(10, 150)[seed // 5 % 2]
+            ),
         ),
     )
 

@@ -21,7 +21,8 @@ from etloop.traffic.twin import TwinOutcome, TwinSettings, twin
 from tests.support.traffic.assignments_by_hand import TRANSPORT, HandOp, assignment
 
 if TYPE_CHECKING:
-    from etloop.contract.model.assignment import Assignment, TransportSettings
+    from etloop.contract.model.assignment import Assignment
+    from etloop.contract.model.transport import TransportSettings
 
 GBPS: Final = 1_000_000_000
 RATE_BPS: Final = 100 * GBPS
@@ -36,7 +37,7 @@ UNCONTROLLED: Final = replace(
     window_packets=256,
     timeout_ns=50_000_000,
     congestion=CongestionSettings(algorithm="none"),
-    cnp=CnpSettings(interval_ns=-1),
+    cnp=CnpSettings(send=False),
 )
 """Nothing but the window and the network hold a sender back."""
 

@@ -25,6 +25,7 @@ from tests.support.traffic.assignments_by_hand import HandOp, assignment
 from tests.support.traffic.sprayed_by_hand import (
     PERMUTATION,
     PROBED,
+    STAYS_OPEN,
     Delivery,
     lossy,
     of_each_delivery,
@@ -47,7 +48,7 @@ from tests.support.traffic.twin_by_hand import (
 from tests.traffic.test_simulation import CLOSED_FORMS, everywhere
 
 if TYPE_CHECKING:
-    from etloop.contract.model.assignment import TransportSettings
+    from etloop.contract.model.transport import TransportSettings
 
 SEEDS = 10_000 if os.environ.get("ETLOOP_FULL") == "1" else 200
 BATCHES = 10
@@ -141,7 +142,7 @@ def test_a_sprayed_permutation_is_ahead_of_one_path_a_queue_pair(
     kind: TransportKind, choice: EntropyChoice
 ) -> None:
     fabric = two_tiers(4, 4, 4)
-    job = pairs(PERMUTATION, 4 << 20, sprayed(kind, multipath=MultipathSettings(choice)))
+    job = pairs(PERMUTATION, 4 << 20, sprayed(kind, multipath=MultipathSettings(choice, uet=STAYS_OPEN)))
     over_all = through(job, fabric, PROBED)
     single = through(pairs(PERMUTATION, 4 << 20), fabric, PROBED)
     assert over_all.failure == single.failure == ""
@@ -154,7 +155,9 @@ def test_one_value_alone_is_one_path(kind: TransportKind) -> None:
     fabric = lossy(two_tiers(2, 1, 4))
     one = through(
         pairs(
-            ((0, 1),), 4 << 20, sprayed(kind, multipath=MultipathSettings(entropy_values=1, least_active=1))
+            ((0, 1),),
+            4 << 20,
+            sprayed(kind, multipath=MultipathSettings(entropy_values=1, least_active=1, uet=STAYS_OPEN)),
         ),
         fabric,
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from etloop.contract.model.assignment import TransportSettings
 from etloop.contract.model.congestion import CongestionParameter
 from etloop.contract.model.topology import Topology
 from etloop.contract.model.transport import (
@@ -19,19 +18,20 @@ from etloop.contract.model.transport import (
     CreditSettings,
     MultipathSettings,
     TransportKind,
+    TransportSettings,
     TrimAnswer,
     TrimSettings,
 )
 from etloop.traffic.twin import TwinOutcome
 
 from tests.support.traffic.fat_tree import TRIMMED_DSCP, fat_tree
-from tests.support.traffic.sprayed_by_hand import PROBED, of_each_kind, sprayed
+from tests.support.traffic.sprayed_by_hand import PROBED, STAYS_OPEN, of_each_kind, sprayed
 from tests.support.traffic.twin_by_hand import changed, dropped, pairs, through
 
 MESSAGE_BYTES = 2_000_000
 PACKET_BYTES = 4_150
 """Theirs on the wire, by which their queues are measured."""
-ANSWERS = ClassMarks(48 << 2)
+ANSWERS = ClassMarks(dscp=48, ecn=0)
 AS_DATA = ClassMarks()
 MEAN_WITHIN = 0.12
 """Of fifteen to one: ours is 11.5 % earlier, as each of our flows aims by the round trip that it measured itself."""
@@ -69,7 +69,10 @@ def ran(
 ) -> tuple[Completion, TwinOutcome]:
     algorithm = "rccc" if credit.alone else "nscc"
     transport = replace(
-        sprayed(kind, algorithm, MultipathSettings(credit=credit), trimming=TRIMMING), ack=ack
+        sprayed(
+            kind, algorithm, MultipathSettings(uet=replace(STAYS_OPEN, credit=credit)), trimming=TRIMMING
+        ),
+        ack=ack,
     )
     transport = replace(transport, congestion=replace(transport.congestion, parameters=base_rtt))
     settings = replace(PROBED, seed=seed)

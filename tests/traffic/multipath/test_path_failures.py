@@ -22,7 +22,7 @@ from etloop.contract.model.transport import (
 from etloop.traffic.twin import LinkChange
 
 from tests.support.traffic.assignments_by_hand import HandOp, assignment
-from tests.support.traffic.sprayed_by_hand import PROBED, lossy, of_each_kind, sprayed
+from tests.support.traffic.sprayed_by_hand import PROBED, STAYS_OPEN, lossy, of_each_kind, sprayed
 from tests.support.traffic.twin_by_hand import RATE_BPS, changed, pairs, star, through, two_tiers
 from tests.traffic.test_simulation import CLOSED_FORMS, everywhere
 
@@ -64,7 +64,9 @@ def test_nothing_is_lost_whatever_links_do(kind: TransportKind, batch: int) -> N
     fabric = lossy(two_tiers(LEAVES, HOSTS, SPINES))
     for seed in range(batch, SEEDS, BATCHES):
         draws = random.Random(seed)
-        paths = MultipathSettings(EntropyChoice(seed % 4), entropy_values=draws.choice((8, 32, 128)))
+        paths = MultipathSettings(
+            EntropyChoice(seed % 4), entropy_values=draws.choice((8, 32, 128)), uet=STAYS_OPEN
+        )
         trims = seed % 2 == 1
         transport = sprayed(
             kind,
@@ -98,7 +100,7 @@ def test_nothing_is_lost_whatever_links_do(kind: TransportKind, batch: int) -> N
 @pytest.mark.parametrize("at_ns", range(20_000, 60_000, 5_000))
 def test_who_asks_for_credit_and_hears_nothing_ends_the_run_with_its_error(at_ns: int) -> None:
     """The only link goes down for good: what was under way is given up, and then nothing is left but to ask."""
-    paths = MultipathSettings(credit=CreditSettings(granted=True, window_percent=10))
+    paths = MultipathSettings(uet=replace(STAYS_OPEN, credit=CreditSettings(granted=True, window_percent=10)))
     job = pairs(((0, 1),), 4 << 20, sprayed(TransportKind.UET, multipath=paths))
     down = LinkChange(SwitchEnd(0, 1), up=False, at_ns=at_ns)
     outcome = through(job, lossy(star(2, RATE_BPS)), replace(PROBED, link_changes=(down,)))

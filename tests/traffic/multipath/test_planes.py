@@ -31,6 +31,7 @@ from tests.support.traffic.planes_by_hand import in_planes, on_cards, over_plane
 from tests.support.traffic.sprayed_by_hand import (
     PROBED,
     SPRAYING,
+    STAYS_OPEN,
     Delivery,
     lossy,
     of_each_delivery,
@@ -61,16 +62,18 @@ LEAVES, HOSTS, SPINES = 2, 2, 2
 RUN_NS = 400_000
 TRIMMED_DSCP = 48
 DOWN_NS = 100_000
-WHOLE = MultipathSettings()
-IN_ORDER = MultipathSettings(entropy_values=1, least_active=1, order=DeliveryOrder.SENT)
+WHOLE = MultipathSettings(uet=STAYS_OPEN)
+IN_ORDER = MultipathSettings(
+    entropy_values=1, least_active=1, uet=replace(STAYS_OPEN, order=DeliveryOrder.SENT)
+)
 CREDIT = CreditSettings(granted=True)
 WAYS = {
     **{kind.name.lower(): (kind, WHOLE, "nscc") for kind in SPRAYING},
-    "uet that sends": (TransportKind.UET, replace(WHOLE, sends=True), "nscc"),
-    "uet with credit": (TransportKind.UET, replace(WHOLE, credit=CREDIT), "nscc"),
+    "uet that sends": (TransportKind.UET, replace(WHOLE, uet=replace(STAYS_OPEN, sends=True)), "nscc"),
+    "uet with credit": (TransportKind.UET, replace(WHOLE, uet=replace(STAYS_OPEN, credit=CREDIT)), "nscc"),
     "uet by credit alone": (
         TransportKind.UET,
-        replace(WHOLE, credit=replace(CREDIT, alone=True)),
+        replace(WHOLE, uet=replace(STAYS_OPEN, credit=replace(CREDIT, alone=True))),
         "rccc",
     ),
 }
@@ -229,7 +232,7 @@ def test_a_context_closes_and_opens_though_the_plane_it_was_heard_by_is_dead(
     paths: MultipathSettings,
 ) -> None:
     """Contexts rest between messages, and a port is cut meanwhile, of which nobody hears: commands and SYNs are lost by it."""
-    rests = replace(paths, close_after_ns=20_000)
+    rests = replace(paths, uet=replace(paths.uet, close_after_ns=20_000))
     transport = sprayed(TransportKind.UET, multipath=rests)
     waits = HandOp("delay", 300_000)
     programs = (

@@ -101,7 +101,7 @@ TransportParams read_transport(nb::handle settings) {
   params.split_data_on_qps = read_value<bool>(settings, "split_data_on_qps");
   read_recovery(nb::getattr(settings, "recovery"), params);
   const nb::object cnp = nb::getattr(settings, "cnp");
-  params.cnp_interval_ns = read_value<int64_t>(cnp, "interval_ns");
+  params.cnp_interval_ns = read_value<bool>(cnp, "send") ? read_value<int64_t>(cnp, "interval_ns") : -1;
   params.cnp_scope = static_cast<CnpScope>(read_value<uint8_t>(cnp, "scope"));
   params.cnp = read_marks(cnp);
   params.ack = read_marks(nb::getattr(settings, "ack"));
@@ -112,10 +112,11 @@ TransportParams read_transport(nb::handle settings) {
   params.multipath.entropy_values = read_value<uint32_t>(paths, "entropy_values");
   params.multipath.least_active = read_value<uint32_t>(paths, "least_active");
   params.multipath.sack_bytes = read_value<uint32_t>(paths, "sack_bytes");
-  params.multipath.close_after_ns = read_value<int64_t>(paths, "close_after_ns");
-  params.multipath.order = static_cast<DeliveryOrder>(read_value<uint8_t>(paths, "order"));
-  params.multipath.sends = read_value<bool>(paths, "sends");
-  const nb::object credit = nb::getattr(paths, "credit");
+  const nb::object uet = nb::getattr(paths, "uet");
+  params.multipath.close_after_ns = read_value<int64_t>(uet, "close_after_ns");
+  params.multipath.order = static_cast<DeliveryOrder>(read_value<uint8_t>(uet, "order"));
+  params.multipath.sends = read_value<bool>(uet, "sends");
+  const nb::object credit = nb::getattr(uet, "credit");
   params.multipath.credit = {read_value<bool>(credit, "granted"), read_value<bool>(credit, "alone"),
                              read_value<uint32_t>(credit, "window_percent"), read_value<uint32_t>(credit, "quantum_packets"),
                              read_value<uint32_t>(credit, "share_per_million")};

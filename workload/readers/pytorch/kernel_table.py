@@ -15,15 +15,8 @@ from typing import Final
 from etloop.contract.base.errors import ConfigError, Problem
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import QuantityError
-from etloop.contract.base.yaml_reader import (
-    LARGEST_FILE_BYTES,
-    ConfigFile,
-    Section,
-    integer,
-    one_of,
-    read_document,
-    words,
-)
+from etloop.contract.base.value_parsers import integer, one_of, words
+from etloop.contract.base.yaml_reader import LARGEST_FILE_BYTES, ConfigFile, Section, read_document
 from etloop.workload.readers.json_stream import INT64_MAX
 from etloop.workload.trace.trace import CollectiveKind
 from etloop.workload.trace.trace_names import shown

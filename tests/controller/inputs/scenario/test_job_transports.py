@@ -37,17 +37,17 @@ def test_a_job_of_another_kind_has_its_defaults_and_what_is_of_all() -> None:
     own = second(
         "path_mtu: 1024, dscp: 30, timeout: 1s, cc: {algorithm: dctcp}, cnp: {dscp: 40}", "kind: mrc"
     )
-    assert own.multipath.kind is TransportKind.MRC
+    assert own.kind is TransportKind.MRC
     assert (own.path_mtu_bytes, own.traffic_class >> 2, own.timeout_ns) == (1024, 30, 1_000_000_000)
     assert (own.congestion.algorithm, own.congestion.profile) == ("nscc", "untrimmed"), (
         "dctcp is of the other kind"
     )
-    assert own.cnp.interval_ns == -1
+    assert not own.cnp.send
     assert not own.lossless
     back = second(
         "kind: mrc, window_packets: 512, tail_probe: 30us, mrc: {entropy_values: 64}", "kind: rocev2"
     )
-    assert (back.multipath.kind, back.window_packets, back.recovery.tail_probe_ns) == (
+    assert (back.kind, back.window_packets, back.recovery.tail_probe_ns) == (
         TransportKind.ROCE,
         0,
         -1,
@@ -60,7 +60,7 @@ def test_a_job_of_the_same_kind_changes_what_it_states_alone() -> None:
         "kind: mrc, window_packets: 512, mrc: {entropy_values: 64}, cc: {algorithm: swift}",
         "window_packets: 128",
     )
-    assert (own.window_packets, own.multipath.settings.entropy_values) == (128, 64)
+    assert (own.window_packets, own.multipath.entropy_values) == (128, 64)
     assert own.congestion.algorithm == "swift"
     other = second("cc: {algorithm: dctcp}, retransmission: selective_repeat", "cc: {algorithm: swift}")
     assert (other.congestion.algorithm, other.recovery.selective_repeat) == ("swift", True)
@@ -76,13 +76,13 @@ def test_jobs_with_the_same_transport_share_it_however_it_is_written() -> None:
         "",
     )
     assert [job.transport for job in read.jobs] == [1, 0, 1, 2, 0]
-    assert [each.multipath.name for each in read.used_transports] == ["rocev2", "mrc", "mrc"]
+    assert [each.kind_name for each in read.used_transports] == ["rocev2", "mrc", "mrc"]
     assert not scenario("dscp: 26", "", "").other_transports
 
 
 def test_the_transport_at_the_top_may_be_nobody_s() -> None:
     read = scenario("dscp: 26", "transport: {kind: uet}")
-    assert [each.multipath.name for each in read.used_transports] == ["uet"]
+    assert [each.kind_name for each in read.used_transports] == ["uet"]
 
 
 def test_background_that_queue_pairs_carry_may_have_one_too() -> None:

@@ -13,8 +13,9 @@ from etloop.contract.model.transport import (
     EntropyChoice,
     MultipathSettings,
     TransportKind,
+    UetSettings,
 )
-from etloop.controller.inputs.scenario.multipath import Multipath
+from etloop.controller.inputs.scenario.multipath import SprayEndpoint
 from etloop.controller.inputs.scenario.scenario import parse_scenario
 
 if TYPE_CHECKING:
@@ -32,14 +33,23 @@ def mistakes(text: str) -> list[str]:
 
 
 def test_silence_means_rocev2() -> None:
-    assert transport("  dscp: 26").multipath == Multipath()
+    read = transport("  dscp: 26")
+    assert (read.kind, read.multipath, read.endpoint) == (
+        TransportKind.ROCE,
+        MultipathSettings(),
+        SprayEndpoint(),
+    )
 
 
 def test_mrc_alone_means_its_defaults() -> None:
     read = transport("  kind: mrc")
-    assert read.multipath == Multipath(TransportKind.MRC, MultipathSettings(), 4971)
+    assert (read.kind, read.multipath, read.endpoint.udp_port) == (
+        TransportKind.MRC,
+        MultipathSettings(),
+        4971,
+    )
     assert (read.congestion.algorithm, read.congestion.profile) == ("nscc", "untrimmed")
-    assert read.cnp.interval_ns == -1, "SACKs tell of marks"
+    assert not read.cnp.send, "SACKs tell of marks"
     assert not read.lossless
 
 
@@ -67,7 +77,7 @@ def test_every_key_of_mrc_is_read() -> None:
     )
     read = transport(text)
     settings = MultipathSettings(EntropyChoice.RECYCLED, 256, 16, 4096)
-    assert read.multipath == Multipath(TransportKind.MRC, settings, 4791)
+    assert (read.multipath, read.endpoint.udp_port) == (settings, 4791)
     assert (read.recovery.tail_probe_ns, read.recovery.reorder_packets) == (30_000, 128)
     assert (read.congestion.algorithm, read.congestion.profile) == ("swift", "htsim")
     assert read.window_packets == 512
@@ -75,9 +85,14 @@ def test_every_key_of_mrc_is_read() -> None:
 
 def test_uet_alone_means_its_defaults() -> None:
     read = transport("  kind: uet")
-    assert read.multipath == Multipath(TransportKind.UET, MultipathSettings(close_after_ns=10_000_000), 4793)
+    assert (read.kind, read.multipath, read.endpoint.udp_port) == (
+        TransportKind.UET,
+        MultipathSettings(),
+        4793,
+    )
+    assert read.multipath.uet.close_after_ns == 10_000_000
     assert (read.congestion.algorithm, read.congestion.profile) == ("nscc", "untrimmed")
-    assert read.cnp.interval_ns == -1, "ACKs tell of marks"
+    assert not read.cnp.send, "ACKs tell of marks"
     assert not read.lossless
 
 
@@ -86,28 +101,29 @@ def test_every_key_of_uet_is_read() -> None:
         "  kind: uet\n  uet: {entropy: penalties, entropy_values: 64, least_active: 4, sack_bytes: 32KiB, udp_port: 49150, "
         "close_after: 0ns}"
     )
-    settings = MultipathSettings(EntropyChoice.PENALTIES, 64, 4, 32_768, 0)
-    assert transport(text).multipath == Multipath(TransportKind.UET, settings, 49_150)
+    settings = MultipathSettings(EntropyChoice.PENALTIES, 64, 4, 32_768, UetSettings(close_after_ns=0))
+    read = transport(text)
+    assert (read.multipath, read.endpoint.udp_port) == (settings, 49_150)
 
 
 def test_credit_is_granted_by_rccc_alone_or_beside_another_control() -> None:
-    alone = transport("  kind: uet\n  cc: {algorithm: rccc}").multipath.settings.credit
+    alone = transport("  kind: uet\n  cc: {algorithm: rccc}").multipath.uet.credit
     assert alone == CreditSettings(granted=True, alone=True)
     beside = transport(
         "  kind: uet\n  uet: {credit: true, credit_window: 2, credit_quantum: 8, credit_share: 98%}"
-    ).multipath.settings.credit
+    ).multipath.uet.credit
     assert beside == CreditSettings(
-        True, False, window_percent=200, quantum_packets=8, share_per_million=980_000
+        granted=True, window_percent=200, quantum_packets=8, share_per_million=980_000
     )
-    assert not transport("  kind: uet").multipath.settings.credit.granted
+    assert not transport("  kind: uet").multipath.uet.credit.granted
 
 
 def test_ordered_delivery_keeps_to_one_path() -> None:
-    read = transport("  kind: uet\n  uet: {delivery: rod, messages: send}").multipath
-    assert (read.settings.order, read.settings.sends) == (DeliveryOrder.SENT, True)
-    assert (read.settings.entropy_values, read.settings.least_active) == (1, 1)
+    read = transport("  kind: uet\n  uet: {delivery: rod, messages: send}")
+    assert (read.multipath.uet.order, read.multipath.uet.sends) == (DeliveryOrder.SENT, True)
+    assert (read.multipath.entropy_values, read.multipath.least_active) == (1, 1)
     assert not read.takes_any_order
-    assert transport("  kind: uet\n  uet: {delivery: rud, messages: write}").multipath.takes_any_order
+    assert transport("  kind: uet\n  uet: {delivery: rud, messages: write}").takes_any_order
 
 
 @pytest.mark.parametrize(
