@@ -28,6 +28,7 @@ from etloop.traffic.simulation import SimulationSettings, simulate
 from tests.support.traffic.fat_tree import TRIMMED_DSCP, fat_tree
 from tests.support.traffic.sprayed_by_hand import (
     PROBED,
+    STAYS_OPEN,
     Delivery,
     of_each_delivery,
     of_each_kind,
@@ -38,14 +39,15 @@ from tests.support.traffic.twin_by_hand import UNCONTROLLED, dropped, pairs, thr
 
 if TYPE_CHECKING:
     import numpy as np
-    from etloop.contract.model.assignment import Assignment, TransportSettings
+    from etloop.contract.model.assignment import Assignment
+    from etloop.contract.model.transport import TransportSettings
 
 SEEDS = 5_000 if os.environ.get("ETLOOP_FULL") == "1" else 120
 FLOOR_NS = 20_000_000
 """Of timeouts as they are by default: no queue here takes as long, so only a stall would reach it."""
 WINDOWS = (1, 2, 3, 4, 5, 7, 16, 64)
 TRIMMING = TrimSettings((TRIMMED_DSCP,), TrimAnswer.NAK)
-ANSWERS = ClassMarks(48 << 2)
+ANSWERS = ClassMarks(dscp=48, ecn=0)
 FLOWS = ((0, 2), (1, 2), (2, 0))
 PACKET_BYTES = 4_202
 """Of a full packet of UET on the wire, MRC's and RoCEv2's are shorter."""
@@ -178,7 +180,13 @@ def test_an_incast_at_800_gbps_needs_no_timer(kind: TransportKind, queue_packets
 def test_an_incast_by_credit_needs_no_timer(alone: bool) -> None:
     credit = CreditSettings(granted=True, alone=alone)
     algorithm = "rccc" if alone else "nscc"
-    transport = sprayed(TransportKind.UET, algorithm, MultipathSettings(credit=credit), FLOOR_NS, TRIMMING)
+    transport = sprayed(
+        TransportKind.UET,
+        algorithm,
+        MultipathSettings(uet=replace(STAYS_OPEN, credit=credit)),
+        FLOOR_NS,
+        TRIMMING,
+    )
     job = pairs(tuple((sender, 15) for sender in range(15)), 500_000, replace(transport, ack=ANSWERS))
     assert ended_by_nacks_alone(job, 43, 100_000_000_000) < 1.1
 
