@@ -34,8 +34,8 @@ def test_an_order_is_read_as_it_was_written(order: CardOrder) -> None:
         (b"write 1 -1\n", "write: '-1' is no whole number below 134217729"),
         (b"write 1 134217729\n", "'134217729' is no whole number"),
         (b"state 0x10\n", "'0x10' is no whole number below 16777216"),
-        (b"join 1 0 2 1024 0 0 32 7 7 12\n", "'32' is no whole number below 32"),
-        (b"join 1 2 2 1024 0 0 14 7 7 12\n", "'2' is no whole number below 2"),
+        (b"join 1 0 2 1024 0 0 32 7 7 12 106 64\n", "'32' is no whole number below 32"),
+        (b"join 1 2 2 1024 0 0 14 7 7 12 106 64\n", "'2' is no whole number below 2"),
     ],
 )
 def test_what_is_no_order_is_refused(line: bytes, expected: str) -> None:
