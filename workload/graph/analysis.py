@@ -96,7 +96,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     trace = obey_dimensions(
         replicated(stood_for(trace, settings, log), settings, log), settings.logical_topology, log
     )
-    size_unit, unit_bytes = _unit(trace, settings, log)
+    size_unit, unit_bytes = _size_unit(trace, settings, log)
     if not trace.ranks:
         absence_example = job_example(trace.source, "the traces of one or more ranks", "none")
         log.add(Check.NO_RANKS, "name a directory with PREFIX.<rank>.et files", absence_example)
@@ -155,7 +155,7 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     )
 
 
-def _unit(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> tuple[SizeUnit, int]:
+def _size_unit(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> tuple[SizeUnit, int]:
     """Return the unit of all sizes in the trace and its size in bytes."""
     stage_ranks = [rank for rank in trace.ranks if rank.schema == STAGE_SCHEMA]
     unit = settings.size_unit
@@ -190,7 +190,7 @@ def _graphs(
         keys.append(key)
         has_repeated_ids = _report_repeated_ids(rank, log)
         if key not in cache:
-            graph = _file_order(rank) if has_repeated_ids else rank_graph(rank, settings.dependencies)
+            graph = _file_order_graph(rank) if has_repeated_ids else rank_graph(rank, settings.dependencies)
             cache[key] = (graph, delays_ns(rank, settings, unit_bytes))
         report_graph(rank, cache[key][0], settings.dependencies, log)
         report_delays(rank, cache[key][1], settings, log)
@@ -216,7 +216,7 @@ def _report_repeated_ids(rank: RankTrace, log: FindingLog) -> bool:
     return bool(len(repeated_nodes))
 
 
-def _file_order(rank: RankTrace) -> RankGraph:
+def _file_order_graph(rank: RankTrace) -> RankGraph:
     """Return a graph in file order without edges, for a rank whose repeated node ids make its dependencies meaningless.
     It allows the operations of the rank to be checked."""
     no_nodes = np.zeros(0, dtype=np.int64)

@@ -46,19 +46,19 @@ def recorded_baselines(analysis: Analysis, sequence: NDArray[np.int32]) -> Recor
     item, duration_ns, start_ns = item[timed], duration_ns[timed], start_ns[timed]
     recorded_ranks = np.bincount(item, minlength=matching.item_count).astype(np.int64)
     participants = _participants(analysis)
-    known = np.flatnonzero((recorded_ranks > 0) & (participants > 1))
-    if not len(known):
+    recorded_items = np.flatnonzero((recorded_ranks > 0) & (participants > 1))
+    if not len(recorded_items):
         return None
     count = matching.item_count
-    baseline_ns = _extreme(np.minimum, item, duration_ns, count)
+    baseline_ns = _reduce_by_item(np.minimum, item, duration_ns, count)
     if (start_ns != ABSENT).all():
         end_ns = start_ns + duration_ns
-        last_end = _extreme(np.maximum, item, end_ns, count)
-        spread_ns = (last_end - _extreme(np.minimum, item, end_ns, count))[known]
+        last_end = _reduce_by_item(np.maximum, item, end_ns, count)
+        spread_ns = (last_end - _reduce_by_item(np.minimum, item, end_ns, count))[recorded_items]
         if (spread_ns <= CLOCK_AGREEMENT_NS).all():
-            by_clock = last_end - _extreme(np.maximum, item, start_ns, count)
+            by_clock = last_end - _reduce_by_item(np.maximum, item, start_ns, count)
             baseline_ns = np.where(recorded_ranks == participants, by_clock, baseline_ns)
-    return _columns(analysis, known, sequence, baseline_ns, recorded_ranks)
+    return _columns(analysis, recorded_items, sequence, baseline_ns, recorded_ranks)
 
 
 def _rows(analysis: Analysis) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -113,7 +113,7 @@ def _participants(analysis: Analysis) -> NDArray[np.int64]:
     return count
 
 
-def _extreme(
+def _reduce_by_item(
     chosen: np.ufunc, item: NDArray[np.int64], values: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
     limits = np.iinfo(np.int64)

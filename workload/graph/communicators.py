@@ -42,7 +42,9 @@ def resolve_communicators(
         _candidates(rank, rank_ops, _lookup(rank, group_file_index, number), world, log)
         for rank, rank_ops in zip(trace.ranks, ops, strict=True)
     ]
-    used = sorted({int(value) for column in candidates for value in np.unique(column) if value >= 0})
+    used_candidates = sorted(
+        {int(value) for column in candidates for value in np.unique(column) if value >= 0}
+    )
     all_ranks = tuple(range(len(trace.ranks)))
     name_taken = any(key == WORLD_NAME for key, _ in known_groups)
     world_name = f"{WORLD_NAME} (implied)" if name_taken else WORLD_NAME
@@ -50,10 +52,10 @@ def resolve_communicators(
         Communicator(index, *known_groups[candidate])
         if candidate < world
         else Communicator(index, world_name, all_ranks)
-        for index, candidate in enumerate(used)
+        for index, candidate in enumerate(used_candidates)
     )
     renumbered = np.full(world + 2, -1, dtype=np.int32)
-    renumbered[used] = np.arange(len(used), dtype=np.int32)
+    renumbered[used_candidates] = np.arange(len(used_candidates), dtype=np.int32)
     columns = tuple(renumbered[column] for column in candidates)
     sound = [_members_fit(trace, communicator, log) for communicator in communicators]
     for rank, rank_ops, column in zip(trace.ranks, ops, columns, strict=True):
@@ -122,8 +124,8 @@ def _known_keys(candidate_of: dict[str, int]) -> str:
     if not candidate_of:
         return "a group file that lists the ranks of each communicator"
     first = ", ".join(f'"{shown(key)}"' for key in list(candidate_of)[:8])
-    more = f" and {len(candidate_of) - 8} more" if len(candidate_of) > 8 else ""
-    return f"a communicator of the group file ({first}{more})"
+    suffix = f" and {len(candidate_of) - 8} more" if len(candidate_of) > 8 else ""
+    return f"a communicator of the group file ({first}{suffix})"
 
 
 def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> bool:
@@ -156,8 +158,8 @@ def _check_membership(
         communicator = communicators[index]
         nodes, name = np.flatnonzero(column == index), f'"{shown(communicator.name)}"'
         if rank.rank not in communicator.members:
-            more = ", ..." if len(communicator.members) > 8 else ""
-            members = ", ".join(map(str, communicator.members[:8])) + more
+            suffix = ", ..." if len(communicator.members) > 8 else ""
+            members = ", ".join(map(str, communicator.members[:8])) + suffix
             expected = f"a communicator that rank {rank.rank} is a member of"
             found, remedy = f"{name} of ranks {members}", "correct the group file or the node's pg_name"
             RankFindings(rank, log).add(

@@ -98,18 +98,18 @@ def clean_edges(node_id: NDArray[np.uint64], deps: Rows[np.uint64]) -> CleanEdge
     sorted_ids = node_id[by_id]
     rows = np.repeat(np.arange(count, dtype=np.int64), np.diff(deps.offsets))
     positions = np.minimum(np.searchsorted(sorted_ids, deps.values), max(count - 1, 0))
-    known = sorted_ids[positions] == deps.values if count else np.zeros(0, dtype=bool)
+    is_known = sorted_ids[positions] == deps.values if count else np.zeros(0, dtype=bool)
     columns = by_id[positions] if count else np.zeros(0, dtype=np.int64)
-    on_self = known & (columns == rows)
-    kept = known & ~on_self
-    keys = np.unique(rows[kept] * max(count, 1) + columns[kept])
+    on_self = is_known & (columns == rows)
+    is_kept = is_known & ~on_self
+    keys = np.unique(rows[is_kept] * max(count, 1) + columns[is_kept])
     return CleanEdges(
         waiting=keys // max(count, 1),
         awaited=keys % max(count, 1),
         on_self=rows[on_self],
-        dangling=rows[~known],
-        dangling_ids=deps.values[~known],
-        duplicates=int(kept.sum()) - len(keys),
+        dangling=rows[~is_known],
+        dangling_ids=deps.values[~is_known],
+        duplicates=int(is_kept.sum()) - len(keys),
     )
 
 
@@ -236,8 +236,8 @@ def cycle_among(
     stuck: NDArray[np.bool_], waiting: NDArray[np.int64], awaited: NDArray[np.int64]
 ) -> tuple[int, ...]:
     """Return a short cycle of nodes marked `stuck`. Each stuck node must wait for at least one stuck node."""
-    kept = stuck[waiting] & stuck[awaited]
-    rows, columns = waiting[kept], awaited[kept]
+    among_stuck = stuck[waiting] & stuck[awaited]
+    rows, columns = waiting[among_stuck], awaited[among_stuck]
     by_row = np.argsort(rows, kind="stable")
     rows, columns = rows[by_row], columns[by_row]
 
@@ -317,9 +317,9 @@ def _cycle_words(rank: RankTrace, cycle: tuple[int, ...], never_ready: int) -> s
 
 
 def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog) -> None:
-    remedy, others = "the edge is dropped", f"{sort} on other nodes"
+    remedy, expected = "the edge is dropped", f"{sort} on other nodes"
     RankFindings(rank, log).add(
-        Check.DEPENDENCY_SELF, remedy, edges.on_self, others, "a dependency on itself"
+        Check.DEPENDENCY_SELF, remedy, edges.on_self, expected, "a dependency on itself"
     )
 
     def unknown(_: int) -> str:

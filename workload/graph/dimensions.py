@@ -105,7 +105,8 @@ def _refuse(rank: RankTrace, some: NDArray[np.bool_], log: FindingLog) -> None:
 def _has_all_flags(
     rank: RankTrace, some: NDArray[np.bool_], topology: tuple[int, ...], log: FindingLog
 ) -> NDArray[np.bool_]:
-    """Return a mask of the collectives that have a flag for each dimension of the topology; report the others."""
+    """Return a mask of the collectives that have a flag for each dimension of the topology; report collectives with
+    fewer."""
     assert rank.comm.dims is not None
     count = rank.comm.dims >> DIMENSION_COUNT_SHIFT
     short = some & (count < len(topology))
@@ -159,7 +160,7 @@ def partners(rank: int, topology: tuple[int, ...], involved: tuple[int, ...]) ->
             yield 0
             return
         for coordinate in range(topology[left[-1]]):
-            yield from (coordinate * strides[left[-1]] + rest for rest in offsets(left[:-1]))
+            yield from (coordinate * strides[left[-1]] + inner for inner in offsets(left[:-1]))
 
     return tuple(first + offset for offset in offsets(involved))
 

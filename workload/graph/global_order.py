@@ -1,8 +1,8 @@
 """Orders all operations of all ranks such that every dependency holds, or reports the deadlock that prevents it.
 
-Plays the job on joined collectives: an operation is taken once all its ranks have reached it. Sends meet their
+Plays the job on joined collectives: an operation is executed once all its ranks have reached it. Sends meet their
 receives if the job allows it; otherwise they finish alone (eager). The order is deterministic, and sequence numbers
-taken from it are free of deadlock by construction.
+assigned by it are free of deadlock by construction.
 """
 
 from __future__ import annotations

@@ -54,10 +54,12 @@ def pace_of(times: RecordedTimes, time_scale: Fraction) -> Pace:
     op_ns = np.maximum(times.end_ns - times.start_ns, 0)
     if time_scale == 1:
         return Pace(times.start_ns, op_ns)
-    return Pace(np.where(times.known, _scaled(times.start_ns, time_scale), -1), _scaled(op_ns, time_scale))
+    return Pace(
+        np.where(times.known, _scale_column(times.start_ns, time_scale), -1), _scale_column(op_ns, time_scale)
+    )
 
 
-def _scaled(column: NDArray[np.int64], scale: Fraction) -> NDArray[np.int64]:
+def _scale_column(column: NDArray[np.int64], scale: Fraction) -> NDArray[np.int64]:
     distinct, inverse = np.unique(column, return_inverse=True)
     scaled = np.array([int(value * scale + Fraction(1, 2)) for value in distinct.tolist()], dtype=np.int64)
     return scaled[inverse.reshape(-1)]
@@ -83,11 +85,11 @@ def lower_rank(
     op_at = np.full(count, -1, dtype=np.int64)
     op_at[position[op_node[moves]]] = np.flatnonzero(moves)
     chained = np.flatnonzero((op_chain >= 0) & moves)
-    before, after = neighbours(position[op_node[chained]], op_chain[chained])
+    earlier, later = neighbours(position[op_node[chained]], op_chain[chained])
     span = max(count, 1)
     edges = position[graph.waiting] * span + position[graph.awaited]
     keys = np.unique(edges)
-    added = np.setdiff1d(after * span + before, keys)
+    added = np.setdiff1d(later * span + earlier, keys)
     keys = np.union1d(keys, added)
     offsets = offsets_of(np.bincount(keys // span, minlength=count))
     is_op = op_at >= 0
@@ -97,7 +99,7 @@ def lower_rank(
         begin_only = np.zeros(len(keys), dtype=np.bool_)
         begin_only[np.searchsorted(keys, edges[graph.begin_only])] = True
         # A communicator-order edge waits for the end, even if the recording shows the same two nodes overlapping.
-        begin_only[np.searchsorted(keys, after * span + before)] = False
+        begin_only[np.searchsorted(keys, later * span + earlier)] = False
         with_gaps = paced(full, begin_only, pace.start_ns[graph.order], pace.op_ns[graph.order])
         full, source = with_gaps.dag, with_gaps.source
         op_at = np.where(with_gaps.is_gap, -1, op_at[source])

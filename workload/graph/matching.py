@@ -215,7 +215,7 @@ def _pair(
         for send, recv in zip(key_sends, key_recvs, strict=False):
             pairs.append((send.item, recv.item))
             _compare_sizes(trace, ops, send, recv, log)
-        _report_alone(
+        _report_unmatched(
             trace,
             ops,
             key,
@@ -238,7 +238,7 @@ def _compare_sizes(trace: Trace, ops: Sequence[RankOps], send: _End, recv: _End,
         log.add(Check.P2P_SIZE_DIFFERS, remedy, node_example(rank, node, expected, f"{received} bytes"))
 
 
-def _report_alone(
+def _report_unmatched(
     trace: Trace,
     ops: Sequence[RankOps],
     key: tuple[int, int, int],

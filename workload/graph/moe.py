@@ -38,7 +38,7 @@ def token_histogram(
     for _ in range(ranks):
         factors = [rng.uniform(0.5, 1.5) if skew else 1.0 for _ in range(experts)]
         weights = [(place + 1) ** -skew * factor for place, factor in zip(places, factors, strict=True)]
-        rows.append(_apportioned(tokens * top_k, weights, tokens))
+        rows.append(_apportion(tokens * top_k, weights, tokens))
     return tuple(rows)
 
 
@@ -65,25 +65,25 @@ def combine_splits(dispatch: Matrix) -> Matrix:
     return tuple(zip(*dispatch, strict=True))
 
 
-def _apportioned(total: int, weights: Sequence[float], most: int) -> tuple[int, ...]:
+def _apportion(total: int, weights: Sequence[float], most: int) -> tuple[int, ...]:
     """Divide `total` into whole shares proportional to `weights`, none above `most`; the remainder goes to the largest
     fractions."""
     shares = [0] * len(weights)
     open_ = list(range(len(weights)))
     while open_:
-        left = total - sum(shares)
-        open_weight = sum(weights[at] for at in open_)
-        capped = [at for at in open_ if left * weights[at] >= most * open_weight]
+        unassigned = total - sum(shares)
+        open_weight = sum(weights[index] for index in open_)
+        capped = [index for index in open_ if unassigned * weights[index] >= most * open_weight]
         if not capped:
-            exact = {at: left * weights[at] / open_weight for at in open_}
-            for at in open_:
-                shares[at] = int(exact[at])
+            exact = {index: unassigned * weights[index] / open_weight for index in open_}
+            for index in open_:
+                shares[index] = int(exact[index])
             remainder = total - sum(shares)
             by_fraction = sorted(open_, key=lambda index: (shares[index] - exact[index], index))
-            for at in by_fraction[:remainder]:
-                shares[at] += 1
+            for index in by_fraction[:remainder]:
+                shares[index] += 1
             break
-        for at in capped:
-            shares[at] = most
-        open_ = [at for at in open_ if at not in set(capped)]
+        for index in capped:
+            shares[index] = most
+        open_ = [index for index in open_ if index not in set(capped)]
     return tuple(shares)

@@ -57,7 +57,7 @@ class RankOps:
     tag: NDArray[np.int64]
     """`ABSENT` where the node has none."""
     sound: NDArray[np.bool_]
-    """Operations without a mistake of their own; all others are skipped when ranks are compared."""
+    """Operations without a mistake of their own; an operation with one is skipped when ranks are compared."""
     send_splits: SplitRows | None = None
     """Bytes to each member of the operation's communicator; None if no operation of the rank has splits."""
     recv_splits: SplitRows | None = None
@@ -207,8 +207,8 @@ def _report_sums(
     wrong, expected = np.flatnonzero(differs), "splits that add up to the {} bytes of comm_size"
     if len(wrong):
         examples = (
-            node_example(rank, int(node[at]), expected.format(size_bytes[at]), f"{sums[at]} bytes")
-            for at in wrong[:EXAMPLES_KEPT].tolist()
+            node_example(rank, int(node[op]), expected.format(size_bytes[op]), f"{sums[op]} bytes")
+            for op in wrong[:EXAMPLES_KEPT].tolist()
         )
         remedy = "correct comm_size or the split sizes; both count what the rank sends, its own part included"
         log.add(Check.SPLIT_SUM, remedy, *examples, count=len(wrong))

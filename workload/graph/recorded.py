@@ -39,8 +39,8 @@ def recorded_start_ns(rank: RankTrace) -> NDArray[np.int64] | None:
 
     A `.et` file has microseconds, with 0 for unknown; a start given in ns takes precedence.
     """
-    known = rank.start_us > 0
-    whole_us = np.where(known, np.minimum(rank.start_us, _MOST_US).astype(np.int64) * _NS_PER_US, ABSENT)
+    has_start = rank.start_us > 0
+    whole_us = np.where(has_start, np.minimum(rank.start_us, _MOST_US).astype(np.int64) * _NS_PER_US, ABSENT)
     start_ns = whole_us
     if rank.start_ns is not None:
         start_ns = np.where(rank.start_ns == ABSENT, whole_us, np.clip(rank.start_ns, -_MOST_NS, _MOST_NS))
@@ -75,20 +75,22 @@ def recorded_times(rank: RankTrace) -> RecordedTimes | None:
     start_ns = recorded_start_ns(rank)
     if start_ns is None or _implausible(rank, start_ns).any():
         return None
-    known = start_ns != ABSENT
-    since_first = np.where(known, start_ns - start_ns[known].min(), -1)
-    return RecordedTimes(since_first, np.where(known, since_first + recorded_duration_ns(rank), -1))
+    has_start = start_ns != ABSENT
+    since_first = np.where(has_start, start_ns - start_ns[has_start].min(), -1)
+    return RecordedTimes(since_first, np.where(has_start, since_first + recorded_duration_ns(rank), -1))
 
 
 def _implausible(rank: RankTrace, start_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the nodes whose times cannot belong to the recording of a training step."""
-    known = start_ns != ABSENT
-    first = int(start_ns[known].min())
-    late = known & (start_ns > min(first + MAX_RECORDING_NS, 1 << 62))
+    has_start = start_ns != ABSENT
+    first = int(start_ns[has_start].min())
+    late = has_start & (start_ns > min(first + MAX_RECORDING_NS, 1 << 62))
     duration_ns = recorded_duration_ns(rank)
-    early = known & (start_ns < 0)
-    wrong: NDArray[np.bool_] = early | late | (known & ((duration_ns < 0) | (duration_ns > MAX_RECORDING_NS)))
-    return wrong
+    early = has_start & (start_ns < 0)
+    implausible: NDArray[np.bool_] = (
+        early | late | (has_start & ((duration_ns < 0) | (duration_ns > MAX_RECORDING_NS)))
+    )
+    return implausible
 
 
 def report_times(rank: RankTrace, log: FindingLog) -> None:
@@ -137,8 +139,8 @@ def waits_between_streams(
 
     Traces do not contain the waits of a stream for events of another. Their effect is visible: a stream idles, a
     node of another stream ends, and the first stream continues. For each idle period and other stream, the last such
-    end is taken as awaited; earlier ends precede it on their own stream. A wait that delayed no node in the
-    recording is not detected.
+    end counts as awaited; earlier ends precede it on their own stream. A wait that delayed no node in the recording
+    is not detected.
     """
     no_nodes = np.zeros(0, dtype=np.int64)
     if rank.stream is None:
@@ -155,10 +157,12 @@ def waits_between_streams(
             if other_stream == stream:
                 continue
             by_end = np.argsort(times.end_ns[other_nodes], kind="stable")
-            at = np.searchsorted(times.end_ns[other_nodes[by_end]], times.start_ns[nodes], side="right") - 1
-            last_ended = other_nodes[by_end[np.maximum(at, 0)]]
+            index = (
+                np.searchsorted(times.end_ns[other_nodes[by_end]], times.start_ns[nodes], side="right") - 1
+            )
+            last_ended = other_nodes[by_end[np.maximum(index, 0)]]
             is_wait = (
-                (at >= 0)
+                (index >= 0)
                 & (times.end_ns[last_ended] > idle_from)
                 & (order_index[last_ended] < order_index[nodes])
             )

@@ -37,27 +37,27 @@ def obey_roots(
 
     Reports roots that are not members, and operations whose root is unknown.
     """
-    least = np.full(matching.item_count + 1, _NONE, np.int64)
-    most = np.full(matching.item_count + 1, -1, np.int64)
+    least_root = np.full(matching.item_count + 1, _NONE, np.int64)
+    most_root = np.full(matching.item_count + 1, -1, np.int64)
     for rank_ops, item in zip(ops, matching.item, strict=True):
         with_root = np.flatnonzero(
             np.isin(rank_ops.collective, ROOTED) & (rank_ops.root != ABSENT) & (item >= 0)
         )
-        np.minimum.at(least, item[with_root], rank_ops.root[with_root])
-        np.maximum.at(most, item[with_root], rank_ops.root[with_root])
-    root = np.where(least == most, least, 0)
+        np.minimum.at(least_root, item[with_root], rank_ops.root[with_root])
+        np.maximum.at(most_root, item[with_root], rank_ops.root[with_root])
+    root = np.where(least_root == most_root, least_root, 0)
     rotated_index: dict[tuple[int, int], int] = {}
     extended = list(communicators)
     columns = []
     sizes = np.array([len(communicator.members) for communicator in communicators] + [0], dtype=np.int64)
     for rank, rank_ops, column, item in zip(trace.ranks, ops, communicator_of, matching.item, strict=True):
         rooted = np.isin(rank_ops.collective, ROOTED) & (column >= 0) & (item >= 0)
-        root_unknown = rooted & (least[item] != most[item])
+        root_unknown = rooted & (least_root[item] != most_root[item])
         remedy = "position 0 of the communicator is taken"
         for mask, found in (
-            (root_unknown & (most[item] < 0), "none: the schema has no attribute for it"),
+            (root_unknown & (most_root[item] < 0), "none: the schema has no attribute for it"),
             (
-                root_unknown & (most[item] >= 0),
+                root_unknown & (most_root[item] >= 0),
                 "roots that differ between the members, as PyTorch 1 wrote the own rank",
             ),
         ):
@@ -67,34 +67,36 @@ def obey_roots(
             examples = (
                 node_example(
                     rank,
-                    int(rank_ops.node[at]),
-                    f'a root among the {sizes[column[at]]} members of "{shown(communicators[int(column[at])].name)}"',
-                    f"{root[item[at]]}",
+                    int(rank_ops.node[op]),
+                    f'a root among the {sizes[column[op]]} members of "{shown(communicators[int(column[op])].name)}"',
+                    f"{root[item[op]]}",
                 )
-                for at in outside[:EXAMPLES_KEPT].tolist()
+                for op in outside[:EXAMPLES_KEPT].tolist()
             )
             remedy = "a root is the position of a member, from 0: correct the exporter"
             log.add(Check.ROOT_RANGE, remedy, *examples, count=len(outside))
         rotated = np.flatnonzero(rooted & (root[item] > 0) & (root[item] < sizes[column]))
         new_column = column.copy()
-        for at in rotated.tolist():
-            key = int(column[at]), int(root[item[at]])
+        for op in rotated.tolist():
+            key = int(column[op]), int(root[item[op]])
             if key not in rotated_index:
                 base = communicators[key[0]]
                 rotated_index[key] = len(extended)
                 members = base.members[key[1] :] + base.members[: key[1]]
                 extended.append(Communicator(len(extended), base.name, members))
-            new_column[at] = rotated_index[key]
+            new_column[op] = rotated_index[key]
         columns.append(new_column)
-    return _in_use(extended, columns) if rotated_index else (communicators, communicator_of)
+    return _drop_unused(extended, columns) if rotated_index else (communicators, communicator_of)
 
 
-def _in_use(
+def _drop_unused(
     made: Sequence[Communicator], columns: Sequence[NDArray[np.int32]]
 ) -> tuple[tuple[Communicator, ...], tuple[NDArray[np.int32], ...]]:
     """Return only the communicators that still have operations, renumbered, and the renumbered columns."""
-    used = sorted({int(index) for column in columns for index in np.unique(column) if index >= 0})
+    used_indices = sorted({int(index) for column in columns for index in np.unique(column) if index >= 0})
     number = np.full(len(made) + 1, -1, np.int32)
-    number[used] = np.arange(len(used), dtype=np.int32)
-    kept = tuple(replace(made[old_index], index=index) for index, old_index in enumerate(used))
-    return kept, tuple(number[column] for column in columns)
+    number[used_indices] = np.arange(len(used_indices), dtype=np.int32)
+    used_communicators = tuple(
+        replace(made[old_index], index=index) for index, old_index in enumerate(used_indices)
+    )
+    return used_communicators, tuple(number[column] for column in columns)

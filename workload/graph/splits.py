@@ -49,7 +49,7 @@ class SplitMatrices:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
+class _UnevenOps:
     """Uneven operations of one communicator: items, kinds, a mask of those that state no split at all (`bare`), and how
     splits of the latter are drawn (None: evenly)."""
 
@@ -82,12 +82,12 @@ def check_counts(
                 examples = (
                     node_example(
                         rank,
-                        int(rank_ops.node[at]),
-                        f"{sizes[column[at]]} splits, one for each member of "
-                        f'"{shown(communicators[int(column[at])].name)}"',
-                        f"{counts[at]} splits",
+                        int(rank_ops.node[op]),
+                        f"{sizes[column[op]]} splits, one for each member of "
+                        f'"{shown(communicators[int(column[op])].name)}"',
+                        f"{counts[op]} splits",
                     )
-                    for at in wrong[:EXAMPLES_KEPT].tolist()
+                    for op in wrong[:EXAMPLES_KEPT].tolist()
                 )
                 remedy = "correct the split sizes, or the ranks of the communicator"
                 log.add(Check.SPLIT_COUNT, remedy, *examples, count=len(wrong))
@@ -140,8 +140,8 @@ def split_matrices(
         if not len(items) or len(communicator.members) < 2:
             continue
         draws = choice if choice.choice is UnevenChoice.SKEW else None
-        uneven_ops = _Asked(items, kinds[items], ~states_splits[items], draws)
-        stack = _stack(trace, ops, communicator, matching, uneven_ops, log)
+        uneven_ops = _UnevenOps(items, kinds[items], ~states_splits[items], draws)
+        stack = _build_matrices(trace, ops, communicator, matching, uneven_ops, log)
         even = _even_rows(stack[:, :1, :].sum(axis=2), len(communicator.members))
         is_even = (stack == even).all(axis=(1, 2))
         for k in np.flatnonzero(~is_even).tolist():
@@ -152,12 +152,12 @@ def split_matrices(
     return SplitMatrices(tuple(matrices), of_item)
 
 
-def _stack(
+def _build_matrices(
     trace: Trace,
     ops: Sequence[RankOps],
     communicator: Communicator,
     matching: Matching,
-    asked: _Asked,
+    asked: _UnevenOps,
     log: FindingLog,
 ) -> NDArray[np.int64]:
     """Return bytes as int64 [operation, source position, destination position] for the given operations of one
@@ -170,17 +170,17 @@ def _stack(
     for position, member in enumerate(communicator.members):
         item = matching.item[member]
         by_item = np.argsort(item, kind="stable")
-        at = by_item[np.searchsorted(item[by_item], items)]
-        op_positions.append(at)
+        positions = by_item[np.searchsorted(item[by_item], items)]
+        op_positions.append(positions)
         rank_ops = ops[member]
-        sizes[:, position] = rank_ops.size_bytes[at]
-        stack[:, position, :] = _even_rows(rank_ops.size_bytes[at][:, None], members)[:, 0, :]
+        sizes[:, position] = rank_ops.size_bytes[positions]
+        stack[:, position, :] = _even_rows(rank_ops.size_bytes[positions][:, None], members)[:, 0, :]
         rows = rank_ops.send_splits
         if rows is not None:
-            with_row = np.flatnonzero(rows.counts[at] > 0)
-            stack[with_row, position, :] = rows.rows(at[with_row], members)
+            with_row = np.flatnonzero(rows.counts[positions] > 0)
+            stack[with_row, position, :] = rows.rows(positions[with_row], members)
             has_row[with_row, position] = True
-    _fill_whole(trace, ops, communicator, asked, op_positions, (stack, sizes, has_row), log)
+    _fill_matrices(trace, ops, communicator, asked, op_positions, (stack, sizes, has_row), log)
     for position, member in enumerate(communicator.members):
         rows = ops[member].recv_splits
         if rows is not None:
@@ -200,11 +200,11 @@ def _stack(
     return stack
 
 
-def _fill_whole(
+def _fill_matrices(
     trace: Trace,
     ops: Sequence[RankOps],
     communicator: Communicator,
-    asked: _Asked,
+    asked: _UnevenOps,
     at_of: Sequence[NDArray[np.int64]],
     filled: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]],
     log: FindingLog,
@@ -255,13 +255,13 @@ def as_pairs(
         for communicator in communicators
     ]
     for rank, (rank_ops, item, column) in enumerate(zip(ops, matching.item, communicator_of, strict=True)):
-        at = np.flatnonzero((of_item[item] >= 0) & (rank_ops.collective != CollectiveKind.ALL_TO_ALL))
-        if not len(at):
+        converted = np.flatnonzero((of_item[item] >= 0) & (rank_ops.collective != CollectiveKind.ALL_TO_ALL))
+        if not len(converted):
             changed.append(rank_ops)
             continue
         collective, size_bytes = rank_ops.collective.copy(), rank_ops.size_bytes.copy()
-        collective[at] = CollectiveKind.ALL_TO_ALL
-        for op in at.tolist():
+        collective[converted] = CollectiveKind.ALL_TO_ALL
+        for op in converted.tolist():
             matrix = matrices[int(of_item[item[op]])]
             size_bytes[op] = int(matrix[position_of[int(column[op])][rank]].sum())
         changed.append(replace(rank_ops, collective=collective, size_bytes=size_bytes))

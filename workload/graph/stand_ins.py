@@ -1,8 +1,8 @@
-"""Derives the trace of every rank of a job from recorded ranks that represent others, with adapted groups and peers.
+"""Derives the trace of every rank of a job from recorded ranks, with adapted groups and peers.
 
-If the members of a recorded group are equally spaced, groups of that shape tile the job, and every rank is in the
-one that contains it. The peers of a rank have the same distance as those of its recorded rank. Refused if the groups
-do not tile the job, or a group file lacks such a group.
+A recorded rank represents itself and other ranks. If the members of a recorded group are equally spaced, groups of
+that shape tile the job, and every rank is in the one that contains it. The peers of a rank have the same distance as
+those of its recorded rank. Refused if the groups do not tile the job, or a group file lacks such a group.
 """
 
 from __future__ import annotations

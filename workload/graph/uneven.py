@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 def differing_items(ops: Sequence[RankOps], matching: Matching) -> NDArray[np.bool_]:
     """Return a mask of the items of a kind in `MAY_DIFFER` whose members put in different sizes, bool [items]."""
-    least = np.full(matching.item_count, np.iinfo(np.int64).max, np.int64)
-    most = np.full(matching.item_count, -1, np.int64)
+    least_bytes = np.full(matching.item_count, np.iinfo(np.int64).max, np.int64)
+    most_bytes = np.full(matching.item_count, -1, np.int64)
     for rank_ops, item in zip(ops, matching.item, strict=True):
-        at = np.flatnonzero(np.isin(rank_ops.collective, MAY_DIFFER))
-        np.minimum.at(least, item[at], rank_ops.size_bytes[at])
-        np.maximum.at(most, item[at], rank_ops.size_bytes[at])
-    return np.asarray(least < most)
+        may_differ = np.flatnonzero(np.isin(rank_ops.collective, MAY_DIFFER))
+        np.minimum.at(least_bytes, item[may_differ], rank_ops.size_bytes[may_differ])
+        np.maximum.at(most_bytes, item[may_differ], rank_ops.size_bytes[may_differ])
+    return np.asarray(least_bytes < most_bytes)
 
 
 def kinds_of_items(ops: Sequence[RankOps], matching: Matching) -> NDArray[np.int8]:
     """Return the `CollectiveKind` of each item, int8 [items]; -1 for sends and receives."""
     kinds = np.full(matching.item_count, -1, np.int8)
     for rank_ops, item in zip(ops, matching.item, strict=True):
-        at = np.flatnonzero(rank_ops.kind == OpKind.COLLECTIVE)
-        kinds[item[at]] = rank_ops.collective[at]
+        collectives = np.flatnonzero(rank_ops.kind == OpKind.COLLECTIVE)
+        kinds[item[collectives]] = rank_ops.collective[collectives]
     return kinds
 
 

@@ -82,7 +82,7 @@ def inspect(trace: Trace, settings: WorkloadSettings, network: IdealNetwork) -> 
     analysis = analyse(trace, settings)
     trace = analysis.trace
     traffic = traffic_of(analysis)
-    uses = _uses(analysis, traffic)
+    uses = _communicator_uses(analysis, traffic)
     path = None if analysis.lowering is None else critical_path(analysis, analysis.lowering, network)
     return Inspection(
         source=trace.source,
@@ -109,12 +109,12 @@ def _node_counts(trace: Trace) -> dict[str, int]:
     counts = np.zeros(256, dtype=np.int64)
     for rank in trace.ranks:
         counts += np.bincount(rank.kind, minlength=256)
-    known = {kind.name: int(counts[kind]) for kind in NodeKind if counts[kind]}
+    kind_counts = {kind.name: int(counts[kind]) for kind in NodeKind if counts[kind]}
     unknown = int(counts[max(NodeKind) + 1 :].sum())
-    return known | ({"unknown": unknown} if unknown else {})
+    return kind_counts | ({"unknown": unknown} if unknown else {})
 
 
-def _uses(analysis: Analysis, traffic: Traffic) -> tuple[CommunicatorUse, ...]:
+def _communicator_uses(analysis: Analysis, traffic: Traffic) -> tuple[CommunicatorUse, ...]:
     shapes = [
         Shape(communicator.members, {kind.kind: kind.operations for kind in kinds})
         for communicator, kinds in zip(analysis.communicators, traffic.by_communicator, strict=True)

@@ -91,10 +91,10 @@ class _Pairs:
 
     def add_uneven(self, members: NDArray[np.int64], entry_bytes: NDArray[np.int64]) -> int:
         """Add an all-to-all in which position i sends `entry_bytes[i, j]` to position j. The diagonal is not sent."""
-        moved = entry_bytes.copy()
-        np.fill_diagonal(moved, 0)
+        sent_bytes = entry_bytes.copy()
+        np.fill_diagonal(sent_bytes, 0)
         src, dst = np.meshgrid(members, members, indexing="ij")
-        return self.add(src.reshape(-1), dst.reshape(-1), moved.reshape(-1))
+        return self.add(src.reshape(-1), dst.reshape(-1), sent_bytes.reshape(-1))
 
 
 def _parts(total: int, count: int) -> NDArray[np.int64]:
@@ -112,19 +112,19 @@ def _collectives(
     on_communicator = (analysis.communicator_of[first] == index) & ops.sound
     kind_bytes = []
     for kind in np.unique(ops.collective[on_communicator]).tolist():
-        at = np.flatnonzero(on_communicator & (ops.collective == kind))
+        ops_of_kind = np.flatnonzero(on_communicator & (ops.collective == kind))
         moves = kind != CollectiveKind.BARRIER
-        payload_bytes = int(ops.size_bytes[at].sum()) if moves else 0
+        payload_bytes = int(ops.size_bytes[ops_of_kind].sum()) if moves else 0
         wire_bytes = 0
         if len(members) > 1 and moves:
-            matrix = _matrix_of(analysis, first, at)
-            even_bytes = ops.size_bytes[at[matrix < 0]]
+            matrix = _matrix_of(analysis, first, ops_of_kind)
+            even_bytes = ops.size_bytes[ops_of_kind[matrix < 0]]
             wire_bytes = _add_ring(CollectiveKind(kind), members, int(even_bytes.sum()), pairs)
             for matrix_index, repeats in zip(
                 *np.unique(matrix[matrix >= 0], return_counts=True), strict=True
             ):
                 wire_bytes += pairs.add_uneven(members, analysis.splits.matrices[matrix_index] * repeats)
-        kind_bytes.append(KindBytes(CollectiveKind(kind), len(at), payload_bytes, wire_bytes))
+        kind_bytes.append(KindBytes(CollectiveKind(kind), len(ops_of_kind), payload_bytes, wire_bytes))
     return tuple(kind_bytes)
 
 

@@ -110,11 +110,11 @@ class _Log:
 def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
     """Apply every rule to every rank. `settings` give the unit of sizes and the compute speed."""
     log = _Log()
-    before = trace
+    original_trace = trace
     # Unresolvable collectives stay unchanged, and the lint of the repaired trace reports them again.
-    trace = obey_dimensions(before, settings.logical_topology, FindingLog())
+    trace = obey_dimensions(original_trace, settings.logical_topology, FindingLog())
     dimension_keys = frozenset(
-        key for pair in zip(before.ranks, trace.ranks, strict=True) for key in _added(*pair)
+        key for pair in zip(original_trace.ranks, trace.ranks, strict=True) for key in _added_keys(*pair)
     )
     counts_elements = _counts_elements(trace, settings)
     unit_bytes = settings.element_bytes if counts_elements else 1
@@ -123,7 +123,7 @@ def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
         log.add(Rule.RENAME_GROUP, 1, lambda at=rename: _rename_example(trace, at))  # type: ignore[misc]
     edge_cache: dict[bytes, FixedEdges] = {}
     ranks = []
-    for original, rank in zip(before.ranks, trace.ranks, strict=True):
+    for original, rank in zip(original_trace.ranks, trace.ranks, strict=True):
         named_nodes = np.flatnonzero(original.pg_name != rank.pg_name)
         log.add(
             Rule.NAME_DIMENSIONS,
@@ -144,7 +144,7 @@ def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
     )
 
 
-def _added(before: RankTrace, after: RankTrace) -> tuple[str, ...]:
+def _added_keys(before: RankTrace, after: RankTrace) -> tuple[str, ...]:
     """Return the group keys that `after` has in addition to those of `before`."""
     return tuple(key for key in after.groups or () if key not in (before.groups or ()))
 
@@ -212,7 +212,11 @@ def _with_places(rank: RankTrace, log: _Log) -> RankTrace:
         len(launchers),
         _at(rank, launchers, "is_cpu_op true", "no is_cpu_op, no comm_type"),
     )
-    log.add(Rule.STATE_DEVICE_OP, len(device_ops), _at(rank, device_ops, "is_cpu_op false", "no is_cpu_op"))
+    log.add(
+        Rule.STATE_DEVICE_OP,
+        len(device_ops),
+        _at(rank, device_ops, "is_cpu_op false", "no is_cpu_op"),
+    )
     is_cpu_op = rank.is_cpu_op.copy()
     is_cpu_op[launchers], is_cpu_op[device_ops] = 1, 0
     return replace(rank, is_cpu_op=is_cpu_op)
@@ -252,8 +256,8 @@ def _with_groups(rank: RankTrace, keys: Keys, log: _Log) -> RankTrace:
 
 
 def _rename_example(trace: Trace, renamed: tuple[int, str, str]) -> Example:
-    rank, old, new = renamed
-    return Example(trace.ranks[rank].path, rank, None, "", f'communicator "{new}"', f'"{old}"')
+    rank, old_key, new_key = renamed
+    return Example(trace.ranks[rank].path, rank, None, "", f'communicator "{new_key}"', f'"{old_key}"')
 
 
 def _with_durations(rank: RankTrace, settings: WorkloadSettings, unit_bytes: int, log: _Log) -> RankTrace:
@@ -289,15 +293,17 @@ def _with_bytes(rank: RankTrace, unit_bytes: int, log: _Log) -> RankTrace:
         return rank
     if unit_bytes > 1:
         log.add(
-            Rule.SIZES_TO_BYTES, len(nodes), _at(rank, nodes, f"bytes ({unit_bytes} an element)", "elements")
+            Rule.SIZES_TO_BYTES,
+            len(nodes),
+            _at(rank, nodes, f"bytes ({unit_bytes} an element)", "elements"),
         )
     return replace(
         rank,
         schema=schema,
-        comm=replace(rank.comm, size=_scaled(rank.comm.size, unit_bytes, int(limit))),
-        tensor_size=_scaled(rank.tensor_size, unit_bytes, int(limit)),
+        comm=replace(rank.comm, size=_scale_column(rank.comm.size, unit_bytes, int(limit))),
+        tensor_size=_scale_column(rank.tensor_size, unit_bytes, int(limit)),
     )
 
 
-def _scaled(column: NDArray[np.int64], factor: int, limit: int) -> NDArray[np.int64]:
+def _scale_column(column: NDArray[np.int64], factor: int, limit: int) -> NDArray[np.int64]:
     return np.where((column > 0) & (column <= limit), column * factor, column)

@@ -89,7 +89,7 @@ def _components(count: int, data: _Edges, ctrl: _Edges) -> NDArray[np.int64]:
     awaited = np.concatenate([data.columns[data.kept], ctrl.columns[ctrl.kept]])
     if not ctrl.kept.any():
         return np.full(count, -1, dtype=np.int64)
-    # Nodes that can be issued are on no cycle; the search is limited to the others.
+    # Nodes that can be issued are on no cycle; the search is limited to the remaining nodes.
     order = ready_order(np.arange(count, dtype=np.int64), waiting, awaited)
     stuck = np.ones(count, dtype=np.bool_)
     stuck[order] = False

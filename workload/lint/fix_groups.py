@@ -47,19 +47,19 @@ def fixed_keys(trace: Trace, made: frozenset[str] = frozenset()) -> Keys:
     for rank in trace.ranks:
         for key, members in (rank.groups or {}).items():
             known.add(key)
-            new = key_of.get((key, members))
-            if new is None:
+            new_key = key_of.get((key, members))
+            if new_key is None:
                 keeps_key = key not in made and (key not in groups or groups[key] == members)
-                new = key if keeps_key else _free_key(groups)
-                key_of[key, members] = new
-                groups[new] = members
-            by_rank[rank.rank, key] = new
-            if new != key and key not in made:
-                renamed.append((rank.rank, key, new))
+                new_key = key if keeps_key else _free_key(groups)
+                key_of[key, members] = new_key
+                groups[new_key] = members
+            by_rank[rank.rank, key] = new_key
+            if new_key != key and key not in made:
+                renamed.append((rank.rank, key, new_key))
     all_ranks = tuple(range(len(trace.ranks)))
-    used = {by_rank.get((rank.rank, name), name) for rank in trace.ranks for name in rank.pg_names}
+    used_keys = {by_rank.get((rank.rank, name), name) for rank in trace.ranks for name in rank.pg_names}
     # Each communicator orders its operations, so nodes without a name must not join one that is in use.
-    candidates = (key for key, members in groups.items() if members == all_ranks and key not in used)
+    candidates = (key for key, members in groups.items() if members == all_ranks and key not in used_keys)
     world_key = next((key for key in candidates if key not in WORLD_KEYS), "") or _free_key(groups)
     if _needs_world(trace.ranks, known):
         groups.setdefault(world_key, all_ranks)
@@ -71,7 +71,7 @@ def _needs_world(ranks: tuple[RankTrace, ...], known: set[str]) -> bool:
     for rank in ranks:
         unnamed = [
             -1,
-            *(at for at, key in enumerate(rank.pg_names) if key in WORLD_KEYS and key not in known),
+            *(index for index, key in enumerate(rank.pg_names) if key in WORLD_KEYS and key not in known),
         ]
         is_collective = (rank.kind == NodeKind.COMM_COLL) & (rank.is_cpu_op != 1)
         is_collective &= ~some_dimensions(rank, frozenset(known))

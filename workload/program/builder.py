@@ -268,9 +268,9 @@ def scaled_splits(splits: SplitMatrices, scale: Fraction) -> SplitMatrices:
 def busiest_bytes(splits: SplitMatrices, scaled: SplitMatrices) -> tuple[int, ...]:
     """Return, for each scaled matrix, the most bytes that one member sends in any of the unscaled matrices merged into
     it."""
-    most = [0] * len(scaled.matrices)
-    if most:
+    busiest = [0] * len(scaled.matrices)
+    if busiest:
         index_pairs = np.unique(np.stack([splits.of_item, scaled.of_item], axis=1), axis=0)
-        for before, after in index_pairs[index_pairs[:, 0] >= 0].tolist():
-            most[after] = max(most[after], int(splits.matrices[before].sum(axis=1).max()))
-    return tuple(most)
+        for old_index, new_index in index_pairs[index_pairs[:, 0] >= 0].tolist():
+            busiest[new_index] = max(busiest[new_index], int(splits.matrices[old_index].sum(axis=1).max()))
+    return tuple(busiest)

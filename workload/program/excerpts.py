@@ -26,7 +26,7 @@ _GONE: Final = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kept:
+class _SlotMap:
     """Where the ops of a rank's program go: by old slot, the new slot of a communicator or peer, or -1 if its ops are
     modelled."""
 
@@ -52,16 +52,16 @@ def excerpt_of(job: Job, wanted: Excerpt) -> Job:
     rank_programs: list[RankProgram] = []
     moved_bytes = modelled_bytes = 0
     for rank in ranks:
-        old = job.ranks[rank]
-        program = job.programs[old.program]
-        kept = _kept(job, old, number, new_index)
-        splits = b"" if old.splits is None else old.splits.tobytes()
-        key = (old.program, kept.group_slot, kept.group_size, kept.peer_slot, splits)
-        modelled = _modelled(program, kept)
+        old_rank = job.ranks[rank]
+        program = job.programs[old_rank.program]
+        slot_map = _kept(job, old_rank, number, new_index)
+        splits = b"" if old_rank.splits is None else old_rank.splits.tobytes()
+        key = (old_rank.program, slot_map.group_slot, slot_map.group_size, slot_map.peer_slot, splits)
+        modelled = _involves_outside(program, slot_map)
         if key not in program_index:
             program_index[key] = len(programs)
-            programs.append(_program(program, kept, modelled, wanted, _busiest(job, old)))
-        rank_programs.append(_rank(old, number, new_index, program_index[key], modelled))
+            programs.append(_program(program, slot_map, modelled, wanted, _busiest(job, old_rank)))
+        rank_programs.append(_rank(old_rank, number, new_index, program_index[key], modelled))
         is_op = program.kind != OpKind.DELAY
         moved_bytes += int(program.message_bytes[is_op].sum())
         modelled_bytes += int(program.message_bytes[modelled].sum())
@@ -98,20 +98,20 @@ def _groups(job: Job, number: dict[int, int]) -> tuple[tuple[Communicator, ...],
     return tuple(real_groups), new_index
 
 
-def _kept(job: Job, rank: RankProgram, number: dict[int, int], new_index: dict[int, int]) -> _Kept:
-    return _Kept(
-        _renumbered([group in new_index for group in rank.communicators]),
+def _kept(job: Job, rank: RankProgram, number: dict[int, int], new_index: dict[int, int]) -> _SlotMap:
+    return _SlotMap(
+        _renumber([group in new_index for group in rank.communicators]),
         tuple(len(job.communicators[group].members) for group in rank.communicators),
-        _renumbered([peer in number for peer in rank.peers]),
+        _renumber([peer in number for peer in rank.peers]),
     )
 
 
-def _renumbered(stays: list[bool]) -> tuple[int, ...]:
+def _renumber(stays: list[bool]) -> tuple[int, ...]:
     counts = np.cumsum(stays)
     return tuple(int(count) - 1 if stay else _GONE for stay, count in zip(stays, counts, strict=True))
 
 
-def _modelled(program: Program, kept: _Kept) -> NDArray[np.bool_]:
+def _involves_outside(program: Program, kept: _SlotMap) -> NDArray[np.bool_]:
     """Return a mask of the ops that involve a rank outside the excerpt, bool [ops]."""
     modelled = np.zeros(len(program), np.bool_)
     for kinds, slots in (
@@ -135,7 +135,7 @@ def _busiest(job: Job, rank: RankProgram) -> NDArray[np.int64] | None:
 
 def _program(
     program: Program,
-    kept: _Kept,
+    kept: _SlotMap,
     modelled: NDArray[np.bool_],
     wanted: Excerpt,
     busiest_bytes: NDArray[np.int64] | None,

@@ -81,8 +81,8 @@ def side_by_side(parts: Sequence[Part], *, alone_too: bool) -> Together:
         offsets = _Offsets(
             rank=first_rank[index],
             communicator=communicator_job.index(index) if index in communicator_job else 0,
-            split=sum(len(before.job.splits) for before in parts[:index]),
-            name=sum(len(before.job.op_names) for before in parts[:index]),
+            split=sum(len(earlier_part.job.splits) for earlier_part in parts[:index]),
+            name=sum(len(earlier_part.job.op_names) for earlier_part in parts[:index]),
             barrier=len(groups) - 1 if alone_too and not part.background else _FREE,
         )
         _add_part(part, _steps(part, index, phases), offsets, programs, turns, ranks)
@@ -340,14 +340,14 @@ def _baselines(
         pass_count = part.passes * (1 if part.background else sum(index in members for members in phases))
         first = communicator_job.index(index) if index in communicator_job else 0
         per_pass = _recorded_uses(part.job, recorded)
-        moved = replace(
+        renumbered = replace(
             recorded,
             communicator=np.where(recorded.communicator >= 0, recorded.communicator + first, -1),
             src_rank=np.where(recorded.src_rank >= 0, recorded.src_rank + first_rank[index], -1),
             dst_rank=np.where(recorded.dst_rank >= 0, recorded.dst_rank + first_rank[index], -1),
         )
         pass_baselines += [
-            replace(moved, sequence=recorded.sequence + passes_done * per_pass)
+            replace(renumbered, sequence=recorded.sequence + passes_done * per_pass)
             for passes_done in range(pass_count)
         ]
     if not pass_baselines:

@@ -42,33 +42,33 @@ def decompressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
     unpacks to more than `MAX_PLAIN_BYTES`.
     """
     plain_bytes = 0
-    for plain in _by_magic(pieces):
+    for plain in _decompress_by_magic(pieces):
         plain_bytes += len(plain)
         if plain_bytes > MAX_PLAIN_BYTES:
             raise CompressionFault(f"it unpacks to more than {MAX_PLAIN_BYTES >> 30} GiB")
         yield plain
 
 
-def _by_magic(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _decompress_by_magic(pieces: Iterable[bytes]) -> Iterator[bytes]:
     source = iter(pieces)
     head = b""
     while len(head) < len(ZSTD_MAGIC) and (piece := next(source, b"")):
         head += piece
     if head.startswith(GZIP_MAGIC):
-        yield from _gunzipped(_rejoined(head, source))
+        yield from _gunzip(_chain_pieces(head, source))
     elif head.startswith(ZSTD_MAGIC):
-        yield from _unzstd(_rejoined(head, source))
+        yield from _unzstd(_chain_pieces(head, source))
     else:
-        yield from _rejoined(head, source)
+        yield from _chain_pieces(head, source)
 
 
-def _rejoined(head: bytes, source: Iterator[bytes]) -> Iterator[bytes]:
+def _chain_pieces(head: bytes, source: Iterator[bytes]) -> Iterator[bytes]:
     if head:
         yield head
     yield from source
 
 
-def _gunzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _gunzip(pieces: Iterator[bytes]) -> Iterator[bytes]:
     decoder = zlib.decompressobj(_GZIP_WINDOW_BITS)
     has_started = False
     input_bytes = complete_bytes = 0

@@ -78,7 +78,7 @@ def read_trace(
 
     `source`: directory, prefix, archive, or prefix inside an archive; a single JSON trace; host and Kineto traces as
     HOST+KINETO. `groups`: group file; if None, PREFIX.json next to the traces is used if it has the form of one.
-    `world`: number of ranks of the job if some recorded ranks represent others; None: every rank has a trace.
+    `world`: number of ranks of the job if recorded ranks represent further ranks; None: every rank has a trace.
     `kernels`: a file that names communicating kernels, with precedence over the shipped table. Raises `TraceError`
     with the problems of all files, `ConfigError` for a faulty file of kernels.
     """
@@ -95,8 +95,13 @@ def read_trace(
             # Imported here, because loading the JSON readers takes longer than checking a small trace.
             from etloop.workload.readers.json_ranks import read_parts
 
-            read = read_parts(parts, table)
-            ranks, remarks, left_out, problems = read.ranks, read.remarks, read.left_out, read.problems
+            json_ranks = read_parts(parts, table)
+            ranks, remarks, left_out, problems = (
+                json_ranks.ranks,
+                json_ranks.remarks,
+                json_ranks.left_out,
+                json_ranks.problems,
+            )
             group_file = group_file_of(parts[0], names)
             texts = store.contents(frozenset((group_file,) if groups is None and group_file else ()))
             group_text = b"".join(bounded(pieces, MAX_GROUP_FILE_BYTES + 1) for _, pieces in texts)
@@ -350,7 +355,7 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
             columns.comm_src,
             columns.comm_dst,
             columns.comm_tag,
-            dims=_rare(columns.involved_dims),
+            dims=_none_if_empty(columns.involved_dims),
         ),
         is_cpu_op=columns.is_cpu_op,
         num_ops=columns.num_ops,
@@ -358,15 +363,15 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         pg_name=columns.pg_name,
         pg_names=tuple(columns.pg_names),
         stream=device_streams(columns.stream, columns.is_cpu_op),
-        start_ns=_rare(columns.start_nanos),
-        duration_ns=_rare(columns.duration_nanos),
-        moved_bytes=_rare(columns.moved_bytes),
+        start_ns=_none_if_empty(columns.start_nanos),
+        duration_ns=_none_if_empty(columns.duration_nanos),
+        moved_bytes=_none_if_empty(columns.moved_bytes),
         send_splits=Rows(columns.split_offsets, columns.send_split_bytes)
         if len(columns.send_split_bytes)
         else None,
     )
 
 
-def _rare(column: NDArray[np.int64]) -> NDArray[np.int64] | None:
+def _none_if_empty(column: NDArray[np.int64]) -> NDArray[np.int64] | None:
     """Return None for an empty column: the decoder leaves a column empty if no node has the attribute."""
     return column if len(column) else None

@@ -30,7 +30,9 @@ class GroupFile:
 def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
     """Parse a group file of a trace with ranks 0..`rank_count`-1, collecting every problem."""
     if len(text) > MAX_GROUP_FILE_BYTES:
-        return _none(where, f"is over the limit of {MAX_GROUP_FILE_BYTES >> 20} MiB for a group file")
+        return _not_a_group_file(
+            where, f"is over the limit of {MAX_GROUP_FILE_BYTES >> 20} MiB for a group file"
+        )
     repeated_keys: list[str] = []
 
     def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -44,10 +46,10 @@ def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
     try:
         content: object = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        return _none(where, f"is not JSON ({error})")
+        return _not_a_group_file(where, f"is not JSON ({error})")
     has_lists = isinstance(content, dict) and all(isinstance(value, list) for value in content.values())
     if not isinstance(content, dict) or not content or not has_lists:
-        return _none(where, "is not a group file: a JSON object of lists was expected")
+        return _not_a_group_file(where, "is not a group file: a JSON object of lists was expected")
     problems = [
         Problem(where, f'group "{shown(key)}" is given twice', "leave one of them") for key in repeated_keys
     ]
@@ -58,7 +60,7 @@ def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
     return GroupFile({key: tuple(members) for key, members in content.items()}, True, ())
 
 
-def _none(where: str, what: str) -> GroupFile:
+def _not_a_group_file(where: str, what: str) -> GroupFile:
     return GroupFile(None, False, (Problem(where, what, _REMEDY),))
 
 
@@ -66,7 +68,7 @@ def _member_problems(where: str, members: list[object], rank_count: int) -> list
     if not members:
         return [Problem(where, "has no members", "list its ranks, or leave the group out")]
     problems = []
-    seen: set[int] = set()
+    seen_ranks: set[int] = set()
     for member in members:
         if not isinstance(member, int) or isinstance(member, bool):
             problem = f"has the member {shown(repr(member)[:40])}, a rank number was expected"
@@ -74,8 +76,8 @@ def _member_problems(where: str, members: list[object], rank_count: int) -> list
         elif not 0 <= member < rank_count:
             problem = f"has rank {member}, but the trace has ranks 0 to {rank_count - 1}"
             problems.append(Problem(where, problem, "give the files of all ranks, or correct the group"))
-        elif member in seen:
+        elif member in seen_ranks:
             problems.append(Problem(where, f"has rank {member} twice", _REMEDY))
         else:
-            seen.add(member)
+            seen_ranks.add(member)
     return problems

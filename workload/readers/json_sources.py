@@ -56,7 +56,7 @@ Document = HostTrace | KinetoTrace | RankRead
 
 def form_of(head: bytes) -> JsonForm | None:
     """Return the form of a document that begins with `head`; None if it is no supported form."""
-    for key, value in _top(head):
+    for key, value in _top_level_items(head):
         if key in _KINETO_KEYS:
             return JsonForm.KINETO
         if key == GRAPH_KEY:
@@ -88,7 +88,7 @@ class Statement:
 
 def statement_of(head: bytes) -> Statement:
     """Return the form and the place in the job that a document beginning with `head` states."""
-    distributed_info = next((value for key, value in _top(head) if key == _PLACE_KEY), None)
+    distributed_info = next((value for key, value in _top_level_items(head) if key == _PLACE_KEY), None)
     rank_fields = distributed_info if isinstance(distributed_info, dict) else {}
     return Statement(form_of(head), _index(rank_fields.get("rank")), _index(rank_fields.get("world_size")))
 
@@ -99,7 +99,7 @@ def _index(value: object) -> int | None:
     )
 
 
-def _top(head: bytes) -> Iterator[tuple[str, object]]:
+def _top_level_items(head: bytes) -> Iterator[tuple[str, object]]:
     """Yield the keys at the top of a document with their values, as far as `head` reaches. Elements of a bare array
     have the key ""."""
     try:
@@ -129,11 +129,11 @@ def read_document(pieces: Iterator[bytes], table: KernelTable | None = None) -> 
             rows, schema = read_jsonizer(document)
             return RankRead(tuple(rows), schema, {})
         case None:
-            raise JsonFault("", _no_form(head))
+            raise JsonFault("", _unknown_form_text(head))
 
 
-def _no_form(head: list[bytes]) -> str:
-    keys = [key for key, _ in _top(b"".join(head)) if key]
+def _unknown_form_text(head: list[bytes]) -> str:
+    keys = [key for key, _ in _top_level_items(b"".join(head)) if key]
     if not keys:
         return f"is no JSON trace: {KNOWN_FORMS}"
     key_words = ", ".join(shown(key[:24]) for key in keys[:6])

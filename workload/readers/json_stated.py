@@ -34,7 +34,7 @@ def stated_families(store: Store, names: Iterable[str]) -> tuple[Family, ...] | 
     states_more = False
     for name, statement in sorted(_statements(store, frozenset(names))):
         if statement.form is None:
-            continue  # A file of another kind beside the traces.
+            continue  # A file of another kind next to the traces.
         if statement.form not in (JsonForm.HOST, JsonForm.KINETO):
             return ""
         rank = statement.rank if statement.rank is not None else by_name.get(name, _rank_of_folder(name))

@@ -59,8 +59,8 @@ def rank_trace(
     names = [row.name.encode(errors="replace") for row in rows]
     pg_names = tuple(dict.fromkeys(row.pg_name for row in rows if row.pg_name is not None))
     pg_index = {name: index for index, name in enumerate(pg_names)}
-    sends = _packed([row.splits for row in rows], np.int64)
-    receives = _packed([row.expected_splits for row in rows], np.int64)
+    sends = _pack_rows([row.splits for row in rows], np.int64)
+    receives = _pack_rows([row.expected_splits for row in rows], np.int64)
     stream = _column([row.stream for row in rows])
     start_ns = _column([row.start_ns for row in rows])
     duration_ns = _column([row.duration_ns for row in rows])
@@ -73,8 +73,8 @@ def rank_trace(
         byte_offset=_column([row.offset for row in rows], np.uint64),
         name_offsets=_read_only(offsets_of([len(name) for name in names]).astype(np.uint64)),
         name_bytes=b"".join(names),
-        data_deps=_packed([row.data_deps for row in rows], np.uint64),
-        ctrl_deps=_packed([row.ctrl_deps for row in rows], np.uint64),
+        data_deps=_pack_rows([row.data_deps for row in rows], np.uint64),
+        ctrl_deps=_pack_rows([row.ctrl_deps for row in rows], np.uint64),
         start_us=_column([row.start_us for row in rows], np.uint64),
         duration_us=_column([row.duration_us for row in rows], np.uint64),
         comm=CommColumns(
@@ -120,6 +120,6 @@ def _known(column: Any) -> Any:
     return column if bool((column != ABSENT).any()) else None
 
 
-def _packed(lists: list[Sequence[int]], dtype: Any) -> Rows[Any]:
+def _pack_rows(lists: list[Sequence[int]], dtype: Any) -> Rows[Any]:
     offsets = _read_only(offsets_of([len(row) for row in lists]))
     return Rows(offsets, _column([value for row in lists for value in row], dtype))

@@ -1,7 +1,7 @@
 """Splits a tar stream into its members, forward only and in bounded memory; no member is unpacked to disk.
 
 Written for hostile archives: names are used as lookup keys only, every header is checked, and an archive that ends
-before its end mark is a fault, because the ranks behind the cut would be missing without notice. Supports ustar, pax
+before its end mark is a fault, because the ranks after the cut would be missing without notice. Supports ustar, pax
 (`path`, `size`) and GNU long names. Links are marked, so that a caller can refuse them; sparse members are refused.
 Format: POSIX.1-2017 pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format". Pure.
 """

@@ -76,7 +76,7 @@ def zip_members(path: Path) -> Iterator[TarMember]:
             yield TarMember(entry.name, entry.kind, entry.plain_bytes, _content(file, entry))
 
 
-def _exactly(file: BinaryIO, offset: int, size_bytes: int) -> bytes:
+def _read_exactly(file: BinaryIO, offset: int, size_bytes: int) -> bytes:
     file.seek(offset)
     content = file.read(size_bytes)
     if len(content) < size_bytes:
@@ -91,7 +91,7 @@ def _directory(file: BinaryIO) -> list[_Entry]:
         raise ZipFault(f"{problem}, the limits are {MAX_MEMBERS} and {MAX_DIRECTORY_BYTES}")
     if offset + size_bytes > end:
         raise ZipFault(f"its directory of {size_bytes} bytes at byte {offset} does not end before byte {end}")
-    content = _exactly(file, offset, size_bytes)
+    content = _read_exactly(file, offset, size_bytes)
     entries = []
     position = 0
     for _ in range(count):
@@ -106,7 +106,7 @@ def _place_of_directory(file: BinaryIO) -> tuple[int, int, int, int]:
     Raises `ZipFault`."""
     file_bytes = file.seek(0, 2)
     tail_bytes = min(file_bytes, _END.size + _MOST_COMMENT_BYTES)
-    tail = _exactly(file, file_bytes - tail_bytes, tail_bytes)
+    tail = _read_exactly(file, file_bytes - tail_bytes, tail_bytes)
     mark = tail.rfind(_END_MAGIC)
     while mark >= 0:
         if mark + _END.size <= len(tail):
@@ -122,9 +122,9 @@ def _place_of_directory(file: BinaryIO) -> tuple[int, int, int, int]:
     if _FULL_16 in (disk, count) or _FULL_32 in (size_bytes, offset):
         if end < _LOCATOR.size:
             raise ZipFault("it has no zip64 directory where its end promises one")
-        magic, _, end_64, _ = _LOCATOR.unpack(_exactly(file, end - _LOCATOR.size, _LOCATOR.size))
+        magic, _, end_64, _ = _LOCATOR.unpack(_read_exactly(file, end - _LOCATOR.size, _LOCATOR.size))
         if magic == b"PK\x06\x07":
-            fields_64 = _END_64.unpack(_exactly(file, end_64, _END_64.size))
+            fields_64 = _END_64.unpack(_read_exactly(file, end_64, _END_64.size))
             if fields_64[0] != b"PK\x06\x06":
                 raise ZipFault(f"no zip64 directory end at byte {end_64}")
             return fields_64[7], fields_64[8], fields_64[9], end_64
@@ -145,7 +145,7 @@ def _entry(content: bytes, at: int, begin: int) -> tuple[_Entry, int]:
         raise ZipFault(f"no directory entry at byte {begin + at}")
     name = content[first : first + name_bytes]
     extra = content[first + name_bytes : first + name_bytes + extra_bytes]
-    plain_bytes, packed_bytes, offset = _wide((plain_bytes, packed_bytes, offset), extra, begin + at)
+    plain_bytes, packed_bytes, offset = _zip64_values((plain_bytes, packed_bytes, offset), extra, begin + at)
     kind = MemberKind.FILE
     if made_by >> 8 == _UNIX:
         # Packers that do not store modes write 0.
@@ -164,7 +164,7 @@ def _entry(content: bytes, at: int, begin: int) -> tuple[_Entry, int]:
     return entry, end
 
 
-def _wide(values: tuple[int, int, int], extra: bytes, place: int) -> tuple[int, int, int]:
+def _zip64_values(values: tuple[int, int, int], extra: bytes, place: int) -> tuple[int, int, int]:
     """Return the values, with those over 32 bits taken from the zip64 field of `extra`, which lists them in this order.
     Raises `ZipFault`."""
     if _FULL_32 not in values:
@@ -191,12 +191,12 @@ def _content(file: BinaryIO, entry: _Entry) -> Iterator[bytes]:
     if entry.method not in (_STORED, _DEFLATED):
         problem = f"is packed by method {entry.method}, of which only 0 (stored) and 8 (deflated) are read"
         raise ZipFault(problem, "pack it with zip")
-    local = _LOCAL.unpack(_exactly(file, entry.offset, _LOCAL.size))
+    local = _LOCAL.unpack(_read_exactly(file, entry.offset, _LOCAL.size))
     if local[0] != b"PK\x03\x04":
         raise ZipFault(f"no member at byte {entry.offset}, where its directory has one")
     begin = entry.offset + _LOCAL.size + local[9] + local[10]
     checksum = plain_bytes = 0
-    packed_pieces = _packed(file, begin, entry.packed_bytes)
+    packed_pieces = _read_packed(file, begin, entry.packed_bytes)
     for plain in packed_pieces if entry.method == _STORED else _inflated(packed_pieces, begin):
         plain_bytes += len(plain)
         if plain_bytes > entry.plain_bytes:
@@ -207,10 +207,10 @@ def _content(file: BinaryIO, entry: _Entry) -> Iterator[bytes]:
         raise ZipFault(f"the member at byte {entry.offset} does not unpack to what its directory says")
 
 
-def _packed(file: BinaryIO, begin: int, size_bytes: int) -> Iterator[bytes]:
+def _read_packed(file: BinaryIO, begin: int, size_bytes: int) -> Iterator[bytes]:
     end = begin + size_bytes
     while begin < end:
-        piece = _exactly(file, begin, min(end - begin, _INPUT_BYTES))
+        piece = _read_exactly(file, begin, min(end - begin, _INPUT_BYTES))
         begin += len(piece)
         yield piece
 

@@ -155,8 +155,8 @@ def _sizes(spec: SyntheticSpec) -> _Sizes:
     shard_parameters = -(-parameters // spec.data_parallel)
     return _Sizes(
         activation_bytes=tokens * hidden * spec.element_bytes,
-        expert_bytes=_padded(-(-tokens // tensor) * hidden * spec.element_bytes, unit),
-        gradient_bytes=_padded(parameters * spec.element_bytes, unit),
+        expert_bytes=_pad(-(-tokens // tensor) * hidden * spec.element_bytes, unit),
+        gradient_bytes=_pad(parameters * spec.element_bytes, unit),
         attention_flop=(8 * hidden + 4 * spec.sequence_tokens) * hidden * tokens // tensor,
         feed_forward_flop=16 * hidden * hidden * tokens // tensor,
         optimizer_us=_microseconds(
@@ -165,7 +165,7 @@ def _sizes(spec: SyntheticSpec) -> _Sizes:
     )
 
 
-def _padded(size_bytes: int, unit_bytes: int) -> int:
+def _pad(size_bytes: int, unit_bytes: int) -> int:
     return size_bytes + -size_bytes % unit_bytes
 
 

@@ -56,9 +56,9 @@ class Contraction:
 def contract(dag: Dag) -> Contraction:
     """Apply the rules of this module until none applies."""
     graph = _Graph(dag)
-    before = (-1, -1)
-    while before != graph.size():
-        before = graph.size()
+    previous_size = (-1, -1)
+    while previous_size != graph.size():
+        previous_size = graph.size()
         graph.drop_implied_edges()
         graph.shrink()
         graph.gather_heads()
@@ -148,10 +148,10 @@ class _Graph:
             if not predecessors or self.is_op[node] or len(self.successors[node]) != 1:
                 continue
             (successor,) = self.successors[node]
-            others = (self.predecessors[successor] or set()) - {node}
-            if self.is_op[successor] or len(others) != 1:
+            other_predecessors = (self.predecessors[successor] or set()) - {node}
+            if self.is_op[successor] or len(other_predecessors) != 1:
                 continue
-            (head,) = others
+            (head,) = other_predecessors
             if self.is_op[head] or self.predecessors[head] or len(self.successors[head]) != 1:
                 continue
             self._remove(node, predecessors)

@@ -164,8 +164,8 @@ class FindingLog:
         assert examples
         key = (check, severity or check.severity, remedy)
         self._counts[key] = self._counts.get(key, 0) + (len(examples) if count is None else count)
-        kept = self._examples.setdefault(key, [])
-        kept.extend(examples[: EXAMPLES_KEPT - len(kept)])
+        stored = self._examples.setdefault(key, [])
+        stored.extend(examples[: EXAMPLES_KEPT - len(stored)])
 
     def has_errors(self) -> bool:
         """Return whether a finding of severity error was recorded."""

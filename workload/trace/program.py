@@ -76,7 +76,8 @@ class RankProgram:
     trace_bytes: NDArray[np.int64] | None = None
     """`Program.message_bytes` of each op in the trace, before scaling; None: not scaled."""
     splits: NDArray[np.int32] | None = None
-    """Per op, the index into `Job.splits` of an uneven all-to-all, -1 for all others; None: the rank has none."""
+    """Per op, the index into `Job.splits` of an uneven all-to-all, -1 for any other op; None: the rank has no uneven
+    all-to-all."""
     name: NDArray[np.int32] | None = None
     """Per op, the index of its name in `Job.op_names`, -1 for one without a name; None: no op has one."""
 

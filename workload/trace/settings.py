@@ -42,7 +42,7 @@ class SizeUnit(StrEnum):
     """Unit of comm_size and tensor_size."""
 
     AUTO = "auto"
-    """Elements for STAGE files, bytes for all others."""
+    """Elements for STAGE files, bytes for any other file."""
     BYTES = "bytes"
     ELEMENTS = "elements"
 
@@ -185,28 +185,28 @@ class WorkloadSettings:
     def _choice_problems(self) -> list[Problem]:
         problems = []
         if not isinstance(self.size_unit, SizeUnit):
-            known = ", ".join(f'"{choice.value}"' for choice in SizeUnit)
-            what = f"{self.size_unit!r} is not known"
-            problems.append(Problem("workload.size_unit", what, f"write one of {known}"))
+            known_units = ", ".join(f'"{choice.value}"' for choice in SizeUnit)
+            fault = f"{self.size_unit!r} is not known"
+            problems.append(Problem("workload.size_unit", fault, f"write one of {known_units}"))
         if not isinstance(self.dependencies, DependencyPolicy):
-            what = f"{self.dependencies!r} is not a policy"
-            problems.append(Problem("workload.dependencies", what, f"write such as {_POLICY_EXAMPLE}"))
+            fault = f"{self.dependencies!r} is not a policy"
+            problems.append(Problem("workload.dependencies", fault, f"write such as {_POLICY_EXAMPLE}"))
         if self.replicate_ranks is not None and not 1 < self.replicate_ranks <= MAX_REPLICAS:
-            what = f"{self.replicate_ranks} is no number of ranks to replicate one to"
-            problems.append(Problem("workload.replicate_ranks", what, f"write 2 to {MAX_REPLICAS}"))
-        if what := stand_in_problem(self.stand_ins):
+            fault = f"{self.replicate_ranks} is no number of ranks to replicate one to"
+            problems.append(Problem("workload.replicate_ranks", fault, f"write 2 to {MAX_REPLICAS}"))
+        if fault := stand_in_problem(self.stand_ins):
             remedy = (
                 "name every rank of the job once, each recorded rank for itself too, such as 0-7=0 and 8-15=8"
             )
-            problems.append(Problem("workload.stand_ins", what, remedy))
+            problems.append(Problem("workload.stand_ins", fault, remedy))
         if self.stand_ins and self.replicate_ranks is not None:
-            what = "says who stands for whom, and so does workload.replicate_ranks"
-            problems.append(Problem("workload.stand_ins", what, "leave one of the two out"))
+            fault = "says who stands for whom, and so does workload.replicate_ranks"
+            problems.append(Problem("workload.stand_ins", fault, "leave one of the two out"))
         topology = self.logical_topology
-        if len(topology) > MOST_DIMENSIONS or not all(0 < one <= MAX_REPLICAS for one in topology):
-            what = f"{', '.join(map(str, topology[: MOST_DIMENSIONS + 1]))} are no sizes of dimensions"
+        if len(topology) > MOST_DIMENSIONS or not all(0 < size <= MAX_REPLICAS for size in topology):
+            fault = f"{', '.join(map(str, topology[: MOST_DIMENSIONS + 1]))} are no sizes of dimensions"
             remedy = f"write at most {MOST_DIMENSIONS} numbers of 1 to {MAX_REPLICAS}, such as [2, 4]"
-            problems.append(Problem("workload.logical_topology", what, remedy))
+            problems.append(Problem("workload.logical_topology", fault, remedy))
         return problems
 
     def _positive_problems(self) -> list[Problem]:

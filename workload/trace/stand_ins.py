@@ -66,8 +66,14 @@ def stand_in_problem(stand_ins: Sequence[StandIn]) -> str:
         return f"rank {missing} is stood for by nobody, although higher ranks are"
     if 0 not in recorded_by_rank:
         return "rank 0 is stood for by nobody"
-    other = next((rank for rank in recorded_by_rank.values() if recorded_by_rank.get(rank) != rank), None)
-    return "" if other is None else f"recorded rank {other} stands for others and not for itself"
+    not_for_itself = next(
+        (rank for rank in recorded_by_rank.values() if recorded_by_rank.get(rank) != rank), None
+    )
+    return (
+        ""
+        if not_for_itself is None
+        else f"recorded rank {not_for_itself} stands for others and not for itself"
+    )
 
 
 def _by_rank(stand_ins: Sequence[StandIn]) -> dict[int, int]:

@@ -95,15 +95,15 @@ def read_aicb_csv(lines: Sequence[str]) -> Workload:
     assert head is not None
     column_names = [cell.strip() for cell in lines[head].split(",")]
     if len(column_names) > _MOST_COLUMNS or len(set(column_names)) < len(column_names):
-        what = f"names {len(column_names)} columns: at most {_MOST_COLUMNS}, each once, were expected"
-        raise WorkloadFault(head + 1, what)
+        fault = f"names {len(column_names)} columns: at most {_MOST_COLUMNS}, each once, were expected"
+        raise WorkloadFault(head + 1, fault)
     numbered = [(number, line) for number, line in enumerate(lines[head + 1 :], head + 2) if line.strip()]
     if len(numbered) > MAX_ROWS:
         raise WorkloadFault(0, f"has {len(numbered)} rows, the limit is {MAX_ROWS}")
     if stage_line := next((number for number, line in numbered if line.lstrip().startswith("[")), 0):
-        what = "begins another pipeline stage, whose ranks do other things: a file of one stage was expected"
+        fault = "begins another pipeline stage, whose ranks do other things: a file of one stage was expected"
         raise WorkloadFault(
-            stage_line, what, "leave the lines of one stage in the file; all ranks then do what it does"
+            stage_line, fault, "leave the lines of one stage in the file; all ranks then do what it does"
         )
     rows = [_row(line, column_names, number) for number, line in numbered]
     steady_rows, notes = _without_start_up(rows)
@@ -113,23 +113,23 @@ def read_aicb_csv(lines: Sequence[str]) -> Workload:
     writer = RowWriter(degrees, remedy)
     left_out = _write(writer, steady_rows)
     if left_out:
-        what = f"{left_out} sends and receives between pipeline stages are rows of one stage alone"
+        fault = f"{left_out} sends and receives between pipeline stages are rows of one stage alone"
         remedy_left_out = "they are left out: use traces of every rank where they matter"
-        notes.append(Note(what, remedy_left_out, left_out))
+        notes.append(Note(fault, remedy_left_out, left_out))
     return Workload(tuple(writer.rows), frozenset(writer.roles), degrees, "AICB CSV", tuple(notes))
 
 
 def _row(line: str, names: Sequence[str], number: int) -> _Row:
     cells = _cells(line)
     if len(cells) != len(names):
-        what = f"has {len(cells)} fields, the head names {len(names)}"
-        raise WorkloadFault(number, what, "copy or write the file again")
+        fault = f"has {len(cells)} fields, the head names {len(names)}"
+        raise WorkloadFault(number, fault, "copy or write the file again")
     fields = dict(zip(names, cells, strict=True))
     kind = fields["comm_type"].removeprefix("CommType.")
     group = fields["comm_group"].removeprefix("CommGroup.")
     if kind not in (*_KINDS, *_TRANSFERS, _COMPUTATION, _EPOCH_END):
-        known = ", ".join((*_KINDS, *_TRANSFERS, _COMPUTATION, _EPOCH_END))
-        raise WorkloadFault(number, f"comm_type is {quoted(kind)}: one of {known} was expected")
+        known_kinds = ", ".join((*_KINDS, *_TRANSFERS, _COMPUTATION, _EPOCH_END))
+        raise WorkloadFault(number, f"comm_type is {quoted(kind)}: one of {known_kinds} was expected")
     return _Row(number, kind, group, fields)
 
 
@@ -150,13 +150,15 @@ def _cells(line: str) -> list[str]:
 def _without_start_up(rows: Sequence[_Row]) -> tuple[list[_Row], list[Note]]:
     """Return the rows after the first epoch_end, which ends AICB's start-up; all rows if none follows it."""
     end = next((index for index, row in enumerate(rows) if row.kind == _EPOCH_END), None)
-    after = [row for row in rows[end + 1 :] if row.kind != _EPOCH_END] if end is not None else []
-    if end is None or not after:
+    step_rows = [row for row in rows[end + 1 :] if row.kind != _EPOCH_END] if end is not None else []
+    if end is None or not step_rows:
         return [row for row in rows if row.kind != _EPOCH_END], []
     if not end:
-        return after, []
+        return step_rows, []
     problem = f"{end} operations before the first epoch_end are start-up, not a training step"
-    return after, [Note(problem, "they are left out; epochs after it are replayed one behind the other", end)]
+    return step_rows, [
+        Note(problem, "they are left out; epochs after it are replayed one behind the other", end)
+    ]
 
 
 def _degrees(rows: Sequence[_Row], kept: Sequence[_Row], stages: str) -> tuple[Degrees | None, list[Note]]:

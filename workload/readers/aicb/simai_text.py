@@ -161,10 +161,10 @@ def _pass(words: list[str], line: int, where: str, role: GroupRole | None) -> _P
     name = next((name for name in _KINDS if words[1].startswith(name)), "")
     suffix = words[1].removeprefix(name)
     if not name or (suffix and (suffix not in _SUFFIXES or role is None)):
-        known = ", ".join((*_KINDS, "NONE"))
+        known_kinds = ", ".join((*_KINDS, "NONE"))
         suffix_words = "" if role is None else f", alone or with {' or '.join(_SUFFIXES)},"
         raise WorkloadFault(
-            line, f"the {where} collective is {quoted(words[1])}: {known}{suffix_words} were expected"
+            line, f"the {where} collective is {quoted(words[1])}: {known_kinds}{suffix_words} were expected"
         )
     return _Pass(compute_ns, _KINDS[name], _SUFFIXES.get(suffix, role), size_bytes)
 

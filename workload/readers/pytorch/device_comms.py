@@ -57,7 +57,7 @@ _NAMES_TOLD: Final = 6
 _STATE_THEM: Final = "state them in a file of kernels (--kernels, in a scenario workload.kernels)"
 
 
-class _Filled(Enum):
+class _Completeness(Enum):
     """Completeness of the arguments of an NCCL kernel."""
 
     ALL = "all"
@@ -65,7 +65,7 @@ class _Filled(Enum):
     NOTHING = "nothing"
 
 
-class _Lost(Enum):
+class _LossReason(Enum):
     """Reasons why communication cannot be replayed, as worded in a finding."""
 
     SIZE = "communicate, and nothing tells what they carry"
@@ -74,9 +74,9 @@ class _Lost(Enum):
 
 
 _REMEDIES: Final = {
-    _Lost.SIZE: f"record shapes (record_shapes=True) without CUDA graphs, or {_STATE_THEM} with their bytes",
-    _Lost.GROUP: f"{_STATE_THEM} with their group",
-    _Lost.NAME: f"{_STATE_THEM}, with collective none where they do not communicate",
+    _LossReason.SIZE: f"record shapes (record_shapes=True) without CUDA graphs, or {_STATE_THEM} with their bytes",
+    _LossReason.GROUP: f"{_STATE_THEM} with their group",
+    _LossReason.NAME: f"{_STATE_THEM}, with collective none where they do not communicate",
 }
 
 
@@ -104,34 +104,34 @@ def read_device(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> Ran
     Raises `JsonFault`.
     """
     book.add(kineto.groups, "distributedInfo.pg_config")
-    others = other_kernels(kineto, book, table)
+    other_ops = other_kernels(kineto, book, table)
     with_arguments = _with_launcher_arguments(kineto)
     rows = []
-    outcomes: Counter[_Filled] = Counter()
+    outcomes: Counter[_Completeness] = Counter()
     for node_id, event in enumerate(kineto.device):
         row = device_row(node_id, event)
         if event.communicates:
             outcomes[_fill_by_arguments(row, with_arguments.get(event.place, event), book)] += 1
             row.root = _root(row, event, kineto)
-        elif event.place in others.rows:
-            row = replace(others.rows[event.place], node_id=node_id)
+        elif event.place in other_ops.rows:
+            row = replace(other_ops.rows[event.place], node_id=node_id)
         rows.append(row)
     remarks = []
-    if kernels_without_arguments := outcomes[_Filled.NOTHING]:
+    if kernels_without_arguments := outcomes[_Completeness.NOTHING]:
         problem = f"{kernels_without_arguments} NCCL kernels carry no collective arguments (profilers before 2024): sizes and groups are not known"
         remarks.append(Remark(problem, BESIDE.format("host")))
-    if operations_with_cut_splits := outcomes[_Filled.SPLITS_CUT]:
+    if operations_with_cut_splits := outcomes[_Completeness.SPLITS_CUT]:
         problem = f"{operations_with_cut_splits} all-to-alls have split sizes that the profiler shortened: their buffers are split evenly"
         remarks.append(Remark(problem, BESIDE.format("host")))
     return RankRead(
-        tuple(rows), "kineto", book.members, (*remarks, *others.remarks, *_calls_alone(kineto, others))
+        tuple(rows), "kineto", book.members, (*remarks, *other_ops.remarks, *_calls_alone(kineto, other_ops))
     )
 
 
 def other_kernels(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> OtherKernels:
     """Return the operations of kernels other than NCCL's, and remarks on those that cannot be replayed. `book` has the
     rank's groups."""
-    lost_names: dict[_Lost, Counter[str]] = defaultdict(Counter)
+    lost_names: dict[_LossReason, Counter[str]] = defaultdict(Counter)
     rows = {}
     for candidate in _candidates(kineto, table, lost_names):
         collective = candidate.entry.collective
@@ -139,7 +139,7 @@ def other_kernels(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> O
         size_bytes = _size_bytes(candidate, table)
         group = _group_of(candidate, book, table)
         if size_bytes is None or group is None:
-            reason = _Lost.SIZE if size_bytes is None else _Lost.GROUP
+            reason = _LossReason.SIZE if size_bytes is None else _LossReason.GROUP
             lost_names[reason][function_name(candidate.event.name)] += 1
             continue
         row = device_row(0, candidate.event)
@@ -150,13 +150,15 @@ def other_kernels(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> O
         rows,
         tuple(
             _left_out(lost_names[reason], reason.value, _REMEDIES[reason])
-            for reason in _Lost
+            for reason in _LossReason
             if lost_names[reason]
         ),
     )
 
 
-def _candidates(kineto: KinetoTrace, table: KernelTable, lost: dict[_Lost, Counter[str]]) -> list[_Candidate]:
+def _candidates(
+    kineto: KinetoTrace, table: KernelTable, lost: dict[_LossReason, Counter[str]]
+) -> list[_Candidate]:
     """Return the kernels that communicate by their own name, and the longest kernel of each communicating call. All
     other kernels of a call prepare or complete the operation."""
     candidates: list[_Candidate] = []
@@ -178,7 +180,7 @@ def _candidates(kineto: KinetoTrace, table: KernelTable, lost: dict[_Lost, Count
             calls_by_kernel_name.add(event.external or 0)
             kernels_of_call[event.external or 0].insert(0, _Candidate(event, entry, launcher))
         elif call_entry is None and looks_communicating(event.name):
-            lost[_Lost.NAME][function_name(event.name)] += 1
+            lost[_LossReason.NAME][function_name(event.name)] += 1
     for external, call_candidates in kernels_of_call.items():
         eligible = (
             [candidate for candidate in call_candidates if table.kernel(candidate.event.name)]
@@ -329,11 +331,11 @@ def _calls_alone(kineto: KinetoTrace, others: OtherKernels) -> list[Remark]:
 def _left_out(names: Counter[str], why: str, remedy: str, things: str = "kernels") -> Remark:
     count = names.total()
     name_counts = [f"{name_count} {shown(name[:64])}" for name, name_count in names.most_common(_NAMES_TOLD)]
-    more = f" and {len(names) - _NAMES_TOLD} other names" if len(names) > _NAMES_TOLD else ""
-    return Remark(f"{count} {things} {why}: {', '.join(name_counts)}{more}", remedy, left_out=count)
+    suffix = f" and {len(names) - _NAMES_TOLD} other names" if len(names) > _NAMES_TOLD else ""
+    return Remark(f"{count} {things} {why}: {', '.join(name_counts)}{suffix}", remedy, left_out=count)
 
 
-def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Filled:
+def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Completeness:
     """Make a row the network operation of its kernel; return how complete the kernel's arguments are. Raises
     `JsonFault`."""
     arguments, place = event.arguments, event.place
@@ -342,7 +344,7 @@ def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Fi
     label = arguments.get("Collective name")
     meaning = meaning_of(label) if isinstance(label, str) else None
     if meaning is None or meaning.role not in (Role.COLLECTIVE, Role.SEND, Role.RECV):
-        return _Filled.NOTHING
+        return _Completeness.NOTHING
     elements = as_int(arguments.get("In msg nelems", 0), f"{place}.In msg nelems", 0)
     if not elements and meaning.role is Role.RECV:
         elements = as_int(arguments.get("Out msg nelems", 0), f"{place}.Out msg nelems", 0)
@@ -354,13 +356,13 @@ def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Fi
     if meaning.role is Role.COLLECTIVE:
         row.comm_type = ABSENT if meaning.collective is None else int(meaning.collective)
         row.pg_name = _group(event, book)
-        return _Filled.SPLITS_CUT if _fill_splits(row, event, item_bytes or 0) else _Filled.ALL
+        return _Completeness.SPLITS_CUT if _fill_splits(row, event, item_bytes or 0) else _Completeness.ALL
     is_send = meaning.role is Role.SEND
     row.kind, row.comm_type = (NodeKind.COMM_SEND if is_send else NodeKind.COMM_RECV), ABSENT
     peer = arguments.get("Dst Rank" if is_send else "Src Rank")
     if peer is not None:
         setattr(row, "comm_dst" if is_send else "comm_src", as_int(peer, f"{place}.peer", 0, MAX_RANK))
-    return _Filled.ALL
+    return _Completeness.ALL
 
 
 def _fill_splits(row: NodeRow, event: DeviceEvent, item_bytes: int) -> bool:

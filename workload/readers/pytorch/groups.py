@@ -30,12 +30,12 @@ class GroupBook:
         """Add recorded groups. Raises `JsonFault` if one contradicts a known group."""
         for record in records:
             members = record.members(self.rank_count)
-            known = self.members.setdefault(record.key, members)
-            if known != members:
+            existing = self.members.setdefault(record.key, members)
+            if existing != members:
                 raise JsonFault(
                     source,
-                    f"group {record.key!a} has {len(members)} ranks ({_first_ranks(members)}), elsewhere {len(known)} "
-                    f"({_first_ranks(known)}): the files are of different runs",
+                    f"group {record.key!a} has {len(members)} ranks ({_first_ranks(members)}), elsewhere {len(existing)} "
+                    f"({_first_ranks(existing)}): the files are of different runs",
                 )
             for alias in record.aliases:
                 self.aliases[alias] = record.key
@@ -73,8 +73,8 @@ class GroupBook:
         return keys_of_size[0] if len(keys_of_size) == 1 else UNKNOWN_GROUP
 
     def global_rank(self, op: CommOp) -> int | None:
-        """Return the global rank of the other end of a send or receive. If the group is unknown, `op.peer` is taken as
-        a global rank.
+        """Return the global rank of the other end of a send or receive. If the group is unknown, `op.peer` counts as a
+        global rank.
 
         Returns None for an operation without a peer, and `rank_count`, which is no rank, for a peer outside the
         group.

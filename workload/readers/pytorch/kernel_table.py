@@ -157,8 +157,8 @@ def _operation(entry: Section) -> TableEntry:
 
 def _named(entry: Section) -> tuple[str, CollectiveKind | None, str | None]:
     name = entry.required("name", _name, "?", "write the kernel's or the operation's name")
-    known = ", ".join(_COLLECTIVES)
-    collective = entry.required("collective", one_of(_COLLECTIVES), None, f"write one of {known}")
+    known_names = ", ".join(_COLLECTIVES)
+    collective = entry.required("collective", one_of(_COLLECTIVES), None, f"write one of {known_names}")
     return name, collective, entry.optional("group", words, None)
 
 

@@ -142,7 +142,7 @@ def read_kineto(
                 _event(item.value, item.place, item.offset, trace, table)
     if not has_events and not glance.seen:
         raise JsonFault(EVENTS_KEY, "is missing")
-    _leave_out_begun(trace)
+    _drop_unlaunched(trace)
     trace.device.sort(key=lambda event: event.start_ns)
     return trace
 
@@ -219,16 +219,16 @@ def _refuse_many(trace: KinetoTrace, place: str) -> None:
     kept(len(trace.device) + len(trace.calls) + len(trace.launchers) + len(trace.launches) // 8, place)
 
 
-def _leave_out_begun(trace: KinetoTrace) -> None:
+def _drop_unlaunched(trace: KinetoTrace) -> None:
     """Remove communicating kernels that have no arguments and no launch, from a trace that records launches.
 
     They were running or waiting when recording began, so their content is unknown.
     """
     if not trace.launches:
         return
-    launched = set(trace.launches) if any(map(_may_be_begun, trace.device)) else set()
+    launched = set(trace.launches) if any(map(_may_predate_recording, trace.device)) else set()
     unlaunched = [
-        event for event in trace.device if _may_be_begun(event) and event.correlation not in launched
+        event for event in trace.device if _may_predate_recording(event) and event.correlation not in launched
     ]
     trace.begun_before = len(unlaunched)
     if unlaunched:
@@ -236,7 +236,7 @@ def _leave_out_begun(trace: KinetoTrace) -> None:
         trace.device = [event for event in trace.device if event.place not in places]
 
 
-def _may_be_begun(event: DeviceEvent) -> bool:
+def _may_predate_recording(event: DeviceEvent) -> bool:
     is_bare = "Collective name" not in event.arguments
     return is_bare and event.communicates and event.external is None and event.correlation is not None
 
@@ -269,7 +269,7 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace, t
         trace.device.append(_device_event(event, arguments, place, offset))
     elif category in _HOST_CATEGORIES:
         name = as_text(event.get("name"), f"{place}.name")
-        _note_call(name, category, arguments, trace, table)
+        _record_call(name, category, arguments, trace, table)
         record = arguments.get("Record function id")
         # The profiler writes 0 for an event that is not a call of the host trace.
         if type(record) is int and record:
@@ -280,7 +280,7 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace, t
                 trace.record_of.setdefault(external, record)
 
 
-def _note_call(
+def _record_call(
     name: str, category: str, arguments: dict[str, Any], trace: KinetoTrace, table: KernelTable
 ) -> None:
     """Record a communicating host call: its name, and its arguments by external id."""

@@ -52,32 +52,34 @@ def join(host: HostTrace, kineto: KinetoTrace, rank: int, book: GroupBook, table
         and not _is_listed(node)
     ]
     book.learn((op, node.place) for node, op in ops)
-    others = other_kernels(kineto, book, table)
-    op_of_kernel = _by_record(host, kineto, ops) or _by_order(kineto.kernels, ops, book)
+    other_ops = other_kernels(kineto, book, table)
+    op_of_kernel = _match_by_record(host, kineto, ops) or _match_by_order(kineto.kernels, ops, book)
     rows = []
     for node_id, event in enumerate(kineto.device):
         row = device_row(node_id, event)
         if event.communicates:
             fill_operation(row, op_of_kernel[event.place], rank, book)
-        elif event.place in others.rows:
-            row = replace(others.rows[event.place], node_id=node_id)
+        elif event.place in other_ops.rows:
+            row = replace(other_ops.rows[event.place], node_id=node_id)
         rows.append(row)
-    return RankRead(tuple(rows), host.schema, book.members, others.remarks)
+    return RankRead(tuple(rows), host.schema, book.members, other_ops.remarks)
 
 
 def _is_listed(node: HostNode) -> bool:
     return node.comm is not None and node.comm.listed is not None
 
 
-def _by_record(host: HostTrace, kineto: KinetoTrace, ops: Sequence[_HostOp]) -> dict[str, CommOp] | None:
+def _match_by_record(
+    host: HostTrace, kineto: KinetoTrace, ops: Sequence[_HostOp]
+) -> dict[str, CommOp] | None:
     """Return the operation of each kernel, by the kernel's place; None unless the ids map every kernel to a different
     matching operation."""
     by_id = {node.node_id: node for node in host.nodes}
     by_record = {node.record: node for node in host.nodes if node.record > 0}
     op_of = {node.node_id: op for node, op in ops}
-    for node, run in ops:
+    for node, node_op in ops:
         for caller in callers(node, by_id)[:1]:
-            op_of.setdefault(caller, run)
+            op_of.setdefault(caller, node_op)
     op_of_kernel: dict[str, CommOp] = {}
     used_ops: set[int] = set()
     for event in kineto.kernels:
@@ -91,7 +93,9 @@ def _by_record(host: HostTrace, kineto: KinetoTrace, ops: Sequence[_HostOp]) -> 
     return op_of_kernel if len(op_of_kernel) == len(ops) else None
 
 
-def _by_order(kernels: Sequence[DeviceEvent], ops: Sequence[_HostOp], book: GroupBook) -> dict[str, CommOp]:
+def _match_by_order(
+    kernels: Sequence[DeviceEvent], ops: Sequence[_HostOp], book: GroupBook
+) -> dict[str, CommOp]:
     """Return the operation of each kernel, by the kernel's place: the k-th kernel of a communicator runs its k-th
     operation. Raises `JsonFault` if they do not match."""
     ops_by_group: dict[object, list[CommOp]] = defaultdict(list)
