@@ -1,7 +1,8 @@
 """Encodes Chakra messages into the bytes of a trace file, exactly as protocol buffers serialise them.
 
 Decides the encoding only (field numbers of mlcommons/chakra:schema/protobuf/et_def.proto, v0.0.4 to 1.0.0). Leaves
-the choice of nodes to `synthetic`, files to `files`, and reading to the native decoder (workload/native).
+the choice of nodes to the callers (`synthetic`, nodes.py), writing files to readers/et_writer.py, and reading to the
+native decoder (workload/native).
 """
 
 from __future__ import annotations

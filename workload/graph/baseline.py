@@ -101,9 +101,7 @@ def _joined(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 def _participants(analysis: Analysis) -> NDArray[np.int64]:
     """Return the number of ranks per item: the members of a collective, 2 for a send, int64 [items]."""
     count = np.zeros(analysis.matching.item_count, dtype=np.int64)
-    members = np.array(
-        [len(communicator_.members) for communicator_ in analysis.communicators], dtype=np.int64
-    )
+    members = np.array([len(group.members) for group in analysis.communicators], dtype=np.int64)
     for ops, item, communicator in zip(
         analysis.ops, analysis.matching.item, analysis.communicator_of, strict=True
     ):

@@ -2,8 +2,9 @@
 
 Decides the ranks by the topology that the user configures, as ASTRA-sim does: the first dimension varies fastest,
 and the partners of a rank are the ranks that differ from it only in the involved dimensions. Without a topology the
-members are unknown, and such collectives are refused. A communicator that a node names takes precedence. Source:
-astra-sim:astra-sim/workload/Workload.cc `issue_comm`, system/topology/GeneralComplexTopology.cc.
+members are unknown, and such collectives are refused. A communicator that a node names takes precedence.
+
+Source: astra-sim:astra-sim/workload/Workload.cc `issue_comm`, system/topology/GeneralComplexTopology.cc.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Protocol buffers write field names in camel case, 64-bit integers as strings and enums by name, and omit zero values,
 so a node without an id is node 0. The first object is the `GlobalMetadata`. Attributes are accepted in any value
-case, as by the `.et` reader; among lists, only `involved_dim` is used. Pure. Format: protobuf.dev, "ProtoJSON
-Format"; field names of mlcommons/chakra:schema/protobuf/et_def.proto.
+case, as by the `.et` reader; among lists, only `involved_dim` is used. Pure.
+
+Format: protobuf.dev, "ProtoJSON Format"; field names of mlcommons/chakra:schema/protobuf/et_def.proto.
 """
 
 from __future__ import annotations

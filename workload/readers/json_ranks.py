@@ -58,10 +58,12 @@ def read_parts(parts: tuple[Part, ...], table: KernelTable | None = None) -> Jso
                 problems.setdefault(rank, fault_problem(where, fault))
             except (OSError, CompressionFault) as error:
                 problems.setdefault(rank, unreadable(where, error))
-    remark_texts, left_out = remark_problems(remark for rank in sorted(remarks) for remark in remarks[rank])
+    reported_remarks, left_out = remark_problems(
+        remark for rank in sorted(remarks) for remark in remarks[rank]
+    )
     return JsonRanks(
         [ranks[rank] for rank in sorted(ranks)],
-        remark_texts,
+        reported_remarks,
         left_out,
         [problems[rank] for rank in sorted(problems)],
     )

@@ -2,7 +2,9 @@
 
 Written for hostile archives: names are used as lookup keys only, every header is checked, and an archive that ends
 before its end mark is a fault, because the ranks after the cut would be missing without notice. Supports ustar, pax
-(`path`, `size`) and GNU long names. Links are marked, so that a caller can refuse them; sparse members are refused.
+(`path`, `size`) and GNU long names. Links are marked, so that a caller can refuse them; pax sparse members are
+refused.
+
 Format: POSIX.1-2017 pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format". Pure.
 """
 
@@ -45,7 +47,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """One member. `content` may be left unread, and becomes invalid when the next member is requested."""
+    """One member. `content` may be left unread, and ends when the next member is requested."""
 
     name: str
     kind: MemberKind

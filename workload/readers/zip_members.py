@@ -3,7 +3,9 @@
 Written for hostile archives: names are used as lookup keys only, a member may unpack only to the size in the
 directory, its checksum must match, and the total size of all members is bounded. Reads stored and deflated members,
 and zip64. Members that are encrypted or compressed otherwise are refused with their method. Links are marked, so
-that a caller can refuse them. Format: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 and 4.5.3.
+that a caller can refuse them.
+
+Format: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 and 4.5.3.
 """
 
 from __future__ import annotations

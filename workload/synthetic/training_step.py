@@ -2,16 +2,17 @@
 expert parallelism, for demos, tests and labs without a recorded trace.
 
 Decides nodes, dependencies, sizes and groups. Deterministic: every number follows from the `SyntheticSpec`. Leaves
-writing the files to `readers`. Modelled per rank and micro-batch: attention and feed-forward as COMP nodes, each
-followed by an all-reduce (tensor parallelism); an all-to-all before and after the feed-forward (experts spread over
-the data-parallel group); activations and their gradients sent between stages in the one-forward-one-backward order.
-Then, per layer, a reduce-scatter of gradients that overlaps the rest of the backward pass, the optimizer, and an
-all-gather of parameters (sharded optimizer states); last an all-reduce of statistics over all ranks and a barrier.
-With fully sharded parameters, a layer's parameters are gathered before every forward and backward pass instead, half
-a layer ahead of its compute. With a skew, dispatch and combine are uneven (moe). Embedding and output layers are
-left out: they would add one more layer of the same traffic. Sizes: Narayanan et al., "Efficient Large-Scale Language
-Model Training on GPU Clusters", SC'21, sections 2 and 3; sharded parameters: Zhao et al., "PyTorch FSDP: Experiences
-on Scaling Fully Sharded Data Parallel", VLDB'23.
+writing files to readers/et_writer.py. Modelled per rank and micro-batch: attention and feed-forward as COMP nodes,
+each followed by an all-reduce (tensor parallelism); an all-to-all before and after the feed-forward (experts spread
+over the data-parallel group); activations and their gradients sent between stages in the one-forward-one-backward
+order. Then, per layer, a reduce-scatter of gradients that overlaps the rest of the backward pass, the optimizer, and
+an all-gather of parameters (sharded optimizer states); last an all-reduce of statistics over all ranks and a
+barrier. With fully sharded parameters, a layer's parameters are gathered before every forward and backward pass
+instead, half a layer ahead of its compute. With a skew, dispatch and combine are uneven (moe). Embedding and output
+layers are left out: they would add one more layer of the same traffic.
+
+Sizes: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC'21, sections 2 and 3;
+sharded parameters: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB'23.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def _problems(spec: SyntheticSpec) -> tuple[Problem, ...]:
         fault = "is stated, but there is no all-to-all between experts"
         remedy = "leave it at 0, or have experts and data_parallel 2 or more"
         problems.append(Problem("synthetic job: expert_skew_percent", fault, remedy))
-    nodes_a_pass = 14 if spec.sharded_parameters else 12
-    nodes = spec.world_size * spec.layers_per_stage * (nodes_a_pass * spec.micro_batches + 3)
+    nodes_per_pass = 14 if spec.sharded_parameters else 12
+    nodes = spec.world_size * spec.layers_per_stage * (nodes_per_pass * spec.micro_batches + 3)
     if nodes > MAX_NODES:
         fault = f"would have about {nodes} nodes, the limit is {MAX_NODES}"
         problems.append(Problem("synthetic job", fault, "lower ranks, layers_per_stage or micro_batches"))

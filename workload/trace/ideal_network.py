@@ -3,8 +3,8 @@
 Uses closed forms. With n members, size S, latency a for one message and time b for a byte, ring and chain forms
 (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005):
 all-reduce 2 (n-1) (a + S b / n), reduce-scatter (n-1) (a + S b / n), all-gather (n-1) (a + S b), broadcast and
-reduce (n-1) a + S b, all-to-all a + S b (n-1) / n, gather a + S b (n-1), scatter a + S b (n-1) / n, barrier 2 (n-1)
-a, message a + S b.
+reduce (n-1) a + S b, all-to-all a + S b (n-1) / n, barrier 2 (n-1) a, message a + S b. Gather and scatter are
+limited by the link of the root: a + S b (n-1) and a + S b (n-1) / n.
 """
 
 from __future__ import annotations

@@ -91,13 +91,17 @@ def header_index(lines: Sequence[str]) -> int | None:
 
 def read_aicb_csv(lines: Sequence[str]) -> Workload:
     """Return the workload in a file's lines. Raises `WorkloadFault`."""
-    head = header_index(lines)
-    assert head is not None
-    column_names = [cell.strip() for cell in lines[head].split(",")]
+    header_line = header_index(lines)
+    assert header_line is not None
+    column_names = [cell.strip() for cell in lines[header_line].split(",")]
     if len(column_names) > _MOST_COLUMNS or len(set(column_names)) < len(column_names):
         fault = f"names {len(column_names)} columns: at most {_MOST_COLUMNS}, each once, were expected"
-        raise WorkloadFault(head + 1, fault)
-    numbered = [(number, line) for number, line in enumerate(lines[head + 1 :], head + 2) if line.strip()]
+        raise WorkloadFault(header_line + 1, fault)
+    numbered = [
+        (number, line)
+        for number, line in enumerate(lines[header_line + 1 :], header_line + 2)
+        if line.strip()
+    ]
     if len(numbered) > MAX_ROWS:
         raise WorkloadFault(0, f"has {len(numbered)} rows, the limit is {MAX_ROWS}")
     if stage_line := next((number for number, line in numbered if line.lstrip().startswith("[")), 0):
@@ -107,7 +111,7 @@ def read_aicb_csv(lines: Sequence[str]) -> Workload:
         )
     rows = [_row(line, column_names, number) for number, line in numbered]
     steady_rows, notes = _without_start_up(rows)
-    degrees, degree_notes = _degrees(rows, steady_rows, lines[0] if head else "")
+    degrees, degree_notes = _degrees(rows, steady_rows, lines[0] if header_line else "")
     notes += degree_notes
     remedy = "give a file with the column comm_group_size, which current versions of AICB write"
     writer = RowWriter(degrees, remedy)

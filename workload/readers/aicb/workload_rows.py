@@ -57,7 +57,7 @@ class Workload:
 
 @dataclass(slots=True)
 class RowWriter:
-    """Builds the nodes of a rank, each waiting for the one before unless the caller decides otherwise."""
+    """Builds the nodes of a rank; each waits for the node that the caller passes as `after`."""
 
     degrees: Degrees | None
     world_remedy: str

@@ -3,8 +3,10 @@ uses.
 
 Parses `record_param_comms`, which NCCL process groups write for every operation, `c10d::*`, the only trace of a gloo
 operation, and operations named in a table (symmetric memory, custom all-reduces). Sizes are those of the input
-tensors, as `comm_size` requires. Pure. Format: torch/csrc/distributed/c10d/ParamCommsUtils.hpp (arguments of
-record_param_comms), Ops.cpp (schemas of c10d::*).
+tensors, as `comm_size` requires. Pure.
+
+Format: torch/csrc/distributed/c10d/ParamCommsUtils.hpp (arguments of record_param_comms), Ops.cpp (schemas of
+c10d::*).
 """
 
 from __future__ import annotations

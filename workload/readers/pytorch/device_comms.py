@@ -257,7 +257,7 @@ def _item_bytes(kind: object) -> int | None:
 
 def _only_group(book: GroupBook) -> str | None:
     """Return the key of the only group of several ranks that the rank recorded, under any name; None if there are
-    different ones."""
+    different ones. Without such a group, return the group of all ranks."""
     larger_groups = {key: members for key, members in book.members.items() if len(members) > 1}
     if not larger_groups:
         # A job of one rank, or one that recorded no groups, only has the group of all ranks.

@@ -2,8 +2,9 @@
 
 Decides which events are kept: kernels, copies and fills with their stream; NCCL kernels with the arguments that the
 profiler recorded; host calls by the ids that join them to a host trace, and communicating ones with their arguments.
-Omitted events are counted. Leaves the content of kernels to device_comms and the join to kineto_join. Pure. Format:
-Chrome "Trace Event Format"; pytorch/kineto, libkineto/src/output_json.cpp.
+Omitted events are counted. Leaves the content of kernels to device_comms and the join to kineto_join. Pure.
+
+Format: Chrome "Trace Event Format"; pytorch/kineto, libkineto/src/output_json.cpp.
 """
 
 from __future__ import annotations
