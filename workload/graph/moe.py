@@ -45,8 +45,8 @@ def token_histogram(
 def dispatch_splits(histogram: Sequence[Sequence[int]], token_bytes: int) -> Matrix:
     """Return `[source][destination]` bytes of the all-to-all that sends tokens to their experts.
 
-    Experts are placed on the ranks in blocks: with e experts on n ranks, rank r has r * e / n to (r + 1) * e / n -
-    1.
+    Experts are placed on the ranks in blocks: with e experts on n ranks, rank r has those from r * e / n to below (r
+    + 1) * e / n.
     """
     ranks, experts = len(histogram), len(histogram[0])
     assert experts % ranks == 0

@@ -1,9 +1,9 @@
 """Reads trace files on disk into a `Trace`.
 
-A source is a directory of `PREFIX.<rank>.et`, a prefix (`dir/w`), a tar or zip archive of such files, or a prefix inside an
-archive (`set.tar.zst/gpt_8/w`); else JSON in the same kinds of places (json_job), or a workload of SimAI or AICB
-(aicb). Decides which files make up the job and collects the faults of all of them. Leaves access to directories and
-archives to stores.py, and the meaning of nodes to the rest of the folder.
+A source is a directory of `PREFIX.<rank>.et`, a prefix (`dir/w`), a tar or zip archive of such files, or a prefix
+inside an archive (`set.tar.zst/gpt_8/w`); else JSON in the same kinds of places (json_job), or a workload of SimAI
+or AICB (aicb). Decides which files make up the job and collects the faults of all of them. Leaves access to
+directories and archives to stores.py, and the meaning of nodes to the rest of the folder.
 """
 
 from __future__ import annotations
