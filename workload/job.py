@@ -1,4 +1,4 @@
-"""From a trace to the job that the network will see, or all the reasons why there is none."""
+"""Builds the job that the network will carry from a trace, or reports every reason why it cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from etloop.workload.trace.trace import Trace
 
 
 def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
-    """The programs of all ranks, matched across ranks and free of deadlock. Raises TraceError with every error found."""
+    """Return the programs of all ranks, matched across ranks and free of deadlock. Raises TraceError with every error
+    found."""
     analysis = analyse(trace, settings)
     if analysis.lowering is None:
         raise TraceError(*report_of(analysis).problems())
@@ -26,7 +27,7 @@ def build_job(trace: Trace, settings: WorkloadSettings) -> Job:
         policy=str(settings.dependencies),
         edges=edge_counts(analysis),
         notes=(
-            *(one.sentence() for one in analysis.findings if one.severity is not Severity.ERROR),
+            *(finding.sentence() for finding in analysis.findings if finding.severity is not Severity.ERROR),
             *built.notes,
         ),
         splits=built.splits,

@@ -1,1 +1,1 @@
-"""Chakra protobuf: nodes of columns, and bytes of nodes."""
+"""Chakra protobuf: columns to nodes, and nodes to bytes."""

@@ -1,7 +1,8 @@
-"""Chakra messages to bytes: what a trace file is made of, exactly as protocol buffers write it.
+"""Encodes Chakra messages into the bytes of a trace file, exactly as protocol buffers serialise them.
 
-Decides the encoding only (field numbers of mlcommons/chakra:schema/protobuf/et_def.proto, v0.0.4 to 1.0.0). Which nodes
-a job has is left to `synthetic`, files to `files`; reading is the native decoder's (workload/native).
+Decides the encoding only (field numbers of mlcommons/chakra:schema/protobuf/et_def.proto, v0.0.4 to 1.0.0). Leaves
+the choice of nodes to the callers (`synthetic`, nodes.py), writing files to readers/et_writer.py, and reading to the
+native decoder (workload/native).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _MASK_64: Final = (1 << 64) - 1
 
 
 class ValueCase(IntEnum):
-    """Member of `AttributeProto.value`: its field number. The list of a case is the next even number."""
+    """A member of `AttributeProto.value`, by its field number. The list of a case has the next even field number."""
 
     DOUBLE = 3
     FLOAT = 5
@@ -55,7 +56,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class EtAttribute:
-    """One `AttributeProto`. A tuple is written as the list of its case; None as a name without a value."""
+    """One `AttributeProto`. A tuple is written as the list of its case; None is written as a name without a value."""
 
     name: str
     case: ValueCase
@@ -64,7 +65,7 @@ class EtAttribute:
 
 @dataclass(frozen=True, slots=True)
 class EtNode:
-    """One `Node`; dependencies are ids of nodes of the same rank."""
+    """One `Node`. Dependencies are ids of nodes of the same rank."""
 
     node_id: int
     name: str
@@ -75,32 +76,32 @@ class EtNode:
     duration_us: int = 0
     attributes: tuple[EtAttribute, ...] = ()
     moved_bytes: int | None = None
-    """Of a storage node: written as the size of a file's operation."""
+    """Bytes that a storage node moves, written as `size_bytes` of its FsOp; None for other nodes."""
 
 
 def varint(value: int) -> bytes:
-    """`value` as a base-128 varint; negative values as their 64-bit two's complement, as int32 and int64 do."""
-    rest = value & _MASK_64
+    """Encode `value` as a base-128 varint; a negative value as its 64-bit two's complement, as int32 and int64 do."""
+    remaining = value & _MASK_64
     encoded = bytearray()
-    while rest >= 0x80:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
+    while remaining >= 0x80:
+        encoded.append(remaining & 0x7F | 0x80)
+        remaining >>= 7
+    encoded.append(remaining)
     return bytes(encoded)
 
 
 def tagged(field: int, body: bytes) -> bytes:
-    """A length-delimited field."""
+    """Encode a length-delimited field: tag, length, `body`."""
     return varint(field << 3 | _BYTES) + varint(len(body)) + body
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it stands in a trace file: behind its length."""
+    """Return a message with its length in front, the form in which a trace file holds it."""
     return varint(len(message)) + message
 
 
 def encode_attribute(attribute: EtAttribute) -> bytes:
-    """One `AttributeProto`. A value set in a oneof is written even where it is zero."""
+    """Encode one `AttributeProto`. A value set in a oneof is written even if it is zero."""
     name = tagged(1, attribute.name.encode())
     if attribute.value is None:
         return name
@@ -110,13 +111,13 @@ def encode_attribute(attribute: EtAttribute) -> bytes:
 
 
 def encode_metadata(version: str = SCHEMA_VERSION, attributes: Iterable[EtAttribute] = ()) -> bytes:
-    """The `GlobalMetadata` that opens a file."""
+    """Encode the `GlobalMetadata` at the start of a file. An empty `version` is omitted."""
     head = tagged(1, version.encode()) if version else b""
     return head + b"".join(tagged(2, encode_attribute(attribute)) for attribute in attributes)
 
 
 def encode_node(node: EtNode) -> bytes:
-    """One `Node`. Proto3: zero numbers and empty lists are left out, dependencies are packed."""
+    """Encode one `Node`. As in proto3, zero numbers and empty lists are omitted and dependencies are packed."""
     return b"".join(
         (
             _number_field(1, node.node_id),
@@ -133,7 +134,8 @@ def encode_node(node: EtNode) -> bytes:
 
 
 def encode_trace(nodes: Iterable[EtNode], metadata: bytes | None = None) -> Iterator[bytes]:
-    """The pieces of one rank's file, in order; `metadata` is an encoded `GlobalMetadata`."""
+    """Yield the framed messages of one rank's file, in order. `metadata` is an encoded `GlobalMetadata`; None writes
+    the default."""
     yield framed(encode_metadata() if metadata is None else metadata)
     for node in nodes:
         yield framed(encode_node(node))
@@ -144,7 +146,8 @@ def _number_field(field: int, value: int) -> bytes:
 
 
 def _storage_field(moved_bytes: int | None) -> bytes:
-    """StorageInfo with the size_bytes of an FsOp; a size of 0 is written too, it is not the same as none."""
+    """Encode StorageInfo with the size_bytes of an FsOp. A size of 0 is written, because it differs from an absent
+    size."""
     return b"" if moved_bytes is None else tagged(11, tagged(10, varint(5 << 3) + varint(moved_bytes)))
 
 

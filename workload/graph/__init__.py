@@ -1,1 +1,1 @@
-"""A trace -> communicators, matched operations, dependencies, durations: what the network sees of it."""
+"""Trace -> communicators, matched operations, dependencies and durations."""

@@ -1,7 +1,8 @@
-"""What a trace means, read once for the check and for the job: sizes, graphs, operations, matching, one global order.
+"""Reads the meaning of a trace once, for the check and for the job: sizes, graphs, operations, matching, one global
+order.
 
-Decides in which order the questions are asked, when collectives that nothing waits for are the end of an iteration and
-when a defect, and stops asking across ranks what broken ranks cannot answer.
+Decides in which order the checks run, and whether collectives that no node waits for mark the end of an iteration or
+a defect. Skips the checks across ranks that broken ranks cannot support.
 """
 
 from __future__ import annotations
@@ -60,16 +61,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lowering:
-    """What only a trace without errors has."""
+    """Results that only a trace without errors has."""
 
     ranks: tuple[LoweredRank, ...]
     order: NDArray[np.int64]
-    """Items of the matching, and delays, in one order that every rank can follow (a receive: where its send stands)."""
+    """Items of the matching, then delays, in one order that every rank can follow. A receive is placed at its send."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
-    """A trace read under settings, with everything that was found on the way."""
+    """A trace read under settings, with all intermediate results and findings."""
 
     trace: Trace
     settings: WorkloadSettings
@@ -80,28 +81,28 @@ class Analysis:
     ops: tuple[RankOps, ...]
     communicators: tuple[Communicator, ...]
     communicator_of: tuple[NDArray[np.int32], ...]
-    """Per rank: communicator of each operation, -1 for send and receive."""
+    """Communicator of each operation, one array per rank; -1 for send and receive."""
     matching: Matching
     splits: SplitMatrices
-    """Of the uneven all-to-alls; empty if there are errors."""
+    """Split matrices of the uneven all-to-alls; empty if there are errors."""
     lowering: Lowering | None
     """None if there are errors."""
     findings: tuple[Finding, ...]
 
 
 def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
-    """Reads a trace; never raises for what the trace contains."""
+    """Read a trace and collect findings. Raises no exception for the content of a trace."""
     log = FindingLog()
     trace = obey_dimensions(
         replicated(stood_for(trace, settings, log), settings, log), settings.logical_topology, log
     )
-    size_unit, unit_bytes = _unit(trace, settings, log)
+    size_unit, unit_bytes = _size_unit(trace, settings, log)
     if not trace.ranks:
-        nowhere = job_example(trace.source, "the traces of one or more ranks", "none")
-        log.add(Check.NO_RANKS, "name a directory with PREFIX.<rank>.et files", nowhere)
+        absence_example = job_example(trace.source, "the traces of one or more ranks", "none")
+        log.add(Check.NO_RANKS, "name a directory with PREFIX.<rank>.et files", absence_example)
     for remark in trace.remarks:
-        left_out = job_example(remark.where, "a source that tells all of it", remark.what)
-        log.add(Check.SOURCE_REMARK, remark.remedy, left_out)
+        remark_example = job_example(remark.where, "a source that tells all of it", remark.what)
+        log.add(Check.SOURCE_REMARK, remark.remedy, remark_example)
     keys, graphs, delays = _graphs(trace, settings, unit_bytes, log)
     ops = tuple(
         network_ops(rank, graph.order, unit_bytes, len(trace.ranks), log)
@@ -110,19 +111,23 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     for rank, graph, rank_ops in zip(trace.ranks, graphs, ops, strict=True):
         report_leaves(rank, graph, rank_ops, settings.dependencies, log)
     has_ops = any(len(rank_ops) for rank_ops in ops)
-    for left in trace.left_out:
-        lost = job_example(left.problem.where, "communication that can be replayed", left.problem.what)
+    for omission in trace.left_out:
+        loss_example = job_example(
+            omission.problem.where, "communication that can be replayed", omission.problem.what
+        )
         severity = Severity.WARNING if has_ops else Severity.ERROR
-        log.add(Check.LEFT_OUT, left.problem.remedy, lost, count=left.count, severity=severity)
+        log.add(
+            Check.LEFT_OUT, omission.problem.remedy, loss_example, count=omission.count, severity=severity
+        )
     if trace.ranks and not has_ops and not trace.left_out:
-        nowhere = job_example(trace.source, "communication nodes", "none on any rank")
-        log.add(Check.NO_NETWORK, "there is nothing to replay in this trace", nowhere)
+        absence_example = job_example(trace.source, "communication nodes", "none on any rank")
+        log.add(Check.NO_NETWORK, "there is nothing to replay in this trace", absence_example)
     communicators, communicator_of = resolve_communicators(trace, ops, log)
     check_counts(trace, ops, communicators, communicator_of, log)
     takes_uneven = settings.uneven.choice is not UnevenChoice.REFUSED
     matching = match(trace, ops, communicators, communicator_of, log, takes_uneven=takes_uneven)
-    # Operations wait for those of the communicator that the trace names, wherever their root is.
-    named = communicator_of
+    # Communicator order follows the communicator that the trace names, not the per-root one of `obey_roots`.
+    named_communicator_of = communicator_of
     communicators, communicator_of = obey_roots(trace, ops, communicators, communicator_of, matching, log)
     splits = NO_SPLITS
     if not log.has_errors():
@@ -131,9 +136,9 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
         ops = as_pairs(ops, communicators, matching, splits, communicator_of)
     lowering = None
     if not log.has_errors():
-        lowered = _lower(settings, communicators, keys, graphs, delays, ops, named)
+        lowered_ranks = _lower(settings, communicators, keys, graphs, delays, ops, named_communicator_of)
         index = OpIndex(trace, ops, communicators, communicator_of, matching)
-        lowering = _order(lowered, index, log)
+        lowering = _order(lowered_ranks, index, log)
     return Analysis(
         trace,
         settings,
@@ -150,25 +155,25 @@ def analyse(trace: Trace, settings: WorkloadSettings) -> Analysis:
     )
 
 
-def _unit(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> tuple[SizeUnit, int]:
-    """The unit of all sizes of the trace, and its bytes."""
-    from_stage = [rank for rank in trace.ranks if rank.schema == STAGE_SCHEMA]
+def _size_unit(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> tuple[SizeUnit, int]:
+    """Return the unit of all sizes in the trace and its size in bytes."""
+    stage_ranks = [rank for rank in trace.ranks if rank.schema == STAGE_SCHEMA]
     unit = settings.size_unit
-    if from_stage and unit is SizeUnit.BYTES:
-        example = rank_example(from_stage[0], "size_unit elements", "size_unit bytes")
+    if stage_ranks and unit is SizeUnit.BYTES:
+        example = rank_example(stage_ranks[0], "size_unit elements", "size_unit bytes")
         log.add(Check.SIZE_UNIT, "STAGE traces count elements: leave size_unit out", example)
     if unit is SizeUnit.AUTO:
-        unit = SizeUnit.ELEMENTS if from_stage else SizeUnit.BYTES
-        if from_stage and len(from_stage) < len(trace.ranks):
-            other = next(rank for rank in trace.ranks if rank.schema != STAGE_SCHEMA)
-            example = rank_example(other, f'schema "{STAGE_SCHEMA}" as in other ranks', "another")
+        unit = SizeUnit.ELEMENTS if stage_ranks else SizeUnit.BYTES
+        if stage_ranks and len(stage_ranks) < len(trace.ranks):
+            other_rank = next(rank for rank in trace.ranks if rank.schema != STAGE_SCHEMA)
+            example = rank_example(other_rank, f'schema "{STAGE_SCHEMA}" as in other ranks', "another")
             log.add(Check.SIZE_UNIT, "use traces of one source, or state size_unit", example)
     if unit is SizeUnit.BYTES:
         return unit, 1
     if settings.element_bytes is None and trace.ranks:
-        taken = f"none: {DEFAULT_ELEMENT_BYTES} (bf16) taken"
+        default_words = f"none: {DEFAULT_ELEMENT_BYTES} (bf16) taken"
         example = rank_example(
-            (from_stage or trace.ranks)[0], "element_bytes, as sizes count elements", taken
+            (stage_ranks or trace.ranks)[0], "element_bytes, as sizes count elements", default_words
         )
         log.add(Check.ELEMENT_BYTES, "state workload.element_bytes", example)
     return unit, settings.element_bytes or DEFAULT_ELEMENT_BYTES
@@ -177,25 +182,25 @@ def _unit(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> tuple[Si
 def _graphs(
     trace: Trace, settings: WorkloadSettings, unit_bytes: int, log: FindingLog
 ) -> tuple[list[bytes], tuple[RankGraph, ...], list[NDArray[np.int64]]]:
-    """Per rank: key of its columns, graph and delays. Ranks with equal columns are read once."""
-    known: dict[bytes, tuple[RankGraph, NDArray[np.int64]]] = {}
+    """Return, per rank, the key of its columns, its graph and its delays. Ranks with equal columns share one graph."""
+    cache: dict[bytes, tuple[RankGraph, NDArray[np.int64]]] = {}
     keys = []
     for rank in trace.ranks:
         key = _columns_key(rank, settings.dependencies)
         keys.append(key)
-        repeated = _report_repeated_ids(rank, log)
-        if key not in known:
-            graph = _file_order(rank) if repeated else rank_graph(rank, settings.dependencies)
-            known[key] = (graph, delays_ns(rank, settings, unit_bytes))
-        report_graph(rank, known[key][0], settings.dependencies, log)
-        report_delays(rank, known[key][1], settings, log)
-    delays = [known[key][1] for key in keys]
+        has_repeated_ids = _report_repeated_ids(rank, log)
+        if key not in cache:
+            graph = _file_order_graph(rank) if has_repeated_ids else rank_graph(rank, settings.dependencies)
+            cache[key] = (graph, delays_ns(rank, settings, unit_bytes))
+        report_graph(rank, cache[key][0], settings.dependencies, log)
+        report_delays(rank, cache[key][1], settings, log)
+    delays = [cache[key][1] for key in keys]
     report_moves(trace.ranks, delays, unit_bytes, log)
-    return keys, tuple(known[key][0] for key in keys), delays
+    return keys, tuple(cache[key][0] for key in keys), delays
 
 
 def _columns_key(rank: RankTrace, policy: DependencyPolicy) -> bytes:
-    """Hash of the columns that shape a rank's graph; names, peers, tags and communicators are left out."""
+    """Hash the columns that shape a rank's graph. Names, peers, tags and communicators are not part of it."""
     start_ns = recorded_start_ns(rank) if policy.stream else None
     edges = (rank.data_deps.offsets, rank.data_deps.values, rank.ctrl_deps.offsets, rank.ctrl_deps.values)
     work = (rank.duration_us, rank.num_ops, rank.tensor_size, rank.moved_bytes, rank.is_cpu_op)
@@ -205,17 +210,18 @@ def _columns_key(rank: RankTrace, policy: DependencyPolicy) -> bytes:
 
 def _report_repeated_ids(rank: RankTrace, log: FindingLog) -> bool:
     by_id = np.argsort(rank.node_id, kind="stable")
-    repeated = np.sort(by_id[1:][rank.node_id[by_id][1:] == rank.node_id[by_id][:-1]])
+    repeated_nodes = np.sort(by_id[1:][rank.node_id[by_id][1:] == rank.node_id[by_id][:-1]])
     expected, remedy = "an id that no other node of the rank has", "give every node of a rank its own id"
-    RankFindings(rank, log).add(Check.DUPLICATE_NODE_ID, remedy, repeated, expected, "one used before")
-    return bool(len(repeated))
+    RankFindings(rank, log).add(Check.DUPLICATE_NODE_ID, remedy, repeated_nodes, expected, "one used before")
+    return bool(len(repeated_nodes))
 
 
-def _file_order(rank: RankTrace) -> RankGraph:
-    """Stands in for a rank whose dependencies have no meaning, so that its operations can still be checked."""
-    nothing = np.zeros(0, dtype=np.int64)
-    edges = CleanEdges(nothing, nothing, nothing, nothing, np.zeros(0, dtype=np.uint64), 0)
-    return RankGraph(np.arange(len(rank)), nothing, nothing, (), 0, edges, None, 0)
+def _file_order_graph(rank: RankTrace) -> RankGraph:
+    """Return a graph in file order without edges, for a rank whose repeated node ids make its dependencies meaningless.
+    It allows the operations of the rank to be checked."""
+    no_nodes = np.zeros(0, dtype=np.int64)
+    edges = CleanEdges(no_nodes, no_nodes, no_nodes, no_nodes, np.zeros(0, dtype=np.uint64), 0)
+    return RankGraph(np.arange(len(rank)), no_nodes, no_nodes, (), 0, edges, None, 0)
 
 
 def _lower(
@@ -228,27 +234,31 @@ def _lower(
     communicator_of: Sequence[NDArray[np.int32]],
 ) -> tuple[LoweredRank, ...]:
     sizes = np.array([len(communicator.members) for communicator in communicators] + [2], dtype=np.int64)
-    known: dict[tuple[bytes, bytes, bytes], LoweredRank] = {}
-    lowered = []
-    for key, graph, delay_ns, rank_ops, column in zip(
+    cache: dict[tuple[bytes, bytes, bytes], LoweredRank] = {}
+    lowered_ranks = []
+    for key, graph, delay_ns, rank_ops, op_communicator in zip(
         keys, graphs, delays, ops, communicator_of, strict=True
     ):
-        moves = sizes[column] > 1
-        chain = slots_of(column) if settings.dependencies.communicator else np.full(len(column), -1)
-        alike = (key, chain.tobytes(), moves.tobytes())
-        if alike not in known:
+        moves = sizes[op_communicator] > 1
+        chain = (
+            slots_of(op_communicator)
+            if settings.dependencies.communicator
+            else np.full(len(op_communicator), -1)
+        )
+        cache_key = (key, chain.tobytes(), moves.tobytes())
+        if cache_key not in cache:
             pace = None if graph.times is None else pace_of(graph.times, settings.time_scale)
-            known[alike] = lower_rank(graph, delay_ns, rank_ops.node, chain, moves, pace)
-        lowered.append(known[alike])
-    return tuple(lowered)
+            cache[cache_key] = lower_rank(graph, delay_ns, rank_ops.node, chain, moves, pace)
+        lowered_ranks.append(cache[cache_key])
+    return tuple(lowered_ranks)
 
 
 def slots_of(column: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Values numbered by first appearance; negative ones become -1."""
+    """Return `column` renumbered by first appearance, int64 of the same length; negative values become -1."""
     values, first, inverse = np.unique(column, return_index=True, return_inverse=True)
     number = np.full(len(values), -1, dtype=np.int64)
-    used = np.flatnonzero(values >= 0)
-    number[used[np.argsort(first[used])]] = np.arange(len(used))
+    valid = np.flatnonzero(values >= 0)
+    number[valid[np.argsort(first[valid])]] = np.arange(len(valid))
     return number[inverse.reshape(-1)]
 
 
@@ -270,9 +280,11 @@ def _order(lowered: tuple[LoweredRank, ...], index: OpIndex, log: FindingLog) ->
 def report_leaves(
     rank: RankTrace, graph: RankGraph, ops: RankOps, policy: DependencyPolicy, log: FindingLog
 ) -> None:
-    """Notes the collectives of a rank that no node waits for under the policy, communicator order left aside.
+    """Report the collectives of a rank that no node waits for under the policy; communicator order does not count as
+    waiting.
 
-    A warning if no collective at all is waited for while the rank has other work: an iteration may end with some.
+    The finding is a warning if the rank has other work and none of its collectives is waited for. Otherwise it is
+    informational, because an iteration may end with such collectives.
     """
     collectives = ops.node[ops.kind == OpKind.COLLECTIVE]
     if len(collectives) < 2 or len(collectives) == len(rank):
@@ -292,25 +304,26 @@ def report_leaves(
 
 
 def _remedy(rank: RankTrace, policy: DependencyPolicy) -> str:
-    """What restores the wait, given what the trace has."""
-    better = []
+    """Return the advice on how to restore the missing waits, from what the trace contains."""
+    policies = []
     if has_streams(rank) and not policy.stream:
-        better.append(str(replace(policy, stream=True)))
+        policies.append(str(replace(policy, stream=True)))
     if recorded_start_ns(rank) is not None and not policy.recorded:
-        better.append(str(replace(policy, recorded=True)))
-    if better:
-        return f"their times delay no other node; honour the order of the GPU: dependencies {' or '.join(better)}"
+        policies.append(str(replace(policy, recorded=True)))
+    if policies:
+        return f"their times delay no other node; honour the order of the GPU: dependencies {' or '.join(policies)}"
     if policy.communicator:
         return "their times delay only the next operation of their communicator; collect the trace with GPU streams"
     return f"their times delay nothing; honour their order at least: dependencies {replace(policy, communicator=True)}"
 
 
 def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trace:
-    """The trace with its one rank repeated `settings.replicate_ranks` times; unchanged where nobody asked for it.
+    """Return the trace with its only rank repeated `settings.replicate_ranks` times, or unchanged if that setting is
+    None.
 
-    The rank's number changes, and groups of that rank alone: the default group, which always has all ranks, gets all
-    of them, any other the new rank. Sends, and collectives of groups that not all ranks are in, then fail their own
-    checks: who the peers of another rank are cannot be known.
+    A copy differs in its rank number and in the groups that contain the recorded rank alone: the default group,
+    which always has all ranks, gets all of them; any other group gets the copy's rank. Sends, and collectives of
+    groups that do not contain all ranks, then fail their own checks, because the peers of a copy are unknown.
     """
     count = settings.replicate_ranks
     if count is None:
@@ -322,25 +335,28 @@ def replicated(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Tra
     )
     if len(trace.ranks) != 1:
         severity, remedy = Severity.ERROR, "leave workload.replicate_ranks out"
-    wanted = (
+    expected = (
         f"the traces of all {count} ranks" if len(trace.ranks) == 1 else "the trace of one rank to replicate"
     )
-    log.add(Check.RANKS_REPLICATED, remedy, job_example(trace.source, wanted, found), severity=severity)
+    log.add(Check.RANKS_REPLICATED, remedy, job_example(trace.source, expected, found), severity=severity)
     if len(trace.ranks) != 1:
         return trace
-    one = trace.ranks[0]
-    # What the recorded rank expected came from others with rows of their own; its copies send what it sent.
-    alike = replace(one, recv_splits=None)
-    ranks = (replace(alike, rank=rank, groups=_groups(one.groups, rank, count)) for rank in range(count))
+    recorded_rank = trace.ranks[0]
+    # The receive splits came from peers with other send splits; the copies all send what the recorded rank sent.
+    template = replace(recorded_rank, recv_splits=None)
+    ranks = (
+        replace(template, rank=rank, groups=_groups(recorded_rank.groups, rank, count))
+        for rank in range(count)
+    )
     return replace(trace, ranks=tuple(ranks))
 
 
 def _groups(
     groups: dict[str, tuple[int, ...]] | None, rank: int, count: int
 ) -> dict[str, tuple[int, ...]] | None:
-    """The groups that the one rank recorded, as `rank` would have."""
+    """Return the groups of the recorded rank as replica `rank` has them."""
     if groups is None:
         return None
-    everyone = tuple(range(count))
-    alone = {key: everyone if key in WORLD_KEYS else (rank,) for key in groups}
-    return {key: alone[key] if members == (0,) else members for key, members in groups.items()}
+    all_ranks = tuple(range(count))
+    replacement = {key: all_ranks if key in WORLD_KEYS else (rank,) for key in groups}
+    return {key: replacement[key] if members == (0,) else members for key, members in groups.items()}

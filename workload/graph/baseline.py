@@ -1,7 +1,8 @@
-"""How long each collective took in the recording once its last rank had come: what a replay is compared with.
+"""Computes how long each collective took in the recording once its last rank had joined: the reference for a replay.
 
-A recorded kernel mostly waits for other ranks, so the longest durations say nothing about the network. Only the rank
-that came last waited for nobody: the time from its begin to the last end is the collective's own.
+Most of a recorded kernel's duration is waiting for other ranks, so the longest durations do not describe the
+network. Only the rank that joined last did not wait: the time from its start to the last end is the duration of the
+collective.
 """
 
 from __future__ import annotations
@@ -21,62 +22,65 @@ if TYPE_CHECKING:
     from etloop.workload.graph.analysis import Analysis
 
 CLOCK_AGREEMENT_NS: Final = 10_000
-"""A collective ends on all ranks within a few microseconds. If all recorded ends do, the ranks had one clock."""
+"""Largest spread of recorded ends at which the ranks' clocks count as one. A collective ends on all ranks within a few
+microseconds."""
 
 UNKNOWN: Final = -1
 
 
 def recorded_baselines(analysis: Analysis, sequence: NDArray[np.int32]) -> RecordedBaselines | None:
-    """Baseline of every collective and pair that any of its ranks recorded, None if there is none.
+    """Return the baseline of every collective and send-receive pair that some rank recorded, or None if there is none.
 
-    `sequence`: number of each item. Last end minus last begin where all ranks recorded and their clocks agree;
-    otherwise the least duration, which is the same but for the spread of the ends. Where some of the ranks recorded
-    nothing the last to come may be among them, so the least duration is an upper bound.
+    `sequence` holds the number of each item. The baseline is the last end minus the last start if all ranks were
+    recorded and their clocks agree; otherwise it is the least duration, which differs only by the spread of the
+    ends. If some ranks were not recorded, the last to join may be among them, so the least duration is an upper
+    bound.
     """
     matching = analysis.matching
     item, duration_ns, start_ns = _rows(analysis)
-    # A receive goes with its send.
-    joined = np.arange(matching.item_count, dtype=np.int64)
-    joined[matching.recvs] = matching.sends
-    item = joined[item]
+    # A receive shares the item of its send.
+    item_of = np.arange(matching.item_count, dtype=np.int64)
+    item_of[matching.recvs] = matching.sends
+    item = item_of[item]
     timed = np.flatnonzero(duration_ns > 0)
     item, duration_ns, start_ns = item[timed], duration_ns[timed], start_ns[timed]
     recorded_ranks = np.bincount(item, minlength=matching.item_count).astype(np.int64)
     participants = _participants(analysis)
-    known = np.flatnonzero((recorded_ranks > 0) & (participants > 1))
-    if not len(known):
+    recorded_items = np.flatnonzero((recorded_ranks > 0) & (participants > 1))
+    if not len(recorded_items):
         return None
     count = matching.item_count
-    baseline_ns = _extreme(np.minimum, item, duration_ns, count)
+    baseline_ns = _reduce_by_item(np.minimum, item, duration_ns, count)
     if (start_ns != ABSENT).all():
         end_ns = start_ns + duration_ns
-        last_end = _extreme(np.maximum, item, end_ns, count)
-        spread_ns = (last_end - _extreme(np.minimum, item, end_ns, count))[known]
+        last_end = _reduce_by_item(np.maximum, item, end_ns, count)
+        spread_ns = (last_end - _reduce_by_item(np.minimum, item, end_ns, count))[recorded_items]
         if (spread_ns <= CLOCK_AGREEMENT_NS).all():
-            by_clock = last_end - _extreme(np.maximum, item, start_ns, count)
+            by_clock = last_end - _reduce_by_item(np.maximum, item, start_ns, count)
             baseline_ns = np.where(recorded_ranks == participants, by_clock, baseline_ns)
-    return _columns(analysis, known, sequence, baseline_ns, recorded_ranks)
+    return _columns(analysis, recorded_items, sequence, baseline_ns, recorded_ranks)
 
 
 def _rows(analysis: Analysis) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Item, recorded duration (0: unknown) and begin of every operation of every rank. A replica recorded nothing."""
+    """Return item, recorded duration in ns (0: unknown) and start in ns of every operation of the recorded ranks, each
+    int64 [operations]. Replicas are left out, because they were not recorded."""
     durations, starts = [], []
-    recorded = _recorded(analysis)
-    for number in recorded:
+    rank_numbers = _recorded(analysis)
+    for number in rank_numbers:
         rank, ops = analysis.trace.ranks[number], analysis.ops[number]
         duration_ns = recorded_duration_ns(rank)[ops.node]
-        believable = (duration_ns >= 0) & (duration_ns <= MAX_RECORDING_NS)
-        durations.append(np.where(believable, duration_ns, 0))
+        plausible = (duration_ns >= 0) & (duration_ns <= MAX_RECORDING_NS)
+        durations.append(np.where(plausible, duration_ns, 0))
         starts.append(_starts_ns(rank)[ops.node])
     return (
-        _joined([analysis.matching.item[number] for number in recorded]),
+        _joined([analysis.matching.item[number] for number in rank_numbers]),
         _joined(durations),
         _joined(starts),
     )
 
 
 def _recorded(analysis: Analysis) -> list[int]:
-    """The ranks that were recorded themselves."""
+    """Return the ranks that were recorded themselves, ascending."""
     settings = analysis.settings
     if settings.stand_ins:
         return sorted(set(stood_for_by(settings.stand_ins)))
@@ -95,9 +99,9 @@ def _joined(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _participants(analysis: Analysis) -> NDArray[np.int64]:
-    """Per item, how many ranks take part: the members of a collective, both ends of a pair."""
+    """Return the number of ranks per item: the members of a collective, 2 for a send, int64 [items]."""
     count = np.zeros(analysis.matching.item_count, dtype=np.int64)
-    members = np.array([len(one.members) for one in analysis.communicators], dtype=np.int64)
+    members = np.array([len(group.members) for group in analysis.communicators], dtype=np.int64)
     for ops, item, communicator in zip(
         analysis.ops, analysis.matching.item, analysis.communicator_of, strict=True
     ):
@@ -107,13 +111,13 @@ def _participants(analysis: Analysis) -> NDArray[np.int64]:
     return count
 
 
-def _extreme(
+def _reduce_by_item(
     chosen: np.ufunc, item: NDArray[np.int64], values: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
     limits = np.iinfo(np.int64)
-    found = np.full(count, limits.max if chosen is np.minimum else limits.min, dtype=np.int64)
-    chosen.at(found, item, values)
-    return found
+    extremes = np.full(count, limits.max if chosen is np.minimum else limits.min, dtype=np.int64)
+    chosen.at(extremes, item, values)
+    return extremes
 
 
 def _columns(
@@ -125,8 +129,10 @@ def _columns(
 ) -> RecordedBaselines:
     count = analysis.matching.item_count
     communicator, src, dst = (np.full(count, UNKNOWN, dtype=np.int32) for _ in range(3))
-    for ops, item, own in zip(analysis.ops, analysis.matching.item, analysis.communicator_of, strict=True):
-        communicator[item] = own
+    for ops, item, op_communicator in zip(
+        analysis.ops, analysis.matching.item, analysis.communicator_of, strict=True
+    ):
+        communicator[item] = op_communicator
         src[item] = ops.src
         dst[item] = ops.dst
     return RecordedBaselines(

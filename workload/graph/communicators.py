@@ -1,8 +1,9 @@
-"""Who takes part in a collective: communicator names of nodes resolved to ranks.
+"""Resolves the communicator names of nodes to ranks: the members of each collective.
 
-Identity is (name, members): two names over the same ranks are two communicators, and so is one name that two ranks
-recorded with different members. A name is looked up in the group file first, then among the groups that the rank itself
-recorded. A node without a name, or named "" or "0" where neither has such a key, means all ranks.
+The identity of a communicator is (name, members): two names over the same ranks are two communicators, and so is one
+name that two ranks recorded with different members. A name is looked up in the group file first, then among the
+groups that the rank itself recorded. A node without a name, or named "" or "0" where neither has such a key, means
+all ranks.
 """
 
 from __future__ import annotations
@@ -28,30 +29,34 @@ WORLD_NAME: Final = "world"
 def resolve_communicators(
     trace: Trace, ops: Sequence[RankOps], log: FindingLog
 ) -> tuple[tuple[Communicator, ...], tuple[NDArray[np.int32], ...]]:
-    """The communicators in use, in the order of the group file and the ranks (the implied world last), and that of each
-    operation.
+    """Return the communicators in use and the index of each operation's communicator, one int32 array per rank.
 
-    Operations without one (send, receive, or a mistake that was noted) have -1.
+    Communicators are ordered as in the group file, then as ranks recorded them; the implied world is last.
+    Operations without a communicator (send, receive, or an operation with a reported mistake) have -1.
     """
-    known = _known(trace)
-    world = len(known)
-    number = {one: index for index, one in enumerate(known)}
-    stated = {key: index for index, key in enumerate(trace.groups or {})}
-    chosen = [
-        _candidates(rank, rank_ops, _lookup(rank, stated, number), world, log)
+    known_groups = _known(trace)
+    world = len(known_groups)
+    number = {group: index for index, group in enumerate(known_groups)}
+    group_file_index = {key: index for index, key in enumerate(trace.groups or {})}
+    candidates = [
+        _candidates(rank, rank_ops, _lookup(rank, group_file_index, number), world, log)
         for rank, rank_ops in zip(trace.ranks, ops, strict=True)
     ]
-    used = sorted({int(value) for column in chosen for value in np.unique(column) if value >= 0})
-    everyone = tuple(range(len(trace.ranks)))
-    taken = any(key == WORLD_NAME for key, _ in known)
-    world_name = f"{WORLD_NAME} (implied)" if taken else WORLD_NAME
+    used_candidates = sorted(
+        {int(value) for column in candidates for value in np.unique(column) if value >= 0}
+    )
+    all_ranks = tuple(range(len(trace.ranks)))
+    name_taken = any(key == WORLD_NAME for key, _ in known_groups)
+    world_name = f"{WORLD_NAME} (implied)" if name_taken else WORLD_NAME
     communicators = tuple(
-        Communicator(index, *known[one]) if one < world else Communicator(index, world_name, everyone)
-        for index, one in enumerate(used)
+        Communicator(index, *known_groups[candidate])
+        if candidate < world
+        else Communicator(index, world_name, all_ranks)
+        for index, candidate in enumerate(used_candidates)
     )
     renumbered = np.full(world + 2, -1, dtype=np.int32)
-    renumbered[used] = np.arange(len(used), dtype=np.int32)
-    columns = tuple(renumbered[column] for column in chosen)
+    renumbered[used_candidates] = np.arange(len(used_candidates), dtype=np.int32)
+    columns = tuple(renumbered[column] for column in candidates)
     sound = [_members_fit(trace, communicator, log) for communicator in communicators]
     for rank, rank_ops, column in zip(trace.ranks, ops, columns, strict=True):
         _check_membership(rank, rank_ops, column, communicators, sound, log)
@@ -59,21 +64,22 @@ def resolve_communicators(
 
 
 def _known(trace: Trace) -> list[tuple[str, tuple[int, ...]]]:
-    """Every (key, members) there is: the group file's in its order, then those that ranks recorded."""
-    stated = trace.groups or {}
-    recorded = {
+    """Return every (key, members): those of the group file in its order, then those that ranks recorded."""
+    file_groups = trace.groups or {}
+    recorded_groups = {
         (key, tuple(members)): None
         for rank in trace.ranks
         for key, members in (rank.groups or {}).items()
-        if key not in stated
+        if key not in file_groups
     }
-    return [*((key, tuple(members)) for key, members in stated.items()), *recorded]
+    return [*((key, tuple(members)) for key, members in file_groups.items()), *recorded_groups]
 
 
 def _lookup(
     rank: RankTrace, stated: dict[str, int], number: dict[tuple[str, tuple[int, ...]], int]
 ) -> dict[str, int]:
-    """Key -> number, as one rank's nodes mean it; `stated` are those of the group file."""
+    """Map each key to the number of the group that one rank's nodes mean by it; keys of the group file (`stated`) take
+    precedence."""
     if not rank.groups:
         return stated
     return {
@@ -84,10 +90,10 @@ def _lookup(
 def _candidates(
     rank: RankTrace, ops: RankOps, candidate_of: dict[str, int], world: int, log: FindingLog
 ) -> NDArray[np.int64]:
-    """Number of each operation's communicator among the known ones; `world` for all ranks, -1 for none."""
-    # Those of some dimensions alone have no communicator yet: that was noted.
-    untold = some_dimensions(rank, frozenset(candidate_of))[ops.node]
-    is_collective = (ops.kind == OpKind.COLLECTIVE) & ~untold
+    """Return the number of each operation's communicator among the known groups: `world` for all ranks, -1 for none."""
+    # A collective over some dimensions that still has no communicator was reported by `obey_dimensions`.
+    unresolved = some_dimensions(rank, frozenset(candidate_of))[ops.node]
+    is_collective = (ops.kind == OpKind.COLLECTIVE) & ~unresolved
     names = rank.pg_name[ops.node]
     column = np.full(len(ops), -1, dtype=np.int64)
     for name_index in np.unique(names[is_collective]).tolist():
@@ -97,18 +103,20 @@ def _candidates(
             column[nodes] = candidate_of[key]
         elif key in WORLD_KEYS:
             column[nodes] = world
-            remedy, named = "all ranks are taken", f'"{shown(key)}"' if key else "none"
-            here = ops.node[nodes]
+            remedy, found_words = "all ranks are taken", f'"{shown(key)}"' if key else "none"
+            op_nodes = ops.node[nodes]
             RankFindings(rank, log).add(
-                Check.COMMUNICATOR_WORLD, remedy, here, "a communicator's name", named
+                Check.COMMUNICATOR_WORLD, remedy, op_nodes, "a communicator's name", found_words
             )
         else:
             remedy = (
                 'add it with its ranks to the group file (PREFIX.json, such as {"tp0": [0, 1]}), or name the file of '
                 "another name that has it: workload.groups (--groups)"
             )
-            expected, here = _known_keys(candidate_of), ops.node[nodes]
-            RankFindings(rank, log).add(Check.COMMUNICATOR_UNKNOWN, remedy, here, expected, f'"{shown(key)}"')
+            expected, op_nodes = _known_keys(candidate_of), ops.node[nodes]
+            RankFindings(rank, log).add(
+                Check.COMMUNICATOR_UNKNOWN, remedy, op_nodes, expected, f'"{shown(key)}"'
+            )
     return column
 
 
@@ -116,8 +124,8 @@ def _known_keys(candidate_of: dict[str, int]) -> str:
     if not candidate_of:
         return "a group file that lists the ranks of each communicator"
     first = ", ".join(f'"{shown(key)}"' for key in list(candidate_of)[:8])
-    more = f" and {len(candidate_of) - 8} more" if len(candidate_of) > 8 else ""
-    return f"a communicator of the group file ({first}{more})"
+    suffix = f" and {len(candidate_of) - 8} more" if len(candidate_of) > 8 else ""
+    return f"a communicator of the group file ({first}{suffix})"
 
 
 def _members_fit(trace: Trace, communicator: Communicator, log: FindingLog) -> bool:
@@ -150,8 +158,8 @@ def _check_membership(
         communicator = communicators[index]
         nodes, name = np.flatnonzero(column == index), f'"{shown(communicator.name)}"'
         if rank.rank not in communicator.members:
-            more = ", ..." if len(communicator.members) > 8 else ""
-            members = ", ".join(map(str, communicator.members[:8])) + more
+            suffix = ", ..." if len(communicator.members) > 8 else ""
+            members = ", ".join(map(str, communicator.members[:8])) + suffix
             expected = f"a communicator that rank {rank.rank} is a member of"
             found, remedy = f"{name} of ranks {members}", "correct the group file or the node's pg_name"
             RankFindings(rank, log).add(

@@ -1,7 +1,7 @@
-"""How long the nodes of a rank that are not network operations take, in nanoseconds.
+"""Computes how long the nodes of a rank other than network operations take, in nanoseconds.
 
-Decides between recorded duration, roofline and zero. Durations of communication nodes are never used: what a trace
-recorded there is mostly waiting for other ranks.
+Decides between recorded duration, roofline and zero. Recorded durations of communication nodes are never used,
+because they are mostly time spent waiting for other ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_DELAY_NS: Final = 24 * 3600 * 10**9
-"""Longest believable compute node (a day); sums of 2**16 of them still fit an int64."""
+"""Longest plausible compute node (one day); the sum of 2**16 of them still fits an int64."""
 
 MAX_RANK_DELAY_NS: Final = 1 << 62
 
@@ -32,18 +32,19 @@ _MOVES: Final = {
     "memory": (NodeKind.MEM_LOAD, NodeKind.MEM_STORE),
     "data": (NodeKind.DATA_OP,),
 }
-"""Nodes that move bytes without the network, in words."""
+"""Node kinds that move bytes without the network, by the word used in messages."""
 
 COMPUTES: Final = (NodeKind.COMP, *(kind for kinds in _MOVES.values() for kind in kinds))
-"""Nodes that take time by themselves."""
+"""Node kinds that take time by themselves."""
 
 
 def delays_ns(rank: RankTrace, settings: WorkloadSettings, tensor_unit_bytes: int) -> NDArray[np.int64]:
-    """Delay of each node in file order, scaled; -1 where it is out of range. Communication and metadata nodes: 0.
+    """Return the scaled delay of each node in ns, int64 [nodes] in file order; -1 where it is out of range.
 
-    Recorded duration if there is one; else the longest of num_ops at the stated FLOP/s, tensor_size at the stated
-    memory bandwidth and what a storage node moves at the stated storage bandwidth; else 0. Rounded to the nearest
-    nanosecond, halves up, so that scaling keeps sums honest.
+    Communication and metadata nodes have 0. Other nodes have their recorded duration if there is one; else the
+    longest of num_ops at the configured FLOP/s, tensor_size at the configured memory bandwidth and the bytes of a
+    storage node at the configured storage bandwidth; else 0. Delays are rounded to the nearest nanosecond, halves
+    up, so that scaling does not bias sums.
     """
     columns = np.stack([_durations_ns(rank), rank.num_ops, rank.tensor_size, _moved_bytes(rank)], axis=1)
     columns[~np.isin(rank.kind, COMPUTES)] = 0
@@ -55,18 +56,17 @@ def delays_ns(rank: RankTrace, settings: WorkloadSettings, tensor_unit_bytes: in
 
 
 def _moved_bytes(rank: RankTrace) -> NDArray[np.int64]:
-    """What storage nodes move, 0 for all others."""
+    """Return the bytes that storage nodes move, int64 [nodes]; 0 for all other nodes."""
     if rank.moved_bytes is None:
         return np.zeros(len(rank), np.int64)
     return np.where(rank.kind == NodeKind.STORAGE, np.maximum(rank.moved_bytes, 0), 0)
 
 
 def _durations_ns(rank: RankTrace) -> NDArray[np.int64]:
-    """Recorded durations, 0 where there is none, -1 where it cannot be one. What a source tells in ns goes first."""
-    believable = rank.duration_us <= MAX_RANK_DELAY_NS // _NS_PER_US
-    whole_us = (
-        np.where(believable, rank.duration_us * np.uint64(_NS_PER_US), 0).astype(np.int64) - ~believable
-    )
+    """Return recorded durations in ns, int64 [nodes]: 0 where absent, -1 where implausible. A duration given in ns
+    takes precedence."""
+    plausible = rank.duration_us <= MAX_RANK_DELAY_NS // _NS_PER_US
+    whole_us = np.where(plausible, rank.duration_us * np.uint64(_NS_PER_US), 0).astype(np.int64) - ~plausible
     if rank.duration_ns is None:
         return whole_us
     return np.where(rank.duration_ns == ABSENT, whole_us, np.maximum(rank.duration_ns, -1))
@@ -94,7 +94,8 @@ def _delay_ns(row: list[int], settings: WorkloadSettings, tensor_unit_bytes: int
 def report_delays(
     rank: RankTrace, delay_ns: NDArray[np.int64], settings: WorkloadSettings, log: FindingLog
 ) -> None:
-    """Notes durations out of range and compute nodes that take no time because nothing says how long they take."""
+    """Report durations out of range, and compute nodes that take no time because the trace gives neither duration nor
+    work."""
 
     def stated(node: int) -> str:
         return (
@@ -121,19 +122,19 @@ def report_delays(
 def report_moves(
     ranks: Sequence[RankTrace], delays: Sequence[NDArray[np.int64]], tensor_unit_bytes: int, log: FindingLog
 ) -> None:
-    """Notes storage, memory and data nodes that take no time, each sort once, with all that they say they move."""
+    """Report storage, memory and data nodes that take no time: one finding per kind, with the total bytes they state."""
     for word, kinds in _MOVES.items():
         count = moved_bytes = 0
         first: tuple[RankTrace, int] | None = None
         for rank, delay_ns in zip(ranks, delays, strict=True):
-            free = np.flatnonzero(np.isin(rank.kind, kinds) & (_durations_ns(rank) == 0) & (delay_ns == 0))
-            if not len(free):
+            untimed = np.flatnonzero(np.isin(rank.kind, kinds) & (_durations_ns(rank) == 0) & (delay_ns == 0))
+            if not len(untimed):
                 continue
-            count += len(free)
-            stated = rank.tensor_size[free]
-            moved_bytes += sum(stated[stated > 0].tolist()) * tensor_unit_bytes
-            moved_bytes += sum(_moved_bytes(rank)[free].tolist())
-            first = first or (rank, int(free[0]))
+            count += len(untimed)
+            tensor_sizes = rank.tensor_size[untimed]
+            moved_bytes += sum(tensor_sizes[tensor_sizes > 0].tolist()) * tensor_unit_bytes
+            moved_bytes += sum(_moved_bytes(rank)[untimed].tolist())
+            first = first or (rank, int(untimed[0]))
         if first is not None:
             expected = "duration_micros, or a size and a rate to derive it"
             found = f"neither; all {word} nodes like it state {moved_bytes} bytes together"

@@ -1,7 +1,7 @@
-"""Which node of a rank waits for which: edges cleaned of what cannot be honoured, the order of issue, and cycles.
+"""Builds the dependency graph of one rank: cleaned edges, the order of issue, and cycles.
 
-Decides what becomes of self, dangling and duplicate dependencies (dropped, counted) and in which order the nodes of a
-rank are issued. Leaves communicators and other ranks to matching.py and global_order.py.
+Decides how self, dangling and duplicate dependencies are handled (dropped and counted) and in which order the nodes
+of a rank are issued. Leaves communicators and other ranks to matching.py and global_order.py.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CYCLE_SEARCHES: Final = 16
-"""Nodes from which the shortest cycle is searched: a short one to show, not the shortest there is."""
+"""Number of nodes from which a shortest cycle is searched. It yields a short cycle to report, not always the shortest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CleanEdges:
-    """Edges of one sort (data or ctrl): node `waiting[i]` waits for node `awaited[i]`, both indices in file order."""
+    """Edges of one kind (data or ctrl): node `waiting[i]` waits for node `awaited[i]`, both indices in file order."""
 
     waiting: NDArray[np.int64]
     awaited: NDArray[np.int64]
     on_self: NDArray[np.int64]
-    """Nodes that name themselves, once per edge."""
+    """Nodes that depend on themselves, once per edge."""
     dangling: NDArray[np.int64]
-    """Nodes that name an id the rank does not have, once per edge."""
+    """Nodes that depend on an id that the rank does not have, once per edge."""
     dangling_ids: NDArray[np.uint64]
     duplicates: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CtrlRepair:
-    """What was done about cycles that ctrl edges close: those between nodes that wait for each other were dropped."""
+    """Repair of cycles that ctrl edges close: ctrl edges between nodes that wait for each other are dropped."""
 
     dropped: NDArray[np.int64]
-    """Waiting node of each edge dropped."""
+    """Waiting node of each dropped edge."""
     cycle: tuple[int, ...]
-    """Nodes of one short cycle as it was; empty if there was none."""
+    """Nodes of one short cycle before the repair; empty if there was none."""
     never_ready: int
-    """Nodes that could not have been issued."""
+    """Number of nodes that could not have been issued without the repair."""
 
 
 NO_REPAIR: Final = CtrlRepair(np.zeros(0, dtype=np.int64), (), 0)
@@ -63,57 +63,58 @@ NO_REPAIR: Final = CtrlRepair(np.zeros(0, dtype=np.int64), (), 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankGraph:
-    """What holds back each node of a rank under a policy. Ranks with equal columns share one graph."""
+    """The dependencies of a rank's nodes under a policy. Ranks with equal columns share one graph."""
 
     order: NDArray[np.int64]
-    """Nodes in issue order: of those that are ready the smallest id, or the one that was recorded first where stream
-    order counts. A cyclic rank: the rest in file order."""
+    """Nodes in issue order: among ready nodes the smallest id first or, with stream order, the one recorded first.
+    Nodes of a rank with a cycle that are never ready follow in file order."""
     waiting: NDArray[np.int64]
     awaited: NDArray[np.int64]
     cycle: tuple[int, ...]
     """Nodes of one short cycle, each waiting for the next, the last for the first; empty if there is none."""
     never_ready: int
-    """Nodes that can never be issued."""
+    """Number of nodes that can never be issued."""
     data: CleanEdges
     ctrl: CleanEdges | None
-    """None where the policy does not look at ctrl_deps."""
+    """None if the policy ignores ctrl_deps."""
     ctrl_added: int
-    """ctrl edges that are honoured and that no data edge implies directly."""
+    """Number of honoured ctrl edges that are not data edges too."""
     repair: CtrlRepair = NO_REPAIR
     stream_added: int = 0
-    """Edges of stream order that no other edge implies directly."""
+    """Number of stream-order edges that are not edges already."""
     recorded_added: int = 0
-    """Waits between streams that the recording shows."""
+    """Number of waits between streams that the recording shows and that are not edges already."""
     times: RecordedTimes | None = None
-    """The recording, where its gaps are kept."""
+    """Recorded times, if the policy keeps recorded gaps."""
     begin_only: NDArray[np.bool_] | None = None
-    """With `times`: edges that wait for the begin of the other node only, as the recording shows them overlapping."""
+    """With `times`: edges that wait only for the start of the awaited node, because the recording shows the two
+    overlapping."""
 
 
 def clean_edges(node_id: NDArray[np.uint64], deps: Rows[np.uint64]) -> CleanEdges:
-    """Resolves ids to indices and sets aside self, dangling and duplicate edges. Node ids must be unique."""
+    """Resolve ids to indices and separate self, dangling and duplicate edges. Node ids must be unique."""
     count = len(node_id)
     by_id = np.argsort(node_id, kind="stable")
     sorted_ids = node_id[by_id]
     rows = np.repeat(np.arange(count, dtype=np.int64), np.diff(deps.offsets))
-    at = np.minimum(np.searchsorted(sorted_ids, deps.values), max(count - 1, 0))
-    known = sorted_ids[at] == deps.values if count else np.zeros(0, dtype=bool)
-    columns = by_id[at] if count else np.zeros(0, dtype=np.int64)
-    on_self = known & (columns == rows)
-    kept = known & ~on_self
-    keys = np.unique(rows[kept] * max(count, 1) + columns[kept])
+    positions = np.minimum(np.searchsorted(sorted_ids, deps.values), max(count - 1, 0))
+    is_known = sorted_ids[positions] == deps.values if count else np.zeros(0, dtype=bool)
+    columns = by_id[positions] if count else np.zeros(0, dtype=np.int64)
+    on_self = is_known & (columns == rows)
+    is_kept = is_known & ~on_self
+    keys = np.unique(rows[is_kept] * max(count, 1) + columns[is_kept])
     return CleanEdges(
         waiting=keys // max(count, 1),
         awaited=keys % max(count, 1),
         on_self=rows[on_self],
-        dangling=rows[~known],
-        dangling_ids=deps.values[~known],
-        duplicates=int(kept.sum()) - len(keys),
+        dangling=rows[~is_known],
+        dangling_ids=deps.values[~is_known],
+        duplicates=int(is_kept.sum()) - len(keys),
     )
 
 
 def rank_graph(rank: RankTrace, policy: DependencyPolicy) -> RankGraph:
-    """The graph of a rank whose node ids are unique."""
+    """Return the graph of a rank whose node ids are unique."""
     span = max(len(rank), 1)
     data = clean_edges(rank.node_id, rank.data_deps)
     keys = data.waiting * span + data.awaited
@@ -143,9 +144,9 @@ def rank_graph(rank: RankTrace, policy: DependencyPolicy) -> RankGraph:
     recorded_added = 0
     if times is not None:
         earlier, later = waits_between_streams(rank, times, order)
-        seen = np.setdiff1d(later * span + earlier, keys)
-        recorded_added = len(seen)
-        keys = np.union1d(keys, seen)
+        recorded_waits = np.setdiff1d(later * span + earlier, keys)
+        recorded_added = len(recorded_waits)
+        keys = np.union1d(keys, recorded_waits)
     waiting, awaited = keys // span, keys % span
     return RankGraph(
         order,
@@ -165,9 +166,10 @@ def rank_graph(rank: RankTrace, policy: DependencyPolicy) -> RankGraph:
 
 
 def _priority(rank: RankTrace, policy: DependencyPolicy) -> NDArray[np.int64]:
-    """Place of each node among those that are ready: by id; where streams count, as recorded, else as in the file.
+    """Return the rank of each node among ready nodes, int64 [nodes]: by id, or with GPU streams by recorded start, else
+    by file position.
 
-    Nodes without a time come first: they go as soon as their dependencies let them.
+    Nodes without a recorded time come first: they are issued as soon as their dependencies allow.
     """
     by_place = np.argsort(rank.node_id, kind="stable")
     if policy.stream and has_streams(rank):
@@ -181,10 +183,11 @@ def _priority(rank: RankTrace, policy: DependencyPolicy) -> NDArray[np.int64]:
 def _without_cycles(
     data: NDArray[np.int64], ctrl: NDArray[np.int64], priority: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], CtrlRepair]:
-    """The ctrl edges (as waiting x n + awaited) that are on no cycle with each other and the data edges.
+    """Return the ctrl edges (as waiting * n + awaited) that lie on no cycle formed by ctrl and data edges, and the
+    repair.
 
-    Every cycle lies in one strongly connected set, so a graph without the ctrl edges inside of those has the cycles of
-    its data edges only.
+    Every cycle lies within one strongly connected set. Without the ctrl edges inside these sets, only cycles of data
+    edges remain.
     """
     span = max(len(priority), 1)
     keys = np.union1d(data, ctrl)
@@ -204,14 +207,14 @@ def _without_cycles(
 def ready_order(
     priority: NDArray[np.int64], waiting: NDArray[np.int64], awaited: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Topological order that always takes the ready node of least `priority` (a permutation of 0..n-1).
+    """Return a topological order that always takes the ready node of least `priority` (a permutation of 0..n-1).
 
     Nodes on a cycle, and nodes that wait for one, are left out.
     """
     count = len(priority)
     by_priority = np.empty(count, dtype=np.int64)
     by_priority[priority] = np.arange(count)
-    # Everything below works on priorities instead of nodes, so that the heap holds plain integers.
+    # Priorities replace node numbers below, so that the heap holds plain integers.
     first, second = priority[awaited], priority[waiting]
     successors_at = np.argsort(first, kind="stable")
     successors = second[successors_at].tolist()
@@ -232,43 +235,44 @@ def ready_order(
 def cycle_among(
     stuck: NDArray[np.bool_], waiting: NDArray[np.int64], awaited: NDArray[np.int64]
 ) -> tuple[int, ...]:
-    """A short cycle of nodes marked `stuck` (each of which waits for at least one stuck node)."""
-    kept = stuck[waiting] & stuck[awaited]
-    rows, columns = waiting[kept], awaited[kept]
+    """Return a short cycle of nodes marked `stuck`. Each stuck node must wait for at least one stuck node."""
+    among_stuck = stuck[waiting] & stuck[awaited]
+    rows, columns = waiting[among_stuck], awaited[among_stuck]
     by_row = np.argsort(rows, kind="stable")
     rows, columns = rows[by_row], columns[by_row]
 
     def awaited_by(node: int) -> Iterable[int]:
         first, last = np.searchsorted(rows, [node, node + 1])
-        found: list[int] = columns[first:last].tolist()
-        return found
+        neighbours: list[int] = columns[first:last].tolist()
+        return neighbours
 
     return _short_cycle(int(np.flatnonzero(stuck)[0]), awaited_by)
 
 
 def _short_cycle(start: int, awaited_by: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
-    """Walks back from `start` until a node repeats, then takes the shortest cycle through one of the nodes it met."""
+    """Walk along waits from `start` until a node repeats, then return the shortest cycle through one of the cycle's
+    first nodes."""
     place: dict[int, int] = {}
     node = start
     while node not in place:
         place[node] = len(place)
         node = min(awaited_by(node))
-    met = list(place)[place[node] :]
-    return min((_cycle_through(one, awaited_by) for one in met[:CYCLE_SEARCHES]), key=len)
+    on_cycle = list(place)[place[node] :]
+    return min((_cycle_through(candidate, awaited_by) for candidate in on_cycle[:CYCLE_SEARCHES]), key=len)
 
 
 def _cycle_through(node: int, awaited_by: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
-    """The shortest cycle through a node that is on one, by breadth-first search."""
+    """Return the shortest cycle through a node that is on one, by breadth-first search."""
     came_from: dict[int, int] = {}
     frontier = [node]
     while node not in came_from:
-        following: list[int] = []
-        for one in frontier:
-            for other in awaited_by(one):
-                if other not in came_from:
-                    came_from[other] = one
-                    following.append(other)
-        frontier = following
+        next_frontier: list[int] = []
+        for current in frontier:
+            for neighbour in awaited_by(current):
+                if neighbour not in came_from:
+                    came_from[neighbour] = current
+                    next_frontier.append(neighbour)
+        frontier = next_frontier
     backwards = [node]
     while (previous := came_from[backwards[-1]]) != node:
         backwards.append(previous)
@@ -276,7 +280,7 @@ def _cycle_through(node: int, awaited_by: Callable[[int], Iterable[int]]) -> tup
 
 
 def report_graph(rank: RankTrace, graph: RankGraph, policy: DependencyPolicy, log: FindingLog) -> None:
-    """Notes what was dropped from the rank's dependencies, any cycle, and what the policy misses in the trace."""
+    """Report the dependencies that were dropped, any cycle, and data that the policy needs but the trace lacks."""
     if policy.recorded:
         report_times(rank, log)
     if policy.stream and len(rank) and not has_streams(rank):
@@ -313,9 +317,9 @@ def _cycle_words(rank: RankTrace, cycle: tuple[int, ...], never_ready: int) -> s
 
 
 def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog) -> None:
-    remedy, others = "the edge is dropped", f"{sort} on other nodes"
+    remedy, expected = "the edge is dropped", f"{sort} on other nodes"
     RankFindings(rank, log).add(
-        Check.DEPENDENCY_SELF, remedy, edges.on_self, others, "a dependency on itself"
+        Check.DEPENDENCY_SELF, remedy, edges.on_self, expected, "a dependency on itself"
     )
 
     def unknown(_: int) -> str:
@@ -329,11 +333,12 @@ def _report_edges(rank: RankTrace, edges: CleanEdges, sort: str, log: FindingLog
 
 
 def cycle_sets(count: int, waiting: NDArray[np.int64], awaited: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return per node the number of its strongly connected set of two or more nodes, -1 where it is on no cycle.
+    """Return per node the number of its strongly connected set of two or more nodes, -1 if it is on no cycle, int64
+    [count].
 
     Node `waiting[i]` waits for node `awaited[i]`. Sets are numbered by their least node.
     """
-    # Late: it takes a quarter of a second, and only a trace that has a cycle asks.
+    # Imported here, because it takes a quarter of a second and only a trace with a cycle needs it.
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 

@@ -1,8 +1,9 @@
-"""Who takes part in a collective that says so by dimensions of a logical topology (`involved_dim`).
+"""Resolves collectives that name their members by dimensions of a logical topology (`involved_dim`).
 
-Decides the ranks by the topology that the user states, as ASTRA-sim does: the first dimension counts fastest, and the
-ranks that differ from a rank in the involved dimensions alone are its partners. Without a topology nobody can tell,
-and such collectives are refused. A communicator that a node names goes first.
+Decides the ranks by the topology that the user configures, as ASTRA-sim does: the first dimension varies fastest,
+and the partners of a rank are the ranks that differ from it only in the involved dimensions. Without a topology the
+members are unknown, and such collectives are refused. A communicator that a node names takes precedence.
+
 Source: astra-sim:astra-sim/workload/Workload.cc `issue_comm`, system/topology/GeneralComplexTopology.cc.
 """
 
@@ -30,29 +31,31 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WORLD_KEYS: Final = ("", "0")
-"""Names that mean all ranks where no table has them."""
+"""Communicator names that mean all ranks if neither the group file nor the rank defines them."""
 
 
 def some_dimensions(rank: RankTrace, explained: frozenset[str]) -> NDArray[np.bool_]:
-    """Which nodes are collectives of some dimensions only, and of no communicator that a key in `explained` tells."""
+    """Return a mask [nodes] of the collectives over some dimensions only whose communicator name is not a key in
+    `explained`."""
     dims = rank.comm.dims
     if dims is None:
         return np.zeros(len(rank), np.bool_)
     unnamed = [
         -1,
-        *(at for at, key in enumerate(rank.pg_names) if key in WORLD_KEYS and key not in explained),
+        *(index for index, key in enumerate(rank.pg_names) if key in WORLD_KEYS and key not in explained),
     ]
-    stated = np.where(dims == ABSENT, 0, dims)
-    every = (np.int64(1) << (stated >> DIMENSION_COUNT_SHIFT)) - 1
-    is_some = (stated & 0xFFFFFFFF) != every
+    flags = np.where(dims == ABSENT, 0, dims)
+    all_flags = (np.int64(1) << (flags >> DIMENSION_COUNT_SHIFT)) - 1
+    is_some = (flags & 0xFFFFFFFF) != all_flags
     on_device = (rank.kind == NodeKind.COMM_COLL) & (rank.is_cpu_op != 1)
     return np.asarray(is_some & on_device & np.isin(rank.pg_name, np.array(unnamed, np.int32)), np.bool_)
 
 
 def obey_dimensions(trace: Trace, topology: tuple[int, ...], log: FindingLog) -> Trace:
-    """The trace with a communicator named on each collective of some dimensions; () is a topology that nobody stated.
+    """Return the trace with a communicator named on each collective over some dimensions. `topology` is () if none is
+    configured.
 
-    Notes every collective whose ranks cannot be told so, which stays as it is.
+    Reports every collective whose members cannot be resolved and leaves it unchanged.
     """
     fits = not topology or prod(topology) == len(trace.ranks)
     if not fits:
@@ -61,20 +64,20 @@ def obey_dimensions(trace: Trace, topology: tuple[int, ...], log: FindingLog) ->
         log.add(Check.INVOLVED_DIM, "correct workload.logical_topology (--logical-topology)", example)
     if all(rank.comm.dims is None for rank in trace.ranks):
         return trace
-    made: dict[bytes, tuple[NDArray[np.int32], tuple[int, ...]]] = {}
+    cache: dict[bytes, tuple[NDArray[np.int32], tuple[int, ...]]] = {}
     ranks = []
     for rank in trace.ranks:
         explained = frozenset((*(trace.groups or ()), *(rank.groups or ())))
-        some = some_dimensions(rank, explained)
+        unresolved = some_dimensions(rank, explained)
         if topology:
-            some = some & _flagged(rank, some, topology, log)
+            unresolved = unresolved & _has_all_flags(rank, unresolved, topology, log)
         else:
-            _refuse(rank, some, log)
-        if not fits or not topology or not some.any():
+            _refuse(rank, unresolved, log)
+        if not fits or not topology or not unresolved.any():
             ranks.append(rank)
             continue
-        ranks.append(_named(rank, some, topology, explained, made))
-        _tell(rank, some, topology, log)
+        ranks.append(_named(rank, unresolved, topology, explained, cache))
+        _tell(rank, unresolved, topology, log)
     return replace(trace, ranks=tuple(ranks))
 
 
@@ -85,7 +88,7 @@ def _tell(rank: RankTrace, some: NDArray[np.bool_], topology: tuple[int, ...], l
         remedy,
         np.flatnonzero(some),
         "a communicator's name",
-        lambda node: _stated(rank.comm, node),
+        lambda node: _flag_words(rank.comm, node),
     )
 
 
@@ -96,21 +99,22 @@ def _refuse(rank: RankTrace, some: NDArray[np.bool_], log: FindingLog) -> None:
     )
     expected = "a logical topology, as only some of its dimensions take part"
     RankFindings(rank, log).add(
-        Check.INVOLVED_DIM, remedy, np.flatnonzero(some), expected, lambda node: _stated(rank.comm, node)
+        Check.INVOLVED_DIM, remedy, np.flatnonzero(some), expected, lambda node: _flag_words(rank.comm, node)
     )
 
 
-def _flagged(
+def _has_all_flags(
     rank: RankTrace, some: NDArray[np.bool_], topology: tuple[int, ...], log: FindingLog
 ) -> NDArray[np.bool_]:
-    """Which collectives have a flag for each dimension of the topology; the others are noted."""
+    """Return a mask of the collectives that have a flag for each dimension of the topology; report collectives with
+    fewer."""
     assert rank.comm.dims is not None
     count = rank.comm.dims >> DIMENSION_COUNT_SHIFT
     short = some & (count < len(topology))
     remedy = "correct workload.logical_topology (--logical-topology), or the exporter"
     expected = f"a flag for each of the {len(topology)} dimensions of the logical topology {_words(topology)}"
     RankFindings(rank, log).add(
-        Check.INVOLVED_DIM, remedy, np.flatnonzero(short), expected, lambda node: _stated(rank.comm, node)
+        Check.INVOLVED_DIM, remedy, np.flatnonzero(short), expected, lambda node: _flag_words(rank.comm, node)
     )
     return np.asarray(~short, np.bool_)
 
@@ -122,8 +126,8 @@ def _named(
     explained: frozenset[str],
     made: dict[bytes, tuple[NDArray[np.int32], tuple[int, ...]]],
 ) -> RankTrace:
-    """The rank with names on its collectives of some dimensions. `made`: columns of names and their flags, by what they
-    follow from, for ranks that are alike."""
+    """Return the rank with communicator names on its collectives over some dimensions. `made` caches name columns and
+    flags by the columns they derive from, so that ranks with equal columns share them."""
     dims = rank.comm.dims
     key = columns_digest((dims, rank.pg_name, some)) + len(rank.pg_names).to_bytes(8, "little")
     if key not in made:
@@ -136,8 +140,8 @@ def _named(
     column, flags = made[key]
     groups = dict(rank.groups or {})
     names = []
-    for one in flags:
-        involved = tuple(at for at in range(len(topology)) if one >> at & 1)
+    for flag_bits in flags:
+        involved = tuple(dim for dim in range(len(topology)) if flag_bits >> dim & 1)
         members = partners(rank.rank, topology, involved)
         name = f"dim {'+'.join(map(str, involved)) or 'none'} from rank {members[0]}"
         while name in explained:
@@ -148,24 +152,24 @@ def _named(
 
 
 def partners(rank: int, topology: tuple[int, ...], involved: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the ranks, in order, that lie where `rank` lies in all dimensions but the involved ones."""
-    strides = tuple(prod(topology[:at]) for at in range(len(topology)))
-    first = rank - sum(rank // strides[at] % topology[at] * strides[at] for at in involved)
+    """Return the ranks, in order, that share `rank`'s position in all dimensions but the involved ones."""
+    strides = tuple(prod(topology[:dim]) for dim in range(len(topology)))
+    first = rank - sum(rank // strides[dim] % topology[dim] * strides[dim] for dim in involved)
 
     def offsets(left: tuple[int, ...]) -> Iterator[int]:
         if not left:
             yield 0
             return
-        for one in range(topology[left[-1]]):
-            yield from (one * strides[left[-1]] + rest for rest in offsets(left[:-1]))
+        for coordinate in range(topology[left[-1]]):
+            yield from (coordinate * strides[left[-1]] + inner for inner in offsets(left[:-1]))
 
-    return tuple(first + one for one in offsets(involved))
+    return tuple(first + offset for offset in offsets(involved))
 
 
-def _stated(comm: CommColumns, node: int) -> str:
+def _flag_words(comm: CommColumns, node: int) -> str:
     assert comm.dims is not None
     value = int(comm.dims[node])
-    flags = ("true" if value >> at & 1 else "false" for at in range(value >> DIMENSION_COUNT_SHIFT))
+    flags = ("true" if value >> dim & 1 else "false" for dim in range(value >> DIMENSION_COUNT_SHIFT))
     return f"involved_dim [{', '.join(flags)}]"
 
 

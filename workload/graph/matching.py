@@ -1,7 +1,7 @@
-"""Which operations of different ranks are one: collectives by their k-th use, sends and receives by (src, dst, tag).
+"""Matches operations across ranks: collectives by their k-th use, sends and receives by (src, dst, tag).
 
-There is no collective id in a trace. The k-th operation of a communicator, in issue order, on one member is the k-th on
-every other; if they disagree in number, type or size the trace cannot be replayed, and both sides are named.
+A trace has no collective id. The k-th operation of a communicator, in issue order, on one member is the k-th on
+every other. If members disagree in count, type or size, the trace cannot be replayed and both sides are reported.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ MAY_DIFFER: Final = (CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_GATHER, Colle
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matching:
-    """Operations of all ranks joined into items: a collective is one item on all its members, a send or receive its own."""
+    """Operations of all ranks joined into items: a collective is one item on all its members; each send or receive has
+    its own."""
 
     item: tuple[NDArray[np.int64], ...]
     """Per rank: item of each operation."""
     item_count: int
     use: tuple[NDArray[np.int64], ...]
-    """Per rank: k of each collective in its communicator, in issue order; -1 for sends and receives."""
+    """Per rank: k of each collective, its index among the uses of its communicator in issue order; -1 for sends and
+    receives."""
     collective_count: int
-    """Items [0, collective_count) are collectives, communicator by communicator."""
+    """Items [0, collective_count) are collectives, ordered by communicator."""
     sends: NDArray[np.int64]
-    """Item of the SEND of each pair, and in `recvs` of its RECV."""
+    """Item of the SEND of each pair; `recvs` holds that of its RECV."""
     recvs: NDArray[np.int64]
 
 
@@ -51,7 +53,7 @@ class _Side:
     at: NDArray[np.int64]
 
     def call(self, k: int) -> str:
-        """The k-th operation in words, with rank and node."""
+        """Describe the k-th operation, with rank and node."""
         position = int(self.at[k])
         node = int(self.ops.node[position])
         kind = CollectiveKind(int(self.ops.collective[position])).name
@@ -73,18 +75,19 @@ def match(
     *,
     takes_uneven: bool = False,
 ) -> Matching:
-    """Joins the operations of all ranks and notes every disagreement. Only to be used further if none was noted.
+    """Join the operations of all ranks and report every disagreement. The result is valid only if no error was
+    reported.
 
-    `takes_uneven`: members of a collective that can be uneven may put in different sizes without stating splits.
+    With `takes_uneven`, members of a collective in `MAY_DIFFER` may put in different sizes without stating splits.
     """
     item = tuple(np.full(len(rank_ops), -1, dtype=np.int64) for rank_ops in ops)
     use = tuple(np.full(len(rank_ops), -1, dtype=np.int64) for rank_ops in ops)
-    items = 0
+    item_count = 0
     uses = [_uses(column) for column in communicator_of]
-    nothing = np.zeros(0, dtype=np.int64)
+    no_positions = np.zeros(0, dtype=np.int64)
     for communicator in communicators:
         sides = [
-            _Side(trace.ranks[member], ops[member], uses[member].get(communicator.index, nothing))
+            _Side(trace.ranks[member], ops[member], uses[member].get(communicator.index, no_positions))
             for member in communicator.members
             if 0 <= member < len(trace.ranks)
         ]
@@ -92,32 +95,37 @@ def match(
         uneven = _uneven(sides, longest, takes_uneven=takes_uneven)
         for side in sides:
             use[side.rank.rank][side.at] = np.arange(len(side.at))
-            item[side.rank.rank][side.at] = items + np.arange(len(side.at))
-        items += longest
+            item[side.rank.rank][side.at] = item_count + np.arange(len(side.at))
+        item_count += longest
         for side in sides[1:]:
             _compare(communicator, sides[0], side, uneven, log)
-    collective_count = items
+    collective_count = item_count
     for rank_ops, column in zip(ops, item, strict=True):
-        own = np.flatnonzero(rank_ops.kind != OpKind.COLLECTIVE)
-        column[own] = items + np.arange(len(own))
-        items += len(own)
+        p2p_positions = np.flatnonzero(rank_ops.kind != OpKind.COLLECTIVE)
+        column[p2p_positions] = item_count + np.arange(len(p2p_positions))
+        item_count += len(p2p_positions)
     sends, recvs = _pair(trace, ops, item, log)
-    return Matching(item, items, use, collective_count, sends, recvs)
+    return Matching(item, item_count, use, collective_count, sends, recvs)
 
 
 def _uses(communicator_of: NDArray[np.int32]) -> dict[int, NDArray[np.int64]]:
-    """Positions of the operations of each communicator, in issue order."""
+    """Return the positions of the operations of each communicator, in issue order, by communicator index."""
     if not len(communicator_of):
         return {}
     by_communicator = np.argsort(communicator_of, kind="stable")
     sorted_column = communicator_of[by_communicator]
     indices, starts = np.unique(sorted_column, return_index=True)
-    parts = np.split(by_communicator, starts[1:])
-    return {index: part for index, part in zip(indices.tolist(), parts, strict=True) if index >= 0}
+    position_groups = np.split(by_communicator, starts[1:])
+    return {
+        index: positions
+        for index, positions in zip(indices.tolist(), position_groups, strict=True)
+        if index >= 0
+    }
 
 
 def _uneven(sides: Sequence[_Side], longest: int, *, takes_uneven: bool) -> NDArray[np.bool_]:
-    """Operations whose members may put in different sizes: some member states splits, or the user allows it."""
+    """Return a mask [longest] of operations whose members may put in different sizes: a member states splits, or the
+    user allows it."""
     uneven = np.zeros(longest, dtype=np.bool_)
     for side in sides:
         for rows in (side.ops.send_splits, side.ops.recv_splits):
@@ -134,27 +142,30 @@ def _compare(
     if len(one.at) != len(other.at):
         _report_count(communicator, one, other, log)
     shared = min(len(one.at), len(other.at))
-    ours, theirs = one.at[:shared], other.at[:shared]
-    sound = one.ops.sound[ours] & other.ops.sound[theirs]
+    one_positions, other_positions = one.at[:shared], other.at[:shared]
+    sound = one.ops.sound[one_positions] & other.ops.sound[other_positions]
     differs = sound & (
-        (one.ops.collective[ours] != other.ops.collective[theirs])
-        | ((one.ops.size_bytes[ours] != other.ops.size_bytes[theirs]) & ~uneven[:shared])
+        (one.ops.collective[one_positions] != other.ops.collective[other_positions])
+        | ((one.ops.size_bytes[one_positions] != other.ops.size_bytes[other_positions]) & ~uneven[:shared])
     )
-    where = np.flatnonzero(differs)
-    if len(where):
-        k = int(where[0])
+    differing = np.flatnonzero(differs)
+    if len(differing):
+        k = int(differing[0])
         name = shown(communicator.name)
         expected = f'operation {k} of communicator "{name}" alike on all members: {one.call(k)}'
         remedy = "the members must issue the same operations in the same order: correct the exporter, or the group file"
-        kinds = one.ops.collective[ours][where]
-        if np.isin(kinds, MAY_DIFFER).all() and (kinds == other.ops.collective[theirs][where]).all():
+        kinds = one.ops.collective[one_positions][differing]
+        if (
+            np.isin(kinds, MAY_DIFFER).all()
+            and (kinds == other.ops.collective[other_positions][differing]).all()
+        ):
             remedy = (
                 "if they are uneven on purpose, as of experts or of unequal shards, say how they are split: workload.uneven "
                 "(--uneven) even or skew; a PyTorch host trace (JSON) states the split sizes, .et does not; else correct the "
                 "exporter, or the group file"
             )
         example = node_example(other.rank, other.node(k), expected, other.call(k))
-        log.add(Check.COLLECTIVE_DIFFERS, remedy, example, count=len(where))
+        log.add(Check.COLLECTIVE_DIFFERS, remedy, example, count=len(differing))
 
 
 def _report_count(communicator: Communicator, one: _Side, other: _Side, log: FindingLog) -> None:
@@ -170,7 +181,7 @@ def _report_count(communicator: Communicator, one: _Side, other: _Side, log: Fin
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A send or a receive: where it is, and its item."""
+    """One end of a message, a send or a receive: its place and its item."""
 
     rank: int
     position: int
@@ -180,8 +191,9 @@ class _End:
 def _pair(
     trace: Trace, ops: Sequence[RankOps], item: Sequence[NDArray[np.int64]], log: FindingLog
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The k-th send of a (src, dst, tag) goes with the k-th receive of it."""
-    waiting: dict[OpKind, defaultdict[tuple[int, int, int], list[_End]]] = {
+    """Pair the k-th send of a (src, dst, tag) with its k-th receive. Returns the items of sends and receives, each
+    int64 [pairs]."""
+    ends_by_key: dict[OpKind, defaultdict[tuple[int, int, int], list[_End]]] = {
         OpKind.SEND: defaultdict(list),
         OpKind.RECV: defaultdict(list),
     }
@@ -189,24 +201,26 @@ def _pair(
         for position in np.flatnonzero((rank_ops.kind != OpKind.COLLECTIVE) & rank_ops.sound).tolist():
             key = (int(rank_ops.src[position]), int(rank_ops.dst[position]), int(rank_ops.tag[position]))
             kind = OpKind(int(rank_ops.kind[position]))
-            waiting[kind][key].append(_End(rank, position, int(item[rank][position])))
-    sends, recvs = waiting[OpKind.SEND], waiting[OpKind.RECV]
+            ends_by_key[kind][key].append(_End(rank, position, int(item[rank][position])))
+    sends, recvs = ends_by_key[OpKind.SEND], ends_by_key[OpKind.RECV]
     pairs: list[tuple[int, int]] = []
-    # A partner may be left over because the other end was wrong in itself and is not here; that was noted already.
-    excused = {
-        rank for rank, one in enumerate(ops) if bool((~one.sound & (one.kind != OpKind.COLLECTIVE)).any())
+    # An end may lack its partner because the partner had a mistake of its own, which was reported already.
+    ranks_with_mistakes = {
+        rank
+        for rank, rank_ops in enumerate(ops)
+        if bool((~rank_ops.sound & (rank_ops.kind != OpKind.COLLECTIVE)).any())
     }
     for key in sorted(sends.keys() | recvs.keys()):
-        ours, theirs = sends.get(key, []), recvs.get(key, [])
-        for send, recv in zip(ours, theirs, strict=False):
+        key_sends, key_recvs = sends.get(key, []), recvs.get(key, [])
+        for send, recv in zip(key_sends, key_recvs, strict=False):
             pairs.append((send.item, recv.item))
             _compare_sizes(trace, ops, send, recv, log)
-        _report_alone(
+        _report_unmatched(
             trace,
             ops,
             key,
-            [] if key[1] in excused else ours[len(theirs) :],
-            [] if key[0] in excused else theirs[len(ours) :],
+            [] if key[1] in ranks_with_mistakes else key_sends[len(key_recvs) :],
+            [] if key[0] in ranks_with_mistakes else key_recvs[len(key_sends) :],
             log,
         )
     columns = np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -224,7 +238,7 @@ def _compare_sizes(trace: Trace, ops: Sequence[RankOps], send: _End, recv: _End,
         log.add(Check.P2P_SIZE_DIFFERS, remedy, node_example(rank, node, expected, f"{received} bytes"))
 
 
-def _report_alone(
+def _report_unmatched(
     trace: Trace,
     ops: Sequence[RankOps],
     key: tuple[int, int, int],

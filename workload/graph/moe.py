@@ -1,7 +1,8 @@
-"""Mixture of experts: how many tokens each rank routes to each expert, and the all-to-alls that follow. Pure; seeded.
+"""Models mixture of experts: the tokens that each rank routes to each expert, and the resulting all-to-alls. Pure;
+seeded.
 
-Decides how skew is modelled; which layers have experts, and when they run, is for the one who makes the job. Every token
-goes to `top_k` different experts and is sent once for each of them, as dispatchers do that do not merge copies.
+Decides how skew is modelled. Leaves which layers have experts, and when they run, to the generator of the job. Every
+token goes to `top_k` different experts and is sent once for each, as by dispatchers that do not merge copies.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ if TYPE_CHECKING:
 Matrix = tuple[tuple[int, ...], ...]
 
 MOST_SKEW: Final = 16
-"""Far beyond any router; keeps the weights of a million experts apart from zero."""
+"""Largest skew; far beyond any router, yet the weights of a million experts stay above zero."""
 
 
 def token_histogram(
     ranks: int, experts: int, tokens: int, top_k: int, skew: float, rng: random.Random
 ) -> Matrix:
-    """`[rank][expert]` tokens: each row has `tokens * top_k`, and no entry more than `tokens`.
+    """Return tokens by `[rank][expert]`: each row sums to `tokens * top_k`, and no entry exceeds `tokens`.
 
-    Expert popularity falls with its place as (place + 1) ** -skew: 0 is balanced, 1 is Zipf's law. Which expert has which
-    place is drawn once, as the ranks of a job see one router; how far a rank strays from it (by up to half) is drawn for
-    each rank and expert, if there is any skew at all.
+    Expert popularity falls with its place as (place + 1) ** -skew: 0 is balanced, 1 is Zipf's law. The place of each
+    expert is drawn once, because all ranks of a job share one router. With a skew above 0, each rank's weight of an
+    expert deviates from it by a drawn factor of 0.5 to 1.5.
     """
     assert ranks >= 1
     assert 1 <= top_k <= experts
@@ -35,49 +36,54 @@ def token_histogram(
     rng.shuffle(places)
     rows = []
     for _ in range(ranks):
-        stray = [rng.uniform(0.5, 1.5) if skew else 1.0 for _ in range(experts)]
-        weights = [(place + 1) ** -skew * own for place, own in zip(places, stray, strict=True)]
-        rows.append(_apportioned(tokens * top_k, weights, tokens))
+        factors = [rng.uniform(0.5, 1.5) if skew else 1.0 for _ in range(experts)]
+        weights = [(place + 1) ** -skew * factor for place, factor in zip(places, factors, strict=True)]
+        rows.append(_apportion(tokens * top_k, weights, tokens))
     return tuple(rows)
 
 
 def dispatch_splits(histogram: Sequence[Sequence[int]], token_bytes: int) -> Matrix:
-    """`[source][destination]` bytes of the all-to-all that brings tokens to their experts.
+    """Return `[source][destination]` bytes of the all-to-all that sends tokens to their experts.
 
-    The experts lie on the ranks in blocks: of e experts on n ranks, rank r has r * e / n to (r + 1) * e / n - 1.
+    Experts are placed on the ranks in blocks: with e experts on n ranks, rank r has those from r * e / n to below (r
+    + 1) * e / n.
     """
     ranks, experts = len(histogram), len(histogram[0])
     assert experts % ranks == 0
-    each = experts // ranks
+    experts_per_rank = experts // ranks
     return tuple(
-        tuple(sum(row[rank * each : (rank + 1) * each]) * token_bytes for rank in range(ranks))
+        tuple(
+            sum(row[rank * experts_per_rank : (rank + 1) * experts_per_rank]) * token_bytes
+            for rank in range(ranks)
+        )
         for row in histogram
     )
 
 
 def combine_splits(dispatch: Matrix) -> Matrix:
-    """The all-to-all that brings the experts' answers back: what came is what returns."""
+    """Return the splits of the all-to-all that returns the experts' outputs: the transpose of `dispatch`."""
     return tuple(zip(*dispatch, strict=True))
 
 
-def _apportioned(total: int, weights: Sequence[float], most: int) -> tuple[int, ...]:
-    """Whole shares of `total` in proportion to `weights`, none above `most`; what is over goes to the largest rests."""
+def _apportion(total: int, weights: Sequence[float], most: int) -> tuple[int, ...]:
+    """Divide `total` into whole shares proportional to `weights`, none above `most`; the remainder goes to the largest
+    fractions."""
     shares = [0] * len(weights)
     open_ = list(range(len(weights)))
     while open_:
-        left = total - sum(shares)
-        whole = sum(weights[at] for at in open_)
-        full = [at for at in open_ if left * weights[at] >= most * whole]
-        if not full:
-            exact = {at: left * weights[at] / whole for at in open_}
-            for at in open_:
-                shares[at] = int(exact[at])
-            rest = total - sum(shares)
-            by_rest = sorted(open_, key=lambda at: (shares[at] - exact[at], at))
-            for at in by_rest[:rest]:
-                shares[at] += 1
+        unassigned = total - sum(shares)
+        open_weight = sum(weights[index] for index in open_)
+        capped = [index for index in open_ if unassigned * weights[index] >= most * open_weight]
+        if not capped:
+            exact = {index: unassigned * weights[index] / open_weight for index in open_}
+            for index in open_:
+                shares[index] = int(exact[index])
+            remainder = total - sum(shares)
+            by_fraction = sorted(open_, key=lambda index: (shares[index] - exact[index], index))
+            for index in by_fraction[:remainder]:
+                shares[index] += 1
             break
-        for at in full:
-            shares[at] = most
-        open_ = [at for at in open_ if at not in set(full)]
+        for index in capped:
+            shares[index] = most
+        open_ = [index for index in open_ if index not in set(capped)]
     return tuple(shares)

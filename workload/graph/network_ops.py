@@ -1,7 +1,8 @@
-"""The network operations of one rank in issue order, with sizes in bytes, checked one by one.
+"""Extracts the network operations of one rank in issue order, with sizes in bytes, and checks each of them.
 
-Decides which nodes use the network, what each one carries, and how the rows of uneven all-to-alls lie in one array. Leaves
-who takes part to communicators.py, whether the ranks agree to matching.py, and whether the rows make sense to splits.py.
+Decides which nodes use the network, how much each carries, and how the rows of uneven all-to-alls are laid out in
+one array. Leaves membership to communicators.py, agreement between ranks to matching.py, and the meaning of the rows
+to splits.py.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_OP_BYTES: Final = 1 << 44
-"""16 TiB: a larger size is a mistake of the exporter, and sums over a job would leave the int64 range."""
+"""Largest operation, 16 TiB. A larger size is a mistake of the exporter, and sums over a job would exceed the int64
+range."""
 
 BARRIER_BYTES: Final = 4
-"""Payload of a barrier. Exporters write anything into its comm_size, such as a duration."""
+"""Payload of a barrier. Its comm_size is ignored, because exporters write unrelated values there, such as a duration."""
 
 _KINDS: Final = {
     NodeKind.COMM_COLL: OpKind.COLLECTIVE,
@@ -47,25 +49,25 @@ class RankOps:
     kind: NDArray[np.uint8]
     """`OpKind`."""
     collective: NDArray[np.int8]
-    """`CollectiveKind`, REDUCE_SCATTER_BLOCK being REDUCE_SCATTER; -1 for send and receive."""
+    """`CollectiveKind`, with REDUCE_SCATTER_BLOCK as REDUCE_SCATTER; -1 for send and receive."""
     size_bytes: NDArray[np.int64]
     src: NDArray[np.int64]
-    """SEND, RECV: the ranks at both ends; else -1."""
+    """Sending rank of a SEND or RECV, and in `dst` the receiving rank; else -1."""
     dst: NDArray[np.int64]
     tag: NDArray[np.int64]
     """`ABSENT` where the node has none."""
     sound: NDArray[np.bool_]
-    """Operations without a mistake of their own; the others are left out when ranks are compared."""
+    """Operations without a mistake of their own; an operation with one is skipped when ranks are compared."""
     send_splits: SplitRows | None = None
-    """Bytes to each member of the operation's communicator; None where no operation of the rank has splits."""
+    """Bytes to each member of the operation's communicator; None if no operation of the rank has splits."""
     recv_splits: SplitRows | None = None
     """Bytes expected from each member."""
     stated_root: NDArray[np.int64] | None = None
-    """Position of the root that the trace states, `ABSENT` where it states none; None: it states none at all."""
+    """Position of the root that the trace gives, `ABSENT` for an operation without one; None if no operation has one."""
 
     @property
     def root(self) -> NDArray[np.int64]:
-        """`stated_root` of every operation."""
+        """Return `stated_root` of every operation, `ABSENT` where the trace gives none, int64 [m]."""
         return np.full(len(self.node), ABSENT, np.int64) if self.stated_root is None else self.stated_root
 
     def __len__(self) -> int:
@@ -75,7 +77,8 @@ class RankOps:
 def network_ops(
     rank: RankTrace, order: NDArray[np.int64], unit_bytes: int, rank_count: int, log: FindingLog
 ) -> RankOps:
-    """Reads the operations of a rank and notes every mistake. `unit_bytes` is what one unit of comm_size stands for."""
+    """Return the operations of a rank, in issue order, and report every mistake. One unit of comm_size is `unit_bytes`
+    bytes."""
     kinds = rank.kind[order]
     is_comm = np.isin(kinds, tuple(_KINDS))
     on_cpu = (rank.is_cpu_op[order] != ABSENT) & (rank.is_cpu_op[order] != 0)
@@ -117,7 +120,7 @@ def _report_nodes(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mistakes:
-    """Gathers mistakes that many operations of a rank may have, and marks those operations as not sound."""
+    """Reports mistakes that many operations of a rank may have, and marks these operations as not sound."""
 
     rank: RankTrace
     node: NDArray[np.int64]
@@ -132,13 +135,13 @@ class _Mistakes:
         found: str | Callable[[int], str],
         remedy: str,
     ) -> None:
-        """Note the operations marked `wrong`; `found` may depend on the index of the node."""
+        """Report the operations marked `wrong` (mask [m]); `found` may depend on the index of the node."""
         nodes = self.node[wrong]
         RankFindings(self.rank, self.log).add(check, remedy, nodes, expected, found, examples=EXAMPLES_KEPT)
         self.sound[wrong] = False
 
 
-def _stated(column: NDArray[np.int64], index: int) -> str:
+def _value_words(column: NDArray[np.int64], index: int) -> str:
     value = int(column[index])
     return "none" if value == ABSENT else str(value)
 
@@ -167,29 +170,29 @@ def _sizes(
 ) -> NDArray[np.int64]:
     rank, node, sound = mistakes.rank, mistakes.node, mistakes.sound
     size = rank.comm.size[node]
-    sized = collective != CollectiveKind.BARRIER
-    split = np.zeros(len(node), np.bool_) if splits is None else splits.counts > 0
-    unstated = sized & (size == ABSENT)
+    has_size = collective != CollectiveKind.BARRIER
+    has_splits = np.zeros(len(node), np.bool_) if splits is None else splits.counts > 0
+    size_absent = has_size & (size == ABSENT)
     limit = MAX_OP_BYTES // unit_bytes
-    wrong = sized & ~unstated & ((size < 0) | (size > limit))
+    wrong = has_size & ~size_absent & ((size < 0) | (size > limit))
     remedy = "write how much the rank puts in"
-    mistakes.note(Check.COMM_SIZE_ABSENT, unstated & ~split, "comm_size", "none", remedy)
+    mistakes.note(Check.COMM_SIZE_ABSENT, size_absent & ~has_splits, "comm_size", "none", remedy)
     mistakes.note(
         Check.COMM_SIZE_RANGE,
         wrong,
         f"comm_size between 0 and {limit}",
-        lambda index: _stated(rank.comm.size, index),
+        lambda index: _value_words(rank.comm.size, index),
         "correct the exporter, or the size unit",
     )
-    size_bytes = (np.where(sized & ~unstated & ~wrong, size, 0) * unit_bytes).astype(np.int64)
-    size_bytes[~sized] = BARRIER_BYTES
+    size_bytes = (np.where(has_size & ~size_absent & ~wrong, size, 0) * unit_bytes).astype(np.int64)
+    size_bytes[~has_size] = BARRIER_BYTES
     if splits is not None:
         sums = splits.sums()
-        stated = split & sized & sound
-        differs = stated & ~unstated & (sums != size_bytes)
+        split_sized = has_splits & has_size & sound
+        differs = split_sized & ~size_absent & (sums != size_bytes)
         _report_sums(rank, node, sums, size_bytes, differs, mistakes.log)
         sound &= ~differs
-        size_bytes[stated] = sums[stated]
+        size_bytes[split_sized] = sums[split_sized]
     return size_bytes
 
 
@@ -204,8 +207,8 @@ def _report_sums(
     wrong, expected = np.flatnonzero(differs), "splits that add up to the {} bytes of comm_size"
     if len(wrong):
         examples = (
-            node_example(rank, int(node[at]), expected.format(size_bytes[at]), f"{sums[at]} bytes")
-            for at in wrong[:EXAMPLES_KEPT].tolist()
+            node_example(rank, int(node[op]), expected.format(size_bytes[op]), f"{sums[op]} bytes")
+            for op in wrong[:EXAMPLES_KEPT].tolist()
         )
         remedy = "correct comm_size or the split sizes; both count what the rank sends, its own part included"
         log.add(Check.SPLIT_SUM, remedy, *examples, count=len(wrong))
@@ -214,94 +217,102 @@ def _report_sums(
 def _check_splits(
     mistakes: _Mistakes, collective: NDArray[np.int8], splits: SplitRows | None, also: CollectiveKind
 ) -> None:
-    """Splits belong to an all-to-all, or to the collective `also`, and each is a number of bytes."""
+    """Check that splits belong to an all-to-all or to the collective `also`, and that each entry is a valid number of
+    bytes."""
     if splits is None:
         return
     rank, node = mistakes.rank, mistakes.node
-    # Sums are exact where they matter: a row with an entry of another size is wrong whatever its sum wraps to.
+    # A sum may wrap only if an entry is out of range, and then the row is wrong anyway.
     outside = (splits.entry_bytes < 0) | (splits.entry_bytes > MAX_OP_BYTES)
     row = np.repeat(np.arange(len(node)), splits.counts)
     wrong = splits.sums() > MAX_OP_BYTES
     wrong[row[outside]] = True
-    elsewhere = (splits.counts > 0) & ~np.isin(collective, (CollectiveKind.ALL_TO_ALL, also)) & mistakes.sound
-    worst = dict(zip(node[wrong].tolist(), splits.sums()[wrong].tolist(), strict=True))
-    worst |= dict(zip(node[row[outside]].tolist(), splits.entry_bytes[outside].tolist(), strict=True))
+    on_other_kind = (
+        (splits.counts > 0) & ~np.isin(collective, (CollectiveKind.ALL_TO_ALL, also)) & mistakes.sound
+    )
+    example_bytes = dict(zip(node[wrong].tolist(), splits.sums()[wrong].tolist(), strict=True))
+    example_bytes |= dict(zip(node[row[outside]].tolist(), splits.entry_bytes[outside].tolist(), strict=True))
     mistakes.note(
         Check.SPLIT_RANGE,
         wrong,
         f"split sizes of 0 to {MAX_OP_BYTES} bytes, alone and together",
-        lambda index: f"{worst[index]}",
+        lambda index: f"{example_bytes[index]}",
         "correct the exporter",
     )
     mistakes.note(
         Check.SPLIT_KIND,
-        elsewhere,
+        on_other_kind,
         f"split sizes on ALL_TO_ALL or {also.name} alone",
-        lambda index: f"split sizes on comm_type {_stated(rank.comm.type, index)}",
+        lambda index: f"split sizes on comm_type {_value_words(rank.comm.type, index)}",
         "leave the split sizes out: this collective has none",
     )
 
 
 def _ends(mistakes: _Mistakes, rank_count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Source and destination rank of sends and receives: the own end may be left out, the other may not."""
+    """Return source and destination rank of sends and receives, each int64 [m]; -1 for collectives.
+
+    The rank's own end may be absent; the peer must be given.
+    """
     rank, node = mistakes.rank, mistakes.node
     kind = rank.kind[node]
     is_send, is_recv = kind == NodeKind.COMM_SEND, kind == NodeKind.COMM_RECV
     src, dst = rank.comm.src[node].copy(), rank.comm.dst[node].copy()
     src[is_send & (src == ABSENT)] = rank.rank
     dst[is_recv & (dst == ABSENT)] = rank.rank
-    own, peer = np.where(is_send, src, dst), np.where(is_send, dst, src)
-    paired = is_send | is_recv
-    absent = paired & (peer == ABSENT)
-    outside = paired & ~absent & ((peer < 0) | (peer >= rank_count))
-    foreign = paired & (own != rank.rank)
-    itself = paired & ~foreign & (peer == rank.rank)
+    own_end, peer = np.where(is_send, src, dst), np.where(is_send, dst, src)
+    is_p2p = is_send | is_recv
+    absent = is_p2p & (peer == ABSENT)
+    outside = is_p2p & ~absent & ((peer < 0) | (peer >= rank_count))
+    wrong_own_end = is_p2p & (own_end != rank.rank)
+    to_itself = is_p2p & ~wrong_own_end & (peer == rank.rank)
 
     def route(index: int) -> str:
-        return f"{_stated(rank.comm.src, index)} -> {_stated(rank.comm.dst, index)}"
+        return f"{_value_words(rank.comm.src, index)} -> {_value_words(rank.comm.dst, index)}"
 
-    fix = "write the global rank at the other end"
+    remedy = "write the global rank at the other end"
     for check, wrong, expected, found in (
         (Check.PEER_ABSENT, absent, "comm_dst on a SEND, comm_src on a RECV", "none"),
         (Check.PEER_OUT_OF_RANGE, outside, f"a peer among ranks 0 to {rank_count - 1}", route),
-        (Check.WRONG_END, foreign, f"rank {rank.rank} at its own end", route),
-        (Check.PEER_SELF, itself, "another rank", lambda index: f"a message to itself ({route(index)})"),
+        (Check.WRONG_END, wrong_own_end, f"rank {rank.rank} at its own end", route),
+        (Check.PEER_SELF, to_itself, "another rank", lambda index: f"a message to itself ({route(index)})"),
     ):
-        mistakes.note(check, wrong, expected, found, fix)
-    src[~paired] = -1
-    dst[~paired] = -1
+        mistakes.note(check, wrong, expected, found, remedy)
+    src[~is_p2p] = -1
+    dst[~is_p2p] = -1
     return src, dst
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitRows:
-    """A row of bytes per member for each of m operations, empty where an operation has none."""
+    """A row of bytes per member for each of m operations; empty where an operation has none."""
 
     offsets: NDArray[np.int64]
     entry_bytes: NDArray[np.int64]
 
     @property
     def counts(self) -> NDArray[np.int64]:
+        """Return the number of entries of each row, int64 [m]."""
         return np.diff(self.offsets)
 
     def sums(self) -> NDArray[np.int64]:
-        """Bytes of each row, 0 for an empty one. Wraps for entries that are no sizes."""
+        """Return the total bytes of each row, int64 [m]; 0 for an empty row. Entries that are not sizes may make it
+        wrap."""
         total = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.entry_bytes)])
         return np.asarray(total[self.offsets[1:]] - total[self.offsets[:-1]], np.int64)
 
     def rows(self, at: NDArray[np.int64], members: int) -> NDArray[np.int64]:
-        """The rows of some operations, all of `members` entries, one below the other."""
+        """Return the rows of the operations `at` as [len(at), members] int64. Each of them must have `members` entries."""
         return np.asarray(self.entry_bytes[self.offsets[at][:, None] + np.arange(members)], np.int64)
 
 
 def rows_of(splits: Rows[np.int64] | None, node: NDArray[np.int64]) -> SplitRows | None:
-    """The rows of the operations at `node`; None if none of them has one."""
+    """Return the rows of the operations at `node`, or None if none of them has a row."""
     if splits is None:
         return None
     offsets, entry_bytes = splits.offsets, splits.values
     counts = np.diff(offsets)[node]
     if not counts.any():
         return None
-    own = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]).astype(np.int64)
-    within = np.arange(int(own[-1])) - np.repeat(own[:-1], counts)
-    return SplitRows(own, entry_bytes[np.repeat(offsets[:-1][node], counts) + within])
+    row_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]).astype(np.int64)
+    entry_index = np.arange(int(row_offsets[-1])) - np.repeat(row_offsets[:-1], counts)
+    return SplitRows(row_offsets, entry_bytes[np.repeat(offsets[:-1][node], counts) + entry_index])

@@ -1,7 +1,8 @@
-"""Roots that a trace states of broadcasts, reduces, gathers and scatters: which are obeyed, and as what communicator.
+"""Applies the roots that a trace gives for broadcasts, reduces, gathers and scatters.
 
-The root of a collective is position 0 of its communicator. An operation with another root runs on a communicator of the same
-name whose members are turned until the root comes first; what orders the operations of the two is the trace's, as before.
+The root of a collective is position 0 of its communicator. An operation with another root runs on a communicator of
+the same name whose members are rotated until the root comes first. The order between operations of the two
+communicators remains that of the trace.
 """
 
 from __future__ import annotations
@@ -32,66 +33,70 @@ def obey_roots(
     matching: Matching,
     log: FindingLog,
 ) -> tuple[tuple[Communicator, ...], tuple[NDArray[np.int32], ...]]:
-    """Return the communicators with those that roots ask for, and that of each operation. Notes roots that are none, and
-    operations whose root is not told."""
-    least = np.full(matching.item_count + 1, _NONE, np.int64)
-    most = np.full(matching.item_count + 1, -1, np.int64)
+    """Return the communicators, including those with rotated members, and the index of each operation's communicator.
+
+    Reports roots that are not members, and operations whose root is unknown.
+    """
+    least_root = np.full(matching.item_count + 1, _NONE, np.int64)
+    most_root = np.full(matching.item_count + 1, -1, np.int64)
     for rank_ops, item in zip(ops, matching.item, strict=True):
-        stated = np.flatnonzero(
+        with_root = np.flatnonzero(
             np.isin(rank_ops.collective, ROOTED) & (rank_ops.root != ABSENT) & (item >= 0)
         )
-        np.minimum.at(least, item[stated], rank_ops.root[stated])
-        np.maximum.at(most, item[stated], rank_ops.root[stated])
-    root = np.where(least == most, least, 0)
-    turned: dict[tuple[int, int], int] = {}
-    made = list(communicators)
+        np.minimum.at(least_root, item[with_root], rank_ops.root[with_root])
+        np.maximum.at(most_root, item[with_root], rank_ops.root[with_root])
+    root = np.where(least_root == most_root, least_root, 0)
+    rotated_index: dict[tuple[int, int], int] = {}
+    extended = list(communicators)
     columns = []
-    sizes = np.array([len(one.members) for one in communicators] + [0], dtype=np.int64)
+    sizes = np.array([len(communicator.members) for communicator in communicators] + [0], dtype=np.int64)
     for rank, rank_ops, column, item in zip(trace.ranks, ops, communicator_of, matching.item, strict=True):
         rooted = np.isin(rank_ops.collective, ROOTED) & (column >= 0) & (item >= 0)
-        untold = rooted & (least[item] != most[item])
+        root_unknown = rooted & (least_root[item] != most_root[item])
         remedy = "position 0 of the communicator is taken"
-        for which, found in (
-            (untold & (most[item] < 0), "none: the schema has no attribute for it"),
+        for mask, found in (
+            (root_unknown & (most_root[item] < 0), "none: the schema has no attribute for it"),
             (
-                untold & (most[item] >= 0),
+                root_unknown & (most_root[item] >= 0),
                 "roots that differ between the members, as PyTorch 1 wrote the own rank",
             ),
         ):
-            RankFindings(rank, log).add(Check.ROOT_UNKNOWN, remedy, rank_ops.node[which], "a root", found)
-        outside = np.flatnonzero(rooted & ~untold & ((root[item] < 0) | (root[item] >= sizes[column])))
+            RankFindings(rank, log).add(Check.ROOT_UNKNOWN, remedy, rank_ops.node[mask], "a root", found)
+        outside = np.flatnonzero(rooted & ~root_unknown & ((root[item] < 0) | (root[item] >= sizes[column])))
         if len(outside):
             examples = (
                 node_example(
                     rank,
-                    int(rank_ops.node[at]),
-                    f'a root among the {sizes[column[at]]} members of "{shown(communicators[int(column[at])].name)}"',
-                    f"{root[item[at]]}",
+                    int(rank_ops.node[op]),
+                    f'a root among the {sizes[column[op]]} members of "{shown(communicators[int(column[op])].name)}"',
+                    f"{root[item[op]]}",
                 )
-                for at in outside[:EXAMPLES_KEPT].tolist()
+                for op in outside[:EXAMPLES_KEPT].tolist()
             )
             remedy = "a root is the position of a member, from 0: correct the exporter"
             log.add(Check.ROOT_RANGE, remedy, *examples, count=len(outside))
-        moved = np.flatnonzero(rooted & (root[item] > 0) & (root[item] < sizes[column]))
-        own = column.copy()
-        for at in moved.tolist():
-            key = int(column[at]), int(root[item[at]])
-            if key not in turned:
+        rotated = np.flatnonzero(rooted & (root[item] > 0) & (root[item] < sizes[column]))
+        new_column = column.copy()
+        for op in rotated.tolist():
+            key = int(column[op]), int(root[item[op]])
+            if key not in rotated_index:
                 base = communicators[key[0]]
-                turned[key] = len(made)
+                rotated_index[key] = len(extended)
                 members = base.members[key[1] :] + base.members[: key[1]]
-                made.append(Communicator(len(made), base.name, members))
-            own[at] = turned[key]
-        columns.append(own)
-    return _in_use(made, columns) if turned else (communicators, communicator_of)
+                extended.append(Communicator(len(extended), base.name, members))
+            new_column[op] = rotated_index[key]
+        columns.append(new_column)
+    return _drop_unused(extended, columns) if rotated_index else (communicators, communicator_of)
 
 
-def _in_use(
+def _drop_unused(
     made: Sequence[Communicator], columns: Sequence[NDArray[np.int32]]
 ) -> tuple[tuple[Communicator, ...], tuple[NDArray[np.int32], ...]]:
-    """Without those that none of their operations is left in."""
-    used = sorted({int(one) for column in columns for one in np.unique(column) if one >= 0})
+    """Return only the communicators that still have operations, renumbered, and the renumbered columns."""
+    used_indices = sorted({int(index) for column in columns for index in np.unique(column) if index >= 0})
     number = np.full(len(made) + 1, -1, np.int32)
-    number[used] = np.arange(len(used), dtype=np.int32)
-    kept = tuple(replace(made[one], index=index) for index, one in enumerate(used))
-    return kept, tuple(number[column] for column in columns)
+    number[used_indices] = np.arange(len(used_indices), dtype=np.int32)
+    used_communicators = tuple(
+        replace(made[old_index], index=index) for index, old_index in enumerate(used_indices)
+    )
+    return used_communicators, tuple(number[column] for column in columns)

@@ -1,7 +1,7 @@
-"""Uneven collectives: what each member sends to each other one, from the rows of the ranks to one matrix an operation.
+"""Builds one split matrix per uneven collective from the split rows of its ranks: bytes from each member to each other.
 
-Decides whether rows make sense, alone and together, and which operations share a matrix. An operation of which every
-member splits its buffer evenly has no matrix: it is an ordinary all-to-all.
+Decides whether rows are consistent, alone and together, and which operations share a matrix. An operation whose
+members all split their buffers evenly has no matrix: it is an ordinary all-to-all.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_SPLITS: Final = 1 << 25
-"""Entries of all matrices together before equal ones are found: 256 MiB. A rank without a row fills one all the same."""
+"""Limit of entries in all matrices together (256 MiB), before equal ones are merged. A rank without a row counts as if
+it had one."""
 
 EVEN: Final = -1
-"""Instead of a matrix: the members' buffers are split evenly."""
+"""Index used in place of a matrix if the members' buffers are split evenly."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitMatrices:
-    """Distinct matrices: `matrices[k][i, j]` bytes go from position i to position j, before scaling."""
+    """Distinct split matrices: `matrices[k][i, j]` bytes go from position i to position j, before scaling."""
 
     matrices: tuple[NDArray[np.int64], ...]
     of_item: NDArray[np.int32]
-    """Per item of the matching; `EVEN` where there is none."""
+    """Index of the matrix per item of the matching; `EVEN` for an item without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """Uneven operations of one communicator: items, kinds, which of them state no split at all, and how those are drawn (None:
-    evenly)."""
+class _UnevenOps:
+    """Uneven operations of one communicator: items, kinds, a mask of those that state no split at all (`bare`), and how
+    splits of the latter are drawn (None: evenly)."""
 
     items: NDArray[np.int64]
     kinds: NDArray[np.int8]
@@ -68,8 +69,8 @@ def check_counts(
     communicator_of: Sequence[NDArray[np.int32]],
     log: FindingLog,
 ) -> None:
-    """Notes rows that do not have one entry a member; their operations are no longer sound."""
-    sizes = np.array([len(one.members) for one in communicators] + [0], dtype=np.int64)
+    """Report split rows that do not have one entry per member, and mark their operations as not sound."""
+    sizes = np.array([len(communicator.members) for communicator in communicators] + [0], dtype=np.int64)
     for rank, rank_ops, column in zip(trace.ranks, ops, communicator_of, strict=True):
         for rows in (rank_ops.send_splits, rank_ops.recv_splits):
             if rows is None:
@@ -81,12 +82,12 @@ def check_counts(
                 examples = (
                     node_example(
                         rank,
-                        int(rank_ops.node[at]),
-                        f"{sizes[column[at]]} splits, one for each member of "
-                        f'"{shown(communicators[int(column[at])].name)}"',
-                        f"{counts[at]} splits",
+                        int(rank_ops.node[op]),
+                        f"{sizes[column[op]]} splits, one for each member of "
+                        f'"{shown(communicators[int(column[op])].name)}"',
+                        f"{counts[op]} splits",
                     )
-                    for at in wrong[:EXAMPLES_KEPT].tolist()
+                    for op in wrong[:EXAMPLES_KEPT].tolist()
                 )
                 remedy = "correct the split sizes, or the ranks of the communicator"
                 log.add(Check.SPLIT_COUNT, remedy, *examples, count=len(wrong))
@@ -101,22 +102,24 @@ def split_matrices(
     log: FindingLog,
     choice: Uneven | None = None,
 ) -> SplitMatrices:
-    """The matrix of every operation that has one. Only for operations without mistakes; notes ends that disagree, and what is
-    assumed by `choice` of operations that state no splits."""
+    """Return the split matrix of every operation that has one. All operations must be free of mistakes.
+
+    Reports members that disagree on a split, and the splits assumed by `choice` for operations that state none.
+    """
     choice = choice or Uneven()
     takes_uneven = choice.choice is not UnevenChoice.REFUSED
-    has_rows = any(one.send_splits is not None or one.recv_splits is not None for one in ops)
+    has_rows = any(rank_ops.send_splits is not None or rank_ops.recv_splits is not None for rank_ops in ops)
     if not has_rows and not takes_uneven:
         return NO_SPLITS
-    stated = np.zeros(matching.item_count, dtype=np.bool_)
+    states_splits = np.zeros(matching.item_count, dtype=np.bool_)
     for rank_ops, item in zip(ops, matching.item, strict=True):
         for rows in (rank_ops.send_splits, rank_ops.recv_splits):
             if rows is not None:
-                stated[item[rows.counts > 0]] = True
-    uneven = stated.copy()
+                states_splits[item[rows.counts > 0]] = True
+    uneven = states_splits.copy()
     if takes_uneven:
         uneven |= differing_items(ops, matching)
-        report_assumed(trace, ops, matching, uneven & ~stated, choice, log)
+        report_assumed(trace, ops, matching, uneven & ~states_splits, choice, log)
     if not uneven.any():
         return NO_SPLITS
     kinds = kinds_of_items(ops, matching)
@@ -126,7 +129,7 @@ def split_matrices(
     of_item = np.full(matching.item_count, EVEN, dtype=np.int32)
     index_of: dict[bytes, int] = {}
     matrices: list[NDArray[np.int64]] = []
-    sizes = np.array([len(one.members) for one in communicators] + [0], dtype=np.int64)
+    sizes = np.array([len(communicator.members) for communicator in communicators] + [0], dtype=np.int64)
     if int((sizes[communicator_of_item[uneven]] ** 2).sum()) > MAX_SPLITS:
         expected = f"uneven all-to-alls with at most {MAX_SPLITS} splits together, members squared each"
         example = job_example(trace.source, expected, f"more in {int(uneven.sum())} operations")
@@ -137,8 +140,8 @@ def split_matrices(
         if not len(items) or len(communicator.members) < 2:
             continue
         draws = choice if choice.choice is UnevenChoice.SKEW else None
-        asked = _Asked(items, kinds[items], ~stated[items], draws)
-        stack = _stack(trace, ops, communicator, matching, asked, log)
+        uneven_ops = _UnevenOps(items, kinds[items], ~states_splits[items], draws)
+        stack = _build_matrices(trace, ops, communicator, matching, uneven_ops, log)
         even = _even_rows(stack[:, :1, :].sum(axis=2), len(communicator.members))
         is_even = (stack == even).all(axis=(1, 2))
         for k in np.flatnonzero(~is_even).tolist():
@@ -149,45 +152,46 @@ def split_matrices(
     return SplitMatrices(tuple(matrices), of_item)
 
 
-def _stack(
+def _build_matrices(
     trace: Trace,
     ops: Sequence[RankOps],
     communicator: Communicator,
     matching: Matching,
-    asked: _Asked,
+    asked: _UnevenOps,
     log: FindingLog,
 ) -> NDArray[np.int64]:
-    """[operation, source position, destination position] of the operations asked for, all of one communicator."""
+    """Return bytes as int64 [operation, source position, destination position] for the given operations of one
+    communicator."""
     items, members = asked.items, len(communicator.members)
     stack = np.empty((len(items), members, members), dtype=np.int64)
     sizes = np.empty((len(items), members), dtype=np.int64)
     has_row = np.zeros((len(items), members), dtype=np.bool_)
-    at_of = []
+    op_positions = []
     for position, member in enumerate(communicator.members):
         item = matching.item[member]
         by_item = np.argsort(item, kind="stable")
-        at = by_item[np.searchsorted(item[by_item], items)]
-        at_of.append(at)
+        positions = by_item[np.searchsorted(item[by_item], items)]
+        op_positions.append(positions)
         rank_ops = ops[member]
-        sizes[:, position] = rank_ops.size_bytes[at]
-        stack[:, position, :] = _even_rows(rank_ops.size_bytes[at][:, None], members)[:, 0, :]
+        sizes[:, position] = rank_ops.size_bytes[positions]
+        stack[:, position, :] = _even_rows(rank_ops.size_bytes[positions][:, None], members)[:, 0, :]
         rows = rank_ops.send_splits
         if rows is not None:
-            stated = np.flatnonzero(rows.counts[at] > 0)
-            stack[stated, position, :] = rows.rows(at[stated], members)
-            has_row[stated, position] = True
-    _fill_whole(trace, ops, communicator, asked, at_of, (stack, sizes, has_row), log)
+            with_row = np.flatnonzero(rows.counts[positions] > 0)
+            stack[with_row, position, :] = rows.rows(positions[with_row], members)
+            has_row[with_row, position] = True
+    _fill_matrices(trace, ops, communicator, asked, op_positions, (stack, sizes, has_row), log)
     for position, member in enumerate(communicator.members):
         rows = ops[member].recv_splits
         if rows is not None:
-            stated = np.flatnonzero(rows.counts[at_of[position]] > 0)
-            expected = rows.rows(at_of[position][stated], members)
-            differing = np.argwhere(stack[stated, :, position] != expected)
+            with_row = np.flatnonzero(rows.counts[op_positions[position]] > 0)
+            expected = rows.rows(op_positions[position][with_row], members)
+            differing = np.argwhere(stack[with_row, :, position] != expected)
             for k, source in differing[:EXAMPLES_KEPT].tolist():
-                op, sender = int(stated[k]), communicator.members[source]
-                sending = node_words(trace.ranks[sender], int(ops[sender].node[at_of[source][op]]))
+                op, sender = int(with_row[k]), communicator.members[source]
+                sending = node_words(trace.ranks[sender], int(ops[sender].node[op_positions[source][op]]))
                 sent = f"the {stack[op, source, position]} bytes that rank {sender} {sending} sends to it"
-                receiving = int(ops[member].node[at_of[position][op]])
+                receiving = int(ops[member].node[op_positions[position][op]])
                 example = node_example(trace.ranks[member], receiving, sent, f"{expected[k, source]} bytes")
                 remedy = (
                     "what one member sends to another must be what that one expects: correct the split sizes"
@@ -196,38 +200,41 @@ def _stack(
     return stack
 
 
-def _fill_whole(
+def _fill_matrices(
     trace: Trace,
     ops: Sequence[RankOps],
     communicator: Communicator,
-    asked: _Asked,
+    asked: _UnevenOps,
     at_of: Sequence[NDArray[np.int64]],
     filled: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]],
     log: FindingLog,
 ) -> None:
-    """Complete what no row of one member tells: `filled` are matrices, what each member puts in, and which rows are stated."""
+    """Fill the matrices of kinds that single rows do not determine. `filled` has the matrices, the sizes that members
+    put in, and a mask of stated rows."""
     stack, sizes, has_row = filled
     gathers = asked.kinds == CollectiveKind.ALL_GATHER
     stack[gathers] = np.broadcast_to(sizes[gathers][:, :, None], stack[gathers].shape)
     reduces = asked.kinds == CollectiveKind.REDUCE_SCATTER
-    bare = reduces & ~has_row.any(axis=1)
-    stack[bare] = np.broadcast_to(sizes[bare][:, None, :], stack[bare].shape)
+    without_rows = reduces & ~has_row.any(axis=1)
+    stack[without_rows] = np.broadcast_to(sizes[without_rows][:, None, :], stack[without_rows].shape)
     if asked.draws is not None:
-        drawn = (asked.kinds == CollectiveKind.ALL_TO_ALL) & asked.bare
-        stack[drawn] = drawn_rows(sizes[drawn], communicator, asked.draws)
-    for k in np.flatnonzero(reduces & ~bare).tolist():
+        is_drawn = (asked.kinds == CollectiveKind.ALL_TO_ALL) & asked.bare
+        stack[is_drawn] = drawn_rows(sizes[is_drawn], communicator, asked.draws)
+    for k in np.flatnonzero(reduces & ~without_rows).tolist():
         first = int(np.argmax(has_row[k]))
         wrong = np.flatnonzero(has_row[k] & (stack[k] != stack[k, first]).any(axis=1))
         for position in wrong[:EXAMPLES_KEPT].tolist():
             member = communicator.members[position]
             node = int(ops[member].node[at_of[position][k]])
-            wanted = f"the parts that rank {communicator.members[first]} has: {_some(stack[k, first])} bytes"
-            example = node_example(trace.ranks[member], node, wanted, f"{_some(stack[k, position])} bytes")
+            expected = f"the parts that rank {communicator.members[first]} has: {_first_bytes(stack[k, first])} bytes"
+            example = node_example(
+                trace.ranks[member], node, expected, f"{_first_bytes(stack[k, position])} bytes"
+            )
             log.add(Check.SPLIT_DIFFERS, "members reduce the same parts: correct the split sizes", example)
         stack[k] = stack[k, first]
 
 
-def _some(row: NDArray[np.int64]) -> str:
+def _first_bytes(row: NDArray[np.int64]) -> str:
     return ", ".join(map(str, row[:8].tolist())) + (", ..." if len(row) > 8 else "")
 
 
@@ -238,22 +245,25 @@ def as_pairs(
     splits: SplitMatrices,
     communicator_of: Sequence[NDArray[np.int32]],
 ) -> tuple[RankOps, ...]:
-    """The operations with uneven all-gathers and reduce-scatters as the all-to-alls that they are carried out as."""
+    """Return the operations with uneven all-gathers and reduce-scatters changed to the all-to-alls that carry them out."""
     of_item, matrices = splits.of_item, splits.matrices
     if not matrices:
         return tuple(ops)
     changed = []
-    position_of = [{member: at for at, member in enumerate(one.members)} for one in communicators]
+    position_of = [
+        {member: position for position, member in enumerate(communicator.members)}
+        for communicator in communicators
+    ]
     for rank, (rank_ops, item, column) in enumerate(zip(ops, matching.item, communicator_of, strict=True)):
-        at = np.flatnonzero((of_item[item] >= 0) & (rank_ops.collective != CollectiveKind.ALL_TO_ALL))
-        if not len(at):
+        converted = np.flatnonzero((of_item[item] >= 0) & (rank_ops.collective != CollectiveKind.ALL_TO_ALL))
+        if not len(converted):
             changed.append(rank_ops)
             continue
         collective, size_bytes = rank_ops.collective.copy(), rank_ops.size_bytes.copy()
-        collective[at] = CollectiveKind.ALL_TO_ALL
-        for one in at.tolist():
-            matrix = matrices[int(of_item[item[one]])]
-            size_bytes[one] = int(matrix[position_of[int(column[one])][rank]].sum())
+        collective[converted] = CollectiveKind.ALL_TO_ALL
+        for op in converted.tolist():
+            matrix = matrices[int(of_item[item[op]])]
+            size_bytes[op] = int(matrix[position_of[int(column[op])][rank]].sum())
         changed.append(replace(rank_ops, collective=collective, size_bytes=size_bytes))
     return tuple(changed)
 
@@ -261,7 +271,7 @@ def as_pairs(
 def report_uneven(
     trace: Trace, ops: Sequence[RankOps], matching: Matching, splits: SplitMatrices, log: FindingLog
 ) -> None:
-    """Tells a reader that split sizes are followed, and how uneven they are."""
+    """Report that split sizes are used, with the range of bytes between members of the first such operation."""
     count = int((splits.of_item >= 0).sum())
     if not count:
         return
@@ -288,6 +298,7 @@ def report_uneven(
 
 
 def _even_rows(total_bytes: NDArray[np.int64], members: int) -> NDArray[np.int64]:
-    """Each total in one more axis as `members` equal parts, cut as the engine cuts (traffic/collectives/core/table.py)."""
+    """Split each total into `members` equal parts along a new last axis, cut as the engine cuts
+    (traffic/collectives/core/table.py)."""
     bounds = total_bytes[..., None] * np.arange(members + 1) // members
     return np.asarray(np.diff(bounds, axis=-1), np.int64)

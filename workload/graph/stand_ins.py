@@ -1,8 +1,8 @@
-"""Recorded ranks that stand for the others of their job: the trace of every rank, with groups and peers of its own.
+"""Derives the trace of every rank of a job from recorded ranks, with adapted groups and peers.
 
-Where the members of a recorded group are equally far apart, groups of that shape fill the job one after another, and every
-rank is in the one that holds it. Peers are as far from a rank as they are from the one that stands for it. Refused where a
-group does not fill the job, or a group file has no such group.
+A recorded rank represents itself and other ranks. If the members of a recorded group are equally spaced, groups of
+that shape tile the job, and every rank is in the one that contains it. The peers of a rank have the same distance as
+those of its recorded rank. Refused if the groups do not tile the job, or a group file lacks such a group.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Members = tuple[int, ...]
 
 
 def stood_for(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trace:
-    """Return the trace with a rank for each that `settings.stand_ins` names; unchanged where they name none."""
+    """Return the trace with one rank per entry of `settings.stand_ins`, or unchanged if there are none."""
     if not settings.stand_ins:
         return trace
-    recorded = recorded_ranks(settings.stand_ins)
+    recorded_rank_of = recorded_ranks(settings.stand_ins)
     by_number = {rank.rank: rank for rank in trace.ranks}
-    if by_number.keys() != set(recorded):
-        expected = f"the traces of ranks {_listed(sorted(set(recorded)))}"
+    if by_number.keys() != set(recorded_rank_of):
+        expected = f"the traces of ranks {_listed(sorted(set(recorded_rank_of)))}"
         found = f"those of ranks {_listed(sorted(by_number))}"
         remedy = "give the recorded ranks that workload.stand_ins names, and no others"
         log.add(
@@ -40,18 +40,21 @@ def stood_for(trace: Trace, settings: WorkloadSettings, log: FindingLog) -> Trac
             severity=Severity.ERROR,
         )
         return trace
-    said = ", ".join(map(str, settings.stand_ins[:8])) + (", ..." if len(settings.stand_ins) > 8 else "")
-    remedy = f"they stand for the others, as workload.stand_ins says: {said}"
+    settings_words = ", ".join(map(str, settings.stand_ins[:8])) + (
+        ", ..." if len(settings.stand_ins) > 8 else ""
+    )
+    remedy = f"they stand for the others, as workload.stand_ins says: {settings_words}"
     found = f"{len(by_number)} recorded rank{'s' if len(by_number) > 1 else ''}"
     log.add(
         Check.RANKS_REPLICATED,
         remedy,
-        job_example(trace.source, f"the traces of all {len(recorded)} ranks", found),
+        job_example(trace.source, f"the traces of all {len(recorded_rank_of)} ranks", found),
     )
     names = _FileNames(trace.groups or {})
     contradictions: dict[str, None] = {}
     ranks = tuple(
-        _copy(by_number[one], rank, len(recorded), names, contradictions) for rank, one in enumerate(recorded)
+        _copy(by_number[number], rank, len(recorded_rank_of), names, contradictions)
+        for rank, number in enumerate(recorded_rank_of)
     )
     for found in contradictions:
         expected = "groups that fill the job, each like the recorded one"
@@ -72,7 +75,8 @@ class _FileNames:
     groups: dict[str, Members]
 
     def of(self, members: Members) -> list[str]:
-        return [key for key, stated in self.groups.items() if stated == members]
+        """Return the keys of the group file whose ranks are `members`."""
+        return [key for key, file_members in self.groups.items() if file_members == members]
 
 
 def _copy(
@@ -86,7 +90,7 @@ def _copy(
         recv_splits=None,
         groups=_own_groups(one, rank, world, contradictions),
         pg_names=tuple(_file_name(key, one, rank, world, names, contradictions) for key in one.pg_names),
-        comm=_shifted(one, rank - one.rank),
+        comm=_with_shifted_peers(one, rank - one.rank),
     )
 
 
@@ -95,60 +99,61 @@ def _own_groups(
 ) -> dict[str, Members] | None:
     if one.groups is None:
         return None
-    found = {}
+    groups = {}
     for key, members in one.groups.items():
         if key in WORLD_KEYS:
-            found[key] = tuple(range(world))
+            groups[key] = tuple(range(world))
             continue
-        mine = group_of(members, one.rank, rank, world)
-        if mine is None:
+        own_members = group_of(members, one.rank, rank, world)
+        if own_members is None:
             contradictions[_no_tiling(key, members, world)] = None
-        found[key] = members if mine is None else mine
-    return found
+        groups[key] = members if own_members is None else own_members
+    return groups
 
 
 def _file_name(
     key: str, one: RankTrace, rank: int, world: int, names: _FileNames, contradictions: dict[str, None]
 ) -> str:
-    """The name that a group file has for the group of `rank` which is like a group of the recorded rank."""
+    """Return the key in the group file of the group of `rank` that corresponds to group `key` of the recorded rank."""
     members = names.groups.get(key)
     if members is None or one.rank not in members:
         return key
-    mine = group_of(members, one.rank, rank, world)
-    if mine is None:
+    own_members = group_of(members, one.rank, rank, world)
+    if own_members is None:
         contradictions[_no_tiling(key, members, world)] = None
         return key
-    recorded_keys, keys = names.of(members), names.of(mine)
+    recorded_keys, keys = names.of(members), names.of(own_members)
     if len(keys) != len(recorded_keys):
         contradictions[
-            f'{len(keys)} groups of ranks {_listed(mine)} in the group file, and {len(recorded_keys)} of those of "{shown(key)}"'
+            f'{len(keys)} groups of ranks {_listed(own_members)} in the group file, and {len(recorded_keys)} of those of "{shown(key)}"'
         ] = None
         return key
     return keys[recorded_keys.index(key)]
 
 
 def group_of(members: Members, recorded: int, rank: int, world: int) -> Members | None:
-    """Return the group like `members`, one of the recorded rank, that holds `rank`; None where such do not fill the job."""
+    """Return the group shaped like `members`, a group of rank `recorded`, that contains `rank`; None if such groups do
+    not tile the job."""
     if rank in members:
         return members
     step = members[1] - members[0] if len(members) > 1 else 1
     block = step * len(members)
-    even = step > 0 and members == tuple(range(members[0], members[0] + block, step))
-    if not even or world % block or members[0] % block != recorded % step:
+    is_evenly_spaced = step > 0 and members == tuple(range(members[0], members[0] + block, step))
+    if not is_evenly_spaced or world % block or members[0] % block != recorded % step:
         return None
     first = rank - rank % block + rank % step
     return tuple(range(first, first + block, step))
 
 
-def _shifted(one: RankTrace, by: int) -> CommColumns:
-    ends = (one.kind == NodeKind.COMM_SEND) | (one.kind == NodeKind.COMM_RECV)
-    if not ends.any():
+def _with_shifted_peers(one: RankTrace, by: int) -> CommColumns:
+    is_p2p = (one.kind == NodeKind.COMM_SEND) | (one.kind == NodeKind.COMM_RECV)
+    if not is_p2p.any():
         return one.comm
 
-    def moved(column: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.where(ends & (column != ABSENT), column + by, column)
+    def shift(column: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.where(is_p2p & (column != ABSENT), column + by, column)
 
-    return replace(one.comm, src=moved(one.comm.src), dst=moved(one.comm.dst))
+    return replace(one.comm, src=shift(one.comm.src), dst=shift(one.comm.dst))
 
 
 def _no_tiling(key: str, members: Members, world: int) -> str:

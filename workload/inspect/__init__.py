@@ -1,1 +1,1 @@
-"""What a job is: parallelism, bytes by kind and pair, the critical path on an ideal network."""
+"""Summary of a job: parallelism, bytes by kind and pair, critical path on an ideal network."""

@@ -1,7 +1,9 @@
-"""How long a job would take on a network without contention, and what it would wait for: a lower bound to compare with.
+"""Computes how long a job would take on a network without contention, and its critical path: a lower bound for
+comparison.
 
-Decides the longest path over the joined graph of all ranks. Every operation has the whole link of each of its ranks for itself
-and begins when all of them reached it; compute takes the trace's delays. A real run shares links and is slower.
+Decides the longest path over the joined graph of all ranks. Every operation has the full link of each of its ranks
+and starts when all of them have reached it; compute takes the delays of the trace. A real run shares links and is
+slower.
 """
 
 from __future__ import annotations
@@ -33,31 +35,31 @@ class PathStep:
     rank: int
     node_id: int
     name: str
-    """Of the node, fit for a message."""
+    """Name of the node, printable."""
     duration_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """The chain of operations and delays that no faster network order could shorten."""
+    """The longest chain of dependent operations and delays in the job."""
 
     total_ns: int
     by_kind_ns: dict[str, int]
     """Time on the path by "compute" and by kind of operation; adds up to `total_ns`."""
     operations: int
     longest: tuple[PathStep, ...]
-    """The operations on the path that take longest, longest first."""
+    """The operations on the path with the longest durations, longest first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Items:
-    """Every item of the matching, and then every delay: what it is and how long it takes."""
+    """Every item of the matching, followed by every delay: kind, place and duration."""
 
     duration_ns: NDArray[np.int64]
     collective: NDArray[np.int8]
     """`CollectiveKind`; -1 for sends, receives and delays."""
     rank: NDArray[np.int64]
-    """A rank that takes part."""
+    """One of the ranks that take part."""
     node: NDArray[np.int64]
     """Index of the node on that rank."""
     delays_from: int
@@ -65,29 +67,31 @@ class Items:
 
 
 def rank_durations_ns(analysis: Analysis, rank: int, network: IdealNetwork) -> NDArray[np.int64]:
-    """Ideal duration of each operation of a rank; receives take none of their own."""
+    """Return the ideal duration of each operation of a rank in ns, int64 [operations]; 0 for receives."""
     ops = analysis.ops[rank]
-    sizes = np.array([len(one.members) for one in analysis.communicators] + [2], dtype=np.int64)
+    sizes = np.array(
+        [len(communicator.members) for communicator in analysis.communicators] + [2], dtype=np.int64
+    )
     size_bytes, members = ops.size_bytes, sizes[analysis.communicator_of[rank]]
     duration = op_durations_ns(ops.collective, size_bytes, members, network)
     if len(analysis.splits.of_item):
         matrix = analysis.splits.of_item[analysis.matching.item[rank]]
-        for used in np.unique(matrix[matrix >= 0]).tolist():
-            duration[matrix == used] = network.latency_ns + round(
-                _busiest_bytes(analysis.splits.matrices[used]) * network.ns_a_byte
+        for matrix_index in np.unique(matrix[matrix >= 0]).tolist():
+            duration[matrix == matrix_index] = network.latency_ns + round(
+                _busiest_bytes(analysis.splits.matrices[matrix_index]) * network.ns_a_byte
             )
     duration[ops.kind == OpKind.RECV] = 0
     return duration
 
 
 def _busiest_bytes(entry_bytes: NDArray[np.int64]) -> int:
-    """The most that one member of an uneven all-to-all sends or receives."""
-    kept = np.diagonal(entry_bytes)
-    return int(max((entry_bytes.sum(axis=1) - kept).max(), (entry_bytes.sum(axis=0) - kept).max()))
+    """Return the most bytes that one member of an uneven all-to-all sends or receives."""
+    own_bytes = np.diagonal(entry_bytes)
+    return int(max((entry_bytes.sum(axis=1) - own_bytes).max(), (entry_bytes.sum(axis=0) - own_bytes).max()))
 
 
 def critical_path(analysis: Analysis, lowering: Lowering, network: IdealNetwork) -> CriticalPath:
-    """The longest path of a job that can be replayed."""
+    """Return the longest path of a job that can be replayed."""
     graph = job_graph(lowering.ranks, analysis.matching)
     items = _items(analysis, lowering, network, len(graph.priority))
     order: list[int] = eager_order(graph).tolist()
@@ -106,11 +110,11 @@ def critical_path(analysis: Analysis, lowering: Lowering, network: IdealNetwork)
         end[item] = begin + durations[item]
         came_from[item] = latest
     path: list[int] = []
-    at = max(range(len(end)), key=end.__getitem__, default=-1)
-    total_ns = end[at] if at >= 0 else 0
-    while at >= 0:
-        path.append(at)
-        at = came_from[at]
+    path_item = max(range(len(end)), key=end.__getitem__, default=-1)
+    total_ns = end[path_item] if path_item >= 0 else 0
+    while path_item >= 0:
+        path.append(path_item)
+        path_item = came_from[path_item]
     return _critical_path(analysis, items, path, total_ns)
 
 
@@ -120,14 +124,18 @@ def _items(analysis: Analysis, lowering: Lowering, network: IdealNetwork, count:
     ranks = np.zeros(count, dtype=np.int64)
     node = np.zeros(count, dtype=np.int64)
     delays = analysis.matching.item_count
-    for rank, (ops, own, lowered) in enumerate(
+    for rank, (ops, item_of, lowered) in enumerate(
         zip(analysis.ops, analysis.matching.item, lowering.ranks, strict=True)
     ):
-        duration[own] = rank_durations_ns(analysis, rank, network)
-        collective[own], ranks[own], node[own] = ops.collective, rank, ops.node
+        duration[item_of] = rank_durations_ns(analysis, rank, network)
+        collective[item_of], ranks[item_of], node[item_of] = ops.collective, rank, ops.node
         is_delay = lowered.op < 0
-        mine = slice(delays, delays := delays + int(is_delay.sum()))
-        duration[mine], ranks[mine], node[mine] = lowered.delay_ns[is_delay], rank, lowered.node[is_delay]
+        delay_items = slice(delays, delays := delays + int(is_delay.sum()))
+        duration[delay_items], ranks[delay_items], node[delay_items] = (
+            lowered.delay_ns[is_delay],
+            rank,
+            lowered.node[is_delay],
+        )
     return Items(duration, collective, ranks, node, analysis.matching.item_count)
 
 
@@ -135,14 +143,14 @@ def _critical_path(analysis: Analysis, items: Items, path: list[int], total_ns: 
     by_kind: dict[str, int] = {_DELAY: 0}
     steps = []
     for item in reversed(path):
-        what = _DELAY if item >= items.delays_from else _kind_name(int(items.collective[item]))
+        kind = _DELAY if item >= items.delays_from else _kind_name(int(items.collective[item]))
         duration_ns = int(items.duration_ns[item])
-        by_kind[what] = by_kind.get(what, 0) + duration_ns
-        if what != _DELAY and duration_ns:
+        by_kind[kind] = by_kind.get(kind, 0) + duration_ns
+        if kind != _DELAY and duration_ns:
             rank = analysis.trace.ranks[int(items.rank[item])]
             node = int(items.node[item])
-            place = node_example(rank, node, "", "")
-            steps.append(PathStep(what, rank.rank, int(rank.node_id[node]), place.name, duration_ns))
+            example = node_example(rank, node, "", "")
+            steps.append(PathStep(kind, rank.rank, int(rank.node_id[node]), example.name, duration_ns))
     longest = sorted(steps, key=lambda step: -step.duration_ns)[:_LONGEST_KEPT]
     return CriticalPath(total_ns, by_kind, len(steps), tuple(longest))
 

@@ -1,7 +1,7 @@
-"""What a job is, at a glance: ranks, communicators and what they are for, bytes by kind and by pair, the ideal time.
+"""Summarises a job: ranks, communicators and their roles, bytes by kind and by pair, ideal time.
 
-Decides what is told; adds up what analysis.py read, with inspection_traffic.py for bytes and inspection_path.py for
-time. Works on traces with errors too: operations with a mistake are left out, and there is no critical path.
+Decides what is shown. Sums the results of analysis.py, with traffic.py for bytes and critical_path.py for time.
+Works on traces with errors too: operations with a mistake are left out, and there is no critical path.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ class CommunicatorUse:
 
     @property
     def operations(self) -> int:
+        """Return the number of operations on the communicator."""
         return sum(one.operations for one in self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Least, mean and most over the ranks, in nanoseconds."""
+    """Minimum, mean and maximum over the ranks, in nanoseconds."""
 
     least_ns: int
     mean_ns: int
@@ -47,7 +48,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A job as `etloop inspect` tells it."""
+    """A job as `etloop inspect` reports it."""
 
     source: str
     ranks: int
@@ -60,28 +61,28 @@ class Inspection:
     communicators: tuple[CommunicatorUse, ...]
     pipeline_stages: int
     kinds: tuple[KindBytes, ...]
-    """Over all communicators: payload of one member each, wire bytes of all."""
+    """Totals over all communicators: payload bytes of one member each, wire bytes of all members."""
     traffic: Traffic
     compute: Spread
-    """What the nodes of a rank that are not communication add up to."""
+    """Total delay of a rank's nodes other than communication."""
     communication: Spread
-    """What the operations of a rank add up to on the ideal network."""
+    """Total duration of a rank's operations on the ideal network."""
     network: IdealNetwork
     path: CriticalPath | None
     """None for a trace with errors."""
 
     @property
     def compute_ratio(self) -> float | None:
-        """Compute over communication, both summed over ranks; None without communication."""
+        """Return compute over communication, both summed over ranks; None without communication."""
         return self.compute.mean_ns / self.communication.mean_ns if self.communication.mean_ns else None
 
 
 def inspect(trace: Trace, settings: WorkloadSettings, network: IdealNetwork) -> Inspection:
-    """Looks at a trace under settings; never raises for what the trace contains."""
+    """Summarise a trace under settings. Raises no exception for the content of a trace."""
     analysis = analyse(trace, settings)
     trace = analysis.trace
     traffic = traffic_of(analysis)
-    uses = _uses(analysis, traffic)
+    uses = _communicator_uses(analysis, traffic)
     path = None if analysis.lowering is None else critical_path(analysis, analysis.lowering, network)
     return Inspection(
         source=trace.source,
@@ -90,7 +91,7 @@ def inspect(trace: Trace, settings: WorkloadSettings, network: IdealNetwork) -> 
         size_unit=analysis.size_unit.value,
         element_bytes=analysis.unit_bytes,
         policy=str(settings.dependencies),
-        errors=sum(one.severity == "error" for one in analysis.findings),
+        errors=sum(finding.severity == "error" for finding in analysis.findings),
         communicators=uses,
         pipeline_stages=guess_stages(len(trace.ranks), traffic.distances),
         kinds=_totals(traffic.by_communicator),
@@ -108,39 +109,41 @@ def _node_counts(trace: Trace) -> dict[str, int]:
     counts = np.zeros(256, dtype=np.int64)
     for rank in trace.ranks:
         counts += np.bincount(rank.kind, minlength=256)
-    named = {kind.name: int(counts[kind]) for kind in NodeKind if counts[kind]}
+    kind_counts = {kind.name: int(counts[kind]) for kind in NodeKind if counts[kind]}
     unknown = int(counts[max(NodeKind) + 1 :].sum())
-    return named | ({"unknown": unknown} if unknown else {})
+    return kind_counts | ({"unknown": unknown} if unknown else {})
 
 
-def _uses(analysis: Analysis, traffic: Traffic) -> tuple[CommunicatorUse, ...]:
+def _communicator_uses(analysis: Analysis, traffic: Traffic) -> tuple[CommunicatorUse, ...]:
     shapes = [
-        Shape(one.members, {kind.kind: kind.operations for kind in kinds})
-        for one, kinds in zip(analysis.communicators, traffic.by_communicator, strict=True)
+        Shape(communicator.members, {kind.kind: kind.operations for kind in kinds})
+        for communicator, kinds in zip(analysis.communicators, traffic.by_communicator, strict=True)
     ]
     guesses = guess_roles(len(analysis.trace.ranks), shapes)
     return tuple(
-        CommunicatorUse(one.name, one.members, guess.role, guess.reason, kinds)
-        for one, guess, kinds in zip(analysis.communicators, guesses, traffic.by_communicator, strict=True)
+        CommunicatorUse(communicator.name, communicator.members, guess.role, guess.reason, kinds)
+        for communicator, guess, kinds in zip(
+            analysis.communicators, guesses, traffic.by_communicator, strict=True
+        )
     )
 
 
 def _totals(by_communicator: tuple[tuple[KindBytes, ...], ...]) -> tuple[KindBytes, ...]:
-    every = [one for kinds in by_communicator for one in kinds]
+    all_uses = [kind_bytes for kinds in by_communicator for kind_bytes in kinds]
     return tuple(
         KindBytes(
             kind,
-            sum(one.operations for one in every if one.kind is kind),
-            sum(one.payload_bytes for one in every if one.kind is kind),
-            sum(one.wire_bytes for one in every if one.kind is kind),
+            sum(use.operations for use in all_uses if use.kind is kind),
+            sum(use.payload_bytes for use in all_uses if use.kind is kind),
+            sum(use.wire_bytes for use in all_uses if use.kind is kind),
         )
-        for kind in sorted({one.kind for one in every})
+        for kind in sorted({use.kind for use in all_uses})
     )
 
 
 def _compute_ns(trace: Trace, analysis: Analysis, settings: WorkloadSettings) -> Iterator[int]:
-    """Sum of the delays of each rank; ranks with equal columns are added up once."""
-    known: dict[bytes, int] = {}
+    """Yield the sum of each rank's delays in ns. Ranks with equal columns are summed once."""
+    total_by_key: dict[bytes, int] = {}
     for rank in trace.ranks:
         work = (
             rank.kind,
@@ -151,12 +154,12 @@ def _compute_ns(trace: Trace, analysis: Analysis, settings: WorkloadSettings) ->
             rank.duration_ns,
         )
         key = columns_digest(work)
-        if key not in known:
+        if key not in total_by_key:
             delays = delays_ns(rank, settings, analysis.unit_bytes)
-            known[key] = sum(delays[delays > 0].tolist())
-        yield known[key]
+            total_by_key[key] = sum(delays[delays > 0].tolist())
+        yield total_by_key[key]
 
 
 def _spread(values: Iterator[int]) -> Spread:
-    every = list(values) or [0]
-    return Spread(min(every), sum(every) // len(every), max(every))
+    totals = list(values) or [0]
+    return Spread(min(totals), sum(totals) // len(totals), max(totals))

@@ -1,9 +1,9 @@
-"""What a communicator is for, guessed from its shape: size, stride, which operations it carries and how many.
+"""Guesses the role of a communicator from its shape: size, stride, kinds and number of its operations.
 
-A trace says nothing of parallelism. Decides the guess only, and each guess comes with the reason for it; nothing in a
-replay depends on it. What the guess rests on: experts are reached by all-to-all; tensor parallelism sums activations
-several times in every layer, so it issues more operations than gradients need; sharded parameters are gathered before
-the forward and again before the backward pass and reduced once; pipeline stages talk in pairs at a fixed distance.
+A trace does not describe parallelism. This module decides the guess only, and gives a reason for each; no part of a
+replay depends on it. The evidence: experts are reached by all-to-all; tensor parallelism reduces activations several
+times per layer, so it issues more operations than gradients need; sharded parameters are gathered before the forward
+and again before the backward pass and reduced once; pipeline stages exchange messages in pairs at a fixed distance.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final
 from etloop.workload.trace.trace import CollectiveKind
 
 _FEW: Final = 4
-"""Operations up to which a communicator of all ranks is taken for statistics, not for gradients."""
+"""A communicator of all ranks with at most this many operations is assumed to carry statistics, not gradients."""
 
 
 class Role(StrEnum):
-    """Sort of parallelism that a group of ranks serves."""
+    """Kind of parallelism that a group of ranks serves."""
 
     TENSOR = "TP"
     DATA = "DP"
@@ -33,31 +33,32 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of one communicator."""
+    """Size, spacing and operations of one communicator."""
 
     members: tuple[int, ...]
     operations: Mapping[CollectiveKind, int]
-    """How many operations of each kind."""
+    """Number of operations of each kind."""
 
     @property
     def stride(self) -> int:
-        """Distance of neighbours, 0 if it is not the same for all."""
-        steps = {later - one for one, later in zip(self.members, self.members[1:], strict=False)}
+        """Return the distance between consecutive members, 0 if it varies or there is only one member."""
+        steps = {later - earlier for earlier, later in zip(self.members, self.members[1:], strict=False)}
         return steps.pop() if len(steps) == 1 else 0
 
     @property
     def count(self) -> int:
+        """Return the number of operations."""
         return sum(self.operations.values())
 
     @property
     def exchanges(self) -> bool:
-        """Whether all-to-all is a good part of what it does."""
+        """Decide whether at least a quarter of the operations are all-to-alls."""
         return 4 * self.operations.get(CollectiveKind.ALL_TO_ALL, 0) >= self.count > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A role and why."""
+    """A role and the reason for it."""
 
     role: Role
     reason: str
@@ -67,13 +68,16 @@ _Class = tuple[int, int, bool, bool]
 
 
 def guess_roles(world: int, shapes: Sequence[Shape]) -> tuple[Guess, ...]:
-    """A guess for every communicator of a job of `world` ranks; communicators alike in shape get the same one."""
+    """Return a guess for every communicator of a job of `world` ranks. Communicators of the same shape class get the
+    same guess."""
     classes: dict[_Class, list[Shape]] = {}
     for shape in shapes:
         classes.setdefault(_class_of(world, shape), []).append(shape)
-    per_class = {key: sum(one.count for one in members) / len(members) for key, members in classes.items()}
+    mean_operations = {
+        key: sum(shape.count for shape in members) / len(members) for key, members in classes.items()
+    }
     reducing = [key for key in classes if key[-1]]
-    busiest = max(reducing, key=lambda key: (per_class[key], -key[1]), default=None)
+    busiest = max(reducing, key=lambda key: (mean_operations[key], -key[1]), default=None)
     guesses = {
         key: _guess(world, members, key == busiest and len(reducing) > 1) for key, members in classes.items()
     }
@@ -85,15 +89,15 @@ def _class_of(world: int, shape: Shape) -> _Class:
 
 
 def _reduces(world: int, shape: Shape) -> bool:
-    """Whether it may serve tensor or data parallelism."""
-    statistics = len(shape.members) == world and shape.count <= _FEW
-    return len(shape.members) > 1 and not shape.exchanges and not statistics
+    """Decide whether the communicator may serve tensor or data parallelism."""
+    is_statistics = len(shape.members) == world and shape.count <= _FEW
+    return len(shape.members) > 1 and not shape.exchanges and not is_statistics
 
 
 def _guess(world: int, alike: Sequence[Shape], is_busiest: bool) -> Guess:
     size = len(alike[0].members)
-    gathers = sum(one.operations.get(CollectiveKind.ALL_GATHER, 0) for one in alike)
-    scatters = sum(one.operations.get(CollectiveKind.REDUCE_SCATTER, 0) for one in alike)
+    gathers = sum(shape.operations.get(CollectiveKind.ALL_GATHER, 0) for shape in alike)
+    scatters = sum(shape.operations.get(CollectiveKind.REDUCE_SCATTER, 0) for shape in alike)
     if size == 1:
         return Guess(Role.ALONE, "one rank, moves nothing")
     if alike[0].exchanges:
@@ -110,14 +114,14 @@ def _guess(world: int, alike: Sequence[Shape], is_busiest: bool) -> Guess:
 
 
 def guess_stages(world: int, distances: Mapping[int, int]) -> int:
-    """Pipeline stages by the distances (receiver minus sender) of point-to-point messages and how many have it.
+    """Return the number of pipeline stages, from point-to-point messages counted by distance (receiver minus sender).
 
-    1 if there are none, or if they are not those of stages of equal size.
+    Returns 1 if there are no messages, or if the distances do not fit stages of equal size.
     """
     steps = {abs(distance) for distance, count in distances.items() if count}
     if not steps:
         return 1
-    # The way around, from the last stage to the first, is as long as all stages but one.
+    # A message from the last stage to the first spans all stages but one, so it is a multiple of the stride too.
     stride = min(steps)
     if stride == 0 or world % stride or any(step % stride for step in steps):
         return 1

@@ -1,1 +1,1 @@
-"""Everything wrong or remarkable about a trace, in one report; and named rules that fix it."""
+"""Report of all errors and remarks about a trace, and named rules that fix it."""

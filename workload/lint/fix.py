@@ -1,8 +1,8 @@
-"""A trace repaired by named rules: what can be set right without guessing what the exporter meant, and no more.
+"""Repairs a trace by named rules, limited to defects that can be corrected without guessing the exporter's intent.
 
-Decides the rules and the columns of the repaired ranks; never raises for what a trace contains. Edges are fixed by
-fix_edges.py, nodes written by et_nodes.py, and what no rule could fix is told by a lint of the result. Values that a
-rule does not name stay as they were, also those that no check looks at.
+Decides the rules and the columns of the repaired ranks. Raises no exception for the content of a trace. Edges are
+fixed by fix_edges.py and nodes written by chakra/nodes.py; defects that no rule covers are reported by a lint of the
+result. Values that no rule covers stay unchanged, even those that no check reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NS_PER_US: Final = 1000
 
 
 class Rule(StrEnum):
-    """Every rule there is; the value is its stable name in reports. docs/lint.md says what each is good for."""
+    """All rules; the value is the stable name in reports. docs/lint.md describes the purpose of each."""
 
     DROP_SELF = "drop-self-dependency"
     DROP_DANGLING = "drop-dangling-dependency"
@@ -66,17 +66,18 @@ SENTENCES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What one rule did. `count` is in nodes, in edges, or in communicator keys."""
+    """The effect of one rule. `count` is in nodes, in edges, or in communicator keys."""
 
     rule: Rule
     count: int
     example: Example
-    """The first place; `found` is what stood there, `expected` what stands there now."""
+    """The first place; `found` is the old content, `expected` the new one."""
 
     def sentence(self) -> str:
-        more = f" ({self.count} times)" if self.count > 1 else ""
-        at = self.example
-        return f"{self.rule}{more}: {SENTENCES[self.rule]}; first at {at.where}: {at.found} -> {at.expected}"
+        """Describe the repair in one sentence for a report."""
+        count_words = f" ({self.count} times)" if self.count > 1 else ""
+        example = self.example
+        return f"{self.rule}{count_words}: {SENTENCES[self.rule]}; first at {example.where}: {example.found} -> {example.expected}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class FixedTrace:
     trace: Trace
     repairs: tuple[Repair, ...]
     in_bytes: bool
-    """False where sizes still count elements, because nobody stated how large one is."""
+    """False if sizes still count elements, because the settings give no element size."""
 
 
 @dataclass(slots=True)
@@ -107,25 +108,29 @@ class _Log:
 
 
 def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
-    """Applies every rule to every rank. `settings` say what a size counts and how fast compute is."""
+    """Apply every rule to every rank. `settings` give the unit of sizes and the compute speed."""
     log = _Log()
-    before = trace
-    # What cannot be told stays as it is, and is found again in what was written.
-    trace = obey_dimensions(before, settings.logical_topology, FindingLog())
-    made = frozenset(key for pair in zip(before.ranks, trace.ranks, strict=True) for key in _added(*pair))
+    original_trace = trace
+    # Unresolvable collectives stay unchanged, and the lint of the repaired trace reports them again.
+    trace = obey_dimensions(original_trace, settings.logical_topology, FindingLog())
+    dimension_keys = frozenset(
+        key for pair in zip(original_trace.ranks, trace.ranks, strict=True) for key in _added_keys(*pair)
+    )
     counts_elements = _counts_elements(trace, settings)
     unit_bytes = settings.element_bytes if counts_elements else 1
-    keys = fixed_keys(trace, made)
+    keys = fixed_keys(trace, dimension_keys)
     for rename in keys.renamed:
         log.add(Rule.RENAME_GROUP, 1, lambda at=rename: _rename_example(trace, at))  # type: ignore[misc]
-    known: dict[bytes, FixedEdges] = {}
+    edge_cache: dict[bytes, FixedEdges] = {}
     ranks = []
-    for was, rank in zip(before.ranks, trace.ranks, strict=True):
-        named = np.flatnonzero(was.pg_name != rank.pg_name)
+    for original, rank in zip(original_trace.ranks, trace.ranks, strict=True):
+        named_nodes = np.flatnonzero(original.pg_name != rank.pg_name)
         log.add(
-            Rule.NAME_DIMENSIONS, len(named), _at(rank, named, "a communicator", "involved_dim and no name")
+            Rule.NAME_DIMENSIONS,
+            len(named_nodes),
+            _at(rank, named_nodes, "a communicator", "involved_dim and no name"),
         )
-        fixed = _with_edges(rank, known, log)
+        fixed = _with_edges(rank, edge_cache, log)
         fixed = _with_kinds(fixed, log)
         fixed = _with_places(fixed, log)
         fixed = _with_ends(fixed, log)
@@ -139,8 +144,8 @@ def fix(trace: Trace, settings: WorkloadSettings) -> FixedTrace:
     )
 
 
-def _added(before: RankTrace, after: RankTrace) -> tuple[str, ...]:
-    """Keys of groups that `after` has in addition."""
+def _added_keys(before: RankTrace, after: RankTrace) -> tuple[str, ...]:
+    """Return the group keys that `after` has in addition to those of `before`."""
     return tuple(key for key in after.groups or () if key not in (before.groups or ()))
 
 
@@ -152,20 +157,20 @@ def _counts_elements(trace: Trace, settings: WorkloadSettings) -> bool:
 
 def _with_edges(rank: RankTrace, known: dict[bytes, FixedEdges], log: _Log) -> RankTrace:
     if len(np.unique(rank.node_id)) < len(rank):
-        return rank  # which node an id means is not known, so no edge is known to be wrong
+        return rank  # with repeated ids the target of an edge is ambiguous, so no edge can be called wrong
     edges_of = (rank.data_deps.offsets, rank.data_deps.values, rank.ctrl_deps.offsets, rank.ctrl_deps.values)
     key = columns_digest((rank.node_id, *edges_of))
     if key not in known:
         known[key] = fix_edges(rank)
     edges = known[key]
-    for rule, rows, was in (
+    for rule, rows, old_words in (
         (Rule.DROP_SELF, edges.on_self, "a dependency on itself"),
         (Rule.DROP_DANGLING, edges.dangling, "a dependency on no node of the rank"),
         (Rule.MERGE_DUPLICATE, edges.repeated, "a dependency named more than once"),
         (Rule.DROP_CYCLIC_CTRL, edges.cyclic_ctrl, "a control dependency that closes a cycle"),
     ):
-        now = "once" if rule is Rule.MERGE_DUPLICATE else "none"
-        log.add(rule, len(rows), _at(rank, rows, now, was))
+        new_words = "once" if rule is Rule.MERGE_DUPLICATE else "none"
+        log.add(rule, len(rows), _at(rank, rows, new_words, old_words))
     if not edges.dropped:
         return rank
     return replace(rank, data_deps=edges.data, ctrl_deps=edges.ctrl)
@@ -191,23 +196,29 @@ def _with_kinds(rank: RankTrace, log: _Log) -> RankTrace:
 
 
 def _with_places(rank: RankTrace, log: _Log) -> RankTrace:
-    """States for every communication node where it runs."""
+    """Return the rank with is_cpu_op stated on every communication node."""
     unstated = _is_comm(rank) & (rank.is_cpu_op == ABSENT)
-    launches = (
+    is_launcher = (
         unstated & (rank.kind == NodeKind.COMM_COLL) & (rank.comm.type == ABSENT) & (rank.comm.size == ABSENT)
     )
-    # Without any typed collective on the rank, the untyped ones are what the job does: that is an error, not a launcher.
-    typed = (rank.kind == NodeKind.COMM_COLL) & (rank.comm.type != ABSENT)
-    launches &= bool(typed.any())
-    marked, stated = np.flatnonzero(launches), np.flatnonzero(unstated & ~launches)
-    if not len(marked) + len(stated):
+    # If no collective of the rank has a type, the untyped ones are the job's operations: an error, not launchers.
+    has_type = (rank.kind == NodeKind.COMM_COLL) & (rank.comm.type != ABSENT)
+    is_launcher &= bool(has_type.any())
+    launchers, device_ops = np.flatnonzero(is_launcher), np.flatnonzero(unstated & ~is_launcher)
+    if not len(launchers) + len(device_ops):
         return rank
     log.add(
-        Rule.MARK_LAUNCHER, len(marked), _at(rank, marked, "is_cpu_op true", "no is_cpu_op, no comm_type")
+        Rule.MARK_LAUNCHER,
+        len(launchers),
+        _at(rank, launchers, "is_cpu_op true", "no is_cpu_op, no comm_type"),
     )
-    log.add(Rule.STATE_DEVICE_OP, len(stated), _at(rank, stated, "is_cpu_op false", "no is_cpu_op"))
+    log.add(
+        Rule.STATE_DEVICE_OP,
+        len(device_ops),
+        _at(rank, device_ops, "is_cpu_op false", "no is_cpu_op"),
+    )
     is_cpu_op = rank.is_cpu_op.copy()
-    is_cpu_op[marked], is_cpu_op[stated] = 1, 0
+    is_cpu_op[launchers], is_cpu_op[device_ops] = 1, 0
     return replace(rank, is_cpu_op=is_cpu_op)
 
 
@@ -224,36 +235,36 @@ def _with_ends(rank: RankTrace, log: _Log) -> RankTrace:
 
 
 def _with_groups(rank: RankTrace, keys: Keys, log: _Log) -> RankTrace:
-    """Gives collectives their communicator's key in the new group file."""
+    """Return the rank with its collectives named by the keys of the new group file."""
     names = [keys.new_key(rank.rank, name) for name in rank.pg_names]
     column = rank.pg_name
     collective = (rank.kind == NodeKind.COMM_COLL) & (rank.is_cpu_op == 0)
     unnamed = [index for index, name in enumerate(rank.pg_names) if keys.means_world(name)]
-    # Not all ranks take part in those of some dimensions.
+    # A collective over some dimensions does not involve all ranks.
     collective &= ~some_dimensions(rank, keys.known)
-    filled = np.flatnonzero(collective & ((column < 0) | np.isin(column, np.array(unnamed, dtype=np.int32))))
-    if len(filled):
-        now = f'pg_name "{keys.world_key}" of all ranks'
-        log.add(Rule.FILL_GROUP, len(filled), _at(rank, filled, now, "no communicator"))
+    nodes = np.flatnonzero(collective & ((column < 0) | np.isin(column, np.array(unnamed, dtype=np.int32))))
+    if len(nodes):
+        new_words = f'pg_name "{keys.world_key}" of all ranks'
+        log.add(Rule.FILL_GROUP, len(nodes), _at(rank, nodes, new_words, "no communicator"))
         if keys.world_key not in names:
             names.append(keys.world_key)
         column = column.copy()
-        column[filled] = names.index(keys.world_key)
+        column[nodes] = names.index(keys.world_key)
     if column is rank.pg_name and tuple(names) == rank.pg_names and rank.groups is None:
         return rank
     return replace(rank, pg_name=column, pg_names=tuple(names), groups=None)
 
 
 def _rename_example(trace: Trace, renamed: tuple[int, str, str]) -> Example:
-    rank, old, new = renamed
-    return Example(trace.ranks[rank].path, rank, None, "", f'communicator "{new}"', f'"{old}"')
+    rank, old_key, new_key = renamed
+    return Example(trace.ranks[rank].path, rank, None, "", f'communicator "{new_key}"', f'"{old_key}"')
 
 
 def _with_durations(rank: RankTrace, settings: WorkloadSettings, unit_bytes: int, log: _Log) -> RankTrace:
     rates = (settings.flops, settings.memory_bandwidth_bytes_per_s, settings.storage_bandwidth_bytes_per_s)
     if all(rate is None for rate in rates):
         return rank
-    # A scale belongs to one run, so it must not be written into a trace.
+    # The time scale belongs to one run, so it must not be written into a trace.
     delay_ns = delays_ns(rank, replace(settings, time_scale=WorkloadSettings().time_scale), unit_bytes)
     recorded = rank.duration_us > 0
     if rank.duration_ns is not None:
@@ -265,16 +276,16 @@ def _with_durations(rank: RankTrace, settings: WorkloadSettings, unit_bytes: int
     duration_us[unknown] = -(-delay_ns[unknown] // _NS_PER_US)
     duration_ns = np.full(len(rank), ABSENT) if rank.duration_ns is None else rank.duration_ns.copy()
     duration_ns[unknown] = delay_ns[unknown]
-    now = f"duration_micros {duration_us[unknown[0]]}"
-    log.add(Rule.FILL_DURATION, len(unknown), _at(rank, unknown, now, "no duration_micros"))
+    new_words = f"duration_micros {duration_us[unknown[0]]}"
+    log.add(Rule.FILL_DURATION, len(unknown), _at(rank, unknown, new_words, "no duration_micros"))
     return replace(rank, duration_us=duration_us, duration_ns=duration_ns)
 
 
 def _with_bytes(rank: RankTrace, unit_bytes: int, log: _Log) -> RankTrace:
-    """Sizes in bytes, and no mark of a source that counts elements."""
+    """Return the rank with sizes in bytes and without the schema that marks sizes as elements."""
     schema = "" if rank.schema == STAGE_SCHEMA else rank.schema
     limit = np.iinfo(np.int64).max // unit_bytes
-    sized = np.flatnonzero(
+    nodes = np.flatnonzero(
         ((rank.comm.size > 0) & (rank.comm.size <= limit))
         | ((rank.tensor_size > 0) & (rank.tensor_size <= limit))
     )
@@ -282,15 +293,17 @@ def _with_bytes(rank: RankTrace, unit_bytes: int, log: _Log) -> RankTrace:
         return rank
     if unit_bytes > 1:
         log.add(
-            Rule.SIZES_TO_BYTES, len(sized), _at(rank, sized, f"bytes ({unit_bytes} an element)", "elements")
+            Rule.SIZES_TO_BYTES,
+            len(nodes),
+            _at(rank, nodes, f"bytes ({unit_bytes} an element)", "elements"),
         )
     return replace(
         rank,
         schema=schema,
-        comm=replace(rank.comm, size=_scaled(rank.comm.size, unit_bytes, int(limit))),
-        tensor_size=_scaled(rank.tensor_size, unit_bytes, int(limit)),
+        comm=replace(rank.comm, size=_scale_column(rank.comm.size, unit_bytes, int(limit))),
+        tensor_size=_scale_column(rank.tensor_size, unit_bytes, int(limit)),
     )
 
 
-def _scaled(column: NDArray[np.int64], factor: int, limit: int) -> NDArray[np.int64]:
+def _scale_column(column: NDArray[np.int64], factor: int, limit: int) -> NDArray[np.int64]:
     return np.where((column > 0) & (column <= limit), column * factor, column)

@@ -1,7 +1,8 @@
-"""Dependencies of a rank fixed: self, dangling and repeated ones dropped, and control edges that close a cycle.
+"""Fixes a rank's dependencies: drops self, dangling and repeated ones, and control edges that close a cycle.
 
-Decides which dependencies a repaired file keeps, in the order in which they stand; what a run honours is left to
-dependencies.py. Only edges go, never a node; a cycle of data dependencies alone has no edge that is safe to drop.
+Decides which dependencies a repaired file keeps, in their original order. Leaves which dependencies a run honours to
+dependencies.py. Drops edges only, never a node. A cycle of data dependencies alone is kept, because none of its
+edges is safe to drop.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedEdges:
-    """What is left of a rank's dependencies. The other columns: the waiting node, once for every edge dropped."""
+    """The remaining dependencies of a rank, and per defect the waiting node of every dropped edge."""
 
     data: Rows[np.uint64]
     ctrl: Rows[np.uint64]
@@ -32,11 +33,12 @@ class FixedEdges:
 
     @property
     def dropped(self) -> int:
+        """Return the number of dropped edges."""
         return len(self.on_self) + len(self.dangling) + len(self.repeated) + len(self.cyclic_ctrl)
 
 
 def fix_edges(rank: RankTrace) -> FixedEdges:
-    """The dependencies of a rank whose node ids are unique, without the edges that no reader can honour."""
+    """Return the dependencies of a rank without the edges that no reader can honour. Node ids must be unique."""
     data = _Edges(rank.node_id, rank.data_deps)
     ctrl = _Edges(rank.node_id, rank.ctrl_deps)
     component = _components(len(rank), data, ctrl)
@@ -52,7 +54,7 @@ def fix_edges(rank: RankTrace) -> FixedEdges:
 
 
 class _Edges:
-    """One sort of dependencies, edge by edge in file order."""
+    """One kind of dependencies (data or ctrl), edge by edge in file order."""
 
     __slots__ = ("columns", "count", "deps", "kept", "known", "on_self", "repeated", "rows")
 
@@ -62,11 +64,11 @@ class _Edges:
         self.rows = np.repeat(np.arange(self.count, dtype=np.int64), np.diff(given.offsets))
         by_id = np.argsort(node_id, kind="stable")
         if self.count:
-            at = by_id[np.minimum(np.searchsorted(node_id[by_id], deps), self.count - 1)]
-            self.known: NDArray[np.bool_] = node_id[at] == deps
+            target = by_id[np.minimum(np.searchsorted(node_id[by_id], deps), self.count - 1)]
+            self.known: NDArray[np.bool_] = node_id[target] == deps
         else:
-            at, self.known = self.rows, np.zeros(0, dtype=np.bool_)
-        self.columns: NDArray[np.int64] = np.where(self.known, at, -1)
+            target, self.known = self.rows, np.zeros(0, dtype=np.bool_)
+        self.columns: NDArray[np.int64] = np.where(self.known, target, -1)
         self.on_self = self.columns == self.rows
         sound = np.flatnonzero(self.known & ~self.on_self)
         _, first = np.unique(self.rows[sound] * max(self.count, 1) + self.columns[sound], return_index=True)
@@ -75,18 +77,19 @@ class _Edges:
         self.repeated = self.known & ~self.on_self & ~self.kept
 
     def without(self, dropped: NDArray[np.bool_]) -> Rows[np.uint64]:
-        """The edges that stay, `dropped` taken out as well."""
-        stays = self.kept & ~dropped
-        return Rows(offsets_of(np.bincount(self.rows[stays], minlength=self.count)), self.deps[stays])
+        """Return the edges to keep, without those marked in `dropped` (mask [edges])."""
+        is_kept = self.kept & ~dropped
+        return Rows(offsets_of(np.bincount(self.rows[is_kept], minlength=self.count)), self.deps[is_kept])
 
 
 def _components(count: int, data: _Edges, ctrl: _Edges) -> NDArray[np.int64]:
-    """Number of the group of nodes waiting for each other that a node is in; -1: it is on no cycle."""
+    """Return per node the number of the set of mutually waiting nodes that it is in, -1 if it is on no cycle, int64
+    [count]."""
     waiting = np.concatenate([data.rows[data.kept], ctrl.rows[ctrl.kept]])
     awaited = np.concatenate([data.columns[data.kept], ctrl.columns[ctrl.kept]])
     if not ctrl.kept.any():
         return np.full(count, -1, dtype=np.int64)
-    # Where all nodes can be issued there is no cycle; the search looks at the others only.
+    # Nodes that can be issued are on no cycle; the search is limited to the remaining nodes.
     order = ready_order(np.arange(count, dtype=np.int64), waiting, awaited)
     stuck = np.ones(count, dtype=np.bool_)
     stuck[order] = False

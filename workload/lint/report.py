@@ -1,4 +1,4 @@
-"""The check of a trace before anything is sent: everything that is wrong or worth knowing, in one report."""
+"""Checks a trace before any traffic is sent and lists all errors, warnings and remarks in one report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from etloop.workload.trace.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """All findings, errors first, and what the trace holds."""
+    """All findings, errors first, and the size of the trace."""
 
     source: str
     findings: tuple[Finding, ...]
@@ -21,43 +21,47 @@ class LintReport:
     nodes: int
     communicators: int
     collectives: int
-    """Collective operations of the job, each counted once however many members it has."""
+    """Number of collective operations of the job, each counted once, not per member."""
     sends: int
-    """Sends that have their receive."""
+    """Number of sends with a matching receive."""
     size_unit: str
     element_bytes: int
     """Bytes of one unit of size (1 where sizes are bytes)."""
     policy: str
     edges: dict[str, int]
-    """What became of the dependencies, by the sorts of contract/model/edges.py."""
+    """Number of dependencies by outcome, by the sorts of contract/model/edges.py."""
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
+        """Return the findings of one severity."""
         return tuple(finding for finding in self.findings if finding.severity is severity)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
+        """Return the findings that prevent a replay."""
         return self.of(Severity.ERROR)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
+        """Return the findings of severity warning."""
         return self.of(Severity.WARNING)
 
     @property
     def replayable(self) -> bool:
+        """Decide whether the trace can be replayed: it has no errors."""
         return not self.errors
 
     def problems(self) -> tuple[Problem, ...]:
-        """The errors as `TraceError` tells them."""
+        """Return the errors as the problems of a `TraceError`."""
         return tuple(problem for finding in self.errors for problem in finding.problems())
 
 
 def lint(trace: Trace, settings: WorkloadSettings) -> LintReport:
-    """Checks a trace under settings. Never raises for what the trace contains."""
+    """Check a trace under settings. Raises no exception for the content of a trace."""
     return report_of(analyse(trace, settings))
 
 
 def report_of(analysis: Analysis) -> LintReport:
-    """The report of an analysis made before."""
+    """Return the report of an existing analysis."""
     return LintReport(
         source=analysis.trace.source,
         findings=analysis.findings,
@@ -74,9 +78,9 @@ def report_of(analysis: Analysis) -> LintReport:
 
 
 def edge_counts(analysis: Analysis) -> dict[str, int]:
-    """What became of the dependencies of all ranks together, by the sorts of contract/model/edges.py.
+    """Count the dependencies of all ranks by outcome, by the sorts of contract/model/edges.py.
 
-    Communicator order is only known of a trace without errors.
+    Communicator-order edges are counted only for a trace without errors.
     """
     edges = dict.fromkeys(EDGE_SORTS, 0)
     for graph in analysis.graphs:
@@ -92,5 +96,5 @@ def edge_counts(analysis: Analysis) -> dict[str, int]:
                 edges["dangling"] += len(sort.dangling)
                 edges["duplicate"] += sort.duplicates
     if analysis.lowering is not None:
-        edges["communicator"] = sum(one.order_edges for one in analysis.lowering.ranks)
+        edges["communicator"] = sum(rank.order_edges for rank in analysis.lowering.ranks)
     return edges

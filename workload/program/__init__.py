@@ -1,1 +1,1 @@
-"""Programs of ranks, written op by op, and several jobs as one."""
+"""Programs of ranks, written op by op, and several jobs merged into one."""

@@ -1,9 +1,10 @@
-"""Programs of all ranks from an analysed trace: numbering, scaling, slots, one copy for ranks that run the same.
+"""Builds the programs of all ranks from an analysed trace: numbering, scaling, slots, one copy for ranks that run the
+same.
 
-Decides the `sequence` of every operation, and how `scale.bytes` of a scenario is rounded: sizes stay multiples of one fp32
-and what was sent is still sent, so a scaled job has the order and nearly the proportions of the whole one. Algorithms, protocols
-and channels are chosen by the unscaled sizes, which ranks keep for that.
-Leaves meaning and order to analysis.py.
+Decides the `sequence` of every operation, and how `scale.bytes` of a scenario is rounded: sizes stay multiples of
+one fp32 and no size becomes zero, so a scaled job keeps the order and nearly the proportions of the original.
+Algorithms, protocols and channels are chosen by the unscaled sizes, which ranks keep for that. Leaves meaning and
+order to analysis.py.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
 
 _Column = TypeVar("_Column", bound=np.integer)
 _WORD_BYTES: Final = 4
-"""Scaled sizes stay multiples of one fp32, so that no operation ends up with a torn element."""
+"""Size of one fp32. Scaled sizes are multiples of it, so that no operation ends in a partial element."""
 
 _SPLIT: Final = (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
-"""Collectives that cut their payload into one part a member; parts stay whole words too."""
+"""Collectives that divide their payload into one part per member; the parts stay multiples of one fp32 too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Programs:
-    """What the columns of a `Job` are made of."""
+    """The parts of a `Job` that this module builds."""
 
     programs: tuple[Program, ...]
     ranks: tuple[RankProgram, ...]
@@ -42,15 +43,15 @@ class Programs:
     split_trace_bytes: tuple[int, ...]
     """`Job.split_trace_bytes`."""
     sequence: NDArray[np.int32]
-    """Number of each item of the matching."""
+    """Sequence number of each item of the matching."""
     op_names: tuple[str, ...]
     """`Job.op_names`."""
     notes: tuple[str, ...]
-    """What of the trace is not in them."""
+    """Descriptions of content of the trace that the programs lack."""
 
 
 def build_programs(analysis: Analysis, lowering: Lowering) -> Programs:
-    """Programs, and per rank which one it runs with which communicators and peers."""
+    """Return the distinct programs and, per rank, the program that it runs with its communicators and peers."""
     sequence = sequences(analysis, lowering)
     splits = scaled_splits(analysis.splits, analysis.settings.bytes_scale)
     row_bytes = tuple(matrix.sum(axis=1) for matrix in splits.matrices)
@@ -79,34 +80,35 @@ def build_programs(analysis: Analysis, lowering: Lowering) -> Programs:
 
 
 def _names(analysis: Analysis, lowering: Lowering, rank: int, names: OpNames) -> NDArray[np.int32]:
-    """Return what the trace calls each network op of a rank."""
+    """Return the number of the trace's name of each network op of a rank, `NO_NAME` for delays, int32 [ops]."""
     lowered = lowering.ranks[rank]
-    at = np.flatnonzero(lowered.op >= 0)
-    column = names.column(analysis.trace.ranks[rank], lowered.node[at])
-    return _spread(lowered.op, at, column, NO_NAME, np.int32)
+    op_rows = np.flatnonzero(lowered.op >= 0)
+    column = names.column(analysis.trace.ranks[rank], lowered.node[op_rows])
+    return _spread(lowered.op, op_rows, column, NO_NAME, np.int32)
 
 
 def sequences(analysis: Analysis, lowering: Lowering) -> NDArray[np.int32]:
-    """Number of each item: k-th of its communicator; k-th of its (src, dst), receives as their sends; in global order.
+    """Return the sequence number of each item: its index in its communicator, or in its (src, dst), in global order,
+    int32 [items].
 
-    Taken from one order that every rank can follow, so executing items of one communicator or one (src, dst) strictly
-    by number never deadlocks.
+    A receive has the number of its send. The numbers follow one order that every rank can follow, so executing the
+    items of one communicator or one (src, dst) strictly by number never deadlocks.
     """
     matching = analysis.matching
     place = np.empty(len(lowering.order), dtype=np.int64)
     place[lowering.order] = np.arange(len(lowering.order))
     group = np.full(matching.item_count, -1, dtype=np.int64)
     for rank, (ops, items) in enumerate(zip(analysis.ops, matching.item, strict=True)):
-        collective = ops.kind == OpKind.COLLECTIVE
-        group[items[collective]] = analysis.communicator_of[rank][collective]
-        send = ops.kind == OpKind.SEND
-        pair = ops.src[send] * len(analysis.ops) + ops.dst[send]
-        group[items[send]] = len(analysis.communicators) + pair
+        is_collective = ops.kind == OpKind.COLLECTIVE
+        group[items[is_collective]] = analysis.communicator_of[rank][is_collective]
+        is_send = ops.kind == OpKind.SEND
+        pair = ops.src[is_send] * len(analysis.ops) + ops.dst[is_send]
+        group[items[is_send]] = len(analysis.communicators) + pair
     sequence = np.full(matching.item_count, -1, dtype=np.int32)
-    numbered = np.flatnonzero(group >= 0)
-    numbered = numbered[np.lexsort((place[numbered], group[numbered]))]
-    _, starts, counts = np.unique(group[numbered], return_index=True, return_counts=True)
-    sequence[numbered] = np.arange(len(numbered)) - np.repeat(starts, counts)
+    ordered_items = np.flatnonzero(group >= 0)
+    ordered_items = ordered_items[np.lexsort((place[ordered_items], group[ordered_items]))]
+    _, starts, counts = np.unique(group[ordered_items], return_index=True, return_counts=True)
+    sequence[ordered_items] = np.arange(len(ordered_items)) - np.repeat(starts, counts)
     sequence[matching.recvs] = sequence[matching.sends]
     return sequence
 
@@ -115,25 +117,25 @@ def _rank_program(
     analysis: Analysis, lowering: Lowering, rank: int, sequence: NDArray[np.int32]
 ) -> tuple[Program, RankProgram]:
     lowered, ops = lowering.ranks[rank], analysis.ops[rank]
-    at = np.flatnonzero(lowered.op >= 0)
-    op = lowered.op[at]
+    op_rows = np.flatnonzero(lowered.op >= 0)
+    op = lowered.op[op_rows]
     communicator = analysis.communicator_of[rank][op]
     op_kind = ops.kind[op]
-    collective = op_kind == OpKind.COLLECTIVE
-    peer = np.where(collective, -1, np.where(op_kind == OpKind.SEND, ops.dst[op], ops.src[op]))
+    is_collective = op_kind == OpKind.COLLECTIVE
+    peer = np.where(is_collective, -1, np.where(op_kind == OpKind.SEND, ops.dst[op], ops.src[op]))
     size_bytes = ops.size_bytes[op]
-    members = np.array([len(one.members) for one in analysis.communicators] + [0], dtype=np.int64)[
+    members = np.array([len(group.members) for group in analysis.communicators] + [0], dtype=np.int64)[
         communicator
     ]
-    scaled = scaled_column(size_bytes, ops.collective[op], members, analysis.settings.bytes_scale)
+    message_bytes = scaled_column(size_bytes, ops.collective[op], members, analysis.settings.bytes_scale)
     program = Program(
-        kind=_spread(lowered.op, at, op_kind, OpKind.DELAY, np.uint8),
-        collective=_spread(lowered.op, at, ops.collective[op], -1, np.int8),
+        kind=_spread(lowered.op, op_rows, op_kind, OpKind.DELAY, np.uint8),
+        collective=_spread(lowered.op, op_rows, ops.collective[op], -1, np.int8),
         slot=_spread(
-            lowered.op, at, np.where(collective, slots_of(communicator), slots_of(peer)), -1, np.int32
+            lowered.op, op_rows, np.where(is_collective, slots_of(communicator), slots_of(peer)), -1, np.int32
         ),
-        sequence=_spread(lowered.op, at, sequence[analysis.matching.item[rank][op]], -1, np.int32),
-        message_bytes=_spread(lowered.op, at, scaled, 0, np.int64),
+        sequence=_spread(lowered.op, op_rows, sequence[analysis.matching.item[rank][op]], -1, np.int32),
+        message_bytes=_spread(lowered.op, op_rows, message_bytes, 0, np.int64),
         delay_ns=lowered.delay_ns,
         dep_offsets=lowered.dep_offsets,
         deps=lowered.deps.astype(np.int32),
@@ -146,7 +148,7 @@ def _rank_program(
         node_id=analysis.trace.ranks[rank].node_id[lowered.node],
         trace_bytes=None
         if analysis.settings.bytes_scale == 1
-        else _spread(lowered.op, at, size_bytes, 0, np.int64),
+        else _spread(lowered.op, op_rows, size_bytes, 0, np.int64),
     )
     return program, rank_program
 
@@ -159,23 +161,26 @@ def _with_splits(
     program: Program,
     rank_program: RankProgram,
 ) -> tuple[Program, RankProgram]:
-    """The same with the matrix of every uneven all-to-all, and its scaled row as the message. `row_bytes` are the sums of
-    the rows of each matrix."""
+    """Return the program and rank with the matrix of every uneven all-to-all, and its scaled row sum as the message
+    size.
+
+    `row_bytes` has the row sums of each matrix, int64 [members].
+    """
     rank = rank_program.rank
     lowered = lowering.ranks[rank]
-    at = np.flatnonzero(lowered.op >= 0)
-    op = lowered.op[at]
-    own = splits.of_item[analysis.matching.item[rank][op]]
-    if not (own >= 0).any():
+    op_rows = np.flatnonzero(lowered.op >= 0)
+    op = lowered.op[op_rows]
+    matrix_of_op = splits.of_item[analysis.matching.item[rank][op]]
+    if not (matrix_of_op >= 0).any():
         return program, rank_program
     message_bytes = program.message_bytes.copy()
-    uneven = np.flatnonzero(own >= 0)
+    uneven = np.flatnonzero(matrix_of_op >= 0)
     communicator = analysis.communicator_of[rank][op[uneven]]
-    for row in np.unique(np.stack([communicator, own[uneven]], axis=1), axis=0).tolist():
-        here = uneven[(communicator == row[0]) & (own[uneven] == row[1])]
+    for row in np.unique(np.stack([communicator, matrix_of_op[uneven]], axis=1), axis=0).tolist():
+        same_matrix = uneven[(communicator == row[0]) & (matrix_of_op[uneven] == row[1])]
         position = analysis.communicators[row[0]].members.index(rank)
-        message_bytes[at[here]] = row_bytes[row[1]][position]
-    column = _spread(lowered.op, at, own, -1, np.int32)
+        message_bytes[op_rows[same_matrix]] = row_bytes[row[1]][position]
+    column = _spread(lowered.op, op_rows, matrix_of_op, -1, np.int32)
     return replace(program, message_bytes=message_bytes), replace(rank_program, splits=column)
 
 
@@ -186,7 +191,7 @@ def _spread(
     absent: int,
     dtype: type[_Column],
 ) -> NDArray[_Column]:
-    """A program column from its values at the operations."""
+    """Return a program column, `absent` except for `values` at the rows `at`."""
     column = np.full(len(op), absent, dtype=dtype)
     column[at] = values
     return column
@@ -194,7 +199,7 @@ def _spread(
 
 def _by_appearance(values: NDArray[np.integer]) -> tuple[int, ...]:
     distinct, first = np.unique(values, return_index=True)
-    return tuple(int(one) for one in distinct[np.argsort(first)] if one >= 0)
+    return tuple(int(value) for value in distinct[np.argsort(first)] if value >= 0)
 
 
 def _columns(program: Program) -> bytes:
@@ -214,7 +219,7 @@ def _columns(program: Program) -> bytes:
 
 
 def scaled_bytes(size_bytes: int, scale: Fraction, unit_bytes: int) -> int:
-    """`size_bytes` shrunk to whole units, never to nothing: what was sent is still sent. Scale 1 changes nothing."""
+    """Return `size_bytes` scaled down to whole units, at least one unit unless it is 0. Scale 1 returns it unchanged."""
     if scale == 1 or size_bytes == 0:
         return size_bytes
     return max(unit_bytes, int(size_bytes * scale // unit_bytes) * unit_bytes)
@@ -223,20 +228,24 @@ def scaled_bytes(size_bytes: int, scale: Fraction, unit_bytes: int) -> int:
 def scaled_column(
     size_bytes: NDArray[np.int64], collective: NDArray[np.int8], members: NDArray[np.int64], scale: Fraction
 ) -> NDArray[np.int64]:
-    """The sizes of operations, shrunk; `members` is how many ranks take part in each."""
+    """Return the sizes of operations scaled, int64 [ops]; `members` is the number of ranks in each. Barriers are not
+    scaled."""
     if scale == 1 or not len(size_bytes):
         return size_bytes
     unit_bytes = np.where(np.isin(collective, _SPLIT), _WORD_BYTES * members, _WORD_BYTES)
-    # A barrier's payload is ours, not the trace's.
-    sized = collective != CollectiveKind.BARRIER
+    # The payload of a barrier is the constant BARRIER_BYTES, not a size of the trace.
+    is_scaled = collective != CollectiveKind.BARRIER
     distinct, inverse = np.unique(np.stack([size_bytes, unit_bytes], axis=1), axis=0, return_inverse=True)
     scaled = np.array([scaled_bytes(size, scale, unit) for size, unit in distinct.tolist()], dtype=np.int64)
-    return np.where(sized, scaled[inverse.reshape(-1)], size_bytes)
+    return np.where(is_scaled, scaled[inverse.reshape(-1)], size_bytes)
 
 
 def scaled_splits(splits: SplitMatrices, scale: Fraction) -> SplitMatrices:
-    """Every entry shrunk by itself, so that what is sent from i to j stays what j expects; matrices that become equal
-    are one. An operation's size is the sum of its scaled entries."""
+    """Return the matrices with every entry scaled separately, so that the bytes sent from i to j equal those that j
+    expects.
+
+    Matrices that become equal are merged. The size of an operation is the sum of its scaled entries.
+    """
     if scale == 1 or not splits.matrices:
         return splits
     index_of: dict[bytes, int] = {}
@@ -244,21 +253,24 @@ def scaled_splits(splits: SplitMatrices, scale: Fraction) -> SplitMatrices:
     renumbered = []
     for matrix in splits.matrices:
         distinct, inverse = np.unique(matrix, return_inverse=True)
-        scaled = np.array([scaled_bytes(entry, scale, _WORD_BYTES) for entry in distinct.tolist()], np.int64)
-        shrunk = scaled[inverse.reshape(matrix.shape)]
-        index = index_of.setdefault(shrunk.tobytes(), len(matrices))
+        scaled_values = np.array(
+            [scaled_bytes(entry, scale, _WORD_BYTES) for entry in distinct.tolist()], np.int64
+        )
+        scaled_matrix = scaled_values[inverse.reshape(matrix.shape)]
+        index = index_of.setdefault(scaled_matrix.tobytes(), len(matrices))
         if index == len(matrices):
-            matrices.append(shrunk)
+            matrices.append(scaled_matrix)
         renumbered.append(index)
     of_item = np.array([*renumbered, -1], np.int32)[splits.of_item]
     return replace(splits, matrices=tuple(matrices), of_item=of_item)
 
 
 def busiest_bytes(splits: SplitMatrices, scaled: SplitMatrices) -> tuple[int, ...]:
-    """Return for each scaled matrix what the busiest member of those sends that it was made of."""
-    most = [0] * len(scaled.matrices)
-    if most:
-        became = np.unique(np.stack([splits.of_item, scaled.of_item], axis=1), axis=0)
-        for before, after in became[became[:, 0] >= 0].tolist():
-            most[after] = max(most[after], int(splits.matrices[before].sum(axis=1).max()))
-    return tuple(most)
+    """Return, for each scaled matrix, the most bytes that one member sends in any of the unscaled matrices merged into
+    it."""
+    busiest = [0] * len(scaled.matrices)
+    if busiest:
+        index_pairs = np.unique(np.stack([splits.of_item, scaled.of_item], axis=1), axis=0)
+        for old_index, new_index in index_pairs[index_pairs[:, 0] >= 0].tolist():
+            busiest[new_index] = max(busiest[new_index], int(splits.matrices[old_index].sum(axis=1).max()))
+    return tuple(busiest)

@@ -1,11 +1,11 @@
-"""Several jobs as one: every rank of every job in one numbering, and the rounds in which jobs run alone and together.
+"""Merges several jobs into one: all ranks in one numbering, and rounds in which jobs run alone and together.
 
-Decides the order of a round and what separates its parts. A job's operations, groups and byte counts are those it has by
-itself; where its ranks are and how its collectives are carried out is decided by the plan, job by job.
+Decides the order of a round and what separates its phases. Operations, groups and byte counts of a job stay
+unchanged. Leaves placement and algorithms to the plan, job by job.
 
-A round has phases. In a phase a job's ranks go through their programs `passes` times, each rank by itself; of several
-phases each ends with a barrier of all ranks, so that nothing of one phase reaches into the next. Background takes no part
-in phases: it begins with the run.
+A round has phases. In a phase, each rank of a job runs through its program `passes` times, independently of other
+ranks. If there are several phases, each ends with a barrier of all ranks, so that phases do not overlap. Background
+jobs take no part in phases: they begin with the run.
 """
 
 from __future__ import annotations
@@ -25,51 +25,53 @@ from etloop.workload.trace.trace import CollectiveKind
 from numpy.typing import NDArray
 
 MOST_BARRIER_RANKS: Final = 1024
-"""Members of the largest group that has a barrier."""
+"""Limit of ranks in the barrier group."""
 MOST_ROUND_OPS: Final = 1 << 24
-"""Ops of all ranks in one round: about a gigabyte of plan."""
+"""Limit of ops of all ranks in one round, about a gigabyte of plan."""
 BARRIER: Final = "rounds"
-"""Name of the group that ends phases."""
+"""Name of the barrier group that ends phases."""
 _FREE: Final = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """One of the jobs, and how it takes part."""
+    """One of the jobs, and its role in a round."""
 
     name: str
     job: Job
     passes: int = 1
     start_ns: int = 0
-    """After the begin of a phase that it shares with others."""
+    """Delay after the start of a phase shared with other jobs."""
     background: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """The one job, and what its parts were."""
+    """The merged job and the layout of its parts."""
 
     job: Job
     jobs: tuple[PlannedJob, ...]
     phases: tuple[tuple[int, ...], ...]
     turns: tuple[NDArray[np.int32], ...]
-    """Per program of `job`, what `PlannedJobs.turn` says of each of its ops (-1 for delays between passes, too)."""
+    """Per program of `job`, the value of `PlannedJobs.turn` for each of its ops (-1 for delays, including those between
+    passes)."""
     communicator_job: tuple[int, ...]
-    """Per communicator, the job that it belongs to; -1 for the group of the barriers."""
+    """Index of the job that each communicator belongs to; -1 for the barrier group."""
 
 
 def side_by_side(parts: Sequence[Part], *, alone_too: bool) -> Together:
-    """The parts as one job: all of them together, and with `alone_too` before that each that is no background by itself.
+    """Return the parts merged into one job that runs them together; with `alone_too`, each non-background part first
+    runs alone.
 
-    Raises `PlanError` where that becomes too much.
+    Raises `PlanError` if the round or its barrier would exceed the limits of this module.
     """
-    awaited = tuple(index for index, part in enumerate(parts) if not part.background)
-    phases = (*((index,) for index in awaited), awaited) if alone_too else (awaited,)
+    foreground = tuple(index for index, part in enumerate(parts) if not part.background)
+    phases = (*((index,) for index in foreground), foreground) if alone_too else (foreground,)
     first_rank = np.cumsum([0, *(len(part.job.ranks) for part in parts)]).tolist()
     _refuse_immense(parts, phases, first_rank)
     groups, communicator_job = _communicators(parts, first_rank)
     if alone_too:
-        members = [rank for index in awaited for rank in range(first_rank[index], first_rank[index + 1])]
+        members = [rank for index in foreground for rank in range(first_rank[index], first_rank[index + 1])]
         groups.append(Communicator(len(groups), BARRIER, tuple(members)))
         communicator_job.append(-1)
     programs: list[Program] = []
@@ -79,8 +81,8 @@ def side_by_side(parts: Sequence[Part], *, alone_too: bool) -> Together:
         offsets = _Offsets(
             rank=first_rank[index],
             communicator=communicator_job.index(index) if index in communicator_job else 0,
-            split=sum(len(before.job.splits) for before in parts[:index]),
-            name=sum(len(before.job.op_names) for before in parts[:index]),
+            split=sum(len(earlier_part.job.splits) for earlier_part in parts[:index]),
+            name=sum(len(earlier_part.job.op_names) for earlier_part in parts[:index]),
             barrier=len(groups) - 1 if alone_too and not part.background else _FREE,
         )
         _add_part(part, _steps(part, index, phases), offsets, programs, turns, ranks)
@@ -111,12 +113,12 @@ class _Offsets:
     split: int
     name: int
     barrier: int
-    """The group of the barriers; -1: none."""
+    """Index of the barrier group; -1 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a rank does in one phase: it waits, goes through its program, and meets the others."""
+    """The work of a rank in one phase: it waits, runs its program `passes` times, and joins the barrier."""
 
     phase: int
     passes: int
@@ -141,15 +143,17 @@ def _refuse_immense(
 ) -> None:
     ops = 0
     for index, part in enumerate(parts):
-        times = part.passes * (1 if part.background else sum(index in members for members in phases))
-        ops += times * sum(len(part.job.programs[rank.program]) for rank in part.job.ranks)
+        pass_count = part.passes * (1 if part.background else sum(index in members for members in phases))
+        ops += pass_count * sum(len(part.job.programs[rank.program]) for rank in part.job.ranks)
     if ops > MOST_ROUND_OPS:
-        what = f"one round of them has {ops} operations of ranks, more than {MOST_ROUND_OPS}"
-        raise PlanError(Problem("jobs", what, "repeat jobs less often (iterations), and have more rounds"))
-    awaited = sum(len(part.job.ranks) for part in parts if not part.background)
-    if len(phases) > 1 and not 2 <= awaited <= MOST_BARRIER_RANKS:
-        what = f"rounds end with a barrier of all ranks, and there are {awaited}"
-        raise PlanError(Problem("rounds", what, f"have 2 to {MOST_BARRIER_RANKS} ranks in all jobs together"))
+        problem = f"one round of them has {ops} operations of ranks, more than {MOST_ROUND_OPS}"
+        raise PlanError(Problem("jobs", problem, "repeat jobs less often (iterations), and have more rounds"))
+    foreground_ranks = sum(len(part.job.ranks) for part in parts if not part.background)
+    if len(phases) > 1 and not 2 <= foreground_ranks <= MOST_BARRIER_RANKS:
+        problem = f"rounds end with a barrier of all ranks, and there are {foreground_ranks}"
+        raise PlanError(
+            Problem("rounds", problem, f"have 2 to {MOST_BARRIER_RANKS} ranks in all jobs together")
+        )
 
 
 def _communicators(parts: Sequence[Part], first_rank: Sequence[int]) -> tuple[list[Communicator], list[int]]:
@@ -171,24 +175,25 @@ def _add_part(
     turns: list[NDArray[np.int32]],
     ranks: list[RankProgram],
 ) -> None:
-    made: dict[tuple[int, int], tuple[int, NDArray[np.int64]]] = {}
+    cache: dict[tuple[int, int], tuple[int, NDArray[np.int64]]] = {}
     for rank in part.job.ranks:
         # Ranks that share a program may have groups that none of its ops uses.
         key = (rank.program, len(rank.communicators))
-        if key not in made:
+        if key not in cache:
             barrier_slot = len(rank.communicators) if offsets.barrier >= 0 else _FREE
             writer = _Writer(part.job.programs[rank.program], barrier_slot)
             for step in steps:
                 writer.add(step)
-            made[key] = (len(programs), np.concatenate(writer.origin or [np.empty(0, np.int64)]))
+            cache[key] = (len(programs), np.concatenate(writer.origin or [np.empty(0, np.int64)]))
             programs.append(writer.program())
             turns.append(np.concatenate(writer.turn or [np.empty(0, np.int32)]))
-        program, origin = made[key]
+        program, origin = cache[key]
         ranks.append(_moved(rank, program, origin, offsets))
 
 
 def _moved(rank: RankProgram, program: int, origin: NDArray[np.int64], offsets: _Offsets) -> RankProgram:
-    """A rank in the new numbering; `origin` says of each op of its new program which op of the old one it repeats."""
+    """Return a rank in the new numbering. `origin` has, for each op of the new program, the op of the old one that it
+    repeats, or -1."""
     groups = tuple(group + offsets.communicator for group in rank.communicators)
     return RankProgram(
         rank=rank.rank + offsets.rank,
@@ -205,11 +210,11 @@ def _moved(rank: RankProgram, program: int, origin: NDArray[np.int64], offsets: 
 def _numbers(
     column: NDArray[np.int32] | None, origin: NDArray[np.int64], first: int
 ) -> NDArray[np.int32] | None:
-    """A column of numbers that begin at `first` in the new job; -1 stays what it is."""
+    """Return a column whose numbers begin at `first` in the new job; -1 stays -1."""
     if column is None:
         return None
-    own = _taken(column, origin, -1)
-    return np.where(own >= 0, own + first, -1).astype(np.int32)
+    values = _taken(column, origin, -1)
+    return np.where(values >= 0, values + first, -1).astype(np.int32)
 
 
 def _taken(column: NDArray[np.generic], origin: NDArray[np.int64], absent: int) -> NDArray[np.int64]:
@@ -219,7 +224,7 @@ def _taken(column: NDArray[np.generic], origin: NDArray[np.int64], absent: int) 
 
 
 class _Writer:
-    """One program gone through several times, with what stands between."""
+    """Writes the passes of one program, with the delays and barriers between them."""
 
     def __init__(self, program: Program, barrier_slot: int) -> None:
         self.turn: list[NDArray[np.int32]] = []
@@ -242,14 +247,14 @@ class _Writer:
         self._per_pass = _uses(program)
 
     def add(self, step: _Step) -> None:
-        """The passes of one phase, and what ends it."""
+        """Append the passes of one phase and the barrier that ends it."""
         if step.wait_ns:
             self._single((OpKind.DELAY, -1, -1, -1, 0, step.wait_ns))
         for number in range(step.passes):
             self._one_pass(step.phase * step.passes + number)
         if self._barrier_slot >= 0:
-            meeting = (CollectiveKind.BARRIER, self._barrier_slot, self._barriers, BARRIER_BYTES, 0)
-            self._single((OpKind.COLLECTIVE, *meeting))
+            barrier_row = (CollectiveKind.BARRIER, self._barrier_slot, self._barriers, BARRIER_BYTES, 0)
+            self._single((OpKind.COLLECTIVE, *barrier_row))
             self._barriers += 1
 
     def _one_pass(self, turn: int) -> None:
@@ -257,15 +262,15 @@ class _Writer:
         if not count:
             return
         sequence = np.where(program.sequence >= 0, program.sequence + self._done * self._per_pass, -1)
-        what = (program.kind, program.collective, program.slot)
-        self._columns.append((*what, sequence, program.message_bytes, program.delay_ns))
+        op_columns = (program.kind, program.collective, program.slot)
+        self._columns.append((*op_columns, sequence, program.message_bytes, program.delay_ns))
         deps = program.deps.astype(np.int64) + self._length
         counts = self._counts
         if self._gate != _FREE:
             counts = np.where(self._roots, 1, counts)
-            spread = np.full(int(counts.sum()), self._gate, np.int64)
-            spread[np.repeat(~self._roots, counts)] = deps
-            deps = spread
+            gated_deps = np.full(int(counts.sum()), self._gate, np.int64)
+            gated_deps[np.repeat(~self._roots, counts)] = deps
+            deps = gated_deps
         self._dep_counts.append(counts)
         self._deps.append(deps)
         self.turn.append(np.where(program.kind == OpKind.DELAY, -1, turn).astype(np.int32))
@@ -280,7 +285,7 @@ class _Writer:
             self._single((OpKind.DELAY, -1, -1, -1, 0, 0), sinks)
 
     def _single(self, row: tuple[int, ...], after: NDArray[np.int64] | None = None) -> None:
-        """One op that waits for `after`, else for all before it; all behind it wait for it."""
+        """Append one op that waits for `after`, by default for all earlier ops; all later ops wait for it."""
         if after is None:
             after = np.array([self._gate] if self._gate != _FREE else [], np.int64)
         self._columns.append(tuple(np.array([value]) for value in row))
@@ -292,22 +297,24 @@ class _Writer:
         self._length += 1
 
     def program(self) -> Program:
-        """What has been added."""
+        """Return the program of all appended ops."""
         columns = [
-            np.concatenate([row[at] for row in self._columns] or [np.empty(0, np.int64)]) for at in range(6)
+            np.concatenate([row[column] for row in self._columns] or [np.empty(0, np.int64)])
+            for column in range(6)
         ]
         counts = np.concatenate(self._dep_counts or [np.empty(0, np.int64)])
         return program_of(columns, counts, np.concatenate(self._deps or [np.empty(0, np.int64)]))
 
 
 def _uses(program: Program) -> NDArray[np.int64]:
-    """Of each op, how many ops of the program number themselves with it: those of its communicator or pair."""
-    found = np.zeros(len(program), np.int64)
+    """Return, per op, the number of ops of the program that share its communicator or pair, and thus its numbering,
+    int64 [ops]."""
+    uses = np.zeros(len(program), np.int64)
     for kind in (OpKind.COLLECTIVE, OpKind.SEND, OpKind.RECV):
         rows = np.flatnonzero(program.kind == kind)
         _, inverse, counts = np.unique(program.slot[rows], return_inverse=True, return_counts=True)
-        found[rows] = counts[inverse.reshape(-1)]
-    return found
+        uses[rows] = counts[inverse.reshape(-1)]
+    return uses
 
 
 def _edges(parts: Iterable[Part]) -> dict[str, int]:
@@ -324,49 +331,54 @@ def _baselines(
     communicator_job: Sequence[int],
     first_rank: Sequence[int],
 ) -> RecordedBaselines | None:
-    """What the traces recorded, for every pass."""
-    found = []
+    """Return the recorded baselines of all parts, repeated for every pass; None if no part has any."""
+    pass_baselines = []
     for index, part in enumerate(parts):
         recorded = part.job.baselines
         if recorded is None:
             continue
-        times = part.passes * (1 if part.background else sum(index in members for members in phases))
+        pass_count = part.passes * (1 if part.background else sum(index in members for members in phases))
         first = communicator_job.index(index) if index in communicator_job else 0
         per_pass = _recorded_uses(part.job, recorded)
-        moved = replace(
+        renumbered = replace(
             recorded,
             communicator=np.where(recorded.communicator >= 0, recorded.communicator + first, -1),
             src_rank=np.where(recorded.src_rank >= 0, recorded.src_rank + first_rank[index], -1),
             dst_rank=np.where(recorded.dst_rank >= 0, recorded.dst_rank + first_rank[index], -1),
         )
-        found += [replace(moved, sequence=recorded.sequence + done * per_pass) for done in range(times)]
-    if not found:
+        pass_baselines += [
+            replace(renumbered, sequence=recorded.sequence + passes_done * per_pass)
+            for passes_done in range(pass_count)
+        ]
+    if not pass_baselines:
         return None
     return RecordedBaselines(
         *(
-            np.concatenate([getattr(one, name) for one in found]).astype(getattr(found[0], name).dtype)
+            np.concatenate([getattr(baselines, name) for baselines in pass_baselines]).astype(
+                getattr(pass_baselines[0], name).dtype
+            )
             for name in ("communicator", "src_rank", "dst_rank", "sequence", "recorded_ns", "recorded_ranks")
         )
     )
 
 
 def _recorded_uses(job: Job, recorded: RecordedBaselines) -> NDArray[np.int64]:
-    """Of each row, how many ops of one pass its communicator or pair has."""
-    of_group: dict[int, int] = {}
-    of_pair: dict[tuple[int, int], int] = {}
+    """Return, per row, the number of ops that its communicator or pair has in one pass, int64 [rows]."""
+    ops_of_group: dict[int, int] = {}
+    ops_of_pair: dict[tuple[int, int], int] = {}
     for rank in job.ranks:
         program = job.programs[rank.program]
         for kind, names in ((OpKind.COLLECTIVE, rank.communicators), (OpKind.SEND, rank.peers)):
             slots, counts = np.unique(program.slot[program.kind == kind], return_counts=True)
             for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
                 if kind is OpKind.COLLECTIVE:
-                    of_group[names[slot]] = count
+                    ops_of_group[names[slot]] = count
                 else:
-                    of_pair[rank.rank, names[slot]] = count
+                    ops_of_pair[rank.rank, names[slot]] = count
     columns = (recorded.communicator, recorded.src_rank, recorded.dst_rank)
     return np.array(
         [
-            of_group.get(group, 0) if group >= 0 else of_pair.get((src, dst), 0)
+            ops_of_group.get(group, 0) if group >= 0 else ops_of_pair.get((src, dst), 0)
             for group, src, dst in zip(*(column.tolist() for column in columns), strict=True)
         ],
         np.int64,

@@ -1,7 +1,7 @@
-"""Names of a job's operations as its trace gives them, each kept once: what people call a layer, through plan and results.
+"""Keeps the names that a trace gives to a job's operations, each once, for use in plan and results.
 
-Decides how many names and how long ones are kept, so that a hostile or endless trace costs bounded memory. What is left out
-is counted, and its operations have no name.
+Decides how many names are kept and of which length, so that a hostile or endless trace costs bounded memory. Names
+over the limit are counted, and their operations have no name.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_NAMES: Final = 65_536
-"""Different names of a job."""
+"""Limit of different names in a job."""
 MOST_CHARACTERS: Final = 120
-"""Of a name; a longer one keeps its beginning."""
+"""Limit of characters in a name; a longer name is cut."""
 NO_NAME: Final = -1
 
 
 class OpNames:
-    """The names met so far, in the order in which they were."""
+    """Distinct names in order of appearance."""
 
     def __init__(self) -> None:
         self._number: dict[str, int] = {}
@@ -32,23 +32,24 @@ class OpNames:
         self._columns: dict[bytes, NDArray[np.int32]] = {}
 
     def column(self, rank: RankTrace, nodes: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the number of each node's name, -1 for one that has none or came after `MOST_NAMES` others."""
+        """Return the number of each node's name, int32 [nodes]; -1 for one without a name, or with one over the limit
+        `MOST_NAMES`."""
         texts = np.frombuffer(rank.name_bytes, np.uint8)
         key = columns_digest((rank.name_offsets, texts, nodes))
         if key not in self._columns:
-            of_bytes: dict[bytes, int] = {}
+            number_of: dict[bytes, int] = {}
             first, last = rank.name_offsets[nodes].tolist(), rank.name_offsets[nodes + 1].tolist()
             column = np.empty(len(nodes), np.int32)
             for row, (begin, end) in enumerate(zip(first, last, strict=True)):
-                raw = rank.name_bytes[begin:end]
-                if raw not in of_bytes:
-                    of_bytes[raw] = self._numbered(raw)
-                column[row] = of_bytes[raw]
+                raw_name = rank.name_bytes[begin:end]
+                if raw_name not in number_of:
+                    number_of[raw_name] = self._numbered(raw_name)
+                column[row] = number_of[raw_name]
             self._columns[key] = column
         return self._columns[key]
 
     def _numbered(self, raw: bytes) -> int:
-        # A character has at most four bytes; what is cut off in the middle of one is shown as a replacement.
+        # A character has at most four bytes. A character cut in the middle is shown as a replacement.
         name = printable(raw[: 4 * MOST_CHARACTERS].decode(errors="replace"))[:MOST_CHARACTERS].strip()
         if not name:
             return NO_NAME
@@ -59,15 +60,15 @@ class OpNames:
         return self._number.setdefault(name, len(self._number))
 
     def names(self) -> tuple[str, ...]:
-        """Return every name by its number."""
+        """Return every name, indexed by its number."""
         return tuple(self._number)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a reader of the results must know of names that are missing there."""
+        """Return notes for a reader of the results about names that are missing."""
         if not self._left_out:
             return ()
-        more = "at least " if len(self._left_out) >= MOST_NAMES else ""
-        missing = f"{more}{len(self._left_out)} that come later are not in the results"
+        at_least = "at least " if len(self._left_out) >= MOST_NAMES else ""
+        count_words = f"{at_least}{len(self._left_out)} that come later are not in the results"
         return (
-            f"operations have more than {MOST_NAMES} different names; {missing}, where kinds stand for them",
+            f"operations have more than {MOST_NAMES} different names; {count_words}, where kinds stand for them",
         )

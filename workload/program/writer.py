@@ -1,4 +1,5 @@
-"""Programs written op by op, for jobs that no trace describes. Decides the numbering of ops; what they are is the caller's."""
+"""Writes programs op by op, for jobs that no trace describes. Decides the numbering of ops; their content is the
+caller's."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProgramWriter:
-    """Ops of one rank's program in order."""
+    """Collects the ops of one rank's program in order."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, int, int, int, int]] = []
@@ -23,13 +24,13 @@ class ProgramWriter:
     def add(
         self, op: OpKind, collective: int, slot: int, message_bytes: int, after: Sequence[int] = ()
     ) -> int:
-        """A network op that waits for `after`; returns its index. `slot` as in `Program.slot`."""
+        """Append a network op that waits for the ops `after`; return its index. `slot` is as in `Program.slot`."""
         sequence = self._used.get((op, slot), 0)
         self._used[op, slot] = sequence + 1
         return self._row((op, collective, slot, sequence, message_bytes, 0), after)
 
     def delay(self, delay_ns: int, after: Sequence[int] = ()) -> int:
-        """A pause."""
+        """Append a delay that waits for the ops `after`; return its index."""
         return self._row((OpKind.DELAY, -1, -1, -1, 0, delay_ns), after)
 
     def _row(self, row: tuple[int, int, int, int, int, int], after: Sequence[int]) -> int:
@@ -38,7 +39,7 @@ class ProgramWriter:
         return len(self._rows) - 1
 
     def program(self) -> Program:
-        """What has been written."""
+        """Return the program written so far."""
         rows = np.array(self._rows, np.int64).reshape(-1, 6)
         counts = np.array([len(deps) for deps in self._deps], np.int64)
         return program_of(
@@ -49,7 +50,8 @@ class ProgramWriter:
 def program_of(
     columns: Sequence[NDArray[np.generic]], dep_counts: NDArray[np.int64], deps: NDArray[np.integer]
 ) -> Program:
-    """Return the program of columns in the order of `Program`'s, with how many ops each op waits for."""
+    """Return the program with the given columns, in the order of `Program`'s fields. `dep_counts` has the number of
+    deps of each op."""
     kind, collective, slot, sequence, message_bytes, delay_ns = columns
     return Program(
         kind=kind.astype(np.uint8),

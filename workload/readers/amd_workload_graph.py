@@ -1,7 +1,8 @@
-"""AMD's `workload_graph` JSON to nodes: `{"workload_graph": [{"Id", "Name", "NodeType", "data_deps", ...}]}`.
+"""Reads AMD's `workload_graph` JSON into nodes: `{"workload_graph": [{"Id", "Name", "NodeType", "data_deps", ...}]}`.
 
-The form that Chakra's feeder reads as `json_node`. Node types are today's numbers, runtime is in microseconds. Files in the
-wild had every "id" replaced by "Id", inside names as well, so keys are taken in any case. Pure.
+This is the form that Chakra's feeder reads as `json_node`. Node types are the current numbers, runtime is in
+microseconds. Published files have every "id" replaced by "Id", even inside names, so keys are matched in any case.
+Pure.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ _INTEGERS: Final = ("comm_size", "comm_src", "comm_dst", "comm_tag", "num_ops", 
 
 
 def read_workload_graph(pieces: Iterable[bytes]) -> list[NodeRow]:
-    """The nodes of one rank in the file's order. Raises `JsonFault`."""
+    """Return the nodes of one rank in file order. Raises `JsonFault`."""
     rows = []
-    found = False
+    has_graph = False
     for item in members(pieces, frozenset({GRAPH_KEY})):
         if item.key != GRAPH_KEY:
             continue
-        found = True
+        has_graph = True
         if item.index < 0:
             as_list(item.value, item.place)
         else:
             kept(item.index + 1, item.place)
             rows.append(_row(as_object(item.value, item.place), item.place, item.offset))
-    if not found:
+    if not has_graph:
         raise JsonFault(GRAPH_KEY, "is missing")
     return rows
 
@@ -80,26 +81,26 @@ def _kind(value: object, place: str) -> NodeKind:
 
 
 def _ids(value: object, place: str) -> list[int]:
-    """Node ids. Most nodes have many, so the place of each is only worked out for a wrong one."""
-    found = as_list(value, place)
-    if all(type(one) is int and 0 <= one <= MAX_NODE_ID for one in found):
-        return found
-    return [as_int(one, f"{place}[{index}]", 0, MAX_NODE_ID) for index, one in enumerate(found)]
+    """Parse a list of node ids. Most nodes have many, so the place of an id is computed only for an invalid one."""
+    ids = as_list(value, place)
+    if all(type(node_id) is int and 0 <= node_id <= MAX_NODE_ID for node_id in ids):
+        return ids
+    return [as_int(node_id, f"{place}[{index}]", 0, MAX_NODE_ID) for index, node_id in enumerate(ids)]
 
 
 def as_dimensions(value: object, place: str) -> int:
-    """Return `NodeRow.involved_dims` of a list of flags, or of one. Raises `JsonFault`."""
+    """Return `NodeRow.involved_dims` from a flag or a list of flags. Raises `JsonFault`."""
     flags = [value] if isinstance(value, bool) else as_list(value, place)
     if len(flags) > MOST_DIMENSIONS:
         raise JsonFault(place, f"has {len(flags)} dimensions, the limit is {MOST_DIMENSIONS}")
-    for index, one in enumerate(flags):
-        if not isinstance(one, bool):
-            raise JsonFault(f"{place}[{index}]", f"expected true or false, found {spelled(one)}")
+    for index, flag in enumerate(flags):
+        if not isinstance(flag, bool):
+            raise JsonFault(f"{place}[{index}]", f"expected true or false, found {spelled(flag)}")
     return dimension_flags(flags)
 
 
 def fill_integers(row: NodeRow, stated: Mapping[str, Any], place: str) -> None:
-    """Take over the attributes of a node that are integers, and its collective."""
+    """Copy the integer attributes of a node, and its collective, into `row`. Raises `JsonFault`."""
     for name in _INTEGERS:
         if name in stated:
             setattr(row, name, as_int(stated[name], f"{place}.{name}"))
@@ -108,7 +109,7 @@ def fill_integers(row: NodeRow, stated: Mapping[str, Any], place: str) -> None:
 
 
 def _collective_number(value: object, place: str) -> int:
-    """A collective by its number or by its name in the schema."""
+    """Parse a collective given by its number or by its name in the schema."""
     if isinstance(value, str) and value.upper() in CollectiveKind.__members__:
         return int(CollectiveKind[value.upper()])
     return as_int(value, place)

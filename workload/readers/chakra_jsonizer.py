@@ -1,8 +1,9 @@
-"""What `chakra_jsonizer` prints of an `.et` file to nodes: protocol-buffer JSON objects one behind the other.
+"""Reads the output of `chakra_jsonizer` for an `.et` file into nodes: a sequence of protocol-buffer JSON objects.
 
-Protocol buffers spell field names in camel case, 64-bit integers as strings and enums by name, and leave out what is zero,
-so a node without an id is node 0. The first object is the `GlobalMetadata`. Attributes are taken whatever their value case,
-as the `.et` reader does; of lists only `involved_dim` has a meaning. Pure.
+Protocol buffers write field names in camel case, 64-bit integers as strings and enums by name, and omit zero values,
+so a node without an id is node 0. The first object is the `GlobalMetadata`. Attributes are accepted in any value
+case, as by the `.et` reader; among lists, only `involved_dim` is used. Pure.
+
 Format: protobuf.dev, "ProtoJSON Format"; field names of mlcommons/chakra:schema/protobuf/et_def.proto.
 """
 
@@ -32,13 +33,14 @@ NODE_KEYS: Final = frozenset({"id", "name", "type", "ctrlDeps", "dataDeps", "dur
 _METADATA_KEYS: Final = frozenset({"version", "attr"})
 _STREAM: Final = "stream"
 _STORAGE_SIZES: Final = (("fs", "sizeBytes", 1), ("page", "nrPages", 4096), ("block", "nrSectors", 512))
-"""Of a StorageInfo: its operation, how much that says it moves, and the bytes of one of it."""
+"""Kinds of operation in a StorageInfo: field of the operation, field of its amount, bytes per unit of the amount."""
 
 MAX_MOVED_BYTES: Final = (1 << 63) - 1
 
 
 def read_jsonizer(pieces: Iterable[bytes]) -> tuple[list[NodeRow], str]:
-    """The nodes of one rank in the file's order, and the schema it states ("" for none). Raises `JsonFault`."""
+    """Return the nodes of one rank in file order, and the schema that the file states ("" for none). Raises
+    `JsonFault`."""
     rows = []
     schema = ""
     for item in documents(pieces):
@@ -53,8 +55,8 @@ def read_jsonizer(pieces: Iterable[bytes]) -> tuple[list[NodeRow], str]:
 
 def _schema(metadata: dict[str, Any], place: str) -> str:
     version = as_text(metadata.get("version", ""), f"{place}.version")
-    stated = _attributes(metadata, place).get("schema", "")
-    return version or (stated if isinstance(stated, str) else "")
+    schema = _attributes(metadata, place).get("schema", "")
+    return version or (schema if isinstance(schema, str) else "")
 
 
 def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
@@ -90,30 +92,35 @@ def _row(node: dict[str, Any], place: str, offset: int) -> NodeRow:
 
 
 def _moved_bytes(storage: dict[str, Any], place: str) -> int:
-    """What the operation of a StorageInfo moves, `ABSENT` if it does not say."""
-    for detail, count, unit_bytes in _STORAGE_SIZES:
-        operation = as_object(storage.get(detail, {}), f"{place}.{detail}")
-        if count in operation:
-            stated = as_int(operation[count], f"{place}.{detail}.{count}", 0, MAX_MOVED_BYTES // unit_bytes)
-            return stated * unit_bytes
+    """Return the bytes that the operation of a StorageInfo moves, `ABSENT` if it states none."""
+    for operation_field, amount_field, unit_bytes in _STORAGE_SIZES:
+        operation = as_object(storage.get(operation_field, {}), f"{place}.{operation_field}")
+        if amount_field in operation:
+            amount = as_int(
+                operation[amount_field],
+                f"{place}.{operation_field}.{amount_field}",
+                0,
+                MAX_MOVED_BYTES // unit_bytes,
+            )
+            return amount * unit_bytes
     return ABSENT
 
 
 def _attributes(message: dict[str, Any], place: str) -> dict[str, Any]:
-    """Name -> value of the attributes that have a single one."""
-    found = {}
+    """Return the attributes that have a single value, by name."""
+    attributes = {}
     for index, entry in enumerate(as_list(message.get("attr", []), f"{place}.attr")):
-        here = f"{place}.attr[{index}]"
-        attribute = as_object(entry, here)
-        name = as_text(attribute.get("name", ""), f"{here}.name")
+        entry_place = f"{place}.attr[{index}]"
+        attribute = as_object(entry, entry_place)
+        name = as_text(attribute.get("name", ""), f"{entry_place}.name")
         values = [value for key, value in attribute.items() if key.endswith("Val")]
         if isinstance(flags := attribute.get("boolList"), dict):
-            values.append(as_list(flags.get("values", []), f"{here}.boolList.values"))
+            values.append(as_list(flags.get("values", []), f"{entry_place}.boolList.values"))
         if len(values) > 1:
-            raise JsonFault(here, f"has {len(values)} values")
+            raise JsonFault(entry_place, f"has {len(values)} values")
         if values and not isinstance(values[0], dict):
-            found[name] = values[0]
-    return found
+            attributes[name] = values[0]
+    return attributes
 
 
 def _kind(value: object, place: str) -> NodeKind:
@@ -127,6 +134,6 @@ def _kind(value: object, place: str) -> NodeKind:
 
 def _ids(node: dict[str, Any], key: str, place: str) -> list[int]:
     return [
-        as_int(one, f"{place}.{key}[{index}]", 0, MAX_NODE_ID)
-        for index, one in enumerate(as_list(node.get(key, []), f"{place}.{key}"))
+        as_int(node_id, f"{place}.{key}[{index}]", 0, MAX_NODE_ID)
+        for index, node_id in enumerate(as_list(node.get(key, []), f"{place}.{key}"))
     ]

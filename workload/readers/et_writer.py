@@ -1,4 +1,4 @@
-"""Traces to `.et` files, rank by rank, with their group file."""
+"""Writes traces to `.et` files, one per rank, with their group file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from etloop.workload.trace.trace_names import by_prefix, listed, shown
 
 
 def write_et(path: Path, nodes: Iterable[EtNode], metadata: bytes | None = None) -> None:
-    """Write one rank's trace; `metadata` is an encoded `GlobalMetadata`, by default of the current version."""
+    """Write one rank's trace. `metadata` is an encoded `GlobalMetadata`; None writes that of the current version."""
     with path.open("wb") as file:
         for piece in encode_trace(nodes, metadata):
             file.write(piece)
@@ -29,13 +29,14 @@ def write_trace(
     *,
     keep: bool = False,
 ) -> None:
-    """Write PREFIX.<rank>.et for every rank, and PREFIX.json if there are groups; `metadata` as `write_et` takes it.
+    """Write PREFIX.<rank>.et for every rank, and PREFIX.json if there are groups; `metadata` is as in `write_et`.
 
-    Each file appears whole. With `keep`, those that are there already stay if they are the same. Raises `TraceError` if the
-    directory cannot be written or has trace files of another job, without `keep` of any: ranks of two jobs would mix.
+    Each file appears complete or not at all. With `keep`, existing files of the same content stay. Raises
+    `TraceError` if the directory cannot be written or has trace files of another job (without `keep`: any trace
+    files), because ranks of two jobs would mix.
     """
-    ours = {f"{prefix}.{rank}.et" for rank in range(len(ranks))}
-    ours |= {f"{prefix}.json"} if groups is not None else set()
+    own_names = {f"{prefix}.{rank}.et" for rank in range(len(ranks))}
+    own_names |= {f"{prefix}.json"} if groups is not None else set()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         present = {
@@ -43,16 +44,16 @@ def write_trace(
             for files in by_prefix(path.name for path in directory.iterdir()).values()
             for file in files
         }
-        if found := sorted(present - ours if keep else present):
-            what = f"has trace files already: {listed(found)}"
+        if existing := sorted(present - own_names if keep else present):
+            problem = f"has trace files already: {listed(existing)}"
             raise TraceError(
-                Problem(shown(str(directory)), what, "choose an empty directory, or remove them")
+                Problem(shown(str(directory)), problem, "choose an empty directory, or remove them")
             )
         for rank, nodes in enumerate(ranks):
-            with _whole(directory / f"{prefix}.{rank}.et") as path:
+            with _complete_file(directory / f"{prefix}.{rank}.et") as path:
                 write_et(path, nodes, metadata)
         if groups is not None:
-            with _whole(directory / f"{prefix}.json") as path:
+            with _complete_file(directory / f"{prefix}.json") as path:
                 text = json.dumps({key: list(members) for key, members in groups.items()})
                 path.write_text(text + "\n")
     except OSError as error:
@@ -62,14 +63,15 @@ def write_trace(
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A file to write, which takes its place once it is whole. Raises `TraceError` where a different one has it."""
+def _complete_file(path: Path) -> Iterator[Path]:
+    """Give the path of a temporary file to write, which is then moved to `path`. Raises `TraceError` if a different
+    file exists there."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         yield unfinished
         if path.exists() and not filecmp.cmp(path, unfinished, shallow=False):
-            what = "is a trace of another job, or of another version's synth"
-            raise TraceError(Problem(shown(str(path)), what, "choose an empty directory, or remove it"))
+            problem = "is a trace of another job, or of another version's synth"
+            raise TraceError(Problem(shown(str(path)), problem, "choose an empty directory, or remove it"))
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Trace files on disk to a `Trace`.
+"""Reads trace files on disk into a `Trace`.
 
-Reads a directory of `PREFIX.<rank>.et`, a prefix (`dir/w`), a tar archive of such, or a prefix inside an archive
-(`set.tar.zst/gpt_8/w`), else JSON of the same kinds of places (json_job), or a workload of SimAI or AICB (aicb). Decides
-which files make up the job and collects the faults of all of them; where they lie is left to stores, what the nodes mean to
-the rest of the folder.
+A source is a directory of `PREFIX.<rank>.et`, a prefix (`dir/w`), a tar or zip archive of such files, or a prefix
+inside an archive (`set.tar.zst/gpt_8/w`); else JSON in the same kinds of places (json_job), or a workload of SimAI
+or AICB (aicb). Decides which files make up the job and collects the faults of all of them. Leaves access to
+directories and archives to stores.py, and the meaning of nodes to the rest of the folder.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _REMEDIES: Final = {
 
 
 Progress = Callable[[int, int], None]
-"""Called after each file of a job with how many are read, and of how many."""
+"""Called after each file of a job with the number of files read and the number of all files."""
 
 
 def read_trace(
@@ -74,13 +74,13 @@ def read_trace(
     kernels: Path | None = None,
     world: int | None = None,
 ) -> Trace:
-    """Reads the traces of all ranks of one job, and its communicator groups.
+    """Read the traces of all ranks of one job, and its communicator groups.
 
     `source`: directory, prefix, archive, or prefix inside an archive; a single JSON trace; host and Kineto traces as
-    HOST+KINETO. `groups`: group file; without it PREFIX.json beside the traces is taken if it has the form of one.
-    `world`: ranks of the job where some of the recorded ones stand for others; None: every rank is here.
-    `kernels`: a file that names kernels which communicate, in front of the project's own table.
-    Raises `TraceError` with the problems of all files, `ConfigError` for a file of kernels.
+    HOST+KINETO. `groups`: group file; if None, PREFIX.json next to the traces is used if it has the form of one.
+    `world`: number of ranks of the job if recorded ranks represent further ranks; None: every rank has a trace.
+    `kernels`: a file that names communicating kernels, with precedence over the shipped table. Raises `TraceError`
+    with the problems of all files, `ConfigError` for a faulty file of kernels.
     """
     table = _table(kernels)
     if is_workload_file(source):
@@ -92,36 +92,41 @@ def read_trace(
             store = _Watched(store, progress)
             parts = tuple(replace(part, store=_Watched(part.store, progress)) for part in parts)
         if parts:
-            # Here, because readers of every form of JSON take longer to load than a small trace to check.
+            # Imported here, because loading the JSON readers takes longer than checking a small trace.
             from etloop.workload.readers.json_ranks import read_parts
 
-            read = read_parts(parts, table)
-            ranks, remarks, left_out, problems = read.ranks, read.remarks, read.left_out, read.problems
-            beside = group_file_of(parts[0], names)
-            texts = store.contents(frozenset((beside,) if groups is None and beside else ()))
+            json_ranks = read_parts(parts, table)
+            ranks, remarks, left_out, problems = (
+                json_ranks.ranks,
+                json_ranks.remarks,
+                json_ranks.left_out,
+                json_ranks.problems,
+            )
+            group_file = group_file_of(parts[0], names)
+            texts = store.contents(frozenset((group_file,) if groups is None and group_file else ()))
             group_text = b"".join(bounded(pieces, MAX_GROUP_FILE_BYTES + 1) for _, pieces in texts)
         else:
             remarks = ()
             prefix, files = _choose(source, store, wanted, names, gaps=world is not None)
-            beside = f"{prefix}.json" if f"{prefix}.json" in names else ""
-            extra = (beside,) if groups is None and beside else ()
+            group_file = f"{prefix}.json" if f"{prefix}.json" in names else ""
+            extra = (group_file,) if groups is None and group_file else ()
             ranks, group_text, problems = _read_files(store, files, extra)
     except (OSError, CompressionFault, TarFault) as error:
         raise TraceError(unreadable(str(source), error)) from None
     rank_count = world or (len(parts[0].family.files) if parts else len(files))
-    found: dict[str, tuple[int, ...]] | None = None
+    group_members: dict[str, tuple[int, ...]] | None = None
     if groups is not None:
-        found, group_problems = _stated_groups(groups, rank_count)
+        group_members, group_problems = _stated_groups(groups, rank_count)
         problems += group_problems
-    elif beside:
-        parsed = parse_groups(store.where(beside), group_text, rank_count)
-        # JSON of another form beside a trace, such as the trace itself as JSON, is no group file and no mistake.
+    elif group_file:
+        parsed = parse_groups(store.where(group_file), group_text, rank_count)
+        # JSON of another form next to a trace, such as the trace itself as JSON, is not a group file and no mistake.
         if parsed.has_group_form or not _is_json(group_text):
             problems += parsed.problems
-        found = parsed.groups
+        group_members = parsed.groups
     if problems:
         raise TraceError(*problems)
-    return Trace(str(source), tuple(ranks), found, remarks, left_out)
+    return Trace(str(source), tuple(ranks), group_members, remarks, left_out)
 
 
 def _table(kernels: Path | None) -> KernelTable | None:
@@ -134,18 +139,21 @@ def _table(kernels: Path | None) -> KernelTable | None:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A store that tells how far reading is."""
+    """A store that reports progress after each file read."""
 
     store: Store
     progress: Progress
 
     def names(self) -> frozenset[str]:
+        """Return the names of all files in the store."""
         return self.store.names()
 
     def where(self, name: str) -> str:
+        """Return the place of a file as shown in messages."""
         return self.store.where(name)
 
     def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        """Yield name and content of each file, and report progress after each."""
         for done, (name, pieces) in enumerate(self.store.contents(names), 1):
             yield name, pieces
             self.progress(done, len(names))
@@ -153,26 +161,27 @@ class _Watched:
 
 @dataclass(frozen=True, slots=True)
 class TraceFiles:
-    """Which files of one folder are the traces of a job."""
+    """Files of one folder that are the traces of a job."""
 
     folder: Path
     names: tuple[str, ...]
-    """At least one."""
+    """Names of the files; at least one."""
     wanted: str
-    """What, after the folder, names the traces: "" the folder itself, else a prefix, a file or a place inside an archive."""
+    """The part of the source after the folder that selects the traces: "" for the folder itself, else a prefix, a file
+    or a path inside an archive."""
 
 
 def files_of_trace(
     source: Path, *, group_file_too: bool = True, gaps: bool = False
 ) -> tuple[TraceFiles, ...]:
-    """Return the files that `read_trace` would read of `source`; of HOST+KINETO those of both.
+    """Return the files that `read_trace` would read for `source`; for HOST+KINETO those of both.
 
-    `group_file_too`: with the group file beside the traces, which is read where no other is stated. `gaps`: ranks may be missing.
-    Raises `TraceError`.
+    `group_file_too`: include the group file next to the traces, which is read if no other is given. `gaps`: ranks
+    may be missing. Raises `TraceError`.
     """
     if pair := two_sources(source):
         return tuple(
-            files for one in pair for files in files_of_trace(one, group_file_too=group_file_too, gaps=gaps)
+            files for path in pair for files in files_of_trace(path, group_file_too=group_file_too, gaps=gaps)
         )
     if is_workload_file(source):
         return (TraceFiles(source.parent, (source.name,), source.name),)
@@ -180,33 +189,34 @@ def files_of_trace(
         store, wanted = open_store(source)
         names = store.names()
         if isinstance(store, Archive):
-            inside = f"{store.path.name}/{wanted}" if wanted else store.path.name
-            return (TraceFiles(store.path.parent, (store.path.name,), inside),)
+            archive_path = f"{store.path.name}/{wanted}" if wanted else store.path.name
+            return (TraceFiles(store.path.parent, (store.path.name,), archive_path),)
         assert isinstance(store, Directory)
         if archives := archives_of_a_pair(store, wanted, names):
             return (TraceFiles(store.path, tuple(path.name for path in archives), ""),)
         if parts := json_parts(source, store, wanted, names, gaps=gaps):
-            found = [file.name for part in parts for file in part.family.files]
-            beside = group_file_of(parts[0], names)
+            file_names = [file.name for part in parts for file in part.family.files]
+            group_file = group_file_of(parts[0], names)
         else:
             prefix, files = _choose(source, store, wanted, names, gaps=gaps)
-            found = [file.name for file in files]
-            beside = f"{prefix}.json" if f"{prefix}.json" in names else ""
+            file_names = [file.name for file in files]
+            group_file = f"{prefix}.json" if f"{prefix}.json" in names else ""
     except (OSError, CompressionFault, TarFault) as error:
         raise TraceError(unreadable(str(source), error)) from None
-    if beside and group_file_too and beside not in found:
-        found.append(beside)
-    return (TraceFiles(store.path, tuple(found), wanted),)
+    if group_file and group_file_too and group_file not in file_names:
+        file_names.append(group_file)
+    return (TraceFiles(store.path, tuple(file_names), wanted),)
 
 
 def _opened(source: Path, *, gaps: bool = False) -> tuple[Store, str, frozenset[str], tuple[Part, ...]]:
-    """The store of `source`, what is wanted of it, its names, and the JSON files that make up the job, if these do."""
+    """Return the store of `source`, the wanted part inside it, its names, and the JSON files of the job (empty if it is
+    not JSON). Raises `TraceError`."""
     if pair := two_sources(source):
-        parts = tuple(part for one in pair for part in _opened(one, gaps=gaps)[3])
+        parts = tuple(part for path in pair for part in _opened(path, gaps=gaps)[3])
         if len(parts) != 2:
-            what = "two sources, a host trace and a Kineto trace as JSON, were expected"
+            problem = "two sources, a host trace and a Kineto trace as JSON, were expected"
             raise TraceError(
-                Problem(shown(str(source)), what, "give them as HOST+KINETO, each with one kind of trace")
+                Problem(shown(str(source)), problem, "give them as HOST+KINETO, each with one kind of trace")
             )
         return parts[0].store, "", parts[0].store.names(), same_ranks(source, parts, gaps=gaps)
     store, wanted = open_store(source)
@@ -219,26 +229,26 @@ def _opened(source: Path, *, gaps: bool = False) -> tuple[Store, str, frozenset[
 def _choose(
     source: Path, store: Store, wanted: str, names: frozenset[str], *, gaps: bool = False
 ) -> tuple[str, tuple[TraceName, ...]]:
-    """The one prefix that `source` means, and its files, which are the ranks 0..n-1."""
+    """Return the only prefix that `source` matches, and its files, which are the ranks 0..n-1. Raises `TraceError`."""
     prefixes = by_prefix(names)
     where = shown(str(source))
     if wanted in prefixes:
         chosen = wanted
     else:
-        below = [prefix for prefix in prefixes if not wanted or prefix.startswith(wanted + "/")]
-        if not below:
-            what = f"has no PREFIX.<rank>.et files; found {listed(sorted(names)) or 'nothing'}"
+        matching = [prefix for prefix in prefixes if not wanted or prefix.startswith(wanted + "/")]
+        if not matching:
+            problem = f"has no PREFIX.<rank>.et files; found {listed(sorted(names)) or 'nothing'}"
             if wanted:
-                others = (
+                alternatives = (
                     f"found the prefixes {listed(prefixes)}" if prefixes else "there is no trace beside it"
                 )
-                what = f"no file {shown(wanted)}.<rank>.et; {others}"
-            raise TraceError(Problem(where, what, "give a directory, a prefix or an archive of traces"))
-        if len(below) > 1:
-            what = f"has the traces of several jobs: {listed(below)}"
-            root = shown(store.where(below[0]))
-            raise TraceError(Problem(where, what, f"name one by its prefix, such as {root}"))
-        chosen = below[0]
+                problem = f"no file {shown(wanted)}.<rank>.et; {alternatives}"
+            raise TraceError(Problem(where, problem, "give a directory, a prefix or an archive of traces"))
+        if len(matching) > 1:
+            problem = f"has the traces of several jobs: {listed(matching)}"
+            root = shown(store.where(matching[0]))
+            raise TraceError(Problem(where, problem, f"name one by its prefix, such as {root}"))
+        chosen = matching[0]
     if problems := rank_problems(where, prefixes[chosen], gaps=gaps):
         raise TraceError(*problems)
     return chosen, prefixes[chosen]
@@ -247,7 +257,7 @@ def _choose(
 def _read_files(
     store: Store, files: tuple[TraceName, ...], extra: tuple[str, ...]
 ) -> tuple[list[RankTrace], bytes, list[Problem]]:
-    """The ranks in order, the content of the group file in `extra`, and the problems of all files in order of rank."""
+    """Return the ranks in order, the content of the group file in `extra`, and the problems of all files by rank."""
     ranks = {file.name: file.rank for file in files}
     traces: dict[int, RankTrace] = {}
     columns = ColumnStore()
@@ -291,11 +301,15 @@ def _fault_problem(where: str, head: bytes, fault: EtFault) -> Problem:
     if fault.kind is EtFaultKind.EMPTY:
         return Problem(where, "is empty", _REMEDIES[fault.kind])
     if fault.kind is EtFaultKind.OLD_GENERATION:
-        what = f"is a trace of the old Chakra schema {fault.what} (proto2, 2023), whose numbers mean other things today"
-        return Problem(where, what, _REMEDIES[fault.kind])
-    begun = fault.node_index not in (None, 0)
-    if fault.kind is not EtFaultKind.BAD_VALUE and not begun and (look := foreign_look(head)):
-        return Problem(where, f"is not a Chakra trace: it {look}", "give the .et files of the job")
+        problem = f"is a trace of the old Chakra schema {fault.what} (proto2, 2023), whose numbers mean other things today"
+        return Problem(where, problem, _REMEDIES[fault.kind])
+    past_first_node = fault.node_index not in (None, 0)
+    if (
+        fault.kind is not EtFaultKind.BAD_VALUE
+        and not past_first_node
+        and (foreign_form := foreign_look(head))
+    ):
+        return Problem(where, f"is not a Chakra trace: it {foreign_form}", "give the .et files of the job")
     place = f"{where}: byte {fault.byte_offset}"
     if fault.node_index is not None:
         place += f", node #{fault.node_index}"
@@ -341,7 +355,7 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
             columns.comm_src,
             columns.comm_dst,
             columns.comm_tag,
-            dims=_rare(columns.involved_dims),
+            dims=_none_if_empty(columns.involved_dims),
         ),
         is_cpu_op=columns.is_cpu_op,
         num_ops=columns.num_ops,
@@ -349,15 +363,15 @@ def _rank_trace(columns: EtColumns, rank: int, path: str) -> RankTrace:
         pg_name=columns.pg_name,
         pg_names=tuple(columns.pg_names),
         stream=device_streams(columns.stream, columns.is_cpu_op),
-        start_ns=_rare(columns.start_nanos),
-        duration_ns=_rare(columns.duration_nanos),
-        moved_bytes=_rare(columns.moved_bytes),
+        start_ns=_none_if_empty(columns.start_nanos),
+        duration_ns=_none_if_empty(columns.duration_nanos),
+        moved_bytes=_none_if_empty(columns.moved_bytes),
         send_splits=Rows(columns.split_offsets, columns.send_split_bytes)
         if len(columns.send_split_bytes)
         else None,
     )
 
 
-def _rare(column: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """The decoder leaves a column empty that no node has."""
+def _none_if_empty(column: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Return None for an empty column: the decoder leaves a column empty if no node has the attribute."""
     return column if len(column) else None

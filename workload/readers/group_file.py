@@ -1,7 +1,7 @@
-"""A communicator group file to groups: a JSON object of communicator key -> list of ranks.
+"""Reads a communicator group file: a JSON object of communicator key -> list of ranks.
 
-The form that ASTRA-sim takes and STAGE writes beside its traces as PREFIX.json. Decides whether the bytes are such a
-file and whether every group is one; which node uses which group is left to communicators. Pure.
+This is the form that ASTRA-sim accepts and STAGE writes next to its traces as PREFIX.json. Decides whether the bytes
+are such a file and whether every group is valid. Leaves which node uses which group to communicators.py. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REMEDY: Final = 'write {"KEY": [RANK, ...], ...}, each rank once and in the com
 
 @dataclass(frozen=True, slots=True)
 class GroupFile:
-    """What a file held: `groups` is None where it is not of the group form or has problems."""
+    """Result of parsing: `groups` is None if the file does not have the group form or has problems."""
 
     groups: dict[str, tuple[int, ...]] | None
     has_group_form: bool
@@ -28,27 +28,31 @@ class GroupFile:
 
 
 def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
-    """Reads a group file of a trace with ranks 0..`rank_count`-1; collects every problem."""
+    """Parse a group file of a trace with ranks 0..`rank_count`-1, collecting every problem."""
     if len(text) > MAX_GROUP_FILE_BYTES:
-        return _none(where, f"is over the limit of {MAX_GROUP_FILE_BYTES >> 20} MiB for a group file")
-    twice: list[str] = []
+        return _not_a_group_file(
+            where, f"is over the limit of {MAX_GROUP_FILE_BYTES >> 20} MiB for a group file"
+        )
+    repeated_keys: list[str] = []
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members_by_key: dict[str, Any] = {}
         for key, value in pairs:
-            if key in found:
-                twice.append(key)
-            found[key] = value
-        return found
+            if key in members_by_key:
+                repeated_keys.append(key)
+            members_by_key[key] = value
+        return members_by_key
 
     try:
-        content: object = json.loads(text, object_pairs_hook=once)
+        content: object = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        return _none(where, f"is not JSON ({error})")
-    listed = isinstance(content, dict) and all(isinstance(value, list) for value in content.values())
-    if not isinstance(content, dict) or not content or not listed:
-        return _none(where, "is not a group file: a JSON object of lists was expected")
-    problems = [Problem(where, f'group "{shown(key)}" is given twice', "leave one of them") for key in twice]
+        return _not_a_group_file(where, f"is not JSON ({error})")
+    has_lists = isinstance(content, dict) and all(isinstance(value, list) for value in content.values())
+    if not isinstance(content, dict) or not content or not has_lists:
+        return _not_a_group_file(where, "is not a group file: a JSON object of lists was expected")
+    problems = [
+        Problem(where, f'group "{shown(key)}" is given twice', "leave one of them") for key in repeated_keys
+    ]
     for key, members in content.items():
         problems += _member_problems(f'{where}: group "{shown(key)}"', members, rank_count)
     if problems:
@@ -56,7 +60,7 @@ def parse_groups(where: str, text: bytes, rank_count: int) -> GroupFile:
     return GroupFile({key: tuple(members) for key, members in content.items()}, True, ())
 
 
-def _none(where: str, what: str) -> GroupFile:
+def _not_a_group_file(where: str, what: str) -> GroupFile:
     return GroupFile(None, False, (Problem(where, what, _REMEDY),))
 
 
@@ -64,16 +68,16 @@ def _member_problems(where: str, members: list[object], rank_count: int) -> list
     if not members:
         return [Problem(where, "has no members", "list its ranks, or leave the group out")]
     problems = []
-    seen: set[int] = set()
+    seen_ranks: set[int] = set()
     for member in members:
         if not isinstance(member, int) or isinstance(member, bool):
-            what = f"has the member {shown(repr(member)[:40])}, a rank number was expected"
-            problems.append(Problem(where, what, _REMEDY))
+            problem = f"has the member {shown(repr(member)[:40])}, a rank number was expected"
+            problems.append(Problem(where, problem, _REMEDY))
         elif not 0 <= member < rank_count:
-            what = f"has rank {member}, but the trace has ranks 0 to {rank_count - 1}"
-            problems.append(Problem(where, what, "give the files of all ranks, or correct the group"))
-        elif member in seen:
+            problem = f"has rank {member}, but the trace has ranks 0 to {rank_count - 1}"
+            problems.append(Problem(where, problem, "give the files of all ranks, or correct the group"))
+        elif member in seen_ranks:
             problems.append(Problem(where, f"has rank {member} twice", _REMEDY))
         else:
-            seen.add(member)
+            seen_ranks.add(member)
     return problems

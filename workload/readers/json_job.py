@@ -1,7 +1,8 @@
-"""The JSON files of a job: which of those in a place belong to it.
+"""Selects the JSON files in a place that belong to a job.
 
-`.et` files in the same place come first. Host and Kineto traces of the same ranks side by side are one job. Names decide, as
-far as they can; what is in the files is asked only where they cannot, and json_ranks reads them.
+`.et` files in the same place take precedence. Host and Kineto traces of the same ranks, side by side, are one job.
+Names decide if they are sufficient; only otherwise are the heads of the files read. Leaves reading the files to
+json_ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from etloop.workload.readers.json_sources import JsonForm
 
 PAIR_MARK: Final = "+"
-"""Between the two sources of one job: HOST+KINETO."""
+"""Separator between the two sources of one job: HOST+KINETO."""
 
 _ARCHIVES: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
 
@@ -38,26 +39,27 @@ class Part:
 
 
 def two_sources(source: Path) -> tuple[Path, Path] | None:
-    """The two places of HOST+KINETO; the second may be named beside the first. None for any other source."""
+    """Return the two paths of HOST+KINETO; the second may be relative to the folder of the first. None for any other
+    source."""
     text = str(source)
-    at = text.find(PAIR_MARK)
-    while at > 0 and not source.exists():
-        first, second = Path(text[:at]), Path(text[at + 1 :])
-        if first.exists() and text[at + 1 :]:
-            beside = first.parent / second
-            if second.exists() or beside.exists():
-                return first, second if second.exists() else beside
-        at = text.find(PAIR_MARK, at + 1)
+    mark = text.find(PAIR_MARK)
+    while mark > 0 and not source.exists():
+        first, second = Path(text[:mark]), Path(text[mark + 1 :])
+        if first.exists() and text[mark + 1 :]:
+            sibling = first.parent / second
+            if second.exists() or sibling.exists():
+                return first, second if second.exists() else sibling
+        mark = text.find(PAIR_MARK, mark + 1)
     return None
 
 
 def archives_of_a_pair(store: Store, wanted: str, names: frozenset[str]) -> tuple[Path, ...]:
-    """The archives of a directory that holds two of them and no traces of its own."""
+    """Return the archives of a directory that contains exactly two and no traces of its own; else ()."""
     if (
         wanted
         or not isinstance(store, Directory)
         or by_prefix(names)
-        or any(one.ranked for one in families(names))
+        or any(family.ranked for family in families(names))
     ):
         return ()
     archives = tuple(store.path / name for name in sorted(names) if name.endswith(_ARCHIVES))
@@ -67,51 +69,53 @@ def archives_of_a_pair(store: Store, wanted: str, names: frozenset[str]) -> tupl
 def json_parts(
     source: Path, store: Store, wanted: str, names: frozenset[str], *, gaps: bool = False
 ) -> tuple[Part, ...]:
-    """The JSON files that `source` means; () where it means `.et` files or nothing. `gaps`: ranks may be missing."""
+    """Return the JSON files that `source` means; () if it means `.et` files or has none. `gaps`: ranks may be missing.
+    Raises `TraceError`."""
     et_prefixes = by_prefix(names)
     if wanted in names and not by_prefix((wanted,)):
         return (Part(store, lone(wanted)),)
     if any(_below(prefix, wanted) for prefix in et_prefixes):
         return ()
-    found = [one for one in families(names) if _below(one.prefix, wanted)]
-    exact = [one for one in found if one.prefix == wanted]
-    if not exact and any(one.ranked for one in found):
-        # A file without a rank beside those of ranks is a job of its own only if it is a trace at all.
-        found = [one for one in found if one.ranked or _form(Part(store, one)) is not None]
-    found = exact or found
-    parts = tuple(Part(store, one) for one in found)
+    matching = [family for family in families(names) if _below(family.prefix, wanted)]
+    exact = [family for family in matching if family.prefix == wanted]
+    if not exact and any(family.ranked for family in matching):
+        # Next to files with ranks, a file without a rank counts as a job only if its content is a trace.
+        matching = [family for family in matching if family.ranked or _form(Part(store, family)) is not None]
+    matching = exact or matching
+    parts = tuple(Part(store, family) for family in matching)
     problems = _objections(source, parts, gaps=gaps)
     if not problems:
         return parts
-    # Names that profilers give tell host, process and time; what the files say of themselves then decides.
-    stated = _stated(store, parts)
-    if isinstance(stated, str):
-        why = f"; {stated}" if stated else ""
-        raise TraceError(*(replace(each, what=f"{each.what}{why}") for each in problems))
-    return same_ranks(source, stated, gaps=gaps)
+    # Names given by profilers contain host, process and time. The ranks stated in the files then decide.
+    stated_parts = _stated_parts(store, parts)
+    if isinstance(stated_parts, str):
+        reason = f"; {stated_parts}" if stated_parts else ""
+        raise TraceError(*(replace(problem, what=f"{problem.what}{reason}") for problem in problems))
+    return same_ranks(source, stated_parts, gaps=gaps)
 
 
 def _objections(source: Path, parts: tuple[Part, ...], *, gaps: bool) -> tuple[Problem, ...]:
-    """What keeps the parts that names tell from being one job."""
+    """Return why the parts, as grouped by name, are not one job."""
     if len(parts) > 2 or (len(parts) == 2 and not _is_pair(parts)):
-        several = listed(one.family.prefix for one in parts)
+        prefixes = listed(part.family.prefix for part in parts)
         first = parts[0].family
         root = shown(parts[0].store.where(first.prefix if first.ranked else first.files[0].name))
-        what = f"has the traces of several jobs: {several}"
-        return (Problem(shown(str(source)), what, f"name one by its prefix or file, such as {root}"),)
+        problem = f"has the traces of several jobs: {prefixes}"
+        return (Problem(shown(str(source)), problem, f"name one by its prefix or file, such as {root}"),)
     return tuple(_rank_objections(source, parts, gaps=gaps))
 
 
-def _stated(store: Store, parts: tuple[Part, ...]) -> tuple[Part, ...] | str:
-    """The parts by what their files state; why there are none, or "" for files that cannot be read."""
+def _stated_parts(store: Store, parts: tuple[Part, ...]) -> tuple[Part, ...] | str:
+    """Return the parts by the ranks that their files state; else the reason, or "" if the files state no more than
+    their names."""
     from etloop.workload.readers.json_stated import stated_families
 
     names = [file.name for part in parts for file in part.family.files]
     try:
-        found = stated_families(store, names)
+        stated = stated_families(store, names)
     except (OSError, CompressionFault, TarFault) as error:
         raise TraceError(unreadable(store.where(""), error)) from None
-    return found if isinstance(found, str) else tuple(Part(store, one) for one in found)
+    return stated if isinstance(stated, str) else tuple(Part(store, family) for family in stated)
 
 
 def _below(prefix: str, wanted: str) -> bool:
@@ -125,7 +129,7 @@ def _is_pair(parts: tuple[Part, ...]) -> bool:
 
 
 def _form(part: Part) -> JsonForm | None:
-    """Return the form of the first file."""
+    """Return the form of the part's first file, None for an unknown one."""
     from etloop.workload.readers.json_sources import HEAD_BYTES, form_of
 
     first = part.family.files[0].name
@@ -138,7 +142,8 @@ def _plain(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def same_ranks(source: Path, parts: tuple[Part, ...], *, gaps: bool = False) -> tuple[Part, ...]:
-    """The parts, if each has the ranks 0..n-1 once and all the same; with `gaps` some of them."""
+    """Return the parts if all have the same ranks 0..n-1, each once; with `gaps` some may be missing. Raises
+    `TraceError`."""
     if problems := _rank_objections(source, parts, gaps=gaps):
         raise TraceError(*problems)
     return parts
@@ -148,16 +153,16 @@ def _rank_objections(source: Path, parts: tuple[Part, ...], *, gaps: bool) -> li
     problems: list[Problem] = []
     for part in parts:
         files = part.family.files
-        named = "the trace of rank {}".format if part.family.stated else partial(with_rank, files[0])
-        problems += rank_problems(shown(str(source)), files, named, gaps=gaps)
+        name_of_rank = "the trace of rank {}".format if part.family.stated else partial(with_rank, files[0])
+        problems += rank_problems(shown(str(source)), files, name_of_rank, gaps=gaps)
     counts = {len(part.family.files) for part in parts}
     if len(counts) > 1:
-        what = f"host and Kineto traces are of different numbers of ranks: {' and '.join(map(str, sorted(counts)))}"
-        problems.append(Problem(shown(str(source)), what, "give both for every rank"))
+        problem = f"host and Kineto traces are of different numbers of ranks: {' and '.join(map(str, sorted(counts)))}"
+        problems.append(Problem(shown(str(source)), problem, "give both for every rank"))
     return problems
 
 
 def group_file_of(part: Part, names: frozenset[str]) -> str:
-    """Name of the group file beside the traces, "" if there is none."""
+    """Return the name of the group file next to the traces, "" if there is none."""
     name = f"{part.family.prefix}.json"
     return name if part.family.ranked and name in names else ""

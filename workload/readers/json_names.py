@@ -1,7 +1,8 @@
-"""Names of files that may be traces as JSON: which of them belong together, and which rank each is.
+"""Groups names of JSON trace files into families and finds the rank in each name.
 
-Decides the rank of a file by its name: `PREFIX.<rank>.json`, `..._<rank>.json`, `...rank-<rank>...`, `worker<rank>_...`. What
-is in the files is decided by json_sources, which costs far more to load. Pure: names come in.
+Decides the rank of a file by its name: `PREFIX.<rank>.json`, `..._<rank>.json`, `...rank-<rank>...`,
+`worker<rank>_...`. Leaves the content of the files to json_sources, which costs far more to load. Pure: names in,
+families out.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ _RANKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Files of one kind: those of all ranks, or a single one whose name tells no rank."""
+    """Files of one kind: those of all ranks, or a single one whose name contains no rank."""
 
     prefix: str
     files: tuple[TraceName, ...]
     ranked: bool
     stated: bool = False
-    """Whether the files' contents told their ranks, and not their names alone."""
+    """Whether the ranks come from the contents of the files, not from their names alone."""
 
 
 def is_json_name(name: str) -> bool:
-    """Whether a file's name is that of a JSON document."""
+    """Decide whether a file's name is that of a JSON document."""
     return _NAME.fullmatch(name) is not None
 
 
 def families(names: Iterable[str]) -> tuple[Family, ...]:
-    """JSON files by what their names have in common."""
-    found: dict[tuple[str, bool], list[TraceName]] = {}
+    """Return the JSON files grouped by prefix, each family sorted by rank."""
+    files_by_prefix: dict[tuple[str, bool], list[TraceName]] = {}
     for name in names:
         folder, _, base = name.rpartition("/")
         stem = _NAME.fullmatch(base)
@@ -48,19 +49,19 @@ def families(names: Iterable[str]) -> tuple[Family, ...]:
         ranked = next((match for match in matches if match), None)
         prefix, rank = (ranked["prefix"], int(ranked["rank"])) if ranked else (stem["stem"], 0)
         prefix = f"{folder}/{prefix}" if folder else prefix
-        found.setdefault((prefix, ranked is not None), []).append(TraceName(prefix, rank, name))
+        files_by_prefix.setdefault((prefix, ranked is not None), []).append(TraceName(prefix, rank, name))
     return tuple(
         Family(prefix, tuple(sorted(files, key=lambda file: (file.rank, file.name))), ranked)
-        for (prefix, ranked), files in sorted(found.items())
+        for (prefix, ranked), files in sorted(files_by_prefix.items())
     )
 
 
 def lone(name: str) -> Family:
-    """A single file as a job of one rank."""
+    """Return a single file as a job of one rank."""
     return Family(name, (TraceName(name, 0, name),), ranked=False)
 
 
 def with_rank(file: TraceName, rank: int) -> str:
-    """How the file of another rank would be called."""
-    at = len(file.prefix)
-    return file.name[:at] + re.sub("[0-9]+", str(rank), file.name[at:], count=1)
+    """Return the name that the file of another rank would have."""
+    prefix_length = len(file.prefix)
+    return file.name[:prefix_length] + re.sub("[0-9]+", str(rank), file.name[prefix_length:], count=1)

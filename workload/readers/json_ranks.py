@@ -1,6 +1,7 @@
-"""The JSON files of a job, read to ranks.
+"""Reads the JSON files of a job into ranks.
 
-The host traces of all ranks are held while the Kineto traces are read one by one; everything else is reduced file by file.
+The host traces of all ranks are held in memory while the Kineto traces are read one by one. All other forms are
+reduced file by file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from etloop.workload.trace.trace import LeftOut, RankTrace
 
 @dataclass(frozen=True, slots=True)
 class JsonRanks:
-    """The ranks of a job in order, what there is to say of their sources, and the problems of all files."""
+    """The ranks of a job in order, remarks on their sources, and the problems of all files."""
 
     ranks: list[RankTrace]
     remarks: tuple[Problem, ...]
@@ -34,32 +35,35 @@ class JsonRanks:
 
 
 def read_parts(parts: tuple[Part, ...], table: KernelTable | None = None) -> JsonRanks:
-    """Return the ranks that the files of a job have. `table`: what communicates beside NCCL, by default the project's."""
+    """Return the ranks of a job's files. `table` names communicating kernels in addition to NCCL's; None uses the
+    shipped table."""
     rank_count = len(parts[0].family.files)
-    held: dict[int, list[tuple[str, Document]]] = {}
+    pending: dict[int, list[tuple[str, Document]]] = {}
     ranks: dict[int, RankTrace] = {}
     problems: dict[int, Problem] = {}
     remarks: dict[int, list[tuple[str, Remark]]] = {}
     for part in parts:
         rank_by_name = {file.name: file.rank for file in part.family.files}
-        alone = not part.family.ranked
+        is_single = not part.family.ranked
         for name, pieces in part.store.contents(frozenset(rank_by_name)):
             where, rank = part.store.where(name), rank_by_name[name]
             try:
-                held.setdefault(rank, []).append((where, read_document(decompressed(pieces), table)))
-                if len(held[rank]) == len(parts):
-                    wheres, documents = zip(*held.pop(rank), strict=True)
+                pending.setdefault(rank, []).append((where, read_document(decompressed(pieces), table)))
+                if len(pending[rank]) == len(parts):
+                    wheres, documents = zip(*pending.pop(rank), strict=True)
                     where = " with ".join(wheres)
-                    ranks[rank], rank_remarks = rank_of(documents, where, rank, rank_count, alone, table)
+                    ranks[rank], rank_remarks = rank_of(documents, where, rank, rank_count, is_single, table)
                     remarks[rank] = [(where, remark) for remark in rank_remarks]
             except JsonFault as fault:
                 problems.setdefault(rank, fault_problem(where, fault))
             except (OSError, CompressionFault) as error:
                 problems.setdefault(rank, unreadable(where, error))
-    told, left_out = remark_problems(remark for rank in sorted(remarks) for remark in remarks[rank])
+    reported_remarks, left_out = remark_problems(
+        remark for rank in sorted(remarks) for remark in remarks[rank]
+    )
     return JsonRanks(
         [ranks[rank] for rank in sorted(ranks)],
-        told,
+        reported_remarks,
         left_out,
         [problems[rank] for rank in sorted(problems)],
     )

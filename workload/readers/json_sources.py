@@ -1,7 +1,8 @@
-"""Traces that are JSON: which form each has, and how documents become ranks.
+"""Recognises the form of JSON traces and turns documents into ranks.
 
-Decides the form by the keys at the top of the document, never by the name, and that Kineto must not contradict the rank that
-a file's name says (json_names). The forms themselves are read by their own modules. Pure: bytes come in.
+Decides the form by the keys at the top of the document, never by the name, and that the rank in a Kineto trace must
+not contradict the rank in the file's name (json_names). Each form is parsed by its own module. Pure: bytes in, ranks
+out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from etloop.workload.trace.trace import LeftOut, RankTrace
 from etloop.workload.trace.trace_names import MAX_RANKS, shown
 
 HEAD_BYTES: Final = 256 << 10
-"""How much of a document its form is told by."""
+"""Length of the document head that its form is recognised by."""
 
 _PLACE_KEY: Final = "distributedInfo"
 _KINETO_KEYS: Final = frozenset({EVENTS_KEY, "schemaVersion", "deviceProperties", _PLACE_KEY})
@@ -41,7 +42,7 @@ KNOWN_FORMS: Final = (
 
 
 class JsonForm(StrEnum):
-    """What a JSON document is."""
+    """Form of a JSON document."""
 
     HOST = "host"
     """PyTorch execution trace, also one with linked device operations (ET+)."""
@@ -54,8 +55,8 @@ Document = HostTrace | KinetoTrace | RankRead
 
 
 def form_of(head: bytes) -> JsonForm | None:
-    """The form of a document that begins with `head`; None if it is none that is read."""
-    for key, value in _top(head):
+    """Return the form of a document that begins with `head`; None if it is no supported form."""
+    for key, value in _top_level_items(head):
         if key in _KINETO_KEYS:
             return JsonForm.KINETO
         if key == GRAPH_KEY:
@@ -78,7 +79,7 @@ def form_of(head: bytes) -> JsonForm | None:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What the head of a document says of itself; None where it says nothing."""
+    """Form and place in the job that the head of a document states; None where it states none."""
 
     form: JsonForm | None
     rank: int | None = None
@@ -86,10 +87,10 @@ class Statement:
 
 
 def statement_of(head: bytes) -> Statement:
-    """Return what a document that begins with `head` says of its form and its place in the job."""
-    stated = next((value for key, value in _top(head) if key == _PLACE_KEY), None)
-    place = stated if isinstance(stated, dict) else {}
-    return Statement(form_of(head), _index(place.get("rank")), _index(place.get("world_size")))
+    """Return the form and the place in the job that a document beginning with `head` states."""
+    distributed_info = next((value for key, value in _top_level_items(head) if key == _PLACE_KEY), None)
+    rank_fields = distributed_info if isinstance(distributed_info, dict) else {}
+    return Statement(form_of(head), _index(rank_fields.get("rank")), _index(rank_fields.get("world_size")))
 
 
 def _index(value: object) -> int | None:
@@ -98,43 +99,45 @@ def _index(value: object) -> int | None:
     )
 
 
-def _top(head: bytes) -> Iterator[tuple[str, object]]:
-    """Keys at the top of a document with their values, as far as `head` goes; elements of a bare array have the key ""."""
+def _top_level_items(head: bytes) -> Iterator[tuple[str, object]]:
+    """Yield the keys at the top of a document with their values, as far as `head` reaches. Elements of a bare array
+    have the key ""."""
     try:
         for item in members([head], _STREAMED, bare=_BARE):
             yield item.key.removeprefix(_BARE), item.value
     except JsonFault as fault:
-        # The value that the head cuts off has told its key already.
+        # The head ends inside a value whose key is already known.
         yield fault.place.partition("[")[0].removeprefix(_BARE), None
 
 
 def read_document(pieces: Iterator[bytes], table: KernelTable | None = None) -> Document:
-    """One file's content. `table`: what communicates beside NCCL, by default the project's. Raises `JsonFault`."""
+    """Parse one file's content. `table` names communicating kernels in addition to NCCL's; None uses the shipped table.
+    Raises `JsonFault`."""
     head: list[bytes] = []
     while sum(map(len, head)) < HEAD_BYTES and (piece := next(pieces, b"")):
         head.append(piece)
-    whole = chain(head, pieces)
+    document = chain(head, pieces)
     match form_of(b"".join(head)[:HEAD_BYTES]):
         case JsonForm.HOST:
-            return read_host_trace(whole, table)
+            return read_host_trace(document, table)
         case JsonForm.KINETO:
-            return read_kineto(whole, table)
+            return read_kineto(document, table)
         case JsonForm.WORKLOAD_GRAPH:
             remark = Remark("workload_graph JSON names no communicators", "all ranks are taken")
-            return RankRead(tuple(read_workload_graph(whole)), "workload_graph", {}, (remark,))
+            return RankRead(tuple(read_workload_graph(document)), "workload_graph", {}, (remark,))
         case JsonForm.JSONIZER:
-            rows, schema = read_jsonizer(whole)
+            rows, schema = read_jsonizer(document)
             return RankRead(tuple(rows), schema, {})
         case None:
-            raise JsonFault("", _no_form(head))
+            raise JsonFault("", _unknown_form_text(head))
 
 
-def _no_form(head: list[bytes]) -> str:
-    keys = [key for key, _ in _top(b"".join(head)) if key]
+def _unknown_form_text(head: list[bytes]) -> str:
+    keys = [key for key, _ in _top_level_items(b"".join(head)) if key]
     if not keys:
         return f"is no JSON trace: {KNOWN_FORMS}"
-    listed = ", ".join(shown(key[:24]) for key in keys[:6])
-    return f"is JSON, but no trace: {KNOWN_FORMS}, found the keys {listed}"
+    key_words = ", ".join(shown(key[:24]) for key in keys[:6])
+    return f"is JSON, but no trace: {KNOWN_FORMS}, found the keys {key_words}"
 
 
 def rank_of(
@@ -145,17 +148,17 @@ def rank_of(
     alone: bool,
     table: KernelTable | None = None,
 ) -> tuple[RankTrace, tuple[Remark, ...]]:
-    """One rank from its document, or from its host and Kineto documents. Raises `JsonFault`.
+    """Build one rank from its document, or from its host and Kineto documents. Raises `JsonFault`.
 
-    `alone`: the file was given by itself, so that it stands for rank 0 whatever it says.
+    `alone`: the file was given by itself, so it becomes rank 0 whatever rank it states.
     """
-    host = next((one for one in documents_of_rank if isinstance(one, HostTrace)), None)
-    kineto = next((one for one in documents_of_rank if isinstance(one, KinetoTrace)), None)
+    host = next((document for document in documents_of_rank if isinstance(document, HostTrace)), None)
+    kineto = next((document for document in documents_of_rank if isinstance(document, KinetoTrace)), None)
     remarks: list[Remark] = []
     world = rank_count
     if kineto is not None:
-        remarks += _placed(kineto, rank, rank_count, alone)
-        remarks += _cut(kineto)
+        remarks += _check_place(kineto, rank, rank_count, alone)
+        remarks += _report_cut(kineto)
         world = kineto.world_size or rank_count
     book = GroupBook(world)
     if len(documents_of_rank) > 1 and (host is None or kineto is None):
@@ -165,35 +168,38 @@ def rank_of(
             raise JsonFault(
                 NODES_KEY, "have device operations linked in: leave out the Kineto trace beside them"
             )
-        read = join(host, kineto, rank, book, table or shipped_table())
+        rank_read = join(host, kineto, rank, book, table or shipped_table())
     elif host is not None:
-        read = read_linked(host, rank, book) if host.is_linked else read_host(host, rank, book, {})
+        rank_read = read_linked(host, rank, book) if host.is_linked else read_host(host, rank, book, {})
     elif kineto is not None:
-        read = read_device(kineto, book, table or shipped_table())
+        rank_read = read_device(kineto, book, table or shipped_table())
     else:
-        read = next(one for one in documents_of_rank if isinstance(one, RankRead))
-    return rank_trace(read.rows, rank, where, read.schema, read.groups), (*remarks, *read.remarks)
+        rank_read = next(document for document in documents_of_rank if isinstance(document, RankRead))
+    return rank_trace(rank_read.rows, rank, where, rank_read.schema, rank_read.groups), (
+        *remarks,
+        *rank_read.remarks,
+    )
 
 
-def _placed(kineto: KinetoTrace, rank: int, rank_count: int, alone: bool) -> list[Remark]:
+def _check_place(kineto: KinetoTrace, rank: int, rank_count: int, alone: bool) -> list[Remark]:
     if kineto.rank is not None and kineto.rank != rank and not alone:
         raise JsonFault("distributedInfo.rank", f"is {kineto.rank}, but the file's name says {rank}")
     if kineto.world_size is None or kineto.world_size == rank_count:
         return []
-    which = f"rank {kineto.rank} of" if alone and kineto.rank is not None else "of a job of"
-    what = f"is {which} {kineto.world_size} ranks, of which {rank_count} {'is' if rank_count == 1 else 'are'} here"
-    return [Remark(what, "give the traces of all ranks")]
+    place_words = f"rank {kineto.rank} of" if alone and kineto.rank is not None else "of a job of"
+    problem = f"is {place_words} {kineto.world_size} ranks, of which {rank_count} {'is' if rank_count == 1 else 'are'} here"
+    return [Remark(problem, "give the traces of all ranks")]
 
 
-def _cut(kineto: KinetoTrace) -> list[Remark]:
+def _report_cut(kineto: KinetoTrace) -> list[Remark]:
     if not (count := kineto.begun_before):
         return []
-    what = f"{count} NCCL kernels were launched before recording began and tell nothing: they are left out"
-    return [Remark(what, "begin recording between two steps, while nothing communicates")]
+    problem = f"{count} NCCL kernels were launched before recording began and tell nothing: they are left out"
+    return [Remark(problem, "begin recording between two steps, while nothing communicates")]
 
 
 def fault_problem(where: str, fault: JsonFault) -> Problem:
-    """A fault as a problem of the file `where`."""
+    """Return a fault as a problem of the file `where`."""
     place = f"{where}: {shown(fault.place)}" if fault.place else where
     return Problem(place, shown(fault.what), _BROKEN)
 
@@ -201,16 +207,19 @@ def fault_problem(where: str, fault: JsonFault) -> Problem:
 def remark_problems(
     remarks: Iterable[tuple[str, Remark]],
 ) -> tuple[tuple[Problem, ...], tuple[LeftOut, ...]]:
-    """Remarks with their files, and those about communication that is left out; what several ranks have is told once."""
+    """Return remarks as problems with their files, and separately those about communication that is left out.
+
+    A remark that several ranks share is reported once.
+    """
     places: dict[Remark, list[str]] = {}
     for where, remark in remarks:
         places.setdefault(remark, []).append(where)
-    told, left_out = [], []
+    problems, left_out = [], []
     for remark, files in places.items():
         where = files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
         problem = Problem(where, remark.what, remark.remedy)
         if remark.left_out:
             left_out.append(LeftOut(problem, remark.left_out * len(files)))
         else:
-            told.append(problem)
-    return tuple(told), tuple(left_out)
+            problems.append(problem)
+    return tuple(problems), tuple(left_out)

@@ -1,7 +1,9 @@
-"""JSON files as the ranks that they state, where their names tell no job: what profilers call them by host, process and time.
+"""Assigns JSON files to the ranks that they state, if their names (host, process and time, as profilers write them) do
+not suffice.
 
-Kineto states rank and world in `distributedInfo` (PyTorch writes it before the events). A file that states none has the rank that
-its name says, or else its folder. Decides which files are one job; that its ranks are whole is seen to by json_job.
+Kineto states rank and world in `distributedInfo` (PyTorch writes it before the events). A file that states no rank
+has that of its name, or else of its folder. Decides which files are one job. Leaves the check for missing ranks to
+json_job.
 """
 
 from __future__ import annotations
@@ -21,40 +23,40 @@ _FOLDER: Final = re.compile(r"(?:.*(?:rank|worker)[-_.]?)?(?P<rank>[0-9]{1,7})",
 
 
 def stated_families(store: Store, names: Iterable[str]) -> tuple[Family, ...] | str:
-    """Return the files of one job, a family for the host traces and one for Kineto; or why they are none, "" where nothing is
-    stated that their names do not say.
+    """Return the files of one job: a family for the host traces and one for Kineto. Else return the reason, or "" if
+    the files state no more than their names.
 
     Reads the head of every file. Raises `OSError`, `CompressionFault` or `TarFault` for one that cannot be read.
     """
-    by_name = {file.name: file.rank for one in families(names) if one.ranked for file in one.files}
-    found: dict[JsonForm, list[TraceName]] = {}
-    worlds: dict[int, str] = {}
-    says_more = False
-    for name, stated in sorted(_statements(store, frozenset(names))):
-        if stated.form is None:
-            continue  # A file of another kind beside the traces.
-        if stated.form not in (JsonForm.HOST, JsonForm.KINETO):
+    by_name = {file.name: file.rank for family in families(names) if family.ranked for file in family.files}
+    files_by_form: dict[JsonForm, list[TraceName]] = {}
+    name_by_world: dict[int, str] = {}
+    states_more = False
+    for name, statement in sorted(_statements(store, frozenset(names))):
+        if statement.form is None:
+            continue  # A file of another kind next to the traces.
+        if statement.form not in (JsonForm.HOST, JsonForm.KINETO):
             return ""
-        rank = stated.rank if stated.rank is not None else by_name.get(name, _rank_of_folder(name))
+        rank = statement.rank if statement.rank is not None else by_name.get(name, _rank_of_folder(name))
         if rank is None:
             return f"neither {shown(name)} nor its name says its rank"
-        says_more |= stated.rank is not None or name not in by_name
-        if stated.world_size is not None:
-            worlds.setdefault(stated.world_size, name)
-        found.setdefault(stated.form, []).append(TraceName("", rank, name))
-    if not says_more:
+        states_more |= statement.rank is not None or name not in by_name
+        if statement.world_size is not None:
+            name_by_world.setdefault(statement.world_size, name)
+        files_by_form.setdefault(statement.form, []).append(TraceName("", rank, name))
+    if not states_more:
         return ""
-    if len(worlds) > 1:
-        (one, first), (other, second), *_ = sorted(worlds.items())
-        return f"{shown(first)} is of {one} ranks, {shown(second)} of {other}"
-    for files in found.values():
+    if len(name_by_world) > 1:
+        (first_world, first), (second_world, second), *_ = sorted(name_by_world.items())
+        return f"{shown(first)} is of {first_world} ranks, {shown(second)} of {second_world}"
+    for files in files_by_form.values():
         first_of: dict[int, str] = {}
         for file in files:
             if (earlier := first_of.setdefault(file.rank, file.name)) != file.name:
                 return f"{shown(earlier)} and {shown(file.name)} are both rank {file.rank}"
     return tuple(
         Family("", tuple(sorted(files, key=lambda file: file.rank)), ranked=True, stated=True)
-        for _, files in sorted(found.items())
+        for _, files in sorted(files_by_form.items())
     )
 
 
@@ -64,5 +66,5 @@ def _statements(store: Store, names: frozenset[str]) -> Iterator[tuple[str, Stat
 
 
 def _rank_of_folder(name: str) -> int | None:
-    found = _FOLDER.fullmatch(PurePosixPath(name).parent.name)
-    return int(found["rank"]) if found else None
+    match = _FOLDER.fullmatch(PurePosixPath(name).parent.name)
+    return int(match["rank"]) if match else None

@@ -1,8 +1,8 @@
-"""JSON text of any size to values, one element of a long array at a time, in bounded memory.
+"""Parses JSON text of any size into values, one element of a long array at a time, in bounded memory.
 
-Decides how JSON is taken apart and what is too large; what the values mean is left to the readers of each format. Written
-for hostile text: depth, the size of one value, the number of elements and every number that is asked for have limits, and a
-fault names its place inside the document (`nodes[17].inputs`). Pure: pieces come in, values go out.
+Decides how JSON is split and which sizes are refused. Leaves the meaning of values to the readers of each format.
+Written for hostile text: depth, the size of one value, the number of elements and every parsed number have limits,
+and a fault names its place inside the document (`nodes[17].inputs`). Pure: pieces in, values out.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Final, NoReturn, Protocol
 from etloop.contract.base.late_dataclass import dataclass
 
 MAX_TEXT: Final = 4 << 30
-"""Characters of one document."""
+"""Limit of characters in one document."""
 MAX_VALUE: Final = 16 << 20
-"""Characters of one value: an element of a streamed array, or the value of any other key."""
+"""Limit of characters in one value: an element of a streamed array, or the value of any other key."""
 MAX_ELEMENTS: Final = 1 << 26
-"""Elements of all streamed arrays of one document, and values of a text of several."""
+"""Limit of elements in all streamed arrays of one document, and of values in a text of several."""
 MAX_KEPT: Final = 1 << 21
-"""Nodes of one rank, or events that become nodes: these stay in memory until the rank is read."""
+"""Limit of nodes of one rank, or of events that become nodes; these stay in memory until the rank is read."""
 
 _KEPT: Final = 1 << 20
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -30,7 +30,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class JsonFault(Exception):
-    """The text is no JSON, over a limit, or a value in it is not what its place asks for; the caller knows the file."""
+    """The text is not JSON, is over a limit, or has a value of a wrong type or range. The caller knows the file."""
 
     def __init__(self, place: str, what: str) -> None:
         super().__init__(f"{place}: {what}" if place else what)
@@ -46,15 +46,17 @@ class JsonItem:
     index: int
     value: Any
     offset: int
-    """Characters before it."""
+    """Number of characters in front of it."""
 
     @property
     def place(self) -> str:
+        """Return the place of the value as shown in messages."""
         return self.key if self.index < 0 else f"{self.key}[{self.index}]"
 
 
 class _Text:
-    """The text as it comes in, of which only what is not used yet is kept."""
+    """The text as it is received; only its unconsumed part, and up to `_KEPT` characters before that, are kept in
+    memory."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -67,10 +69,11 @@ class _Text:
 
     @property
     def offset(self) -> int:
+        """Return the number of characters consumed so far."""
         return self._passed + self._at
 
     def peek(self) -> str:
-        """The next character that is no white space, "" at the end."""
+        """Return the next character that is not white space, without consuming it; "" at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             self._at = space.end() if space else self._at
@@ -78,45 +81,47 @@ class _Text:
                 return self._text[self._at : self._at + 1]
 
     def take(self, wanted: str, place: str) -> str:
-        """Passes one of the characters of `wanted`."""
-        found = self.peek()
-        if not found or found not in wanted:
-            what = f'"{found}"' if found else "the end of the text"
+        """Consume and return the next character. Raises `JsonFault` unless it is one of `wanted`."""
+        character = self.peek()
+        if not character or character not in wanted:
+            found_words = f'"{character}"' if character else "the end of the text"
             raise JsonFault(
-                place, f"expected {' or '.join(wanted)} at character {self.offset}, found {ascii(what)[1:-1]}"
+                place,
+                f"expected {' or '.join(wanted)} at character {self.offset}, found {ascii(found_words)[1:-1]}",
             )
         self._at += 1
-        return found
+        return character
 
     def value(self, place: str) -> Any:
-        """The value that begins here."""
+        """Parse and consume the value that begins here. Raises `JsonFault`."""
         if not self.peek():
             raise JsonFault(place, f"the text ends at character {self.offset}, where a value was expected")
         while True:
             try:
                 value, end = self._parser.raw_decode(self._text, self._at)
-                # A number or a word that ends where the text does may go on in the next piece.
+                # A number or a word at the end of the received text may continue in the next piece.
                 if end < len(self._text) or self._ended or not self._fill(1):
                     self._at = end
                     return value
             except RecursionError:
                 raise JsonFault(place, "is nested too deeply") from None
             except json.JSONDecodeError as error:
-                held = len(self._text) - self._at
-                if held > MAX_VALUE:
+                unparsed_characters = len(self._text) - self._at
+                if unparsed_characters > MAX_VALUE:
                     raise JsonFault(
                         place, f"is no JSON, or longer than {MAX_VALUE >> 20} Mi characters"
                     ) from None
-                if not self._fill(max(held, 1)):
-                    at = self._passed + error.pos
-                    raise JsonFault(place, f"is no JSON: {error.msg} at character {at}") from None
+                if not self._fill(max(unparsed_characters, 1)):
+                    position = self._passed + error.pos
+                    raise JsonFault(place, f"is no JSON: {error.msg} at character {position}") from None
             except ValueError as error:
-                # The parser's own words for very many digits are advice to programmers.
-                what = str(error) if len(str(error)) < 12 else "too many digits"
-                raise JsonFault(place, f"has a number that cannot be read ({what})") from None
+                # For a number with too many digits the parser's message is advice to programmers.
+                number_fault = str(error) if len(str(error)) < 12 else "too many digits"
+                raise JsonFault(place, f"has a number that cannot be read ({number_fault})") from None
 
     def glanced(self, glance: Glance, index: int) -> tuple[int, bool]:
-        """Have elements from the `index`-th on taken that are whole in what is here; returns the next, and whether none is."""
+        """Let `glance` consume complete elements, from the `index`-th on; return the next index and whether the array
+        has ended."""
         if not self._text.isascii():
             return index, False
         self._at, index, has_ended = glance.scan(self._text, self._at, index)
@@ -124,7 +129,7 @@ class _Text:
         return index, has_ended
 
     def _fill(self, more: int) -> bool:
-        """Takes in at least `more` characters; False at the end of the text."""
+        """Receive at least `more` characters; return False at the end of the text. Raises `JsonFault` over `MAX_TEXT`."""
         if self._at > _KEPT:
             self._text, self._passed, self._at = self._text[self._at :], self._passed + self._at, 0
         parts = []
@@ -146,23 +151,25 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 class Glance(Protocol):
-    """Takes elements of a streamed array that it can be sure of, so that no values need be made of them."""
+    """Consumes elements of a streamed array that it recognises, so that no Python values are built for them."""
 
     def scan(self, text: str, at: int, index: int) -> tuple[int, int, bool]:
-        """Take elements from `at` on, each with the comma behind it; return where it stopped, at which element, and whether the
-        array has ended. `text` is ASCII."""
+        """Consume elements from `at` on, each with the comma after it. `text` is ASCII. Return the position of the
+        first unconsumed character, the index of its element, and whether the array has ended."""
 
     def passed(self, text: str, offset: int) -> None:
-        """Take notice that `text` goes, before which there were `offset` characters of the document."""
+        """Process the elements consumed from `text`, which is dropped afterwards. `offset` characters of the document
+        precede it."""
 
 
 def members(
     pieces: Iterable[bytes], streamed: frozenset[str], bare: str = "", glance: Glance | None = None
 ) -> Iterator[JsonItem]:
-    """The values of a JSON object in order; arrays of the keys in `streamed` element by element, empty ones whole.
+    """Yield the values of a JSON object in order; arrays of the keys in `streamed` element by element, empty ones
+    whole.
 
-    A document that is an array instead of an object is read as the array of the key `bare`, where that is given. What `glance`
-    takes of such an array is not among them. Raises `JsonFault`.
+    A document that is an array instead of an object is read as the array of the key `bare`, if that is given.
+    Elements consumed by `glance` are not yielded. Raises `JsonFault`.
     """
     text = _Text(pieces)
     elements = 0
@@ -170,15 +177,15 @@ def members(
         yield from _elements(text, bare, elements, glance)
     else:
         text.take("{", "")
-        seen: set[str] = set()
-        while not (not seen and text.peek() == "}"):
+        seen_keys: set[str] = set()
+        while not (not seen_keys and text.peek() == "}"):
             if text.peek() != '"':
                 text.take('"', "")
             key = text.value("")
             text.take(":", key)
-            if key in seen and key in streamed:
+            if key in seen_keys and key in streamed:
                 raise JsonFault(key, "is there twice")
-            seen.add(key)
+            seen_keys.add(key)
             if key in streamed and text.peek() == "[":
                 for item in _elements(text, key, elements, glance):
                     yield item
@@ -216,7 +223,7 @@ def _elements(text: _Text, key: str, first: int, glance: Glance | None) -> Itera
 
 
 def documents(pieces: Iterable[bytes]) -> Iterator[JsonItem]:
-    """The values of a text that is JSON values one behind the other. Raises `JsonFault`."""
+    """Yield the values of a text that is a sequence of JSON values. Raises `JsonFault`."""
     text = _Text(pieces)
     index = 0
     while text.peek():
@@ -228,34 +235,34 @@ def documents(pieces: Iterable[bytes]) -> Iterator[JsonItem]:
 
 
 def kept(count: int, place: str) -> None:
-    """Raises `JsonFault` if `count` nodes are more than a rank may have."""
+    """Raise `JsonFault` if `count` nodes are more than a rank may have."""
     if count > MAX_KEPT:
         raise JsonFault(place, f"is over the limit of {MAX_KEPT} nodes of one rank")
 
 
 def as_object(value: object, place: str) -> dict[str, Any]:
-    """`value` if it is a JSON object."""
+    """Return `value`. Raises `JsonFault` if it is not a JSON object."""
     if not isinstance(value, dict):
         raise JsonFault(place, f"expected an object, found {spelled(value)}")
     return value
 
 
 def as_list(value: object, place: str) -> list[Any]:
-    """`value` if it is a JSON array."""
+    """Return `value`. Raises `JsonFault` if it is not a JSON array."""
     if not isinstance(value, list):
         raise JsonFault(place, f"expected a list, found {spelled(value)}")
     return value
 
 
 def as_text(value: object, place: str) -> str:
-    """`value` if it is a JSON string."""
+    """Return `value`. Raises `JsonFault` if it is not a JSON string."""
     if not isinstance(value, str):
         raise JsonFault(place, f"expected a string, found {spelled(value)}")
     return value
 
 
 def as_int(value: object, place: str, low: int = -INT64_MAX, high: int = INT64_MAX) -> int:
-    """`value` if it is an integer of the range, also one written as a string of digits."""
+    """Return `value` as an integer, also from a string of digits. Raises `JsonFault` if it is none in `low`..`high`."""
     number = value
     if isinstance(number, str) and len(number) < 24 and number.isascii():
         digits = number.removeprefix("-")
@@ -268,13 +275,13 @@ def as_int(value: object, place: str, low: int = -INT64_MAX, high: int = INT64_M
 
 
 def as_ns(value: object, place: str) -> int:
-    """A time in microseconds, whole or not, as nanoseconds."""
+    """Return a time in microseconds, whole or fractional, in nanoseconds. Raises `JsonFault`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < INT64_MAX // 1000:
         raise JsonFault(place, f"expected a time in microseconds, found {spelled(value)}")
     return value * 1000 if isinstance(value, int) else round(value * 1000)
 
 
 def spelled(value: object) -> str:
-    """A value as a message shows it: short, and printable."""
+    """Return a value for a message: printable, at most 40 characters."""
     text = ascii(value if not isinstance(value, list | dict) else type(value).__name__)
     return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,4 +1,4 @@
-"""Nodes one by one to the columns of a `RankTrace`, for readers whose source is not `.et`. Pure."""
+"""Converts nodes, one by one, to the columns of a `RankTrace`, for readers of sources other than `.et`. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_NODE_ID: Final = (1 << 64) - 1
 
 @dataclass(slots=True)
 class NodeRow:
-    """One node; the fields are those of `RankTrace`, with its units."""
+    """One node; the fields are those of `RankTrace`, in its units."""
 
     node_id: int
     name: str
@@ -41,11 +41,11 @@ class NodeRow:
     expected_splits: Sequence[int] = ()
     root: int = ABSENT
     involved_dims: int = ABSENT
-    """As `CommColumns.dims`; `dimension_flags` makes one."""
+    """Encoded as in `CommColumns.dims`; `dimension_flags` returns such a value."""
     moved_bytes: int = ABSENT
 
     def time(self, start_ns: int, duration_ns: int) -> None:
-        """State begin and duration in all their units."""
+        """Set start and duration in both nanoseconds and microseconds."""
         self.start_us, self.duration_us = max(start_ns, 0) // 1000, (duration_ns + 500) // 1000
         self.start_ns, self.duration_ns = start_ns, duration_ns
 
@@ -53,13 +53,14 @@ class NodeRow:
 def rank_trace(
     rows: Sequence[NodeRow], rank: int, path: str, schema: str, groups: dict[str, tuple[int, ...]] | None
 ) -> RankTrace:
-    """The rows as columns, in their order. Columns that no row has stay None where `RankTrace` allows it."""
-    # A name may hold a half of a surrogate pair, which JSON can spell and UTF-8 cannot.
+    """Convert rows to the columns of a `RankTrace`, in their order. A column that no row has is None if `RankTrace`
+    allows it."""
+    # A name may contain half of a surrogate pair, which JSON can express and UTF-8 cannot.
     names = [row.name.encode(errors="replace") for row in rows]
     pg_names = tuple(dict.fromkeys(row.pg_name for row in rows if row.pg_name is not None))
     pg_index = {name: index for index, name in enumerate(pg_names)}
-    sends = _packed([row.splits for row in rows], np.int64)
-    receives = _packed([row.expected_splits for row in rows], np.int64)
+    sends = _pack_rows([row.splits for row in rows], np.int64)
+    receives = _pack_rows([row.expected_splits for row in rows], np.int64)
     stream = _column([row.stream for row in rows])
     start_ns = _column([row.start_ns for row in rows])
     duration_ns = _column([row.duration_ns for row in rows])
@@ -70,10 +71,10 @@ def rank_trace(
         node_id=_column([row.node_id for row in rows], np.uint64),
         kind=_column([int(row.kind) for row in rows], np.uint8),
         byte_offset=_column([row.offset for row in rows], np.uint64),
-        name_offsets=_fixed(offsets_of([len(name) for name in names]).astype(np.uint64)),
+        name_offsets=_read_only(offsets_of([len(name) for name in names]).astype(np.uint64)),
         name_bytes=b"".join(names),
-        data_deps=_packed([row.data_deps for row in rows], np.uint64),
-        ctrl_deps=_packed([row.ctrl_deps for row in rows], np.uint64),
+        data_deps=_pack_rows([row.data_deps for row in rows], np.uint64),
+        ctrl_deps=_pack_rows([row.ctrl_deps for row in rows], np.uint64),
         start_us=_column([row.start_us for row in rows], np.uint64),
         duration_us=_column([row.duration_us for row in rows], np.uint64),
         comm=CommColumns(
@@ -101,24 +102,24 @@ def rank_trace(
 
 
 def dimension_flags(flags: Sequence[bool]) -> int:
-    """Return the `involved_dims` of up to 32 flags; none at all say nothing."""
-    number = sum(1 << at for at, flag in enumerate(flags) if flag)
+    """Return the `involved_dims` value of up to 32 flags; `ABSENT` for an empty list."""
+    number = sum(1 << dim for dim, flag in enumerate(flags) if flag)
     return len(flags) << DIMENSION_COUNT_SHIFT | number if flags else ABSENT
 
 
-def _fixed(column: Any) -> Any:
+def _read_only(column: Any) -> Any:
     column.flags.writeable = False
     return column
 
 
 def _column(values: list[int], dtype: Any = np.int64) -> Any:
-    return _fixed(np.array(values, dtype=dtype))
+    return _read_only(np.array(values, dtype=dtype))
 
 
 def _known(column: Any) -> Any:
     return column if bool((column != ABSENT).any()) else None
 
 
-def _packed(lists: list[Sequence[int]], dtype: Any) -> Rows[Any]:
-    offsets = _fixed(offsets_of([len(one) for one in lists]))
-    return Rows(offsets, _column([value for one in lists for value in one], dtype))
+def _pack_rows(lists: list[Sequence[int]], dtype: Any) -> Rows[Any]:
+    offsets = _read_only(offsets_of([len(row) for row in lists]))
+    return Rows(offsets, _column([value for row in lists for value in row], dtype))

@@ -1,8 +1,8 @@
-"""Where the files of a job lie, a directory or a tar or zip archive, as names and contents.
+"""Provides the files of a job, in a directory or a tar or zip archive, as names and contents.
 
-Decides which of the two a path means and what of it is inside; which files make up a job is left to `files` and
-`json_job`. gzip and zstd anywhere, by their magic. Streams in pieces of 1 MiB; nothing is unpacked to disk. Tells what a
-file that is no Chakra trace looks like by its first bytes, so that a message can name it.
+Decides which of these a path means and which part of it is inside. Leaves which files make up a job to `files` and
+`json_job`. gzip and zstd are accepted anywhere, by their magic. Content is streamed in pieces of 1 MiB; no file is
+unpacked to disk. Describes files that are not Chakra traces by their first bytes, for error messages.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ COPY_AGAIN: Final = "copy or collect the file again"
 
 _PIECE_BYTES: Final = 1 << 20
 _DEEPEST: Final = 4
-"""Folders within folders that a job's files are looked for in."""
+"""Depth of nested folders that are searched for a job's files."""
 _MOST_SEEN: Final = 200_000
-"""Files and folders that are looked at; a job has a few a rank."""
+"""Limit of files and folders that are listed; a job has a few per rank."""
 HEAD_BYTES: Final = 512
-"""How much of a file `foreign_look` wants to see."""
+"""Number of bytes that `foreign_look` needs of a file."""
 
 _TEXT_WORKLOAD: Final = (
     "a text workload of ASTRA-sim, which is not read; chakra_converter Text makes .et files of it"
@@ -54,48 +54,53 @@ _SHOWN_TEXT: Final = 24
 
 
 class Store(Protocol):
-    """Where the files of a job lie."""
+    """Location of the files of a job."""
 
     def names(self) -> frozenset[str]: ...
 
     def where(self, name: str) -> str:
-        """The file as a message names it."""
+        """Return the file's name as shown in messages."""
 
     def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
-        """Name and raw bytes of each of `names`, in any order; a content is read before the next is asked for."""
+        """Yield name and raw bytes of each of `names`, in any order. A content must be read before the next is
+        requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The files of one folder; where it is the whole job and holds no trace itself, of the folders in it."""
+    """Files of one folder. If it is the whole source and holds no trace itself, files of the folders inside it too."""
 
     path: Path
     is_whole: bool = False
 
     def names(self) -> frozenset[str]:
-        found = frozenset(path.name for path in self.path.iterdir())
-        if not self.is_whole or by_prefix(found) or any(map(is_json_name, found)):
-            return found
-        return found | frozenset(self._below())
+        """Return the names of the files, relative to the folder. Raises `OSError`, `TraceError`."""
+        own_names = frozenset(path.name for path in self.path.iterdir())
+        if not self.is_whole or by_prefix(own_names) or any(map(is_json_name, own_names)):
+            return own_names
+        return own_names | frozenset(self._below())
 
     def _below(self) -> Iterator[str]:
-        """Names of files in the folders of this one, which are not followed through links."""
-        seen = 0
+        """Yield the names of files in nested folders, without following links. Raises `TraceError` if there are too
+        many."""
+        listed_count = 0
         for folder, folders, files in os.walk(self.path):
-            place = Path(folder).relative_to(self.path)
-            seen += len(folders) + len(files)
-            if len(place.parts) == _DEEPEST:
+            relative = Path(folder).relative_to(self.path)
+            listed_count += len(folders) + len(files)
+            if len(relative.parts) == _DEEPEST:
                 folders.clear()
-            if place.parts:
-                yield from ((place / name).as_posix() for name in files)
-            if seen > _MOST_SEEN:
-                what = f"holds more than {_MOST_SEEN} files in its folders, and no trace itself"
-                raise TraceError(Problem(shown(str(self.path)), what, "name the folder of one job"))
+            if relative.parts:
+                yield from ((relative / name).as_posix() for name in files)
+            if listed_count > _MOST_SEEN:
+                problem = f"holds more than {_MOST_SEEN} files in its folders, and no trace itself"
+                raise TraceError(Problem(shown(str(self.path)), problem, "name the folder of one job"))
 
     def where(self, name: str) -> str:
+        """Return the path of a file as shown in messages."""
         return shown(str(self.path / name))
 
     def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        """Yield name and raw bytes of each of `names`, sorted by name. Raises `OSError`."""
         for name in sorted(names):
             with closing(file_pieces(self.path / name)) as pieces:
                 yield name, pieces
@@ -103,7 +108,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The members of a tar or zip archive, which is read through for each question."""
+    """Members of a tar or zip archive. The archive is read through for each request."""
 
     path: Path
     is_zip: bool = False
@@ -112,7 +117,8 @@ class Archive:
         return zip_members(self.path) if self.is_zip else members(decompressed(file_pieces(self.path)))
 
     def names(self) -> frozenset[str]:
-        found: set[str] = set()
+        """Return the names of all members. Raises `TraceError` for links to traces and for repeated names."""
+        member_names: set[str] = set()
         problems = []
         for member in self._members():
             if member.kind is MemberKind.OTHER:
@@ -121,28 +127,31 @@ class Archive:
                 problems.append(
                     Problem(self.where(member.name), "is a link", "pack what it points to in its place")
                 )
-            if member.name in found:
+            if member.name in member_names:
                 problems.append(
                     Problem(self.where(member.name), "is in the archive twice", "pack the archive anew")
                 )
-            found.add(member.name)
+            member_names.add(member.name)
         if problems:
             raise TraceError(*problems)
-        return frozenset(found)
+        return frozenset(member_names)
 
     def where(self, name: str) -> str:
+        """Return the path of a member as shown in messages."""
         return shown(f"{self.path}/{name}")
 
     def contents(self, names: frozenset[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        """Yield name and raw bytes of each of `names`, in archive order. Raises `OSError`, `CompressionFault` or
+        `TarFault`."""
         for member in self._members():
             if member.name in names:
                 yield member.name, member.content
 
 
 def file_pieces(path: Path) -> Generator[bytes, None, None]:
-    """The raw bytes of a regular file."""
+    """Yield the raw bytes of a regular file. Raises `OSError`, also for a file of another kind."""
     if path.is_fifo() or path.is_char_device() or path.is_block_device() or path.is_socket():
-        # Opening one may wait for ever.
+        # Opening such a file may block forever.
         raise OSError(errno.EINVAL, "Not a regular file")
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
@@ -150,29 +159,30 @@ def file_pieces(path: Path) -> Generator[bytes, None, None]:
 
 
 def open_store(source: Path) -> tuple[Store, str]:
-    """The store that `source` lies in, and what of its path is inside: a prefix or folder, "" for all."""
+    """Return the store that contains `source`, and the part of its path inside the store: a prefix or folder, "" for
+    all. Raises `TraceError`."""
     if source.is_dir():
         return Directory(source, is_whole=True), ""
     for archive in (source, *source.parents):
         if archive.is_file():
             if archive == source and by_prefix((source.name,)):
                 prefix = str(source.parent / next(iter(by_prefix((source.name,)))))
-                what = "is the trace of one rank, a job was expected"
+                problem = "is the trace of one rank, a job was expected"
                 raise TraceError(
-                    Problem(shown(str(source)), what, f"give the directory, or the prefix {shown(prefix)}")
+                    Problem(shown(str(source)), problem, f"give the directory, or the prefix {shown(prefix)}")
                 )
-            packed = _is_zip(archive)
-            head = b"" if packed else _head(archive)
-            if not packed and not is_tar(head):
+            is_zip_archive = _is_zip(archive)
+            head = b"" if is_zip_archive else _head(archive)
+            if not is_zip_archive and not is_tar(head):
                 if archive == source and (is_json_name(source.name) or head.lstrip()[:1] in (b"{", b"[")):
                     return Directory(source.parent), source.name
-                what = "is neither a directory, an archive of traces nor a JSON trace"
-                if look := foreign_look(head):
-                    what += f"; it {look}"
+                problem = "is neither a directory, an archive of traces nor a JSON trace"
+                if foreign_form := foreign_look(head):
+                    problem += f"; it {foreign_form}"
                 remedy = "give a directory with PREFIX.<rank>.et files, a prefix, or an archive (.tar, .tar.gz, .tar.zst, .zip)"
-                raise TraceError(Problem(shown(str(archive)), what, remedy))
+                raise TraceError(Problem(shown(str(archive)), problem, remedy))
             inside = source.relative_to(archive).as_posix()
-            return Archive(archive, packed), "" if inside == "." else inside
+            return Archive(archive, is_zip_archive), "" if inside == "." else inside
     if source.parent.is_dir():
         return Directory(source.parent), source.name
     raise TraceError(
@@ -201,7 +211,7 @@ def _head(path: Path) -> bytes:
 
 
 def bounded(pieces: Iterator[bytes], limit_bytes: int) -> bytes:
-    """The first `limit_bytes` bytes."""
+    """Return the first `limit_bytes` bytes."""
     content = bytearray()
     for piece in pieces:
         content += piece[: limit_bytes - len(content)]
@@ -211,7 +221,7 @@ def bounded(pieces: Iterator[bytes], limit_bytes: int) -> bytes:
 
 
 def unreadable(where: str, error: OSError | CompressionFault | TarFault) -> Problem:
-    """A file or archive that cannot be read, as a problem."""
+    """Return a problem for a file or archive that cannot be read."""
     if isinstance(error, OSError):
         return Problem(
             shown(where),
@@ -223,7 +233,7 @@ def unreadable(where: str, error: OSError | CompressionFault | TarFault) -> Prob
 
 
 def foreign_look(head: bytes) -> str | None:
-    """What a file that begins with `head` looks like; None if it may well be a trace."""
+    """Describe what a file beginning with `head` is; None if it may be a trace."""
     for magic, meaning in _MAGICS:
         if head.startswith(magic):
             return f"begins like {meaning}"
@@ -234,10 +244,14 @@ def foreign_look(head: bytes) -> str | None:
     text = head.decode("utf-8", errors="ignore")
     printable = sum(c.isprintable() or c in "\t\r\n" for c in text)
     if text and len(text) >= 0.9 * len(head) and printable == len(text):
-        opening = shown(next(iter(text.lstrip()[:_SHOWN_TEXT].splitlines()), ""))
-        kind = "JSON text" if opening[:1] in ("{", "[") else "text"
-        return f'begins like {kind}: "{opening}"'
-    first = next((i for i, byte in enumerate(head[:5]) if byte < 0x80), None)
-    if first is not None and head[first + 1 : first + 2] and head[first + 1] in _FIRST_TAGS:
+        first_text = shown(next(iter(text.lstrip()[:_SHOWN_TEXT].splitlines()), ""))
+        kind = "JSON text" if first_text[:1] in ("{", "[") else "text"
+        return f'begins like {kind}: "{first_text}"'
+    first_varint_end = next((i for i, byte in enumerate(head[:5]) if byte < 0x80), None)
+    if (
+        first_varint_end is not None
+        and head[first_varint_end + 1 : first_varint_end + 2]
+        and head[first_varint_end + 1] in _FIRST_TAGS
+    ):
         return None
     return f"begins with the bytes {head[:8].hex(' ')}"

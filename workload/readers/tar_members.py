@@ -1,8 +1,10 @@
-"""A tar stream to its members, forward only and in bounded memory; nothing is ever unpacked to disk.
+"""Splits a tar stream into its members, forward only and in bounded memory; no member is unpacked to disk.
 
-Written for hostile archives: names are only keys to look up, every header is checked, and an archive that ends before
-its end mark is a fault, since the ranks behind the cut would be missing without a sound. Understands ustar, pax
-(`path`, `size`) and GNU long names; links and sparse members are told apart so that a caller can refuse them.
+Written for hostile archives: names are used as lookup keys only, every header is checked, and an archive that ends
+before its end mark is a fault, because the ranks after the cut would be missing without notice. Supports ustar, pax
+(`path`, `size`) and GNU long names. Links are marked, so that a caller can refuse them; pax sparse members are
+refused.
+
 Format: POSIX.1-2017 pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format". Pure.
 """
 
@@ -23,11 +25,11 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 class TarFault(Exception):
-    """The archive is damaged or ends early; the text says what and where."""
+    """The archive is damaged or ends early. The text describes the damage and its place."""
 
 
 class MemberKind(Enum):
-    """What a member is, as far as a reader of files cares."""
+    """Kind of a member, as far as readers of files distinguish it."""
 
     FILE = "file"
     LINK = "link"
@@ -45,7 +47,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """One member; `content` may be left unread, and ends when the next member is asked for."""
+    """One member. `content` may be left unread, and ends when the next member is requested."""
 
     name: str
     kind: MemberKind
@@ -54,44 +56,44 @@ class TarMember:
 
 
 def is_tar(head: bytes) -> bool:
-    """Whether a stream that begins with `head` (a block or more) is a tar archive."""
+    """Decide whether a stream that begins with `head` (a block or more) is a tar archive."""
     return len(head) >= BLOCK_BYTES and head[257:262] == b"ustar" and _checksum_fits(head[:BLOCK_BYTES])
 
 
 def members(pieces: Iterable[bytes]) -> Iterator[TarMember]:
-    """The members of an archive in order. Raises `TarFault`."""
+    """Yield the members of an archive in order. Raises `TarFault`."""
     source = _Forward(pieces)
     path: str | None = None
     size_bytes: int | None = None
     for _ in range(MAX_MEMBERS):
-        at = source.offset
+        header_offset = source.offset
         header = source.exactly(BLOCK_BYTES)
         if header == bytes(BLOCK_BYTES):
             return
         if not _checksum_fits(header):
-            raise TarFault(f"no tar header at byte {at}")
+            raise TarFault(f"no tar header at byte {header_offset}")
         kind = header[156:157]
-        stated_bytes = _number(header[124:136], at)
+        stated_bytes = _number(header[124:136], header_offset)
         if kind in (b"x", b"g", b"L", b"K"):
-            text = source.extension(stated_bytes, at)
+            text = source.extension(stated_bytes, header_offset)
             if kind == b"x":
-                path, size_bytes = _pax(text, at, path, size_bytes)
+                path, size_bytes = _pax(text, header_offset, path, size_bytes)
             elif kind == b"L":
                 path = _text(text)
             continue
         size = stated_bytes if size_bytes is None else size_bytes
-        end = source.offset + size + -size % BLOCK_BYTES
+        member_end = source.offset + size + -size % BLOCK_BYTES
         name = _ustar_name(header) if path is None else path
         yield TarMember(
             name.removeprefix("./"), _KINDS.get(kind, MemberKind.OTHER), size, source.content(size)
         )
-        source.skip_to(end)
+        source.skip_to(member_end)
         path = size_bytes = None
     raise TarFault(f"more than {MAX_MEMBERS} members")
 
 
 class _Forward:
-    """Byte pieces as one stream that only goes on."""
+    """Byte pieces as one forward-only stream."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -100,6 +102,7 @@ class _Forward:
         self.offset = 0
 
     def some(self, limit_bytes: int) -> bytes:
+        """Return 1 to `limit_bytes` bytes. Raises `TarFault` at the end of the stream."""
         while self._used == len(self._rest):
             self._rest, self._used = next(self._pieces, b""), 0
             if not self._rest:
@@ -110,35 +113,39 @@ class _Forward:
         return piece
 
     def exactly(self, size_bytes: int) -> bytes:
-        taken = bytearray()
-        while len(taken) < size_bytes:
-            taken += self.some(size_bytes - len(taken))
-        return bytes(taken)
+        """Return `size_bytes` bytes. Raises `TarFault` at the end of the stream."""
+        received = bytearray()
+        while len(received) < size_bytes:
+            received += self.some(size_bytes - len(received))
+        return bytes(received)
 
     def extension(self, size_bytes: int, at: int) -> bytes:
+        """Return the content of a pax or long-name header, and skip its padding. Raises `TarFault` over the limit."""
         if size_bytes > MAX_EXTENSION_BYTES:
             raise TarFault(f"a name of {size_bytes} bytes at byte {at}, the limit is {MAX_EXTENSION_BYTES}")
         return self.exactly(size_bytes + -size_bytes % BLOCK_BYTES)[:size_bytes]
 
     def content(self, size_bytes: int) -> Iterator[bytes]:
+        """Yield the next `size_bytes` bytes in pieces."""
         end = self.offset + size_bytes
         while self.offset < end:
             yield self.some(end - self.offset)
 
     def skip_to(self, offset: int) -> None:
+        """Discard bytes up to `offset`."""
         while self.offset < offset:
             self.some(offset - self.offset)
 
 
 def _checksum_fits(header: bytes) -> bool:
-    stated = header[148:156].strip(b" \0")
-    if not stated or not all(byte in b"01234567" for byte in stated):
+    checksum_text = header[148:156].strip(b" \0")
+    if not checksum_text or not all(byte in b"01234567" for byte in checksum_text):
         return False
-    return int(stated, 8) == sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    return int(checksum_text, 8) == sum(header) - sum(header[148:156]) + 8 * ord(" ")
 
 
 def _number(field: bytes, at: int) -> int:
-    """A size: octal text, or base 256 behind a set top bit."""
+    """Parse a size: octal text, or base 256 after a set top bit. Raises `TarFault`."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0")
@@ -153,13 +160,14 @@ def _text(field: bytes) -> str:
 
 def _ustar_name(header: bytes) -> str:
     name = _text(header[:100])
-    # The GNU format uses the place of the prefix for something else, and has a space behind "ustar".
+    # The GNU format uses the prefix field for other data, and has a space after "ustar".
     prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
     return f"{prefix}/{name}" if prefix else name
 
 
 def _pax(text: bytes, at: int, path: str | None, size_bytes: int | None) -> tuple[str | None, int | None]:
-    """Path and size of the next member after a pax header: records of `LENGTH KEY=VALUE` and a line feed."""
+    """Return path and size of the next member, updated by a pax header: records of `LENGTH KEY=VALUE` and a line feed.
+    Raises `TarFault`."""
     begin = 0
     while begin < len(text):
         space = text.find(b" ", begin, begin + 20)

@@ -1,8 +1,10 @@
-"""A zip archive to its members, each in pieces and in bounded memory; nothing is ever unpacked to disk.
+"""Splits a zip archive into its members, each in pieces and in bounded memory; no member is unpacked to disk.
 
-Written for hostile archives: names are only keys to look up, a member may unpack to what the directory says and no more,
-its checksum must fit, and all members together are bounded. Reads stored and deflated members, and zip64; what is
-encrypted or packed otherwise is refused by name. Links are told apart so that a caller can refuse them.
+Written for hostile archives: names are used as lookup keys only, a member may unpack only to the size in the
+directory, its checksum must match, and the total size of all members is bounded. Reads stored and deflated members,
+and zip64. Members that are encrypted or compressed otherwise are refused with their method. Links are marked, so
+that a caller can refuse them.
+
 Format: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 and 4.5.3.
 """
 
@@ -43,7 +45,7 @@ _INPUT_BYTES: Final = 64 << 10
 
 
 class ZipFault(CompressionFault):
-    """The archive is damaged, or packed in a way that is not read; the text says what and where."""
+    """The archive is damaged, or packed by an unsupported method. The text describes the defect and its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +61,14 @@ class _Entry:
 
 
 def is_zip(head: bytes) -> bool:
-    """Whether a file that begins with `head` (4 bytes or more) is a zip archive."""
+    """Decide whether a file that begins with `head` (4 bytes or more) is a zip archive."""
     return head.startswith(_MAGICS)
 
 
 def zip_members(path: Path) -> Iterator[TarMember]:
-    """The members of an archive, folders left out, in the order of its directory. Raises `ZipFault`, `OSError`.
+    """Yield the members of an archive, without folders, in the order of its directory. Raises `ZipFault`, `OSError`.
 
-    A content is read before the next member is asked for; one that is left unread is not unpacked.
+    A content must be read before the next member is requested; an unread one is not unpacked.
     """
     with path.open("rb") as file:
         entries = _directory(file)
@@ -76,7 +78,7 @@ def zip_members(path: Path) -> Iterator[TarMember]:
             yield TarMember(entry.name, entry.kind, entry.plain_bytes, _content(file, entry))
 
 
-def _exactly(file: BinaryIO, offset: int, size_bytes: int) -> bytes:
+def _read_exactly(file: BinaryIO, offset: int, size_bytes: int) -> bytes:
     file.seek(offset)
     content = file.read(size_bytes)
     if len(content) < size_bytes:
@@ -87,43 +89,44 @@ def _exactly(file: BinaryIO, offset: int, size_bytes: int) -> bytes:
 def _directory(file: BinaryIO) -> list[_Entry]:
     count, size_bytes, offset, end = _place_of_directory(file)
     if size_bytes > MAX_DIRECTORY_BYTES or count > MAX_MEMBERS:
-        what = f"its directory has {count} members in {size_bytes} bytes"
-        raise ZipFault(f"{what}, the limits are {MAX_MEMBERS} and {MAX_DIRECTORY_BYTES}")
+        problem = f"its directory has {count} members in {size_bytes} bytes"
+        raise ZipFault(f"{problem}, the limits are {MAX_MEMBERS} and {MAX_DIRECTORY_BYTES}")
     if offset + size_bytes > end:
         raise ZipFault(f"its directory of {size_bytes} bytes at byte {offset} does not end before byte {end}")
-    content = _exactly(file, offset, size_bytes)
+    content = _read_exactly(file, offset, size_bytes)
     entries = []
-    at = 0
+    position = 0
     for _ in range(count):
-        entry, at = _entry(content, at, offset)
+        entry, position = _entry(content, position, offset)
         if not entry.name.endswith("/"):
             entries.append(entry)
     return entries
 
 
 def _place_of_directory(file: BinaryIO) -> tuple[int, int, int, int]:
-    """Members, bytes and offset of the directory, and where what says so begins."""
+    """Return number of members, bytes and offset of the directory, and the offset of the record that states them.
+    Raises `ZipFault`."""
     file_bytes = file.seek(0, 2)
     tail_bytes = min(file_bytes, _END.size + _MOST_COMMENT_BYTES)
-    tail = _exactly(file, file_bytes - tail_bytes, tail_bytes)
-    found = tail.rfind(_END_MAGIC)
-    while found >= 0:
-        if found + _END.size <= len(tail):
-            fields = _END.unpack_from(tail, found)
-            # A comment may have the magic too; the right one is followed by as much as it says.
-            if found + _END.size + fields[7] == len(tail):
+    tail = _read_exactly(file, file_bytes - tail_bytes, tail_bytes)
+    mark = tail.rfind(_END_MAGIC)
+    while mark >= 0:
+        if mark + _END.size <= len(tail):
+            fields = _END.unpack_from(tail, mark)
+            # A comment may contain the magic too. The true end record has a comment of exactly the length it states.
+            if mark + _END.size + fields[7] == len(tail):
                 break
-        found = tail.rfind(_END_MAGIC, 0, found)
+        mark = tail.rfind(_END_MAGIC, 0, mark)
     else:
         raise ZipFault("it has no directory at its end: it is cut off")
-    end = file_bytes - tail_bytes + found
+    end = file_bytes - tail_bytes + mark
     _, disk, _, _, count, size_bytes, offset, _ = fields
     if _FULL_16 in (disk, count) or _FULL_32 in (size_bytes, offset):
         if end < _LOCATOR.size:
             raise ZipFault("it has no zip64 directory where its end promises one")
-        magic, _, end_64, _ = _LOCATOR.unpack(_exactly(file, end - _LOCATOR.size, _LOCATOR.size))
+        magic, _, end_64, _ = _LOCATOR.unpack(_read_exactly(file, end - _LOCATOR.size, _LOCATOR.size))
         if magic == b"PK\x06\x07":
-            fields_64 = _END_64.unpack(_exactly(file, end_64, _END_64.size))
+            fields_64 = _END_64.unpack(_read_exactly(file, end_64, _END_64.size))
             if fields_64[0] != b"PK\x06\x06":
                 raise ZipFault(f"no zip64 directory end at byte {end_64}")
             return fields_64[7], fields_64[8], fields_64[9], end_64
@@ -133,7 +136,7 @@ def _place_of_directory(file: BinaryIO) -> tuple[int, int, int, int]:
 
 
 def _entry(content: bytes, at: int, begin: int) -> tuple[_Entry, int]:
-    """The entry of the directory at `at`, and where the next one begins."""
+    """Parse the directory entry at `at`; return it and the position of the next one. Raises `ZipFault`."""
     if at + _ENTRY.size > len(content):
         raise ZipFault(f"its directory ends inside an entry, at byte {begin + at}")
     (magic, made_by, _, flags, method, _, _, checksum, packed_bytes, plain_bytes, name_bytes, extra_bytes,
@@ -144,14 +147,14 @@ def _entry(content: bytes, at: int, begin: int) -> tuple[_Entry, int]:
         raise ZipFault(f"no directory entry at byte {begin + at}")
     name = content[first : first + name_bytes]
     extra = content[first + name_bytes : first + name_bytes + extra_bytes]
-    plain_bytes, packed_bytes, offset = _wide((plain_bytes, packed_bytes, offset), extra, begin + at)
+    plain_bytes, packed_bytes, offset = _zip64_values((plain_bytes, packed_bytes, offset), extra, begin + at)
     kind = MemberKind.FILE
     if made_by >> 8 == _UNIX:
-        # Packers that keep no mode write 0.
+        # Packers that do not store modes write 0.
         kind = MemberKind.LINK if stat.S_ISLNK(mode >> 16) else kind
-    text = name.decode("utf-8", errors="surrogateescape") if flags & _UTF_8 else name.decode("cp437")
+    decoded_name = name.decode("utf-8", errors="surrogateescape") if flags & _UTF_8 else name.decode("cp437")
     entry = _Entry(
-        text.removeprefix("./"),
+        decoded_name.removeprefix("./"),
         kind,
         method,
         bool(flags & _ENCRYPTED),
@@ -163,22 +166,23 @@ def _entry(content: bytes, at: int, begin: int) -> tuple[_Entry, int]:
     return entry, end
 
 
-def _wide(values: tuple[int, int, int], extra: bytes, place: int) -> tuple[int, int, int]:
-    """The values, those that do not fit 32 bits from the zip64 field of `extra`, where they stand in this order."""
+def _zip64_values(values: tuple[int, int, int], extra: bytes, place: int) -> tuple[int, int, int]:
+    """Return the values, with those over 32 bits taken from the zip64 field of `extra`, which lists them in this order.
+    Raises `ZipFault`."""
     if _FULL_32 not in values:
         return values
-    at = 0
-    while at + 4 <= len(extra):
-        tag, size_bytes = struct.unpack_from("<2H", extra, at)
-        field = extra[at + 4 : at + 4 + size_bytes]
-        at += 4 + size_bytes
+    position = 0
+    while position + 4 <= len(extra):
+        tag, size_bytes = struct.unpack_from("<2H", extra, position)
+        field = extra[position + 4 : position + 4 + size_bytes]
+        position += 4 + size_bytes
         if tag != _ZIP_64:
             continue
         count = values.count(_FULL_32)
         if len(field) < 8 * count:
             break
         wide = iter(struct.unpack_from(f"<{count}Q", field))
-        plain_bytes, packed_bytes, offset = (next(wide) if one == _FULL_32 else one for one in values)
+        plain_bytes, packed_bytes, offset = (next(wide) if value == _FULL_32 else value for value in values)
         return plain_bytes, packed_bytes, offset
     raise ZipFault(f"a directory entry without its zip64 sizes at byte {place}")
 
@@ -187,15 +191,15 @@ def _content(file: BinaryIO, entry: _Entry) -> Iterator[bytes]:
     if entry.is_encrypted:
         raise ZipFault("is encrypted", "pack it without a password")
     if entry.method not in (_STORED, _DEFLATED):
-        what = f"is packed by method {entry.method}, of which only 0 (stored) and 8 (deflated) are read"
-        raise ZipFault(what, "pack it with zip")
-    local = _LOCAL.unpack(_exactly(file, entry.offset, _LOCAL.size))
+        problem = f"is packed by method {entry.method}, of which only 0 (stored) and 8 (deflated) are read"
+        raise ZipFault(problem, "pack it with zip")
+    local = _LOCAL.unpack(_read_exactly(file, entry.offset, _LOCAL.size))
     if local[0] != b"PK\x03\x04":
         raise ZipFault(f"no member at byte {entry.offset}, where its directory has one")
     begin = entry.offset + _LOCAL.size + local[9] + local[10]
     checksum = plain_bytes = 0
-    packed = _packed(file, begin, entry.packed_bytes)
-    for plain in packed if entry.method == _STORED else _inflated(packed, begin):
+    packed_pieces = _read_packed(file, begin, entry.packed_bytes)
+    for plain in packed_pieces if entry.method == _STORED else _inflated(packed_pieces, begin):
         plain_bytes += len(plain)
         if plain_bytes > entry.plain_bytes:
             break
@@ -205,10 +209,10 @@ def _content(file: BinaryIO, entry: _Entry) -> Iterator[bytes]:
         raise ZipFault(f"the member at byte {entry.offset} does not unpack to what its directory says")
 
 
-def _packed(file: BinaryIO, begin: int, size_bytes: int) -> Iterator[bytes]:
+def _read_packed(file: BinaryIO, begin: int, size_bytes: int) -> Iterator[bytes]:
     end = begin + size_bytes
     while begin < end:
-        piece = _exactly(file, begin, min(end - begin, _INPUT_BYTES))
+        piece = _read_exactly(file, begin, min(end - begin, _INPUT_BYTES))
         begin += len(piece)
         yield piece
 
@@ -217,10 +221,10 @@ def _inflated(packed: Iterator[bytes], begin: int) -> Iterator[bytes]:
     decoder = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         for piece in packed:
-            rest = piece
-            while rest and not decoder.eof:
-                plain = decoder.decompress(rest, _PIECE_BYTES)
-                rest = decoder.unconsumed_tail
+            remaining = piece
+            while remaining and not decoder.eof:
+                plain = decoder.decompress(remaining, _PIECE_BYTES)
+                remaining = decoder.unconsumed_tail
                 if plain:
                     yield plain
         while not decoder.eof and (plain := decoder.decompress(b"", _PIECE_BYTES)):

@@ -1,1 +1,1 @@
-"""Training steps and sweeps that are made up, as traces."""
+"""Synthetic training steps and sweeps, as traces."""

@@ -1,6 +1,6 @@
-"""What a made-up job looks like, in numbers: of a training step, and of a sweep of collectives.
+"""Parameters of a synthetic job: of a training step, and of a sweep of collectives.
 
-What cannot be is refused where the job is made.
+Invalid parameters are refused by the modules that generate the job.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.workload.trace.trace import CollectiveKind
 
 SWEPT: Final = tuple(kind for kind in CollectiveKind if kind is not CollectiveKind.REDUCE_SCATTER_BLOCK)
-"""Kinds that can be replayed, each once."""
+"""Kinds of collective that can be replayed, each once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,37 +32,37 @@ class SyntheticSpec:
     hidden_size: int = 512
     element_bytes: int = 2
     experts: bool = True
-    """All-to-all over the data-parallel ranks around every feed-forward."""
+    """Whether an all-to-all over the data-parallel ranks surrounds every feed-forward."""
     expert_skew_percent: int = 0
-    """How unevenly tokens spread over experts: 100 x the exponent of their popularity, 0 is even."""
+    """Imbalance of tokens over experts: 100 times the exponent of expert popularity; 0 is even."""
     seed: int = 0
-    """Which experts are popular."""
+    """Seed that selects the popular experts."""
     sharded_parameters: bool = False
-    """FSDP: every data-parallel rank holds a part of each layer and gathers the rest when it is needed."""
+    """FSDP: every data-parallel rank holds a part of each layer and gathers the rest when needed."""
     device_flops: int = 20_000_000_000_000
-    """FLOP/s that a device sustains; gives COMP nodes their duration."""
+    """FLOP/s that a device sustains; determines the duration of COMP nodes."""
     device_memory_bytes_per_s: int = 1_000_000_000_000
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
+        """Return the number of ranks."""
         return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
 
 
 @dataclass(frozen=True, slots=True)
 class SweepSpec:
-    """What is swept. Sizes double from the least to the most, both included."""
+    """Parameters of a sweep. Sizes double from the least to the most, both included."""
 
     kinds: tuple[CollectiveKind, ...]
     least_bytes: int = 1 << 10
     most_bytes: int = 64 << 20
-    """What one rank puts in, as traces count: the own shard of an all-gather."""
+    """Size that one rank puts in, as traces count: the own shard of an all-gather."""
     ranks: int = 8
     repeats: int = 1
-    """Operations of each size, one after the other."""
+    """Number of operations of each size, one after another."""
 
     def sizes(self) -> tuple[int, ...]:
-        """Every size, ascending."""
+        """Return every size in bytes, ascending."""
         sizes = []
         size = self.least_bytes
         while size < self.most_bytes:

@@ -1,6 +1,8 @@
-"""A sweep as a Chakra job: the same collectives over and over, size by size, on all ranks, with nothing in between.
+"""Generates a sweep as a Chakra job: the same collectives repeatedly, size by size, on all ranks, without compute
+between them.
 
-Decides order and sizes. What NCCL's benchmarks do on GPUs, as a trace: replaying it gives time and bus bandwidth by size.
+Decides order and sizes. It is the trace counterpart of NCCL's benchmarks on GPUs: replaying it gives time and bus
+bandwidth by size.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _GROUP: Final = "1"
 
 
 def sweep(spec: SweepSpec) -> SyntheticJob:
-    """The job of `spec`: every operation waits for the one before. Raises `ConfigError` with every value that cannot be."""
+    """Return the job of `spec`, in which every operation waits for the one before. Raises `ConfigError` with every
+    invalid value."""
     if problems := _problems(spec):
         raise ConfigError(*problems)
     nodes: list[EtNode] = []
@@ -42,13 +45,13 @@ def _operation(kind: CollectiveKind, size_bytes: int, before: int) -> EtNode:
 
 def _problems(spec: SweepSpec) -> list[Problem]:
     problems = []
-    known = ", ".join(kind.name.lower() for kind in SWEPT)
+    known_kinds = ", ".join(kind.name.lower() for kind in SWEPT)
     if not spec.kinds or set(spec.kinds) - set(SWEPT):
-        wrong = ", ".join(kind.name.lower() for kind in spec.kinds if kind not in SWEPT) or "nothing"
-        problems.append(Problem("sweep", f"{wrong} cannot be swept", f"name some of {known}"))
+        wrong_kinds = ", ".join(kind.name.lower() for kind in spec.kinds if kind not in SWEPT) or "nothing"
+        problems.append(Problem("sweep", f"{wrong_kinds} cannot be swept", f"name some of {known_kinds}"))
     if not 1 <= spec.least_bytes <= spec.most_bytes <= _MOST_BYTES:
-        what = f"sizes {spec.least_bytes} to {spec.most_bytes} bytes, expected 1 to {_MOST_BYTES} in ascending order"
-        problems.append(Problem("sweep: sizes", what, "write the smaller one first, such as 1KiB-64MiB"))
+        fault = f"sizes {spec.least_bytes} to {spec.most_bytes} bytes, expected 1 to {_MOST_BYTES} in ascending order"
+        problems.append(Problem("sweep: sizes", fault, "write the smaller one first, such as 1KiB-64MiB"))
     if not 2 <= spec.ranks <= _MOST_RANKS:
         problems.append(
             Problem("sweep: ranks", f"{spec.ranks}, expected 2 to {_MOST_RANKS}", "choose another number")
@@ -56,6 +59,6 @@ def _problems(spec: SweepSpec) -> list[Problem]:
     elif not problems:
         nodes = spec.ranks * spec.repeats * len(spec.kinds) * len(spec.sizes())
         if not spec.repeats or nodes > MAX_NODES:
-            what = f"would have {nodes} nodes, expected 1 to {MAX_NODES}"
-            problems.append(Problem("sweep", what, "change ranks, repeats or sizes"))
+            fault = f"would have {nodes} nodes, expected 1 to {MAX_NODES}"
+            problems.append(Problem("sweep", fault, "change ranks, repeats or sizes"))
     return problems

@@ -1,15 +1,16 @@
-"""A made-up training step as a Chakra job: one iteration of a transformer under tensor, data, pipeline and expert
-parallelism, for demos, tests and labs that have no trace of their own.
+"""Generates a synthetic training step as a Chakra job: one iteration of a transformer under tensor, data, pipeline and
+expert parallelism, for demos, tests and labs without a recorded trace.
 
-Decides nodes, dependencies, sizes and groups; deterministic, every number follows from the `SyntheticSpec`. Writing the
-files is left to `files`. What is modelled, per rank and micro-batch: attention and feed-forward as COMP nodes with an
-all-reduce behind each (tensor parallelism), an all-to-all before and after the feed-forward (experts spread over the
-data-parallel group), activations and their gradients sent between stages in the one-forward-one-backward order; then
-per layer a reduce-scatter of gradients that overlaps the rest of the backward pass, the optimizer, and an all-gather of
-parameters (sharded optimizer states); last an all-reduce of statistics over all ranks and a barrier. With fully sharded
-parameters a layer's are gathered before every forward and backward pass instead, half a layer ahead of its compute. With a
-skew, dispatch and combine are uneven (moe). Embedding and output layers are left out: they would add one
-more layer of the same traffic.
+Decides nodes, dependencies, sizes and groups. Deterministic: every number follows from the `SyntheticSpec`. Leaves
+writing files to readers/et_writer.py. Modelled per rank and micro-batch: attention and feed-forward as COMP nodes,
+each followed by an all-reduce (tensor parallelism); an all-to-all before and after the feed-forward (experts spread
+over the data-parallel group); activations and their gradients sent between stages in the one-forward-one-backward
+order. Then, per layer, a reduce-scatter of gradients that overlaps the rest of the backward pass, the optimizer, and
+an all-gather of parameters (sharded optimizer states); last an all-reduce of statistics over all ranks and a
+barrier. With fully sharded parameters, a layer's parameters are gathered before every forward and backward pass
+instead, half a layer ahead of its compute. With a skew, dispatch and combine are uneven (moe). Embedding and output
+layers are left out: they would add one more layer of the same traffic.
+
 Sizes: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC'21, sections 2 and 3;
 sharded parameters: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", VLDB'23.
 """
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 MAX_NODES: Final = 1_000_000
 _MAX_WORLD: Final = 65_536
 _STATISTICS_BYTES: Final = 4096
-"""Loss, gradient norms and overflow flags that every rank learns at the end of a step."""
+"""Size of loss, gradient norms and overflow flags that every rank receives at the end of a step."""
 _OPTIMIZER_BYTES_PER_PARAMETER: Final = 28
 """Adam in mixed precision: reads and writes master weight and two moments (fp32), reads the gradient (fp32)."""
 _PARAMETERS_PER_HIDDEN_SQUARED: Final = 12
@@ -44,16 +45,16 @@ _WORLD_KEY: Final = "1"
 
 @dataclass(frozen=True, slots=True)
 class SyntheticJob:
-    """Nodes of every rank in issue order, and the groups that their `pg_name` names."""
+    """Nodes of every rank in issue order, and the groups that their `pg_name` refers to."""
 
     ranks: tuple[tuple[EtNode, ...], ...]
     groups: dict[str, tuple[int, ...]]
 
 
 def synthesize(spec: SyntheticSpec, rng: random.Random | None = None) -> SyntheticJob:
-    """The job of `spec`. Raises `ConfigError` with every value that cannot be.
+    """Return the job of `spec`. Raises `ConfigError` with every invalid value.
 
-    `rng`, seeded with `spec.seed`, draws which experts are popular; only a skew needs it.
+    `rng`, seeded with `spec.seed`, draws the popularity of experts; it is needed only with a skew.
     """
     if problems := _problems(spec):
         raise ConfigError(*problems)
@@ -65,7 +66,8 @@ def synthesize(spec: SyntheticSpec, rng: random.Random | None = None) -> Synthet
 
 
 def _expert_splits(spec: SyntheticSpec, rng: random.Random | None) -> dict[tuple[int, int], Matrix]:
-    """(layer, micro-batch) -> bytes between the ranks of an expert group: one expert a rank, one expert a token.
+    """Return bytes between the ranks of an expert group, by (layer, micro-batch), with one expert per rank and one
+    expert per token.
 
     Tensor-parallel peers hold slices of the same tokens, so their groups share a matrix.
     """
@@ -105,9 +107,9 @@ def _problems(spec: SyntheticSpec) -> tuple[Problem, ...]:
         least, most = _BOUNDS[name]
         value = getattr(spec, name)
         if not least <= value <= most:
-            what = f"is {value}, expected {least} to {most}"
+            fault = f"is {value}, expected {least} to {most}"
             problems.append(
-                Problem(f"synthetic job: {name}", what, f"choose a number from {least} to {most}")
+                Problem(f"synthetic job: {name}", fault, f"choose a number from {least} to {most}")
             )
     if problems:
         return tuple(problems)
@@ -115,27 +117,27 @@ def _problems(spec: SyntheticSpec) -> tuple[Problem, ...]:
         f"{spec.tensor_parallel} x {spec.data_parallel} x {spec.pipeline_parallel} = {spec.world_size} ranks"
     )
     if not 2 <= spec.world_size <= _MAX_WORLD:
-        what = f"tensor_parallel x data_parallel x pipeline_parallel is {world}, expected 2 to {_MAX_WORLD}"
-        problems.append(Problem("synthetic job", what, "raise or lower one of the three"))
+        fault = f"tensor_parallel x data_parallel x pipeline_parallel is {world}, expected 2 to {_MAX_WORLD}"
+        problems.append(Problem("synthetic job", fault, "raise or lower one of the three"))
     if spec.hidden_size % spec.tensor_parallel:
-        what = f"is {spec.hidden_size}, not a multiple of tensor_parallel {spec.tensor_parallel}"
+        fault = f"is {spec.hidden_size}, not a multiple of tensor_parallel {spec.tensor_parallel}"
         remedy = "choose a multiple: every rank of a tensor-parallel group holds an equal slice"
-        problems.append(Problem("synthetic job: hidden_size", what, remedy))
+        problems.append(Problem("synthetic job: hidden_size", fault, remedy))
     if spec.expert_skew_percent and not (spec.experts and spec.data_parallel > 1):
-        what = "is stated, but there is no all-to-all between experts"
+        fault = "is stated, but there is no all-to-all between experts"
         remedy = "leave it at 0, or have experts and data_parallel 2 or more"
-        problems.append(Problem("synthetic job: expert_skew_percent", what, remedy))
-    a_pass = 14 if spec.sharded_parameters else 12
-    nodes = spec.world_size * spec.layers_per_stage * (a_pass * spec.micro_batches + 3)
+        problems.append(Problem("synthetic job: expert_skew_percent", fault, remedy))
+    nodes_per_pass = 14 if spec.sharded_parameters else 12
+    nodes = spec.world_size * spec.layers_per_stage * (nodes_per_pass * spec.micro_batches + 3)
     if nodes > MAX_NODES:
-        what = f"would have about {nodes} nodes, the limit is {MAX_NODES}"
-        problems.append(Problem("synthetic job", what, "lower ranks, layers_per_stage or micro_batches"))
+        fault = f"would have about {nodes} nodes, the limit is {MAX_NODES}"
+        problems.append(Problem("synthetic job", fault, "lower ranks, layers_per_stage or micro_batches"))
     return tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """Bytes, operations and times of one rank's parts of a layer."""
+    """Bytes, operations and times of one rank's part of a layer."""
 
     activation_bytes: int
     expert_bytes: int
@@ -149,13 +151,13 @@ def _sizes(spec: SyntheticSpec) -> _Sizes:
     tokens = spec.micro_batch_sequences * spec.sequence_tokens
     hidden, tensor = spec.hidden_size, spec.tensor_parallel
     parameters = _PARAMETERS_PER_HIDDEN_SQUARED * hidden * hidden // tensor
-    # Whole elements for every rank of the group; frameworks pad their buffers likewise.
+    # Each rank of the group gets whole elements. Frameworks pad their buffers in the same way.
     unit = spec.data_parallel * spec.element_bytes
     shard_parameters = -(-parameters // spec.data_parallel)
     return _Sizes(
         activation_bytes=tokens * hidden * spec.element_bytes,
-        expert_bytes=_padded(-(-tokens // tensor) * hidden * spec.element_bytes, unit),
-        gradient_bytes=_padded(parameters * spec.element_bytes, unit),
+        expert_bytes=_pad(-(-tokens // tensor) * hidden * spec.element_bytes, unit),
+        gradient_bytes=_pad(parameters * spec.element_bytes, unit),
         attention_flop=(8 * hidden + 4 * spec.sequence_tokens) * hidden * tokens // tensor,
         feed_forward_flop=16 * hidden * hidden * tokens // tensor,
         optimizer_us=_microseconds(
@@ -164,17 +166,17 @@ def _sizes(spec: SyntheticSpec) -> _Sizes:
     )
 
 
-def _padded(size_bytes: int, unit_bytes: int) -> int:
+def _pad(size_bytes: int, unit_bytes: int) -> int:
     return size_bytes + -size_bytes % unit_bytes
 
 
 def _microseconds(amount: int, per_s: int) -> int:
-    """Time for `amount`, rounded up: no operation takes less than the trace's resolution."""
+    """Return the time for `amount` in us, rounded up to at least 1, the resolution of the trace."""
     return max(1, -(-amount * 1_000_000 // per_s))
 
 
 class _Groups:
-    """Communicators of the job; a key for each that has more than one member."""
+    """Communicators of the job, with a key for each of more than one member."""
 
     def __init__(self, spec: SyntheticSpec) -> None:
         tensor, data = spec.tensor_parallel, spec.data_parallel
@@ -192,7 +194,7 @@ class _Groups:
                     self._add(purpose, tuple(range(first, stage + stage_ranks, tensor)))
 
     def key(self, purpose: str, rank: int) -> str | None:
-        """Key of the rank's group for a purpose, None if it would be alone."""
+        """Return the key of the rank's group for a purpose, None if it would be alone."""
         return self._keys.get((purpose, rank))
 
     def _add(self, purpose: str, ranks: tuple[int, ...]) -> None:
@@ -203,7 +205,7 @@ class _Groups:
 
 
 def _one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> Iterator[tuple[bool, int]]:
-    """Order of (is backward, micro-batch) on a stage: fill the pipeline, alternate, drain."""
+    """Yield (is backward, micro-batch) in the order of a stage: fill the pipeline, alternate, drain."""
     warm_up = min(stages - 1 - stage, micro_batches)
     yield from ((False, index) for index in range(warm_up))
     for index in range(micro_batches - warm_up):
@@ -214,7 +216,7 @@ def _one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> It
 
 @dataclass(slots=True)
 class _RankStep:
-    """Builds one rank's nodes. An operation returns the id that the next one waits for."""
+    """Builds one rank's nodes. A method that adds an operation returns the id that the next one waits for."""
 
     spec: SyntheticSpec
     sizes: _Sizes
@@ -228,6 +230,7 @@ class _RankStep:
     _last_sends: list[int] = field(default_factory=list)
 
     def nodes(self) -> tuple[EtNode, ...]:
+        """Return the rank's nodes in issue order."""
         spec = self.spec
         reduced: list[int] = []
         for is_backward, index in _one_forward_one_backward(
@@ -255,49 +258,58 @@ class _RankStep:
     def _forward(self, micro_batch: int) -> None:
         sizes = self.sizes
         name = f"mb{micro_batch}"
-        at = self._recv(f"{name}.activations", self.rank - self._stage_ranks, 2 * micro_batch)
+        last_node = self._recv(f"{name}.activations", self.rank - self._stage_ranks, 2 * micro_batch)
         for layer in self._layers():
-            here = f"{name}.layer{layer}"
-            gathered = self._gather_parameters(f"{here}.parameters")
-            at = self._compute(f"{here}.attention", at, sizes.attention_flop, gathered)
-            at = self._tensor_sum(f"{here}.attention.sum", at)
-            at = self._exchange(f"{here}.dispatch", at, (layer, micro_batch))
-            at = self._compute(f"{here}.feed_forward", at, sizes.feed_forward_flop)
-            at = self._tensor_sum(f"{here}.feed_forward.sum", at)
-            at = self._exchange(f"{here}.combine", at, (layer, micro_batch), is_return=True)
-        assert at is not None
-        self._forward_outputs[micro_batch] = at
-        self._send(f"{name}.activations", at, self.rank + self._stage_ranks, 2 * micro_batch)
+            layer_name = f"{name}.layer{layer}"
+            gathered = self._gather_parameters(f"{layer_name}.parameters")
+            last_node = self._compute(f"{layer_name}.attention", last_node, sizes.attention_flop, gathered)
+            last_node = self._tensor_sum(f"{layer_name}.attention.sum", last_node)
+            last_node = self._exchange(f"{layer_name}.dispatch", last_node, (layer, micro_batch))
+            last_node = self._compute(f"{layer_name}.feed_forward", last_node, sizes.feed_forward_flop)
+            last_node = self._tensor_sum(f"{layer_name}.feed_forward.sum", last_node)
+            last_node = self._exchange(
+                f"{layer_name}.combine", last_node, (layer, micro_batch), is_return=True
+            )
+        assert last_node is not None
+        self._forward_outputs[micro_batch] = last_node
+        self._send(f"{name}.activations", last_node, self.rank + self._stage_ranks, 2 * micro_batch)
 
     def _backward(self, micro_batch: int) -> list[int]:
-        """Nodes that hold the reduced gradients of a layer, after the last micro-batch."""
+        """Add the backward pass of a micro-batch. Return the nodes that hold a layer's reduced gradients, after the
+        last micro-batch."""
         sizes = self.sizes
         name = f"mb{micro_batch}"
-        at = self._recv(f"{name}.gradients", self.rank + self._stage_ranks, 2 * micro_batch + 1)
+        last_node = self._recv(f"{name}.gradients", self.rank + self._stage_ranks, 2 * micro_batch + 1)
         forward: int | None = self._forward_outputs.pop(micro_batch)
         reduced = []
         for layer in reversed(self._layers()):
-            here = f"{name}.layer{layer}"
-            gathered = self._gather_parameters(f"{here}.parameters.backward")
-            after = at if at is not None else forward
-            at = self._exchange(f"{here}.combine.backward", after, (layer, micro_batch))
-            at = self._compute(
-                f"{here}.feed_forward.backward", at, 2 * sizes.feed_forward_flop, forward, gathered
+            layer_name = f"{name}.layer{layer}"
+            gathered = self._gather_parameters(f"{layer_name}.parameters.backward")
+            after = last_node if last_node is not None else forward
+            last_node = self._exchange(f"{layer_name}.combine.backward", after, (layer, micro_batch))
+            last_node = self._compute(
+                f"{layer_name}.feed_forward.backward",
+                last_node,
+                2 * sizes.feed_forward_flop,
+                forward,
+                gathered,
             )
-            at = self._tensor_sum(f"{here}.feed_forward.backward.sum", at)
-            at = self._exchange(f"{here}.dispatch.backward", at, (layer, micro_batch), is_return=True)
-            at = self._compute(f"{here}.attention.backward", at, 2 * sizes.attention_flop)
+            last_node = self._tensor_sum(f"{layer_name}.feed_forward.backward.sum", last_node)
+            last_node = self._exchange(
+                f"{layer_name}.dispatch.backward", last_node, (layer, micro_batch), is_return=True
+            )
+            last_node = self._compute(f"{layer_name}.attention.backward", last_node, 2 * sizes.attention_flop)
             if micro_batch == self.spec.micro_batches - 1:
                 kind, size_bytes = CollectiveKind.REDUCE_SCATTER, sizes.gradient_bytes
-                reduced.append(self._in_group("data", f"layer{layer}.gradients", at, kind, size_bytes))
-            at = self._tensor_sum(f"{here}.attention.backward.sum", at)
+                reduced.append(self._in_group("data", f"layer{layer}.gradients", last_node, kind, size_bytes))
+            last_node = self._tensor_sum(f"{layer_name}.attention.backward.sum", last_node)
             forward = None
-        assert at is not None
-        self._send(f"{name}.gradients", at, self.rank - self._stage_ranks, 2 * micro_batch + 1)
+        assert last_node is not None
+        self._send(f"{name}.gradients", last_node, self.rank - self._stage_ranks, 2 * micro_batch + 1)
         return reduced
 
     def _finish(self, reduced: list[int]) -> None:
-        gathered = []
+        layer_ends = []
         shard_bytes = self.sizes.gradient_bytes // self.spec.data_parallel
         for layer, gradients in zip(reversed(self._layers()), reduced, strict=True):
             name = f"layer{layer}"
@@ -305,13 +317,13 @@ class _RankStep:
             if not self.spec.sharded_parameters:
                 kind = CollectiveKind.ALL_GATHER
                 updated = self._in_group("data", f"{name}.parameters", updated, kind, shard_bytes)
-            gathered.append(updated)
+            layer_ends.append(updated)
         kind = CollectiveKind.ALL_REDUCE
-        statistics = self._collective("statistics", tuple(gathered), kind, _STATISTICS_BYTES, _WORLD_KEY)
+        statistics = self._collective("statistics", tuple(layer_ends), kind, _STATISTICS_BYTES, _WORLD_KEY)
         self._collective("barrier", (statistics, *self._last_sends), CollectiveKind.BARRIER, 0, _WORLD_KEY)
 
     def _in_group(self, purpose: str, name: str, after: int, kind: CollectiveKind, size_bytes: int) -> int:
-        """A collective of the rank's group for that purpose; nothing where it has none."""
+        """Add a collective of the rank's group for that purpose; return `after` if the rank has no such group."""
         group = self.groups.key(purpose, self.rank)
         return after if group is None else self._collective(name, (after,), kind, size_bytes, group)
 
@@ -319,30 +331,31 @@ class _RankStep:
         return self._in_group("tensor", name, after, CollectiveKind.ALL_REDUCE, self.sizes.activation_bytes)
 
     def _gather_parameters(self, name: str) -> int | None:
-        """Gathers a layer's parameters while half of the layer before it computes; None where a rank holds all of them."""
+        """Add the all-gather of a layer's parameters, concurrent with half of the layer before; return None if a rank
+        holds all parameters."""
         group = self.groups.key("data", self.rank)
         if group is None or not self.spec.sharded_parameters:
             return None
         shard_bytes = self.sizes.gradient_bytes // self.spec.data_parallel
-        # That far ahead and no more: what is gathered must fit beside what is in use.
+        # No further ahead: the gathered parameters must fit in memory in addition to those in use.
         deps = tuple(node for node in (self._compute_before_last,) if node is not None)
         return self._collective(name, deps, CollectiveKind.ALL_GATHER, shard_bytes, group)
 
     def _exchange(
         self, name: str, after: int | None, draw: tuple[int, int], *, is_return: bool = False
     ) -> int | None:
-        """Tokens to the ranks of their experts, or (`is_return`) back."""
+        """Add the all-to-all that sends tokens to the ranks of their experts or, with `is_return`, back."""
         group = self.groups.key("expert", self.rank)
         if group is None:
             return after
         deps = () if after is None else (after,)
         size_bytes = self.sizes.expert_bytes
-        more: tuple[EtAttribute, ...] = ()
+        split_attributes: tuple[EtAttribute, ...] = ()
         if self.splits:
             matrix = combine_splits(self.splits[draw]) if is_return else self.splits[draw]
-            sent = matrix[self.groups.members[group].index(self.rank)]
-            size_bytes, more = sum(sent), attributes_of(**{SPLIT_ATTRIBUTE: sent})
-        return self._collective(name, deps, CollectiveKind.ALL_TO_ALL, size_bytes, group, more)
+            split_bytes = matrix[self.groups.members[group].index(self.rank)]
+            size_bytes, split_attributes = sum(split_bytes), attributes_of(**{SPLIT_ATTRIBUTE: split_bytes})
+        return self._collective(name, deps, CollectiveKind.ALL_TO_ALL, size_bytes, group, split_attributes)
 
     def _compute(self, name: str, after: int | None, flop: int, *also_after: int | None) -> int:
         deps = tuple(node for node in (after, *also_after) if node is not None)
@@ -358,7 +371,7 @@ class _RankStep:
         tensor_bytes: int,
         more: tuple[EtAttribute, ...],
     ) -> int:
-        # A device computes one thing at a time. Readers commonly honour data dependencies only, so that order is one.
+        # A device runs one computation at a time. The order is a data dependency, because many readers honour only these.
         if self._last_compute is not None:
             deps += (self._last_compute,)
         attributes = (*more, *attributes_of(tensor_size=tensor_bytes))
@@ -379,7 +392,7 @@ class _RankStep:
         return self._add(name, NodeKind.COMM_COLL, deps, (*attributes, *more))
 
     def _recv(self, name: str, source: int, tag: int) -> int | None:
-        """None on the stage that begins: nothing is before it."""
+        """Add a receive; return None on a stage without a source, the first of the pass."""
         if not 0 <= source < self.spec.world_size:
             return None
         return self._transfer(f"{name}.recv", NodeKind.COMM_RECV, (), (source, self.rank, tag))
@@ -404,7 +417,9 @@ class _RankStep:
         duration_us: int = 0,
     ) -> int:
         node_id = len(self._nodes) + 1
-        every = (*attributes_of(is_cpu_op=False), *attributes)
+        all_attributes = (*attributes_of(is_cpu_op=False), *attributes)
         unique = tuple(dict.fromkeys(deps))
-        self._nodes.append(EtNode(node_id, name, kind, unique, duration_us=duration_us, attributes=every))
+        self._nodes.append(
+            EtNode(node_id, name, kind, unique, duration_us=duration_us, attributes=all_attributes)
+        )
         return node_id

@@ -1,1 +1,1 @@
-"""A trace as its files have it, and the settings and findings that go with it. Takes nothing of other rooms here."""
+"""Traces as read from files, with the settings and findings that go with them. Imports no other room of workload."""

@@ -1,14 +1,16 @@
-"""Shrinks a rank's graph to its network operations without moving any of them in time.
+"""Contracts a rank's graph to its network operations without moving any of them in time.
 
-Decides which delays and edges can go. Exact: whatever the operations take, every operation starts, and the rank ends,
-when it would have in the full graph. Delays run side by side (no resource holds them apart).
+Decides which delays and edges can be removed. Exact: whatever the duration of the operations, every operation
+starts, and the rank ends, at the same time as in the full graph. Delays run concurrently, because they share no
+resource.
 
-Rules: an edge that a longer path implies goes; a delay whose only successor is a delay that waits for nothing else
-joins it; of delays with the same predecessors and successors the longest stays; a delay of zero goes when joining its
-neighbours directly takes no more edges, and always when nothing waits for it or it waits for nothing; delays behind
-no operation (heads) end at a known time, so whoever waits for several waits for the last, and a delay joins the one
-behind it past such a head, which becomes that much shorter; of delays in front of no operation only the longest way to
-the end counts. What a real trace does around its collectives vanishes by the last three.
+Rules: an edge that a longer path implies is removed. A delay whose only successor is a delay without further
+predecessors joins it. Of delays with the same predecessors and successors, the longest stays. A delay of zero is
+removed if connecting its neighbours directly takes no more edges, and always if it has no successors or no
+predecessors. Delays with no operation before them (heads) end at a known time: a node that waits for several waits
+only for the last, and a delay joins the one after it across such a head, which is shortened by the same amount. Of
+delays with no operation after them (tails), only the longest path to the end stays. The last three rules remove most
+of the compute that surrounds the collectives of a real trace.
 """
 
 from __future__ import annotations
@@ -24,17 +26,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 REDUCTION_LIMIT_NODES: Final = 32_768
-"""Above this, implied edges stay: the bit sets that find them take n * n / 16 bytes (64 MiB here)."""
+"""Limit of nodes for removing implied edges: the bit sets that find them take n * n / 16 bytes (64 MiB here)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dag:
-    """n nodes in topological order: node i starts when deps[dep_offsets[i]:dep_offsets[i + 1]], all < i, are done."""
+    """A graph of n nodes in topological order: node i starts when deps[dep_offsets[i]:dep_offsets[i + 1]], all < i, are
+    done."""
 
     is_op: NDArray[np.bool_]
-    """Network operations; they stay, and how long they take is known only in the run."""
+    """Network operations; they are never removed, and their duration is known only in the run."""
     delay_ns: NDArray[np.int64]
-    """Duration of the others."""
+    """Duration of the delays, which are all other nodes."""
     dep_offsets: NDArray[np.int64]
     deps: NDArray[np.int64]
 
@@ -44,18 +47,18 @@ class Dag:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contraction:
-    """What is left: `dag` over the nodes `kept` (ascending indices into the graph that was contracted)."""
+    """Result: `dag` over the nodes `kept` (ascending indices into the graph that was contracted)."""
 
     kept: NDArray[np.int64]
     dag: Dag
 
 
 def contract(dag: Dag) -> Contraction:
-    """Applies the rules of this module until none applies."""
+    """Apply the rules of this module until none applies."""
     graph = _Graph(dag)
-    before = (-1, -1)
-    while before != graph.size():
-        before = graph.size()
+    previous_size = (-1, -1)
+    while previous_size != graph.size():
+        previous_size = graph.size()
         graph.drop_implied_edges()
         graph.shrink()
         graph.gather_heads()
@@ -65,7 +68,7 @@ def contract(dag: Dag) -> Contraction:
 
 
 class _Graph:
-    """The graph while it shrinks: predecessor and successor sets by node, None where a node is gone."""
+    """The graph during contraction: predecessor and successor sets by node; predecessors are None for a removed node."""
 
     __slots__ = ("delay_ns", "is_op", "predecessors", "successors")
 
@@ -83,32 +86,32 @@ class _Graph:
                 self.successors[predecessor].add(node)
 
     def drop_implied_edges(self) -> None:
-        """Transitive reduction by bit sets of ancestors, numbered over the nodes that are left."""
-        left = [node for node, predecessors in enumerate(self.predecessors) if predecessors is not None]
-        if len(left) > REDUCTION_LIMIT_NODES:
+        """Remove implied edges (transitive reduction), using bit sets of ancestors numbered over the remaining nodes."""
+        remaining = [node for node, predecessors in enumerate(self.predecessors) if predecessors is not None]
+        if len(remaining) > REDUCTION_LIMIT_NODES:
             return
-        number = {node: position for position, node in enumerate(left)}
+        number = {node: position for position, node in enumerate(remaining)}
         ancestors: list[int] = []
-        for node in left:
+        for node in remaining:
             predecessors = self.predecessors[node] or set()
-            seen = 0
-            # A predecessor can only be implied by one that comes after it, so the latest are taken first.
+            implied = 0
+            # A predecessor can only be implied by a later one, so the latest are visited first.
             for predecessor in sorted(predecessors, reverse=True):
                 bit = 1 << number[predecessor]
-                if seen & bit:
+                if implied & bit:
                     predecessors.discard(predecessor)
                     self.successors[predecessor].discard(node)
                 else:
-                    seen |= ancestors[number[predecessor]] | bit
-            ancestors.append(seen)
+                    implied |= ancestors[number[predecessor]] | bit
+            ancestors.append(implied)
 
     def size(self) -> tuple[int, int]:
-        """Nodes and edges that are left."""
-        left = [predecessors for predecessors in self.predecessors if predecessors is not None]
-        return len(left), sum(map(len, left))
+        """Return the numbers of remaining nodes and edges."""
+        remaining = [predecessors for predecessors in self.predecessors if predecessors is not None]
+        return len(remaining), sum(map(len, remaining))
 
     def shrink(self) -> None:
-        """One pass over all delays: zeros, chains, twins."""
+        """Remove delays in one pass: zeros, chains, twins."""
         for node in range(len(self.is_op)):
             predecessors = self.predecessors[node]
             if predecessors is None or self.is_op[node]:
@@ -120,7 +123,7 @@ class _Graph:
         self._drop_shorter_twins()
 
     def gather_heads(self) -> None:
-        """Delays behind no operation: each becomes one delay from the start, and others wait for the last of them."""
+        """Make each head one delay from the start of the rank, and let every other node wait only for its last head."""
         head: set[int] = set()
         for node, predecessors in enumerate(self.predecessors):
             if predecessors is None:
@@ -135,36 +138,36 @@ class _Graph:
                 self._forget(node, heads - {last})
         longest = max(head, key=self._length, default=-1)
         for node in sorted(head - {longest}):
-            # It leads nowhere but to the end, and another delay from the start ends no earlier.
+            # A head without successors only delays the end of the rank, and the longest head ends no earlier.
             if not self.successors[node]:
                 self._remove(node, set())
 
     def join_past_heads(self) -> None:
-        """A delay joins the delay behind it although that waits for a head too: the head gives up as much."""
+        """Join a delay into the delay after it if that waits for one head too, and shorten the head by the same time."""
         for node, predecessors in enumerate(self.predecessors):
             if not predecessors or self.is_op[node] or len(self.successors[node]) != 1:
                 continue
             (successor,) = self.successors[node]
-            others = (self.predecessors[successor] or set()) - {node}
-            if self.is_op[successor] or len(others) != 1:
+            other_predecessors = (self.predecessors[successor] or set()) - {node}
+            if self.is_op[successor] or len(other_predecessors) != 1:
                 continue
-            (head,) = others
+            (head,) = other_predecessors
             if self.is_op[head] or self.predecessors[head] or len(self.successors[head]) != 1:
                 continue
             self._remove(node, predecessors)
-            into = self.predecessors[successor]
-            assert into is not None
-            into |= predecessors
+            new_predecessors = self.predecessors[successor]
+            assert new_predecessors is not None
+            new_predecessors |= predecessors
             for predecessor in predecessors:
                 self.successors[predecessor].add(successor)
             self.delay_ns[successor] += self.delay_ns[node]
             self.delay_ns[head] -= self.delay_ns[node]
             if self.delay_ns[head] <= 0:
-                # What the successor waits for now cannot end before the rank begins.
+                # The successor's other predecessors end no earlier than the rank begins, so this head has no effect.
                 self._remove(head, set())
 
     def gather_tails(self) -> None:
-        """Delays in front of no operation: each becomes one delay to the end, and of several only the longest stays."""
+        """Make each tail one delay to the end of the rank, and of several successors that are tails keep the longest."""
         tail: set[int] = set()
         for node in range(len(self.is_op) - 1, -1, -1):
             if self.predecessors[node] is None:
@@ -177,19 +180,20 @@ class _Graph:
                 tail.add(node)
             for later in tails if in_tail else tails - {longest}:
                 self._forget(later, {node})
-                # Its way to the end is now part of another one; a delay that nothing led to never comes here.
+                # Its path to the end is part of another tail now. It had `node` as predecessor, so it is no head.
                 if not self.predecessors[later]:
                     self._remove(later, set())
 
     def _length(self, node: int) -> tuple[int, int]:
+        """Return the key that orders delays by length, the lowest node last among equals."""
         return self.delay_ns[node], -node
 
     def _forget(self, node: int, awaited: set[int]) -> None:
         predecessors = self.predecessors[node]
         assert predecessors is not None
         predecessors -= awaited
-        for one in awaited:
-            self.successors[one].discard(node)
+        for predecessor in awaited:
+            self.successors[predecessor].discard(node)
 
     def _drop_zero(self, node: int, predecessors: set[int]) -> None:
         successors = self.successors[node]
@@ -197,14 +201,14 @@ class _Graph:
             return
         self._remove(node, predecessors)
         for successor in successors:
-            into = self.predecessors[successor]
-            assert into is not None
-            into |= predecessors
+            new_predecessors = self.predecessors[successor]
+            assert new_predecessors is not None
+            new_predecessors |= predecessors
         for predecessor in predecessors:
             self.successors[predecessor] |= successors
 
     def _join_successor(self, node: int, predecessors: set[int]) -> None:
-        """Adds a delay to the delay behind it, which keeps its place in the order and its name."""
+        """Join a delay into the delay after it, which keeps its index."""
         if len(self.successors[node]) != 1:
             return
         (successor,) = self.successors[node]
@@ -225,7 +229,7 @@ class _Graph:
             twin = longest.setdefault(key, node)
             if twin == node:
                 continue
-            shorter = min(node, twin, key=lambda one: self.delay_ns[one])
+            shorter = min(node, twin, key=lambda candidate: self.delay_ns[candidate])
             longest[key] = twin if shorter == node else node
             self._remove(shorter, self.predecessors[shorter] or set())
 
@@ -233,16 +237,17 @@ class _Graph:
         for predecessor in predecessors:
             self.successors[predecessor].discard(node)
         for successor in self.successors[node]:
-            into = self.predecessors[successor]
-            assert into is not None
-            into.discard(node)
+            successor_predecessors = self.predecessors[successor]
+            assert successor_predecessors is not None
+            successor_predecessors.discard(node)
         self.predecessors[node] = None
 
     def result(self) -> Contraction:
+        """Return the contracted graph, renumbered over the remaining nodes."""
         kept = [node for node, predecessors in enumerate(self.predecessors) if predecessors is not None]
         number = {node: position for position, node in enumerate(kept)}
-        rows = [sorted(number[one] for one in self.predecessors[node] or ()) for node in kept]
-        deps = np.array([one for row in rows for one in row], dtype=np.int64)
+        rows = [sorted(number[predecessor] for predecessor in self.predecessors[node] or ()) for node in kept]
+        deps = np.array([dep for row in rows for dep in row], dtype=np.int64)
         return Contraction(
             np.array(kept, dtype=np.int64),
             Dag(

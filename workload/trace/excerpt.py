@@ -1,4 +1,5 @@
-"""Which ranks of a job are real where the others are modelled, as a user writes it: `0-15`. Pure."""
+"""Defines an excerpt of a job: the ranks that are real, in a scenario's notation `0-15`, while all other ranks are
+modelled. Pure."""
 
 from __future__ import annotations
 
@@ -23,35 +24,39 @@ class RankRange:
     last: int
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return the notation that `parse` reads."""
         return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
 
     @staticmethod
     def parse(text: str) -> RankRange:
-        """Read `7` or `0-15`. Raises `QuantityError`."""
-        found = _FORM.fullmatch(text.replace(" ", ""))
-        if found is None:
+        """Parse `7` or `0-15`. Raises `QuantityError`."""
+        match = _FORM.fullmatch(text.replace(" ", ""))
+        if match is None:
             raise QuantityError(f'"{text[:64]}" names no ranks', _REMEDY)
-        one = RankRange(int(found[1]), int(found[2] or found[1]))
-        if not one.first <= one.last < MOST_RANKS:
+        rank_range = RankRange(int(match[1]), int(match[2] or match[1]))
+        if not rank_range.first <= rank_range.last < MOST_RANKS:
             raise QuantityError(f'"{text[:64]}" is no ascending range below {MOST_RANKS}', _REMEDY)
-        return one
+        return rank_range
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The real ranks of a job, and the network on which their operations with the others take their time."""
+    """The real ranks of a job, and the ideal network that gives the times of their operations with modelled ranks."""
 
     ranges: tuple[RankRange, ...]
     network: IdealNetwork = IdealNetwork()
     where: str = ""
-    """File, line and key, for messages."""
+    """File, line and key in the scenario, for messages."""
 
     def ranks(self) -> tuple[int, ...]:
         """Return the real ranks, in ascending order."""
-        return tuple(sorted({rank for one in self.ranges for rank in range(one.first, one.last + 1)}))
+        return tuple(
+            sorted(
+                {rank for rank_range in self.ranges for rank in range(rank_range.first, rank_range.last + 1)}
+            )
+        )
 
     def __str__(self) -> str:
-        """The ranges, as they are written."""
-        said = ", ".join(map(str, self.ranges[:8]))
-        return f"{said}, ..." if len(self.ranges) > 8 else said
+        """Return the ranges in a scenario's notation, at most 8 of them."""
+        range_words = ", ".join(map(str, self.ranges[:8]))
+        return f"{range_words}, ..." if len(self.ranges) > 8 else range_words

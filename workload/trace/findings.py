@@ -1,6 +1,7 @@
-"""What the check of a trace found: every mistake and remark, grouped by check, with a count and the first examples.
+"""Collects the findings of a trace check: every mistake and remark, grouped by check, with a count and the first
+examples.
 
-Decides how findings are gathered and told; the checks themselves live with the meaning they check.
+Decides how findings are gathered and worded. Leaves the checks themselves to the modules that interpret the data.
 """
 
 from __future__ import annotations
@@ -20,23 +21,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 EXAMPLES_KEPT: Final = 5
-"""Examples of one check that a report shows; a broken exporter repeats one mistake for every node."""
+"""Limit of examples of one check in a report; a broken exporter repeats one mistake for every node."""
 
 NAME_SHOWN: Final = 80
-"""Characters of a node's name that a message shows."""
+"""Limit of characters of a node's name in a message."""
 
 
 class Check(StrEnum):
-    """Every check there is, with how much it matters (an error unless it says otherwise); the value is its stable name
-    in reports."""
+    """All checks, each with its severity (error unless another is given); the value is the stable name in reports."""
 
     severity: Severity
 
     def __new__(cls, name: str, severity: Severity = Severity.ERROR) -> Self:
-        made = str.__new__(cls, name)
-        made._value_ = name
-        made.severity = severity
-        return made
+        check = str.__new__(cls, name)
+        check._value_ = name
+        check.severity = severity
+        return check
 
     NO_RANKS = "no-ranks"
     SIZE_UNIT = "size-unit"
@@ -95,7 +95,7 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One place where a check found something. `rank`, `node_id` are None where it concerns a whole rank or job."""
+    """One place that a check reports. `rank` and `node_id` are None if it concerns a whole rank or job."""
 
     file: str
     rank: int | None
@@ -106,7 +106,7 @@ class Example:
 
     @property
     def where(self) -> str:
-        """File, rank and node in words."""
+        """Return file, rank and node in words."""
         parts = [self.file]
         if self.rank is not None:
             parts.append(f"rank {self.rank}")
@@ -117,7 +117,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """All that one check found. `count` is in the check's own unit (nodes, edges, operations)."""
+    """All occurrences that one check reports. `count` is in the check's own unit (nodes, edges, operations)."""
 
     check: Check
     severity: Severity
@@ -126,27 +126,27 @@ class Finding:
     examples: tuple[Example, ...]
 
     def problems(self) -> tuple[Problem, ...]:
-        """Each example as a `Problem`; the last one says how many more there are."""
+        """Return each example as a `Problem`; the last one states how many more there are."""
         problems = [
             Problem(example.where, f"expected {example.expected}, found {example.found}", self.remedy)
             for example in self.examples
         ]
-        unseen = self.count - len(self.examples)
-        if unseen > 0:
+        omitted = self.count - len(self.examples)
+        if omitted > 0:
             last = problems[-1]
-            problems[-1] = Problem(last.where, f"{last.what} (and {unseen} more {self.check})", last.remedy)
+            problems[-1] = Problem(last.where, f"{last.what} (and {omitted} more {self.check})", last.remedy)
         return tuple(problems)
 
     def sentence(self) -> str:
-        """The finding in one line, for a report that has no room for examples."""
+        """Return the finding in one line, for a report without room for examples."""
         first = self.examples[0]
-        more = f" (first of {self.count})" if self.count > 1 else ""
-        return f"{self.check}: {first.where}: expected {first.expected}, found {first.found}{more}; {self.remedy}"
+        count_words = f" (first of {self.count})" if self.count > 1 else ""
+        return f"{self.check}: {first.where}: expected {first.expected}, found {first.found}{count_words}; {self.remedy}"
 
 
 @dataclass(slots=True)
 class FindingLog:
-    """Gathers findings while a trace is read. Grows with the number of checks, not with the number of mistakes."""
+    """Collects findings while a trace is read. Memory grows with the number of checks, not with the number of mistakes."""
 
     _counts: dict[tuple[Check, Severity, str], int] = field(default_factory=dict)
     _examples: dict[tuple[Check, Severity, str], list[Example]] = field(default_factory=dict)
@@ -159,18 +159,20 @@ class FindingLog:
         count: int | None = None,
         severity: Severity | None = None,
     ) -> None:
-        """Note `count` occurrences (by default as many as examples are given) of the check's severity or another."""
+        """Record `count` occurrences (by default the number of examples), with the check's severity unless `severity`
+        is given."""
         assert examples
         key = (check, severity or check.severity, remedy)
         self._counts[key] = self._counts.get(key, 0) + (len(examples) if count is None else count)
-        kept = self._examples.setdefault(key, [])
-        kept.extend(examples[: EXAMPLES_KEPT - len(kept)])
+        stored = self._examples.setdefault(key, [])
+        stored.extend(examples[: EXAMPLES_KEPT - len(stored)])
 
     def has_errors(self) -> bool:
+        """Return whether a finding of severity error was recorded."""
         return any(severity is Severity.ERROR for _, severity, _ in self._counts)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Errors first, then warnings, then remarks; within these in the order in which they were met."""
+        """Return errors first, then warnings, then remarks; within each in the order of first occurrence."""
         order = list(Severity)
         keys = sorted(self._counts, key=lambda key: order.index(key[1]))
         return tuple(
@@ -180,7 +182,7 @@ class FindingLog:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankFindings:
-    """Notes nodes of one rank in a log, each check by its own severity unless `severity` is another for all."""
+    """Records findings about nodes of one rank, each with its check's severity unless `severity` is given."""
 
     rank: RankTrace
     log: FindingLog
@@ -196,31 +198,31 @@ class RankFindings:
         *,
         examples: int = 1,
     ) -> None:
-        """Note nodes, if there are any, the first ones as examples; `found` may depend on the node."""
+        """Record `nodes`, if there are any, with the first ones as examples; `found` may depend on the node."""
         shown_nodes = nodes[:examples].tolist()
         if shown_nodes:
-            say = (lambda _: found) if isinstance(found, str) else found
-            places = (node_example(self.rank, node, expected, say(node)) for node in shown_nodes)
-            self.log.add(check, remedy, *places, count=len(nodes), severity=self.severity)
+            describe = (lambda _: found) if isinstance(found, str) else found
+            node_examples = (node_example(self.rank, node, expected, describe(node)) for node in shown_nodes)
+            self.log.add(check, remedy, *node_examples, count=len(nodes), severity=self.severity)
 
 
 def node_words(rank: RankTrace, index: int) -> str:
-    """A node as messages name it. Names come from outside: control characters are escaped, long ones cut."""
+    """Describe a node for a message. Names are untrusted input: control characters are escaped, long names cut."""
     return f'node {rank.node_id[index]} "{_name(rank, index)}"'
 
 
 def job_example(source: str, expected: str, found: str) -> Example:
-    """An example that concerns a whole job, or a whole file of it."""
+    """Return an example that concerns a whole job, or a whole file of it."""
     return Example(source, None, None, "", expected, found)
 
 
 def rank_example(rank: RankTrace, expected: str, found: str) -> Example:
-    """An example that concerns a whole rank."""
+    """Return an example that concerns a whole rank."""
     return Example(rank.path, rank.rank, None, "", expected, found)
 
 
 def node_example(rank: RankTrace, index: int, expected: str, found: str) -> Example:
-    """An example at the node at `index` of `rank`."""
+    """Return an example at the node with index `index` of `rank`."""
     return Example(rank.path, rank.rank, int(rank.node_id[index]), _name(rank, index), expected, found)
 
 

@@ -1,9 +1,10 @@
-"""How long one operation takes on a network without contention.
+"""Computes the duration of one operation on a network without contention.
 
-Decides it by closed forms. With n members, size S, latency a for one message and time b for a byte, ring and chain forms
+Uses closed forms. With n members, size S, latency a for one message and time b for a byte, ring and chain forms
 (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005):
-all-reduce 2 (n-1) (a + S b / n), reduce-scatter (n-1) (a + S b / n), all-gather (n-1) (a + S b), broadcast and reduce
-(n-1) a + S b, all-to-all a + S b (n-1) / n, barrier 2 (n-1) a, message a + S b.
+all-reduce 2 (n-1) (a + S b / n), reduce-scatter (n-1) (a + S b / n), all-gather (n-1) (a + S b), broadcast and
+reduce (n-1) a + S b, all-to-all a + S b (n-1) / n, barrier 2 (n-1) a, message a + S b. Gather and scatter are
+limited by the link of the root: a + S b (n-1) and a + S b (n-1) / n.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ _BITS_NS: Final = 8 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class IdealNetwork:
-    """The network that the bound assumes."""
+    """Link rate and latency of the network that the bound assumes."""
 
     link_bps: int = 400_000_000_000
     latency_ns: int = 2_000
-    """From the first bit sent to the first received, host to host."""
+    """Time from the first bit sent to the first bit received, host to host."""
 
     @property
     def ns_a_byte(self) -> float:
+        """Return the serialisation time of one byte in ns."""
         return _BITS_NS / self.link_bps
 
 
@@ -39,23 +41,27 @@ def op_durations_ns(
     members: NDArray[np.int64],
     network: IdealNetwork,
 ) -> NDArray[np.int64]:
-    """Duration of operations that split their size evenly; `collective` -1 is a message. One member: nothing to do."""
+    """Return the duration of each operation in ns, int64; `collective` -1 is a message. Operations split their size
+    evenly.
+
+    The arrays have one entry per operation. A collective with one member takes 0.
+    """
     n = np.maximum(members, 1).astype(np.float64)
     steps = n - 1
-    whole_ns = size_bytes * network.ns_a_byte
+    serialisation_ns = size_bytes * network.ns_a_byte
     latency_ns = float(network.latency_ns)
     kinds = {
-        CollectiveKind.ALL_REDUCE: 2 * steps * (latency_ns + whole_ns / n),
-        CollectiveKind.REDUCE_SCATTER: steps * (latency_ns + whole_ns / n),
-        CollectiveKind.ALL_GATHER: steps * (latency_ns + whole_ns),
-        CollectiveKind.BROADCAST: steps * latency_ns + whole_ns,
-        CollectiveKind.REDUCE: steps * latency_ns + whole_ns,
-        CollectiveKind.ALL_TO_ALL: latency_ns + whole_ns * steps / n,
-        CollectiveKind.GATHER: latency_ns + whole_ns * steps,
-        CollectiveKind.SCATTER: latency_ns + whole_ns * steps / n,
+        CollectiveKind.ALL_REDUCE: 2 * steps * (latency_ns + serialisation_ns / n),
+        CollectiveKind.REDUCE_SCATTER: steps * (latency_ns + serialisation_ns / n),
+        CollectiveKind.ALL_GATHER: steps * (latency_ns + serialisation_ns),
+        CollectiveKind.BROADCAST: steps * latency_ns + serialisation_ns,
+        CollectiveKind.REDUCE: steps * latency_ns + serialisation_ns,
+        CollectiveKind.ALL_TO_ALL: latency_ns + serialisation_ns * steps / n,
+        CollectiveKind.GATHER: latency_ns + serialisation_ns * steps,
+        CollectiveKind.SCATTER: latency_ns + serialisation_ns * steps / n,
         CollectiveKind.BARRIER: 2 * steps * latency_ns,
     }
-    duration = latency_ns + whole_ns
-    for kind, taken in kinds.items():
-        duration = np.where(collective == kind, np.where(members > 1, taken, 0.0), duration)
+    duration = latency_ns + serialisation_ns
+    for kind, duration_of_kind in kinds.items():
+        duration = np.where(collective == kind, np.where(members > 1, duration_of_kind, 0.0), duration)
     return np.asarray(np.rint(duration), dtype=np.int64)

@@ -1,4 +1,5 @@
-"""A rank's program: its trace reduced to what the network sees, in columns, ready to be executed by the engine.
+"""Defines a rank's program: its trace reduced to the operations on the network and the delays between them, in columns,
+ready for the engine.
 
 Ops are in a topological order: every dependency of op i has a smaller index. Ranks whose programs are equal after
 communicators and peers are replaced by slots share one `Program`.
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OpKind(IntEnum):
-    """What an op does when its dependencies are met."""
+    """Action of an op once its dependencies are met."""
 
     DELAY = 0
     COLLECTIVE = 1
@@ -46,12 +47,12 @@ class Program:
     slot: NDArray[np.int32]
     """COLLECTIVE: index into `RankProgram.communicators`; SEND, RECV: into `RankProgram.peers`; DELAY: -1."""
     sequence: NDArray[np.int32]
-    """COLLECTIVE: k-th of its communicator; SEND, RECV: k-th of its (source, destination) pair; DELAY: -1."""
+    """COLLECTIVE: index within its communicator; SEND, RECV: index within its (source, destination) pair; DELAY: -1."""
     message_bytes: NDArray[np.int64]
-    """What one rank puts in (payload): buffer, own shard (all-gather), full input (reduce-scatter, all-to-all), its own
+    """Payload that one rank puts in: buffer, own shard (all-gather), full input (reduce-scatter, all-to-all), its own
     part included."""
     delay_ns: NDArray[np.int64]
-    """Duration of a DELAY, 0 for the others."""
+    """Duration of a DELAY, 0 for all other ops."""
     dep_offsets: NDArray[np.int64]
     deps: NDArray[np.int32]
 
@@ -61,28 +62,29 @@ class Program:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankProgram:
-    """What one rank runs: a shared `Program` and this rank's meaning of its slots."""
+    """The program of one rank: a shared `Program` and this rank's communicators and peers for its slots."""
 
     rank: int
     program: int
     """Index into `Job.programs`."""
     communicators: tuple[int, ...]
-    """Slot -> index into `Job.communicators`."""
+    """Index into `Job.communicators`, by slot."""
     peers: tuple[int, ...]
-    """Slot -> peer rank."""
+    """Peer rank, by slot."""
     node_id: NDArray[np.uint64]
-    """Trace node behind each op (a contracted DELAY names its last node)."""
+    """Trace node of each op (a contracted DELAY has the id of its last node)."""
     trace_bytes: NDArray[np.int64] | None = None
-    """`Program.message_bytes` of each op as the trace has it, before scaling; None: not scaled."""
+    """`Program.message_bytes` of each op in the trace, before scaling; None: not scaled."""
     splits: NDArray[np.int32] | None = None
-    """Per op, the index into `Job.splits` of an uneven all-to-all, -1 for all others; None: the rank has none."""
+    """Per op, the index into `Job.splits` of an uneven all-to-all, -1 for any other op; None: the rank has no uneven
+    all-to-all."""
     name: NDArray[np.int32] | None = None
-    """Per op, the index into `Job.op_names` of what the trace calls it, -1 for one without a name; None: none has one."""
+    """Per op, the index of its name in `Job.op_names`, -1 for one without a name; None: no op has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that the network will see of a trace, matched across ranks and free of deadlock."""
+    """The operations of a trace on the network, matched across ranks and free of deadlock."""
 
     source: str
     communicators: tuple[Communicator, ...]
@@ -91,19 +93,20 @@ class Job:
     policy: str
     """Dependencies that were honoured, such as "data+communicator"."""
     edges: dict[str, int]
-    """What became of the dependencies of all ranks: how many of each sort of contract/model/edges.py."""
+    """Number of dependencies of all ranks by outcome, for each sort of contract/model/edges.py."""
     notes: tuple[str, ...]
-    """What a reader of the results must know, such as compute nodes without a duration."""
+    """Facts that a reader of the results must know, such as compute nodes without a duration."""
     splits: tuple[NDArray[np.int64], ...] = ()
     """Distinct matrices of uneven all-to-alls, after scaling: `[i, j]` bytes go from position i to position j of the
-    communicator. What a position keeps (i = j) is part of its message and does not move."""
+    communicator. The part that a position keeps (i = j) belongs to its message but is not sent."""
     split_trace_bytes: tuple[int, ...] = ()
-    """Of each matrix, what its busiest member sends as the trace has it, before scaling; (): as the matrices say."""
+    """For each matrix, the bytes that its busiest member sends according to the trace, before scaling; (): the matrices
+    are unscaled."""
     baselines: RecordedBaselines | None = None
-    """What the trace recorded of its collectives, by this job's numbering; None if nothing."""
+    """Recorded durations of its collectives and messages, by this job's numbering; None if none were recorded."""
     op_names: tuple[str, ...] = ()
-    """Different names of network operations, such as "mb0.layer0.attention.sum"."""
+    """Distinct names of network operations, such as "mb0.layer0.attention.sum"."""
 
     def busiest_split_bytes(self) -> tuple[int, ...]:
-        """Return of each matrix what its busiest member sends as the trace has it."""
-        return self.split_trace_bytes or tuple(int(one.sum(axis=1).max()) for one in self.splits)
+        """Return, for each matrix, the bytes that its busiest member sends according to the trace, before scaling."""
+        return self.split_trace_bytes or tuple(int(matrix.sum(axis=1).max()) for matrix in self.splits)

@@ -1,6 +1,6 @@
-"""What the user states about a trace that its files do not say: size unit, honoured dependencies, compute speed, scale.
+"""Defines the user's settings for a trace: size unit, honoured dependencies, compute speed, scale.
 
-Decides what is a legal statement; leaves its effect to the modules that read it.
+Decides which settings are valid. Leaves their effect to the modules that read them.
 """
 
 from __future__ import annotations
@@ -20,47 +20,49 @@ STAGE_SCHEMA: Final = "symbolic_tensor_network"
 """Schema attribute of files written by astra-sim/stage, whose comm_size counts elements."""
 
 DEFAULT_ELEMENT_BYTES: Final = 2
-"""bf16, what current language models are trained in; taken when a trace counts elements and nobody said their size."""
+"""Size of bf16, in which current language models are trained. Used if a trace counts elements and the element size is
+not set."""
 
 MAX_BYTES_SCALE: Final = 1024
-"""Scaling is for shrinking; this much growth still leaves every size far inside an int64."""
+"""Limit of scaling up, far below the int64 range of sizes. Scaling is meant for shrinking."""
 
 MAX_TIME_SCALE: Final = 1024
-"""A recording of a week, slowed down by this much, still fits an int64 of nanoseconds."""
+"""Limit of slowing down: a recording of a week times this still fits an int64 of nanoseconds."""
 
 MAX_REPLICAS: Final = 1 << 16
 
 MOST_DIMENSIONS: Final = 32
-"""Of a logical topology; a trace has a flag for each."""
+"""Limit of dimensions in a logical topology; a trace has one flag for each."""
 
 MOST_SKEW: Final = 16
-"""Of the splits that are drawn for uneven collectives: far beyond any router."""
+"""Limit of the skew of drawn splits of uneven collectives; far beyond any router."""
 
 
 class SizeUnit(StrEnum):
-    """What comm_size and tensor_size count."""
+    """Unit of comm_size and tensor_size."""
 
     AUTO = "auto"
-    """Elements for STAGE files, bytes for all others."""
+    """Elements for STAGE files, bytes for any other file."""
     BYTES = "bytes"
     ELEMENTS = "elements"
 
 
 @dataclass(frozen=True, slots=True)
 class DependencyPolicy:
-    """Which edges hold a node back, as a set. data_deps always do; the others are added by name.
+    """The kinds of edges that delay a node. data_deps always do; the other kinds are added by name.
 
-    Written with `+` between the names, `data+communicator`. Real traces have broken ctrl_deps, so they are opt-in.
+    Written with `+` between the names, `data+communicator`. ctrl_deps of real traces are often broken, so they are
+    opt-in.
     """
 
     ctrl: bool = False
-    """ctrl_deps; those on a cycle are dropped."""
+    """ctrl_deps, except those on a cycle, which are dropped."""
     stream: bool = False
-    """Nodes of one GPU stream run one after the other."""
+    """Nodes of one GPU stream run one after another."""
     communicator: bool = False
-    """Operations of one communicator also start in their order on each rank, as on an NCCL stream."""
+    """Operations of one communicator start in their order on each rank, as on an NCCL stream."""
     recorded: bool = False
-    """Nodes start as long after what they waited for as they did in the recording. Brings `stream` with it."""
+    """Nodes start after the end of their dependencies by the same gap as in the recording. Implies `stream`."""
 
     DATA: ClassVar[DependencyPolicy]
     DATA_CTRL: ClassVar[DependencyPolicy]
@@ -72,30 +74,30 @@ class DependencyPolicy:
             object.__setattr__(self, "stream", True)
 
     def __str__(self) -> str:
-        """The names in a fixed order, such as "data+stream+communicator"."""
+        """Return the names in a fixed order, such as "data+stream+communicator"."""
         return "+".join(("data", *(name for name in _POLICY_NAMES[1:] if getattr(self, name))))
 
     @staticmethod
     def parse(text: str) -> DependencyPolicy:
-        """The policy of names joined by `+`, in any order; `data` may be left out. Raises `QuantityError`."""
+        """Parse names joined by `+`, in any order; `data` may be omitted. Raises `QuantityError`."""
         names = text.split("+")
         unknown = [name for name in names if name not in _POLICY_NAMES]
         if unknown or len(set(names)) < len(names):
-            what = (
+            problem = (
                 f'"{unknown[0][:64]}" is no sort of dependency'
                 if unknown
                 else f'"{text[:64]}" repeats a name'
             )
             raise QuantityError(
-                what, f"write {', '.join(_POLICY_NAMES)}, joined by +, such as {_POLICY_EXAMPLE}"
+                problem, f"write {', '.join(_POLICY_NAMES)}, joined by +, such as {_POLICY_EXAMPLE}"
             )
         return DependencyPolicy(**{name: name in names for name in _POLICY_NAMES[1:]})
 
     @staticmethod
     def every() -> tuple[DependencyPolicy, ...]:
-        """All different policies there are."""
-        chosen = product((False, True), repeat=len(_POLICY_NAMES) - 1)
-        return tuple(dict.fromkeys(DependencyPolicy(*one) for one in chosen))
+        """Return all distinct policies."""
+        flag_combinations = product((False, True), repeat=len(_POLICY_NAMES) - 1)
+        return tuple(dict.fromkeys(DependencyPolicy(*flags) for flags in flag_combinations))
 
 
 _POLICY_NAMES: Final = ("data", "ctrl", "stream", "communicator", "recorded")
@@ -108,44 +110,44 @@ DependencyPolicy.DATA_CTRL_COMMUNICATOR = DependencyPolicy(ctrl=True, communicat
 
 
 class UnevenChoice(StrEnum):
-    """What becomes of collectives whose members put in different sizes and state no splits."""
+    """Handling of collectives whose members put in different sizes and state no splits."""
 
     REFUSED = "refused"
     EVEN = "even"
     """Each member splits its own buffer evenly."""
     SKEW = "skew"
-    """By popularity, drawn."""
+    """Splits are drawn by popularity of the destinations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uneven:
-    """The choice, and of a skew how strong it is (0: none, 1: Zipf's law) and from which seed it is drawn."""
+    """The handling of unstated splits; for drawn ones with skew (0: none, 1: Zipf's law) and seed."""
 
     choice: UnevenChoice = UnevenChoice.REFUSED
     skew: Fraction = Fraction(1)
     seed: int = 0
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return the notation that `parse` reads."""
         if self.choice is not UnevenChoice.SKEW:
             return self.choice.value
         return f"skew={float(self.skew):g},seed={self.seed}"
 
     @staticmethod
     def parse(text: str) -> Uneven:
-        """Read `refused`, `even`, `skew`, `skew=1.2` or `skew=1.2,seed=7`. Raises `QuantityError`."""
+        """Parse `refused`, `even`, `skew`, `skew=1.2` or `skew=1.2,seed=7`. Raises `QuantityError`."""
         if text in ("refused", "even"):
             return Uneven(UnevenChoice(text))
-        found = _SKEW.fullmatch(text)
-        if found is None:
-            what = f'"{text[:64]}" is no way to split what is uneven'
-            raise QuantityError(what, "write refused, even, skew, or such as skew=1.2,seed=7")
-        skew = Fraction(found["skew"] or "1")
+        match = _SKEW.fullmatch(text)
+        if match is None:
+            problem = f'"{text[:64]}" is no way to split what is uneven'
+            raise QuantityError(problem, "write refused, even, skew, or such as skew=1.2,seed=7")
+        skew = Fraction(match["skew"] or "1")
         if skew > MOST_SKEW:
             raise QuantityError(
-                f"a skew of {found['skew']} leaves nothing to the others", f"write at most {MOST_SKEW}"
+                f"a skew of {match['skew']} leaves nothing to the others", f"write at most {MOST_SKEW}"
             )
-        return Uneven(UnevenChoice.SKEW, skew, int(found["seed"] or "0"))
+        return Uneven(UnevenChoice.SKEW, skew, int(match["seed"] or "0"))
 
 
 _SKEW: Final = re.compile(r"skew(?:=(?P<skew>[0-9]{1,4}(?:\.[0-9]{1,6})?)(?:,seed=(?P<seed>[0-9]{1,18}))?)?")
@@ -153,25 +155,25 @@ _SKEW: Final = re.compile(r"skew(?:=(?P<skew>[0-9]{1,4}(?:\.[0-9]{1,6})?)(?:,see
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSettings:
-    """How a trace is to be read. Raises ConfigError when a statement makes no sense, all mistakes together."""
+    """Settings for reading a trace. Raises ConfigError, with all mistakes together, if they are invalid."""
 
     size_unit: SizeUnit = SizeUnit.AUTO
     element_bytes: int | None = None
-    """Bytes of one element where sizes count elements; None: not stated."""
+    """Bytes of one element if sizes count elements; None: not set."""
     dependencies: DependencyPolicy = DependencyPolicy.DATA_COMMUNICATOR
     flops: int | None = None
     """FLOP/s of one rank, for compute nodes without a duration."""
     memory_bandwidth_bytes_per_s: int | None = None
     """Memory bandwidth of one rank, the other limit of the roofline."""
     storage_bandwidth_bytes_per_s: int | None = None
-    """How fast one rank reads and writes its storage, for storage nodes without a duration."""
+    """Storage bandwidth of one rank, for storage nodes without a duration."""
     replicate_ranks: int | None = None
-    """Stand in for the ranks whose traces are not there: one rank's trace is taken for each of so many."""
+    """Number of ranks that the only recorded rank is replicated to; None: no replication."""
     stand_ins: tuple[StandIn, ...] = ()
-    """Which recorded ranks stand for which ranks of the job; () where every rank is there."""
+    """Recorded ranks that represent other ranks of the job; () if every rank is recorded."""
     uneven: Uneven = Uneven()
     logical_topology: tuple[int, ...] = ()
-    """Sizes of the dimensions that `involved_dim` of a trace means, the first of which counts fastest; () if not stated."""
+    """Sizes of the dimensions that `involved_dim` refers to, fastest-varying first; () if not set."""
     bytes_scale: Fraction = Fraction(1)
     time_scale: Fraction = Fraction(1)
 
@@ -183,32 +185,32 @@ class WorkloadSettings:
     def _choice_problems(self) -> list[Problem]:
         problems = []
         if not isinstance(self.size_unit, SizeUnit):
-            known = ", ".join(f'"{choice.value}"' for choice in SizeUnit)
-            what = f"{self.size_unit!r} is not known"
-            problems.append(Problem("workload.size_unit", what, f"write one of {known}"))
+            known_units = ", ".join(f'"{choice.value}"' for choice in SizeUnit)
+            fault = f"{self.size_unit!r} is not known"
+            problems.append(Problem("workload.size_unit", fault, f"write one of {known_units}"))
         if not isinstance(self.dependencies, DependencyPolicy):
-            what = f"{self.dependencies!r} is not a policy"
-            problems.append(Problem("workload.dependencies", what, f"write such as {_POLICY_EXAMPLE}"))
+            fault = f"{self.dependencies!r} is not a policy"
+            problems.append(Problem("workload.dependencies", fault, f"write such as {_POLICY_EXAMPLE}"))
         if self.replicate_ranks is not None and not 1 < self.replicate_ranks <= MAX_REPLICAS:
-            what = f"{self.replicate_ranks} is no number of ranks to replicate one to"
-            problems.append(Problem("workload.replicate_ranks", what, f"write 2 to {MAX_REPLICAS}"))
-        if what := stand_in_problem(self.stand_ins):
+            fault = f"{self.replicate_ranks} is no number of ranks to replicate one to"
+            problems.append(Problem("workload.replicate_ranks", fault, f"write 2 to {MAX_REPLICAS}"))
+        if fault := stand_in_problem(self.stand_ins):
             remedy = (
                 "name every rank of the job once, each recorded rank for itself too, such as 0-7=0 and 8-15=8"
             )
-            problems.append(Problem("workload.stand_ins", what, remedy))
+            problems.append(Problem("workload.stand_ins", fault, remedy))
         if self.stand_ins and self.replicate_ranks is not None:
-            what = "says who stands for whom, and so does workload.replicate_ranks"
-            problems.append(Problem("workload.stand_ins", what, "leave one of the two out"))
+            fault = "says who stands for whom, and so does workload.replicate_ranks"
+            problems.append(Problem("workload.stand_ins", fault, "leave one of the two out"))
         topology = self.logical_topology
-        if len(topology) > MOST_DIMENSIONS or not all(0 < one <= MAX_REPLICAS for one in topology):
-            what = f"{', '.join(map(str, topology[: MOST_DIMENSIONS + 1]))} are no sizes of dimensions"
+        if len(topology) > MOST_DIMENSIONS or not all(0 < size <= MAX_REPLICAS for size in topology):
+            fault = f"{', '.join(map(str, topology[: MOST_DIMENSIONS + 1]))} are no sizes of dimensions"
             remedy = f"write at most {MOST_DIMENSIONS} numbers of 1 to {MAX_REPLICAS}, such as [2, 4]"
-            problems.append(Problem("workload.logical_topology", what, remedy))
+            problems.append(Problem("workload.logical_topology", fault, remedy))
         return problems
 
     def _positive_problems(self) -> list[Problem]:
-        stated: tuple[tuple[str, int | Fraction | None], ...] = (
+        values: tuple[tuple[str, int | Fraction | None], ...] = (
             ("workload.element_bytes", self.element_bytes),
             ("workload.compute.flops", self.flops),
             ("workload.compute.memory_bandwidth", self.memory_bandwidth_bytes_per_s),
@@ -218,15 +220,15 @@ class WorkloadSettings:
         )
         problems = [
             Problem(where, f"{value} is not above 0", "write a positive number or leave the key out")
-            for where, value in stated
+            for where, value in values
             if value is not None and value <= 0
         ]
         if self.bytes_scale > MAX_BYTES_SCALE:
             where, limit = "scale.bytes", f"write at most {MAX_BYTES_SCALE}"
             problems.append(Problem(where, f"{self.bytes_scale} makes messages too large to count", limit))
         if self.time_scale > MAX_TIME_SCALE:
-            what = f"{self.time_scale} makes times too long to count"
-            problems.append(Problem("scale.time", what, f"write at most {MAX_TIME_SCALE}"))
+            problem = f"{self.time_scale} makes times too long to count"
+            problems.append(Problem("scale.time", problem, f"write at most {MAX_TIME_SCALE}"))
         if self.element_bytes is not None and self.element_bytes > 64:
             problems.append(
                 Problem(

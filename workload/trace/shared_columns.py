@@ -1,7 +1,7 @@
-"""Columns that ranks have in common, kept once: ranks of one pipeline stage do the same, so most of theirs are equal.
+"""Shares equal columns between ranks: ranks of one pipeline stage do the same, so most of their columns are equal.
 
-Decides which columns are one (same type, length and bytes, by a 128-bit hash); nothing else about a rank changes. Memory
-then grows with the distinct columns of a job, not with ranks times nodes.
+Decides which columns are equal (same type, length and bytes, by a 128-bit hash); ranks are otherwise unchanged.
+Memory then grows with the distinct columns of a job, not with ranks times nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 def columns_digest(columns: Iterable[NDArray[np.generic] | None]) -> bytes:
-    """Return the hash of some columns, each with its length; None is a column that is not there."""
+    """Return a 16-byte hash of some columns, including their lengths; None is an absent column."""
     digest = blake2b(digest_size=16)
     for column in columns:
         digest.update((0 if column is None else len(column) + 1).to_bytes(8, "little"))
@@ -32,7 +32,7 @@ def columns_digest(columns: Iterable[NDArray[np.generic] | None]) -> bytes:
 
 
 class ColumnStore:
-    """Columns seen so far. Give it each rank of a job as soon as it is read."""
+    """Distinct columns so far. Pass it each rank of a job as soon as it is read."""
 
     __slots__ = ("_arrays", "_texts")
 
@@ -41,11 +41,11 @@ class ColumnStore:
         self._texts: dict[bytes, bytes] = {}
 
     def __len__(self) -> int:
-        """Distinct columns."""
+        """Return the number of distinct columns."""
         return len(self._arrays) + len(self._texts)
 
     def share(self, rank: RankTrace) -> RankTrace:
-        """The same rank, made of columns that equal ranks before it brought, where there are any."""
+        """Return an equal rank that reuses the columns of earlier ranks where they are equal."""
         return self._shared(rank)
 
     def _shared(self, value: T) -> T:
@@ -63,17 +63,17 @@ class ColumnStore:
         digest = blake2b(flat.data, digest_size=16, person=flat.dtype.str.encode())
         digest.update(len(flat).to_bytes(8, "little"))
         key = digest.digest()
-        known = self._arrays.get(key)
-        if known is None:
-            # A copy: a column of the decoder keeps all columns of its rank alive.
-            known = flat.copy()
-            known.flags.writeable = False
-            self._arrays[key] = known
-        return known
+        stored = self._arrays.get(key)
+        if stored is None:
+            # Copied, because a column of the decoder keeps all columns of its rank alive.
+            stored = flat.copy()
+            stored.flags.writeable = False
+            self._arrays[key] = stored
+        return stored
 
 
 def offsets_of(counts: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
-    """Where rows of so many values each begin, and the end of the last."""
+    """Return where each row begins if rows have `counts` values, and the end of the last, int64 [rows + 1]."""
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets

@@ -1,4 +1,4 @@
-"""Which recorded rank stands for which ranks of a job, as a user writes it: `0-7=0`, `0-63=0-7`. Pure."""
+"""Defines which recorded rank represents which ranks of a job, in a scenario's notation `0-7=0`, `0-63=0-7`. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REMEDY: Final = "write ranks and the recorded ranks that stand for them in turn
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """Consecutive ranks, and the consecutive recorded ranks that stand for them in turn."""
+    """Consecutive ranks, and the consecutive recorded ranks that represent them in turn."""
 
     first: int
     last: int
@@ -25,52 +25,62 @@ class StandIn:
     last_recorded: int
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return the notation that `parse` reads."""
         return f"{_span(self.first, self.last)}={_span(self.first_recorded, self.last_recorded)}"
 
     @staticmethod
     def parse(text: str) -> StandIn:
-        """Read `0-7=0` or `0-63=0-7`. Raises `QuantityError`."""
-        found = _FORM.fullmatch(text.replace(" ", ""))
-        if found is None:
+        """Parse `0-7=0` or `0-63=0-7`. Raises `QuantityError`."""
+        match = _FORM.fullmatch(text.replace(" ", ""))
+        if match is None:
             raise QuantityError(f'"{text[:64]}" says not who stands for whom', _REMEDY)
-        first, recorded = int(found[1]), int(found[3])
-        one = StandIn(first, int(found[2] or first), recorded, int(found[4] or recorded))
-        if not one.first <= one.last < MOST_RANKS or not one.first_recorded <= one.last_recorded < MOST_RANKS:
+        first, recorded = int(match[1]), int(match[3])
+        stand_in = StandIn(first, int(match[2] or first), recorded, int(match[4] or recorded))
+        if (
+            not stand_in.first <= stand_in.last < MOST_RANKS
+            or not stand_in.first_recorded <= stand_in.last_recorded < MOST_RANKS
+        ):
             raise QuantityError(f'"{text[:64]}" is no ascending range below {MOST_RANKS}', _REMEDY)
-        if (one.last - one.first + 1) % (one.last_recorded - one.first_recorded + 1):
-            what = f'"{text[:64]}": the recorded ranks do not go into the others a whole number of times'
-            raise QuantityError(what, _REMEDY)
-        return one
+        if (stand_in.last - stand_in.first + 1) % (stand_in.last_recorded - stand_in.first_recorded + 1):
+            problem = f'"{text[:64]}": the recorded ranks do not go into the others a whole number of times'
+            raise QuantityError(problem, _REMEDY)
+        return stand_in
 
 
 def recorded_ranks(stand_ins: Sequence[StandIn]) -> tuple[int, ...]:
-    """Return by rank of the job which recorded rank stands for it. `stand_ins` must have passed `stand_in_problem`."""
-    found = _by_rank(stand_ins)
-    return tuple(found[rank] for rank in range(len(found)))
+    """Return the recorded rank that represents each rank of the job, by rank. `stand_ins` must pass `stand_in_problem`."""
+    recorded_by_rank = _by_rank(stand_ins)
+    return tuple(recorded_by_rank[rank] for rank in range(len(recorded_by_rank)))
 
 
 def stand_in_problem(stand_ins: Sequence[StandIn]) -> str:
-    """Return why these are no job, "" if they are."""
+    """Return why these do not cover a job, "" if they do: every rank from 0 exactly once, each recorded rank for itself
+    too."""
     if not stand_ins:
         return ""
-    found = _by_rank(stand_ins)
-    stated = sum(one.last - one.first + 1 for one in stand_ins)
-    if stated != len(found):
+    recorded_by_rank = _by_rank(stand_ins)
+    rank_count = sum(stand_in.last - stand_in.first + 1 for stand_in in stand_ins)
+    if rank_count != len(recorded_by_rank):
         return "a rank is stood for twice"
-    if missing := next((rank for rank in range(len(found)) if rank not in found), None):
+    if missing := next((rank for rank in range(len(recorded_by_rank)) if rank not in recorded_by_rank), None):
         return f"rank {missing} is stood for by nobody, although higher ranks are"
-    if 0 not in found:
+    if 0 not in recorded_by_rank:
         return "rank 0 is stood for by nobody"
-    other = next((rank for rank in found.values() if found.get(rank) != rank), None)
-    return "" if other is None else f"recorded rank {other} stands for others and not for itself"
+    not_for_itself = next(
+        (rank for rank in recorded_by_rank.values() if recorded_by_rank.get(rank) != rank), None
+    )
+    return (
+        ""
+        if not_for_itself is None
+        else f"recorded rank {not_for_itself} stands for others and not for itself"
+    )
 
 
 def _by_rank(stand_ins: Sequence[StandIn]) -> dict[int, int]:
     return {
-        rank: one.first_recorded + (rank - one.first) % (one.last_recorded - one.first_recorded + 1)
-        for one in stand_ins
-        for rank in range(one.first, one.last + 1)
+        rank: entry.first_recorded + (rank - entry.first) % (entry.last_recorded - entry.first_recorded + 1)
+        for entry in stand_ins
+        for rank in range(entry.first, entry.last + 1)
     }
 
 

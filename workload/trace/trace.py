@@ -1,7 +1,7 @@
-"""A job as its trace files tell it: nodes in columns, one `RankTrace` per rank, nothing interpreted yet.
+"""Defines a job as its trace files describe it: nodes in columns, one `RankTrace` per rank, without interpretation.
 
 Columns are read-only numpy arrays of equal length n, in file order. An absent attribute is `ABSENT`, never 0: in the
-schema ALL_REDUCE is 0, so a missing comm_type must not read as one (facts: proto3 zero default).
+schema ALL_REDUCE is 0, so a missing comm_type must not be read as one (facts: proto3 zero default).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ABSENT: Final = -(1 << 63)
 """Value of an integer attribute that a node does not carry (the least int64)."""
 
 DIMENSION_COUNT_SHIFT: Final = 32
-"""Of `CommColumns.dims`: above the flags of 32 dimensions."""
+"""Bit position of the number of dimensions in `CommColumns.dims`, above the flags of 32 dimensions."""
 
 
 class NodeKind(IntEnum):
@@ -57,10 +57,10 @@ class CollectiveKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows(Generic[Scalar]):
-    """Values of each node in compressed rows."""
+    """Values of each node in compressed sparse rows."""
 
     offsets: NDArray[np.int64]
-    """One more than there are nodes."""
+    """Start of each row in `values`, and the end of the last; one entry more than there are nodes."""
     values: NDArray[Scalar]
 
     def __getitem__(self, index: int) -> NDArray[Scalar]:
@@ -70,20 +70,20 @@ class Rows(Generic[Scalar]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommColumns:
-    """The attributes `comm_type` and so on of a rank's nodes."""
+    """Columns of the communication attributes (`comm_type` and so on) of a rank's nodes."""
 
     type: NDArray[np.int64]
     size: NDArray[np.int64]
-    """As in the file: bytes or elements, see `Trace.size_unit`."""
+    """Unscaled as in the file: bytes or elements, see `WorkloadSettings.size_unit`."""
     src: NDArray[np.int64]
     dst: NDArray[np.int64]
     tag: NDArray[np.int64]
     dims: NDArray[np.int64] | None = None
-    """Which dimensions of a logical topology take part (`involved_dim`): flags from bit 0, and from bit
-    `DIMENSION_COUNT_SHIFT` how many dimensions there are. None where no node says so."""
+    """Dimensions of a logical topology that take part (`involved_dim`): flags from bit 0, and from bit
+    `DIMENSION_COUNT_SHIFT` the number of dimensions. None if no node has the attribute."""
     root: NDArray[np.int64] | None = None
-    """Position of the root in the group of a broadcast, reduce, gather or scatter, `ABSENT` where it is not stated; None where
-    no node has one."""
+    """Position of the root in the group of a broadcast, reduce, gather or scatter, `ABSENT` if not stated; None if no
+    node has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ class RankTrace:
     rank: int
     path: str
     schema: str
-    """Version as the file states it (GlobalMetadata.version, else its `schema` attribute), "" if neither."""
+    """Version that the file states (GlobalMetadata.version, else its `schema` attribute), "" if neither."""
     node_id: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     byte_offset: NDArray[np.uint64]
-    """Offset of each node's length prefix in the decompressed stream: where an error message points."""
+    """Offset of each node's length prefix in the decompressed stream, for error messages."""
     name_offsets: NDArray[np.uint64]
     name_bytes: bytes
     data_deps: Rows[np.uint64]
@@ -112,41 +112,41 @@ class RankTrace:
     num_ops: NDArray[np.int64]
     tensor_size: NDArray[np.int64]
     pg_name: NDArray[np.int32]
-    """Index into `pg_names`, -1 where the node has none."""
+    """Index into `pg_names`, -1 if the node has none."""
     pg_names: tuple[str, ...]
     stream: NDArray[np.int64] | None = None
-    """GPU stream of a node, `ABSENT` for CPU nodes; None where the source tells no streams."""
+    """GPU stream of a node, `ABSENT` for CPU nodes; None if the source has no streams."""
     start_ns: NDArray[np.int64] | None = None
-    """Recorded begin on the rank's own clock, `ABSENT` where unknown; None where the source has no time stamps."""
+    """Recorded start on the rank's own clock, `ABSENT` where unknown; None if the source has no time stamps."""
     duration_ns: NDArray[np.int64] | None = None
-    """Recorded duration where the source is finer than `duration_us`; None otherwise."""
+    """Recorded duration if the source is finer than `duration_us`, `ABSENT` where unknown; None otherwise."""
     send_splits: Rows[np.int64] | None = None
-    """Uneven all-to-all: the bytes that a node sends to each member of its communicator, in their order; an empty row is
-    an even split. None where no node has splits."""
+    """Uneven all-to-all: the bytes that a node sends to each member of its communicator, in member order; an empty row
+    is an even split. None if no node has splits."""
     recv_splits: Rows[np.int64] | None = None
-    """The same for what a node expects from each member: only to be held against what they send."""
+    """Bytes that a node expects from each member, in the same form; used only to check them against the bytes sent."""
     moved_bytes: NDArray[np.int64] | None = None
-    """What the storage operation of a node moves, `ABSENT` where it does not say; None where no node has one."""
+    """Bytes that the storage operation of a node moves, `ABSENT` if not stated; None if no node has one."""
     groups: dict[str, tuple[int, ...]] | None = None
     """Communicators that this rank itself recorded (process-group records), key -> global ranks in order. The same key
-    may mean other ranks on another rank: a communicator is identified by its key and its members together."""
+    may mean other ranks on another rank: a communicator is identified by key and members together."""
 
     def __len__(self) -> int:
         return len(self.node_id)
 
     def name(self, index: int) -> str:
-        """Name of the node at `index`; bytes that are not UTF-8 are shown as replacement characters."""
+        """Return the name of the node at `index`; bytes that are not UTF-8 become replacement characters."""
         first, last = int(self.name_offsets[index]), int(self.name_offsets[index + 1])
         return self.name_bytes[first:last].decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Communication that a source shows and that cannot be replayed: what and why, and what helps."""
+    """Communication in a source that cannot be replayed, with the reason and advice."""
 
     problem: Problem
     count: int
-    """Kernels or calls on all ranks."""
+    """Number of kernels or calls on all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Trace:
     source: str
     ranks: tuple[RankTrace, ...]
     groups: dict[str, tuple[int, ...]] | None
-    """Communicator key -> member ranks in the file's order; None where there is no group file."""
+    """Communicator key -> member ranks in file order; None if there is no group file."""
     remarks: tuple[Problem, ...] = ()
-    """What the source leaves out, or what its reader assumed; no mistake, but worth knowing."""
+    """Content that the source lacks, or assumptions of its reader; not mistakes, but worth knowing."""
     left_out: tuple[LeftOut, ...] = ()

@@ -1,7 +1,7 @@
-"""Names of trace files to prefixes and ranks: `PREFIX.<rank>.et`, also with `.gz` or `.zst` behind it.
+"""Splits names of trace files into prefix and rank: `PREFIX.<rank>.et`, optionally followed by `.gz` or `.zst`.
 
-Nothing inside a trace says its rank or how many there are, so the names decide, and a gap is a fault. Pure: names come
-in, however they were listed.
+A trace contains neither its rank nor the number of ranks, so the names decide, and a gap is a fault. Pure: names in,
+however they were listed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHOWN_NAMES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TraceName:
-    """One file's name taken apart."""
+    """A file name and its parts."""
 
     prefix: str
     rank: int
@@ -30,27 +30,28 @@ class TraceName:
 
 
 def trace_name(name: str) -> TraceName | None:
-    """`name` taken apart, None if it is not a trace's."""
-    found = _NAME.fullmatch(name)
-    return TraceName(found["prefix"], int(found["rank"]), name) if found else None
+    """Parse a file name; return None if it is not a trace's."""
+    match = _NAME.fullmatch(name)
+    return TraceName(match["prefix"], int(match["rank"]), name) if match else None
 
 
 def shown(name: str) -> str:
-    """A name from outside, fit for a message: control and undecodable characters escaped."""
+    """Return an untrusted name printable for a message: control and undecodable characters are escaped."""
     return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in name
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode()
+        for char in name
     )
 
 
 def by_prefix(names: Iterable[str]) -> dict[str, tuple[TraceName, ...]]:
-    """Prefix -> its files, ascending by rank; names that are not a trace's are left out."""
-    found: dict[str, list[TraceName]] = {}
+    """Return the files of each prefix, ascending by rank; names that are not a trace's are left out."""
+    files_by_prefix: dict[str, list[TraceName]] = {}
     for parsed in map(trace_name, names):
         if parsed is not None:
-            found.setdefault(parsed.prefix, []).append(parsed)
+            files_by_prefix.setdefault(parsed.prefix, []).append(parsed)
     return {
         prefix: tuple(sorted(files, key=lambda file: (file.rank, file.name)))
-        for prefix, files in sorted(found.items())
+        for prefix, files in sorted(files_by_prefix.items())
     }
 
 
@@ -61,21 +62,21 @@ def rank_problems(
     *,
     gaps: bool = False,
 ) -> tuple[Problem, ...]:
-    """What keeps the files of one prefix from being the ranks 0..n-1, each once.
+    """Return the reasons why the files of one prefix are not the ranks 0..n-1, each once.
 
-    `named`: how the file of a rank would be called, for an example; by default as `.et` files are.
-    `gaps`: whether ranks may be missing, for which others stand.
+    `named`: returns the file name of a rank, for an example; None names `.et` files. `gaps`: whether ranks may be
+    missing, because recorded ranks represent them.
     """
     problems = []
     names: dict[int, list[str]] = {}
     for file in files:
         names.setdefault(file.rank, []).append(file.name)
-    for rank, twice in names.items():
-        if len(twice) > 1:
-            listed = " and ".join(shown(name) for name in twice)
+    for rank, rank_files in names.items():
+        if len(rank_files) > 1:
+            file_words = " and ".join(shown(name) for name in rank_files)
             problems.append(
                 Problem(
-                    where, f"rank {rank} has more than one file: {listed}", "leave one file for each rank"
+                    where, f"rank {rank} has more than one file: {file_words}", "leave one file for each rank"
                 )
             )
     if max(names) >= MAX_RANKS:
@@ -87,21 +88,21 @@ def rank_problems(
     if missing and not gaps:
         example = named(missing[0]) if named else f"{files[0].prefix}.{missing[0]}.et"
         example, found = shown(example), _spans(sorted(names))
-        what = f"{example} is missing: found ranks {found}"
+        problem = f"{example} is missing: found ranks {found}"
         if len(missing) > 1:
-            what = f"{len(missing)} ranks are missing ({_spans(missing)}), such as {example}: found ranks {found}"
-        problems.append(Problem(where, what, "put the files of all ranks 0 to n-1 in one place"))
+            problem = f"{len(missing)} ranks are missing ({_spans(missing)}), such as {example}: found ranks {found}"
+        problems.append(Problem(where, problem, "put the files of all ranks 0 to n-1 in one place"))
     return tuple(problems)
 
 
 def listed(names: Iterable[str]) -> str:
-    """A short list of names for a message."""
-    every = [shown(name) for name in names]
-    more = f" and {len(every) - _SHOWN_NAMES} more" if len(every) > _SHOWN_NAMES else ""
-    return ", ".join(every[:_SHOWN_NAMES]) + more
+    """Return a short list of names for a message."""
+    shown_names = [shown(name) for name in names]
+    count_words = f" and {len(shown_names) - _SHOWN_NAMES} more" if len(shown_names) > _SHOWN_NAMES else ""
+    return ", ".join(shown_names[:_SHOWN_NAMES]) + count_words
 
 
 def _spans(ranks: list[int]) -> str:
-    """Ascending numbers in short: 0-2,4-7."""
+    """Return ascending numbers in short form: 0-2,4-7."""
     texts = number_spans(ranks)
     return ",".join(texts[:_SHOWN_NAMES]) + (",…" if len(texts) > _SHOWN_NAMES else "")

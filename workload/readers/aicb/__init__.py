@@ -1,1 +1,1 @@
-"""Workloads that AICB writes, as text for SimAI and as CSV, to the ranks of a job."""
+"""Readers of AICB workloads, as text for SimAI and as CSV, into the ranks of a job."""

@@ -1,7 +1,7 @@
-"""The ranks of a job that states degrees of parallelism and no ranks: who is in which group.
+"""Derives the groups of every rank from degrees of parallelism, for a job description that lists no ranks.
 
-Ranks count in the order that AICB, SimAI and Megatron use: tensor-parallel peers first, then experts, then data, then pipeline
-stages. Pure.
+Ranks are numbered in the order of AICB, SimAI and Megatron: tensor-parallel peers first, then experts, then data,
+then pipeline stages. Pure.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from etloop.workload.trace.settings import MAX_REPLICAS
 
 
 class GroupRole(StrEnum):
-    """What the members of a group share; the value is the communicator's name."""
+    """Kind of parallelism that the members of a group share; the value is the communicator's name."""
 
     TENSOR = "tp"
     DATA = "dp"
     EXPERT = "ep"
     DATA_EXPERT = "dp_ep"
-    """The ranks that hold the same experts."""
+    """Ranks that hold the same experts."""
     TENSOR_EXPERT = "tp_ep"
-    """The tensor-parallel ranks of an expert group together."""
+    """All tensor-parallel ranks of an expert group."""
     PIPELINE = "pp"
 
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """How a job is divided."""
+    """Degrees of parallelism of a job."""
 
     tensor: int = 1
     data: int = 1
@@ -37,11 +37,11 @@ class Degrees:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
+        """Return the number of ranks."""
         return self.tensor * self.data * self.pipeline
 
     def problem(self) -> str:
-        """Return why there is no such job, "" if there is."""
+        """Return why no job can have these degrees, "" if one can."""
         if self.data % self.expert:
             return f"{self.data} data-parallel ranks do not divide into groups of {self.expert} experts"
         if self.world_size > MAX_REPLICAS:
@@ -49,37 +49,37 @@ class Degrees:
         return ""
 
     def group_size(self, role: GroupRole) -> int:
-        """Return how many members each group of a role has."""
+        """Return the number of members of each group of a role."""
         return len(self.members(role, 0))
 
     def groups(self, roles: frozenset[GroupRole]) -> Iterator[dict[str, tuple[int, ...]]]:
-        """Yield the groups of each rank in order, by their names. Ranks of one group share its tuple."""
-        known: dict[tuple[GroupRole, int], tuple[int, ...]] = {}
+        """Yield the groups of each rank in order, by name. The ranks of a group share one tuple."""
+        cache: dict[tuple[GroupRole, int], tuple[int, ...]] = {}
         for rank in range(self.world_size):
-            mine = {}
+            own_groups = {}
             for role in sorted(roles):
-                if (role, rank) not in known:
+                if (role, rank) not in cache:
                     members = tuple(self.members(role, rank))
-                    known |= dict.fromkeys(((role, member) for member in members), members)
-                mine[role.value] = known[role, rank]
-            yield mine
+                    cache |= dict.fromkeys(((role, member) for member in members), members)
+                own_groups[role.value] = cache[role, rank]
+            yield own_groups
 
     def members(self, role: GroupRole, rank: int) -> range:
         """Return the ranks of the group that `rank` is in."""
         stage = self.tensor * self.data
-        first = rank - rank % stage
-        place, wide = rank % self.tensor, self.tensor * self.expert
-        experts = rank - rank % wide
+        first_of_stage = rank - rank % stage
+        tensor_rank, expert_span = rank % self.tensor, self.tensor * self.expert
+        first_of_span = rank - rank % expert_span
         match role:
             case GroupRole.TENSOR:
-                return range(rank - place, rank - place + self.tensor)
+                return range(rank - tensor_rank, rank - tensor_rank + self.tensor)
             case GroupRole.DATA:
-                return range(first + place, first + stage, self.tensor)
+                return range(first_of_stage + tensor_rank, first_of_stage + stage, self.tensor)
             case GroupRole.EXPERT:
-                return range(experts + place, experts + wide, self.tensor)
+                return range(first_of_span + tensor_rank, first_of_span + expert_span, self.tensor)
             case GroupRole.TENSOR_EXPERT:
-                return range(experts, experts + wide)
+                return range(first_of_span, first_of_span + expert_span)
             case GroupRole.DATA_EXPERT:
-                return range(first + rank % wide, first + stage, wide)
+                return range(first_of_stage + rank % expert_span, first_of_stage + stage, expert_span)
             case GroupRole.PIPELINE:
                 return range(rank % stage, self.world_size, stage)

@@ -1,7 +1,8 @@
-"""SimAI's text workload: a head with the degrees of parallelism, then one layer a line with its three passes.
+"""Reads SimAI's text workload: a head with the degrees of parallelism, then one layer per line with its three passes.
 
-The passes run as SimAI runs them: all layers forward, then backward from the last; forward and input-gradient collectives hold up
-what follows, weight-gradient ones do not. Sizes are what SimAI calls data_size, times nanoseconds. Pure.
+The passes run as SimAI runs them: all layers forward, then backward from the last. Forward and input-gradient
+collectives block the operations after them, weight-gradient ones do not. Sizes are SimAI's data_size in bytes, times
+are nanoseconds. Pure.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _ADD_KEYS: Final = "write the workload with a current AICB, or add the key to th
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One of the three of a layer: computation, then a collective (None: there is none)."""
+    """One of the three passes of a layer: computation, then a collective (None: no collective)."""
 
     compute_ns: int
     kind: CollectiveKind | None
@@ -65,7 +66,7 @@ class _Layer:
 
 
 def read_simai_text(lines: Sequence[str]) -> Workload:
-    """Return what a workload's lines say. Raises `WorkloadFault`."""
+    """Return the workload in a file's lines. Raises `WorkloadFault`."""
     words = lines[0].split()
     is_micro = words[0] == MICRO
     head = {} if is_micro else dict(_KEY.findall(lines[0]))
@@ -79,30 +80,34 @@ def read_simai_text(lines: Sequence[str]) -> Workload:
     else:
         _write_step(writer, layers)
         notes = _notes(degrees, head)
-    if silent := sum(
-        one.kind is not None and not one.size_bytes for layer in layers for one in _passes(layer)
+    if empty_collectives := sum(
+        layer_pass.kind is not None and not layer_pass.size_bytes
+        for layer in layers
+        for layer_pass in _passes(layer)
     ):
-        notes.append(Note(f"{silent} collectives are of 0 bytes", "they are left out, as SimAI does"))
+        notes.append(
+            Note(f"{empty_collectives} collectives are of 0 bytes", "they are left out, as SimAI does")
+        )
     return Workload(tuple(writer.rows), frozenset(writer.roles), degrees, f"SimAI {words[0]}", tuple(notes))
 
 
 def _degrees(head: dict[str, str]) -> Degrees:
-    def stated(key: str, otherwise: int | None) -> int:
+    def head_value(key: str, otherwise: int | None) -> int:
         if key not in head and otherwise is not None:
             return otherwise
         if key not in head:
             raise WorkloadFault(1, f"{key} is missing: the number of ranks was expected", _ADD_KEYS)
         return whole_number(head[key], 1, key, MAX_REPLICAS, 1)
 
-    world, tensor = stated("all_gpus", None), stated("model_parallel_NPU_group", None)
-    pipeline, expert = stated("pp", 1), stated("ep", 1)
+    world, tensor = head_value("all_gpus", None), head_value("model_parallel_NPU_group", None)
+    pipeline, expert = head_value("pp", 1), head_value("ep", 1)
     for key in ("checkpoints", "checkpoint_initiates"):
         if whole_number(head.get(key, "0"), 1, key, MAX_ROWS):
-            what = f"{key} is {head[key]}: layers that compute forward again are not read, 0 was expected"
-            raise WorkloadFault(1, what, "write the workload without checkpoints")
+            mismatch = f"{key} is {head[key]}: layers that compute forward again are not read, 0 was expected"
+            raise WorkloadFault(1, mismatch, "write the workload without checkpoints")
     if world % (tensor * pipeline):
-        what = f"all_gpus is {world}, which groups of {tensor} (model_parallel_NPU_group) in {pipeline} stages (pp) do not divide"
-        raise WorkloadFault(1, what)
+        mismatch = f"all_gpus is {world}, which groups of {tensor} (model_parallel_NPU_group) in {pipeline} stages (pp) do not divide"
+        raise WorkloadFault(1, mismatch)
     degrees = Degrees(tensor, world // (tensor * pipeline), pipeline, expert)
     if problem := degrees.problem():
         raise WorkloadFault(1, problem)
@@ -114,40 +119,41 @@ def _notes(degrees: Degrees | None, head: dict[str, str]) -> list[Note]:
     if degrees.pipeline == 1:
         return []
     stages, size = degrees.pipeline, head.get("pp_comm", "0")
-    what = f"every rank of all {stages} stages runs every line; what passes between stages (pp_comm: {size} bytes) is in none"
+    problem = f"every rank of all {stages} stages runs every line; what passes between stages (pp_comm: {size} bytes) is in none"
     remedy = "it is left out: use traces of every rank, such as those of etloop synth, where it matters"
     batches = whole_number(head.get("ga", "1"), 1, "ga", MAX_ROWS)
-    return [Note(what, remedy, left_out=2 * batches * (stages - 1) * degrees.tensor * degrees.data)]
+    return [Note(problem, remedy, left_out=2 * batches * (stages - 1) * degrees.tensor * degrees.data)]
 
 
 def _layers(lines: Sequence[str], is_micro: bool) -> list[_Layer]:
     if len(lines) < 2:
         raise WorkloadFault(2, "is missing: the number of layers was expected")
     count = whole_number(lines[1].strip(), 2, "the number of layers", MAX_ROWS, 1)
-    found = [(number, line) for number, line in enumerate(lines[2:], 3) if line.strip()]
-    if len(found) != count:
-        what = f"says {count} layers, but {len(found)} lines follow"
-        raise WorkloadFault(2, what, "copy or write the file again")
-    return [_layer(line.split(), number, is_micro) for number, line in found]
+    numbered_lines = [(number, line) for number, line in enumerate(lines[2:], 3) if line.strip()]
+    if len(numbered_lines) != count:
+        problem = f"says {count} layers, but {len(numbered_lines)} lines follow"
+        raise WorkloadFault(2, problem, "copy or write the file again")
+    return [_layer(line.split(), number, is_micro) for number, line in numbered_lines]
 
 
 def _layer(words: list[str], line: int, is_micro: bool) -> _Layer:
     if len(words) != _FIELDS:
-        what = f"has {len(words)} fields, {_FIELDS} were expected: name, -1, three passes of time, collective and bytes, time"
-        raise WorkloadFault(line, what)
+        problem = f"has {len(words)} fields, {_FIELDS} were expected: name, -1, three passes of time, collective and bytes, time"
+        raise WorkloadFault(line, problem)
     world = None if is_micro else GroupRole.TENSOR
     forward = _pass(words[2:5], line, "forward", world)
-    inputs = _pass(words[5:8], line, "input gradient", world)
-    weights = _pass(words[8:11], line, "weight gradient", None if is_micro else GroupRole.DATA)
-    if is_micro and (forward.kind, inputs.kind) != (None, None):
-        what = "has a collective before its third pass, which a MICRO workload does not run"
-        raise WorkloadFault(line, what, "write NONE there")
+    input_gradient = _pass(words[5:8], line, "input gradient", world)
+    weight_gradient = _pass(words[8:11], line, "weight gradient", None if is_micro else GroupRole.DATA)
+    if is_micro and (forward.kind, input_gradient.kind) != (None, None):
+        problem = "has a collective before its third pass, which a MICRO workload does not run"
+        raise WorkloadFault(line, problem, "write NONE there")
     update_ns = whole_number(words[11], line, "the time of the update", MAX_NS)
-    return _Layer(words[0], line, forward, inputs, weights, update_ns)
+    return _Layer(words[0], line, forward, input_gradient, weight_gradient, update_ns)
 
 
 def _pass(words: list[str], line: int, where: str, role: GroupRole | None) -> _Pass:
-    """`role`: of a collective without a suffix; None in a MICRO workload, where all ranks take part."""
+    """Parse the time, collective and size of a pass. `role` applies to a collective without a suffix; None in a MICRO
+    workload, where all ranks take part."""
     compute_ns = whole_number(words[0], line, f"the {where} time", MAX_NS)
     size_bytes = whole_number(words[2], line, f"the {where} size", MAX_BYTES)
     if words[1] == "NONE":
@@ -155,10 +161,10 @@ def _pass(words: list[str], line: int, where: str, role: GroupRole | None) -> _P
     name = next((name for name in _KINDS if words[1].startswith(name)), "")
     suffix = words[1].removeprefix(name)
     if not name or (suffix and (suffix not in _SUFFIXES or role is None)):
-        known = ", ".join((*_KINDS, "NONE"))
-        ends = "" if role is None else f", alone or with {' or '.join(_SUFFIXES)},"
+        known_kinds = ", ".join((*_KINDS, "NONE"))
+        suffix_words = "" if role is None else f", alone or with {' or '.join(_SUFFIXES)},"
         raise WorkloadFault(
-            line, f"the {where} collective is {quoted(words[1])}: {known}{ends} were expected"
+            line, f"the {where} collective is {quoted(words[1])}: {known_kinds}{suffix_words} were expected"
         )
     return _Pass(compute_ns, _KINDS[name], _SUFFIXES.get(suffix, role), size_bytes)
 
@@ -168,16 +174,23 @@ def _passes(layer: _Layer) -> tuple[_Pass, _Pass, _Pass]:
 
 
 def _write_step(writer: RowWriter, layers: Sequence[_Layer]) -> None:
-    at: int | None = None
+    last_node: int | None = None
     for layer in layers:
-        at = _run(writer, f"{layer.name}.forward", at, layer.forward, layer)
+        last_node = _run(writer, f"{layer.name}.forward", last_node, layer.forward, layer)
     for layer in reversed(layers):
-        at = _run(writer, f"{layer.name}.input_gradient", at, layer.input_gradient, layer)
-        name, last = f"{layer.name}.weight_gradient", layer.weight_gradient
-        at = writer.compute(name, at, last.compute_ns, layer.offset)
-        if last.kind is not None and last.size_bytes:
-            summed = writer.collective(name, at, last.kind, last.size_bytes, last.role, layer.offset)
-            writer.compute(f"{layer.name}.update", summed.node_id, layer.update_ns, layer.offset)
+        last_node = _run(writer, f"{layer.name}.input_gradient", last_node, layer.input_gradient, layer)
+        name, weight_gradient = f"{layer.name}.weight_gradient", layer.weight_gradient
+        last_node = writer.compute(name, last_node, weight_gradient.compute_ns, layer.offset)
+        if weight_gradient.kind is not None and weight_gradient.size_bytes:
+            collective = writer.collective(
+                name,
+                last_node,
+                weight_gradient.kind,
+                weight_gradient.size_bytes,
+                weight_gradient.role,
+                layer.offset,
+            )
+            writer.compute(f"{layer.name}.update", collective.node_id, layer.update_ns, layer.offset)
 
 
 def _run(writer: RowWriter, name: str, at: int | None, one: _Pass, layer: _Layer) -> int | None:
@@ -188,6 +201,6 @@ def _run(writer: RowWriter, name: str, at: int | None, one: _Pass, layer: _Layer
 
 
 def _write_micro(writer: RowWriter, layers: Sequence[_Layer]) -> None:
-    at: int | None = None
+    last_node: int | None = None
     for layer in layers:
-        at = _run(writer, layer.name, at, layer.weight_gradient, layer)
+        last_node = _run(writer, layer.name, last_node, layer.weight_gradient, layer)

@@ -1,6 +1,7 @@
-"""A file that AICB wrote to the ranks of a job: told by its first lines, never by its name.
+"""Reads a workload file of AICB or SimAI into the ranks of a job. The form is recognised by the first lines, never by
+the name.
 
-All ranks run the same nodes, so they share their columns, and only their number and their groups differ.
+All ranks run the same nodes, so they share their columns and differ only in number and groups.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _REMEDY: Final = "write the workload with AICB again"
 
 
 def is_workload_file(source: Path) -> bool:
-    """Return whether a file begins like a workload of SimAI or AICB; what cannot be read does not."""
+    """Decide whether a file begins like a workload of SimAI or AICB. A file that cannot be read does not."""
     if not source.is_file():
         return False
     try:
@@ -34,15 +35,15 @@ def is_workload_file(source: Path) -> bool:
             head = bounded(decompressed(pieces), _HEAD_BYTES)
     except (OSError, CompressionFault):
         return False
-    return _looks_so(head.decode(errors="replace").splitlines())
+    return _begins_like_workload(head.decode(errors="replace").splitlines())
 
 
 def read_workload_file(source: Path, groups: Path | None = None) -> Trace:
     """Return the job of a workload file. Raises `TraceError`."""
     where = shown(str(source))
     if groups is not None:
-        what = "has groups of its own, which follow from its degrees of parallelism"
-        raise TraceError(Problem(where, what, "leave workload.groups (--groups) out"))
+        problem = "has groups of its own, which follow from its degrees of parallelism"
+        raise TraceError(Problem(where, problem, "leave workload.groups (--groups) out"))
     try:
         with closing(file_pieces(source)) as pieces:
             content = bounded(decompressed(pieces), MAX_FILE_BYTES + 1)
@@ -55,34 +56,38 @@ def read_workload_file(source: Path, groups: Path | None = None) -> Trace:
     except WorkloadFault as fault:
         place = f"{where}: line {fault.line}" if fault.line else where
         raise TraceError(Problem(place, fault.what, fault.remedy or _REMEDY)) from None
-    left_out = tuple(LeftOut(_problem(where, one), one.left_out) for one in workload.notes if one.left_out)
-    remarks = tuple(_problem(where, one) for one in workload.notes if not one.left_out)
+    left_out = tuple(
+        LeftOut(_problem(where, note), note.left_out) for note in workload.notes if note.left_out
+    )
+    remarks = tuple(_problem(where, note) for note in workload.notes if not note.left_out)
     return Trace(str(source), ranks_of(workload, where), None, remarks, left_out)
 
 
 def read_workload(content: bytes) -> Workload:
-    """Return what a file's bytes say. Raises `WorkloadFault`."""
+    """Return the workload in a file's bytes. Raises `WorkloadFault`."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        what = f"is not UTF-8 from byte {error.start} on"
-        raise WorkloadFault(0, what, COPY_AGAIN) from None
+        problem = f"is not UTF-8 from byte {error.start} on"
+        raise WorkloadFault(0, problem, COPY_AGAIN) from None
     lines = text.split("\n")
-    if not _looks_so(lines):
+    if not _begins_like_workload(lines):
         raise WorkloadFault(1, "is the first line of no workload of SimAI or AICB")
     return read_aicb_csv(lines) if header_index(lines) is not None else read_simai_text(lines)
 
 
 def ranks_of(workload: Workload, where: str) -> tuple[RankTrace, ...]:
-    """Return the ranks of a workload; one where it does not say how many there are."""
-    one = rank_trace(workload.rows, 0, where, workload.schema, None)
+    """Return the ranks of a workload; a single one if the workload does not state their number."""
+    template = rank_trace(workload.rows, 0, where, workload.schema, None)
     if workload.degrees is None:
-        return (one,)
-    every = workload.degrees.groups(workload.roles)
-    return tuple(replace(one, rank=rank, groups=groups or None) for rank, groups in enumerate(every))
+        return (template,)
+    groups_of_ranks = workload.degrees.groups(workload.roles)
+    return tuple(
+        replace(template, rank=rank, groups=groups or None) for rank, groups in enumerate(groups_of_ranks)
+    )
 
 
-def _looks_so(lines: list[str]) -> bool:
+def _begins_like_workload(lines: list[str]) -> bool:
     words = lines[0].split(maxsplit=1) if lines else []
     return bool(words and words[0] in (*TRANSFORMERS, MICRO)) or header_index(lines) is not None
 

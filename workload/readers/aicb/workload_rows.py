@@ -1,4 +1,5 @@
-"""What the readers of both forms share: nodes of a rank as they are found, numbers in text, faults with their line. Pure."""
+"""Provides parts shared by the readers of both AICB forms: a writer of node rows, numbers in text, faults with their
+line. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from etloop.workload.trace.trace_names import shown
 
 MAX_ROWS: Final = 1 << 20
 MAX_BYTES: Final = 1 << 50
-"""Of one collective."""
+"""Limit of one collective."""
 MAX_NS: Final = 1 << 52
-"""Of one computation: weeks."""
+"""Limit of one computation: weeks."""
 
 _WHOLE: Final = re.compile(r"([0-9]{1,18})(?:\.0{1,9})?")
 _SHOWN: Final = 48
 
 
 class WorkloadFault(Exception):
-    """What is wrong with a workload, and in which line of the file (from 1; 0: the whole file)."""
+    """A defect of a workload, with its line in the file (from 1; 0: the whole file)."""
 
     def __init__(self, line: int, what: str, remedy: str = "") -> None:
         super().__init__(f"line {line}: {what}" if line else what)
@@ -34,7 +35,8 @@ class WorkloadFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a reader assumed, or what the file leaves out; `left_out` counts the communication that is not replayed."""
+    """An assumption of the reader, or content that the file lacks. `left_out` counts the communication that is not
+    replayed."""
 
     what: str
     remedy: str
@@ -43,28 +45,28 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What one file says: the nodes that every rank runs, and how the job is divided."""
+    """Content of one file: the nodes that every rank runs, and the degrees of parallelism."""
 
     rows: tuple[NodeRow, ...]
     roles: frozenset[GroupRole]
     degrees: Degrees | None
-    """None where the file does not say how many ranks there are."""
+    """None if the file does not state the number of ranks."""
     schema: str
     notes: tuple[Note, ...] = ()
 
 
 @dataclass(slots=True)
 class RowWriter:
-    """Builds the nodes of a rank one behind the other."""
+    """Builds the nodes of a rank; each waits for the node that the caller passes as `after`."""
 
     degrees: Degrees | None
     world_remedy: str
-    """How a file of this form says its number of ranks."""
+    """Advice on how a file of this form states its number of ranks."""
     rows: list[NodeRow] = field(default_factory=list)
     roles: set[GroupRole] = field(default_factory=set)
 
     def compute(self, name: str, after: int | None, duration_ns: int, offset: int) -> int | None:
-        """Add a computation, and return what the next node waits for; nothing is added that takes no time."""
+        """Add a computation and return the node that the next one waits for. A computation of no duration is not added."""
         if not duration_ns:
             return after
         row = self._add(name, NodeKind.COMP, after, offset)
@@ -72,7 +74,8 @@ class RowWriter:
         return row.node_id
 
     def products(self, name: str, after: int | None, num_ops: int, tensor_bytes: int, offset: int) -> int:
-        """Add a computation that is known by its operations alone."""
+        """Add a computation given by its floating-point operations and tensor bytes, without a duration; return its
+        node id."""
         row = self._add(name, NodeKind.COMP, after, offset)
         row.num_ops, row.tensor_size = num_ops, tensor_bytes
         return row.node_id
@@ -86,7 +89,7 @@ class RowWriter:
         role: GroupRole | None,
         offset: int,
     ) -> NodeRow:
-        """Add a collective of `size_bytes` as AICB counts them: of an all-gather what each rank has in the end."""
+        """Add a collective of `size_bytes` as AICB counts them: for an all-gather, the size of its result on each rank."""
         row = self._add(name, NodeKind.COMM_COLL, after, offset)
         row.comm_type, row.comm_size = int(kind), size_bytes
         if role is not None and self.degrees is not None:
@@ -98,10 +101,10 @@ class RowWriter:
 
     def _members(self, role: GroupRole | None, line: int) -> int:
         if self.degrees is None:
-            what = (
+            problem = (
                 "is an all-gather of what each rank has in the end, and nothing says how many ranks share it"
             )
-            raise WorkloadFault(line, what, self.world_remedy)
+            raise WorkloadFault(line, problem, self.world_remedy)
         return self.degrees.world_size if role is None else self.degrees.group_size(role)
 
     def _add(self, name: str, kind: NodeKind, after: int | None, offset: int) -> NodeRow:
@@ -113,15 +116,15 @@ class RowWriter:
 
 
 def whole_number(text: str, line: int, what: str, most: int, least: int = 0) -> int:
-    """Return a whole number that a field states, also as `8.0`. Raises `WorkloadFault`."""
-    found = _WHOLE.fullmatch(text)
-    if found is None or not least <= int(found[1]) <= most:
+    """Parse a whole number, which may be written as `8.0`. Raises `WorkloadFault` unless it is in `least`..`most`."""
+    match = _WHOLE.fullmatch(text)
+    if match is None or not least <= int(match[1]) <= most:
         raise WorkloadFault(
             line, f"{what} is {quoted(text)}: a whole number of {least} to {most} was expected"
         )
-    return int(found[1])
+    return int(match[1])
 
 
 def quoted(text: str) -> str:
-    """Return a field as a message shows it."""
+    """Return a field quoted and shortened for a message."""
     return f'"{shown(text[:_SHOWN])}"'

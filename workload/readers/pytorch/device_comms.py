@@ -1,7 +1,9 @@
-"""What the kernels of a Kineto trace carry: by their own arguments, by the call that launched them, or by a table of names.
+"""Finds the communication of kernels in a Kineto trace: by their own arguments, by the call that launched them, or by a
+table of names.
 
-Decides which kernels beside NCCL's communicate, where their bytes and their group come from, and what has to be said where
-nothing tells: communication that cannot be replayed is counted by name, and stays the compute that it was recorded as. Pure.
+Decides which kernels other than NCCL's communicate, and where their bytes and group come from. Communication that
+cannot be replayed, because no source describes it, is counted by name and stays the compute that it was recorded as.
+Pure.
 """
 
 from __future__ import annotations
@@ -49,22 +51,22 @@ ITEM_BYTES: Final = {
     **dict.fromkeys(("long", "longint", "double", "float64", "int64", "uint64", "complexfloat"), 8),
     **dict.fromkeys(("complexdouble",), 16),
 }
-"""Bytes of an element by the name that the profiler gives its type, in small letters and digits."""
+"""Bytes of an element by the profiler's name of its type, in lower-case letters and digits only."""
 
 _NAMES_TOLD: Final = 6
 _STATE_THEM: Final = "state them in a file of kernels (--kernels, in a scenario workload.kernels)"
 
 
-class _Filled(Enum):
-    """How much the arguments of an NCCL kernel tell."""
+class _Completeness(Enum):
+    """Completeness of the arguments of an NCCL kernel."""
 
     ALL = "all"
     SPLITS_CUT = "all but the splits"
     NOTHING = "nothing"
 
 
-class _Lost(Enum):
-    """Why communication cannot be replayed, as a finding says it."""
+class _LossReason(Enum):
+    """Reasons why communication cannot be replayed, as worded in a finding."""
 
     SIZE = "communicate, and nothing tells what they carry"
     GROUP = "communicate, and nothing tells among which ranks"
@@ -72,20 +74,20 @@ class _Lost(Enum):
 
 
 _REMEDIES: Final = {
-    _Lost.SIZE: f"record shapes (record_shapes=True) without CUDA graphs, or {_STATE_THEM} with their bytes",
-    _Lost.GROUP: f"{_STATE_THEM} with their group",
-    _Lost.NAME: f"{_STATE_THEM}, with collective none where they do not communicate",
+    _LossReason.SIZE: f"record shapes (record_shapes=True) without CUDA graphs, or {_STATE_THEM} with their bytes",
+    _LossReason.GROUP: f"{_STATE_THEM} with their group",
+    _LossReason.NAME: f"{_STATE_THEM}, with collective none where they do not communicate",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class OtherKernels:
-    """What a Kineto trace shows of communication that is not NCCL's."""
+    """Communication in a Kineto trace by kernels other than NCCL's."""
 
     rows: dict[str, NodeRow]
-    """Place of a kernel -> its operation."""
+    """Operation of a kernel, by the place of the kernel."""
     remarks: tuple[Remark, ...]
-    """What is left out."""
+    """Communication that is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,65 +98,72 @@ class _Candidate:
 
 
 def read_device(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> RankRead:
-    """A Kineto trace alone: what its kernels tell by their arguments or by the calls that launched them.
+    """Return a rank from a Kineto trace alone: operations described by kernel arguments or by the calls that launched
+    the kernels.
 
     Raises `JsonFault`.
     """
     book.add(kineto.groups, "distributedInfo.pg_config")
-    others = other_kernels(kineto, book, table)
-    told = _told_by_launchers(kineto)
+    other_ops = other_kernels(kineto, book, table)
+    with_arguments = _with_launcher_arguments(kineto)
     rows = []
-    outcomes: Counter[_Filled] = Counter()
+    outcomes: Counter[_Completeness] = Counter()
     for node_id, event in enumerate(kineto.device):
         row = device_row(node_id, event)
         if event.communicates:
-            outcomes[_fill_by_arguments(row, told.get(event.place, event), book)] += 1
+            outcomes[_fill_by_arguments(row, with_arguments.get(event.place, event), book)] += 1
             row.root = _root(row, event, kineto)
-        elif event.place in others.rows:
-            row = replace(others.rows[event.place], node_id=node_id)
+        elif event.place in other_ops.rows:
+            row = replace(other_ops.rows[event.place], node_id=node_id)
         rows.append(row)
     remarks = []
-    if bare := outcomes[_Filled.NOTHING]:
-        what = f"{bare} NCCL kernels carry no collective arguments (profilers before 2024): sizes and groups are not known"
-        remarks.append(Remark(what, BESIDE.format("host")))
-    if cut := outcomes[_Filled.SPLITS_CUT]:
-        what = (
-            f"{cut} all-to-alls have split sizes that the profiler shortened: their buffers are split evenly"
-        )
-        remarks.append(Remark(what, BESIDE.format("host")))
+    if kernels_without_arguments := outcomes[_Completeness.NOTHING]:
+        problem = f"{kernels_without_arguments} NCCL kernels carry no collective arguments (profilers before 2024): sizes and groups are not known"
+        remarks.append(Remark(problem, BESIDE.format("host")))
+    if operations_with_cut_splits := outcomes[_Completeness.SPLITS_CUT]:
+        problem = f"{operations_with_cut_splits} all-to-alls have split sizes that the profiler shortened: their buffers are split evenly"
+        remarks.append(Remark(problem, BESIDE.format("host")))
     return RankRead(
-        tuple(rows), "kineto", book.members, (*remarks, *others.remarks, *_calls_alone(kineto, others))
+        tuple(rows), "kineto", book.members, (*remarks, *other_ops.remarks, *_calls_alone(kineto, other_ops))
     )
 
 
 def other_kernels(kineto: KinetoTrace, book: GroupBook, table: KernelTable) -> OtherKernels:
-    """The operations of kernels that are not NCCL's, and what cannot be replayed of them. `book` has the rank's groups."""
-    lost: dict[_Lost, Counter[str]] = defaultdict(Counter)
+    """Return the operations of kernels other than NCCL's, and remarks on those that cannot be replayed. `book` has the
+    rank's groups."""
+    lost_names: dict[_LossReason, Counter[str]] = defaultdict(Counter)
     rows = {}
-    for one in _candidates(kineto, table, lost):
-        collective = one.entry.collective
+    for candidate in _candidates(kineto, table, lost_names):
+        collective = candidate.entry.collective
         assert collective is not None
-        size_bytes = _size_bytes(one, table)
-        group = _group_of(one, book, table)
+        size_bytes = _size_bytes(candidate, table)
+        group = _group_of(candidate, book, table)
         if size_bytes is None or group is None:
-            why = _Lost.SIZE if size_bytes is None else _Lost.GROUP
-            lost[why][function_name(one.event.name)] += 1
+            reason = _LossReason.SIZE if size_bytes is None else _LossReason.GROUP
+            lost_names[reason][function_name(candidate.event.name)] += 1
             continue
-        row = device_row(0, one.event)
+        row = device_row(0, candidate.event)
         row.kind, row.comm_type, row.comm_size = NodeKind.COMM_COLL, int(collective), size_bytes
         row.pg_name = group
-        rows[one.event.place] = row
+        rows[candidate.event.place] = row
     return OtherKernels(
-        rows, tuple(_left_out(lost[why], why.value, _REMEDIES[why]) for why in _Lost if lost[why])
+        rows,
+        tuple(
+            _left_out(lost_names[reason], reason.value, _REMEDIES[reason])
+            for reason in _LossReason
+            if lost_names[reason]
+        ),
     )
 
 
-def _candidates(kineto: KinetoTrace, table: KernelTable, lost: dict[_Lost, Counter[str]]) -> list[_Candidate]:
-    """Kernels that communicate by their own name, or that are the longest of a call which does. One of each call: the others
-    prepare it or follow on it."""
-    alone: list[_Candidate] = []
-    of_call: dict[int, list[_Candidate]] = defaultdict(list)
-    by_name: set[int] = set()
+def _candidates(
+    kineto: KinetoTrace, table: KernelTable, lost: dict[_LossReason, Counter[str]]
+) -> list[_Candidate]:
+    """Return the kernels that communicate by their own name, and the longest kernel of each communicating call. All
+    other kernels of a call prepare or complete the operation."""
+    candidates: list[_Candidate] = []
+    kernels_of_call: dict[int, list[_Candidate]] = defaultdict(list)
+    calls_by_kernel_name: set[int] = set()
     for event in kineto.device:
         if event.communicates or event.name.startswith(("Memcpy", "Memset")):
             continue
@@ -162,28 +171,33 @@ def _candidates(kineto: KinetoTrace, table: KernelTable, lost: dict[_Lost, Count
         entry = table.kernel(event.name)
         if entry is not None and entry.collective is None:
             continue
-        called = table.operation(launcher.name) if launcher else None
-        if entry is None and called is not None and called.collective is not None:
-            of_call[event.external or 0].append(_Candidate(event, called, launcher))
+        call_entry = table.operation(launcher.name) if launcher else None
+        if entry is None and call_entry is not None and call_entry.collective is not None:
+            kernels_of_call[event.external or 0].append(_Candidate(event, call_entry, launcher))
         elif entry is not None and (launcher is None or entry.size_bytes is not None):
-            alone.append(_Candidate(event, entry, launcher))
+            candidates.append(_Candidate(event, entry, launcher))
         elif entry is not None:
-            by_name.add(event.external or 0)
-            of_call[event.external or 0].insert(0, _Candidate(event, entry, launcher))
-        elif called is None and looks_communicating(event.name):
-            lost[_Lost.NAME][function_name(event.name)] += 1
-    for external, several in of_call.items():
-        named = [one for one in several if table.kernel(one.event.name)] if external in by_name else several
-        alone.append(max(named, key=lambda one: one.event.duration_ns))
-    return alone
+            calls_by_kernel_name.add(event.external or 0)
+            kernels_of_call[event.external or 0].insert(0, _Candidate(event, entry, launcher))
+        elif call_entry is None and looks_communicating(event.name):
+            lost[_LossReason.NAME][function_name(event.name)] += 1
+    for external, call_candidates in kernels_of_call.items():
+        eligible = (
+            [candidate for candidate in call_candidates if table.kernel(candidate.event.name)]
+            if external in calls_by_kernel_name
+            else call_candidates
+        )
+        candidates.append(max(eligible, key=lambda candidate: candidate.event.duration_ns))
+    return candidates
 
 
 def _group_of(one: _Candidate, book: GroupBook, table: KernelTable) -> str | None:
-    """Key of the group that the table states, else that of the call's own arguments, else the only one; None if open."""
-    stated = one.entry.group or (_operation(one, table) or one.entry).group
-    if stated is None and one.launcher is not None and "Process Group Name" in one.launcher.arguments:
+    """Return the group's key: from the table, else from the call's own arguments, else the only group; None if
+    undetermined."""
+    table_group = one.entry.group or (_operation(one, table) or one.entry).group
+    if table_group is None and one.launcher is not None and "Process Group Name" in one.launcher.arguments:
         return _group(replace(one.event, arguments=one.launcher.arguments), book)
-    return _only_group(book) if stated is None else stated
+    return _only_group(book) if table_group is None else table_group
 
 
 def _operation(one: _Candidate, table: KernelTable) -> TableEntry | None:
@@ -191,14 +205,18 @@ def _operation(one: _Candidate, table: KernelTable) -> TableEntry | None:
 
 
 def _size_bytes(one: _Candidate, table: KernelTable) -> int | None:
-    """What a rank puts in, None where nothing tells."""
+    """Return the bytes that a rank puts in, None if no source gives them."""
     launcher = one.launcher
     if one.entry.size_bytes is not None or launcher is None:
         return one.entry.size_bytes
     if "Collective name" in launcher.arguments:
         dtype = launcher.arguments.get("dtype")
-        count, each = launcher.arguments.get("In msg nelems"), _item_bytes(dtype)
-        return count * each if type(count) is int and each and 0 <= count <= INT64_MAX // each else None
+        count, item_bytes = launcher.arguments.get("In msg nelems"), _item_bytes(dtype)
+        return (
+            count * item_bytes
+            if type(count) is int and item_bytes and 0 <= count <= INT64_MAX // item_bytes
+            else None
+        )
     entry = _operation(one, table)
     if entry is None and not _names(launcher.name, one.entry.collective):
         return None
@@ -209,24 +227,25 @@ def _size_bytes(one: _Candidate, table: KernelTable) -> int | None:
 
 
 def _names(call: str, collective: CollectiveKind | None) -> bool:
-    """Whether a call is named after the collective, such as vllm::all_reduce: its first tensor is then what a rank puts in."""
-    plain = "".join(c for c in call.lower() if c.isalnum())
-    return collective is not None and collective.name.lower().replace("_", "") in plain
+    """Decide whether a call is named after the collective, such as vllm::all_reduce; its first tensor is then the
+    input."""
+    plain_name = "".join(c for c in call.lower() if c.isalnum())
+    return collective is not None and collective.name.lower().replace("_", "") in plain_name
 
 
 def _tensor_bytes(dims: object, kind: object) -> int | None:
-    """Bytes of an argument by its shape and type; None for one that is no tensor."""
-    each = _item_bytes(kind)
+    """Return the bytes of an argument by its shape and type; None for one that is not a tensor."""
+    item_bytes = _item_bytes(kind)
     if (
-        not each
+        not item_bytes
         or not isinstance(dims, list)
         or not dims
-        or not all(type(one) is int and one >= 0 for one in dims)
+        or not all(type(extent) is int and extent >= 0 for extent in dims)
     ):
         return None
-    if len(dims) > 64 or any(one > INT64_MAX for one in dims):
+    if len(dims) > 64 or any(extent > INT64_MAX for extent in dims):
         return None
-    size = prod(dims) * each
+    size = prod(dims) * item_bytes
     return size if size <= INT64_MAX else None
 
 
@@ -237,38 +256,47 @@ def _item_bytes(kind: object) -> int | None:
 
 
 def _only_group(book: GroupBook) -> str | None:
-    """Key of the only group of several ranks that the rank recorded, of whatever name; None where there are others."""
-    several = {key: members for key, members in book.members.items() if len(members) > 1}
-    if not several:
-        # A job of one rank, or one that recorded no groups, has none but that of all.
+    """Return the key of the only group of several ranks that the rank recorded, under any name; None if there are
+    different ones. Without such a group, return the group of all ranks."""
+    larger_groups = {key: members for key, members in book.members.items() if len(members) > 1}
+    if not larger_groups:
+        # A job of one rank, or one that recorded no groups, only has the group of all ranks.
         return "" if len(book.members) <= 1 else next(iter(book.members))
-    return next(iter(several)) if len(set(several.values())) == 1 else None
+    return next(iter(larger_groups)) if len(set(larger_groups.values())) == 1 else None
 
 
-def _told_by_launchers(kineto: KinetoTrace) -> dict[str, DeviceEvent]:
-    """Place of an NCCL kernel without arguments -> the kernel with those of the call that launched it and no other."""
-    bare: dict[int, list[DeviceEvent]] = defaultdict(list)
+def _with_launcher_arguments(kineto: KinetoTrace) -> dict[str, DeviceEvent]:
+    """Return, by place, the NCCL kernels without arguments, each with the arguments of its call. Only for calls that
+    launched one kernel."""
+    events_by_call: dict[int, list[DeviceEvent]] = defaultdict(list)
     for event in kineto.kernels:
         if event.external is not None:
-            bare[event.external].append(event)
-    found = {}
-    for external, events in bare.items():
+            events_by_call[event.external].append(event)
+    completed = {}
+    for external, events in events_by_call.items():
         launcher = kineto.launchers.get(external)
-        (event, *others) = events
-        if not others and launcher and "Collective name" in launcher.arguments and not event.arguments:
-            found[event.place] = replace(event, arguments=launcher.arguments)
-    return found
+        (event, *further_events) = events
+        if (
+            not further_events
+            and launcher
+            and "Collective name" in launcher.arguments
+            and not event.arguments
+        ):
+            completed[event.place] = replace(event, arguments=launcher.arguments)
+    return completed
 
 
 def _root(row: NodeRow, event: DeviceEvent, kineto: KinetoTrace) -> int:
-    """Root of what has one, which the call knows and its kernel does not."""
+    """Return the root of a rooted collective from the arguments of its call, because the kernel lacks it; else
+    `ABSENT`."""
     launcher = kineto.launchers.get(event.external) if event.external is not None else None
     root = launcher.arguments.get("Rank") if launcher is not None else None
     return root if row.comm_type in ROOTED and type(root) is int and 0 <= root <= MAX_RANK else ABSENT
 
 
 def _calls_alone(kineto: KinetoTrace, others: OtherKernels) -> list[Remark]:
-    """What the host called and no kernel stands for: backends that use no GPU, or a recording without GPU activity."""
+    """Return remarks on host calls without a kernel: of backends that use no GPU, or in a recording without GPU
+    activity."""
     calls = Counter(
         {
             name: count
@@ -288,70 +316,76 @@ def _calls_alone(kineto: KinetoTrace, others: OtherKernels) -> list[Remark]:
             )
         )
     elif not kineto.begun_before and not kineto.kernels and not others.rows:
-        for some in ("record_param_comms", "c10d::", "nccl:"):
-            named = Counter({name: n for name, n in kineto.host_names.items() if name.startswith(some)})
-            if named:
-                what = "communicate, and no kernel of theirs is here"
+        for prefix in ("record_param_comms", "c10d::", "nccl:"):
+            matching_calls = Counter(
+                {name: n for name, n in kineto.host_names.items() if name.startswith(prefix)}
+            )
+            if matching_calls:
+                problem = "communicate, and no kernel of theirs is here"
                 remedy = f"record GPU activity too, or {BESIDE.format('host')}"
-                remarks.append(_left_out(named, what, remedy, "calls"))
+                remarks.append(_left_out(matching_calls, problem, remedy, "calls"))
                 break
     return remarks
 
 
 def _left_out(names: Counter[str], why: str, remedy: str, things: str = "kernels") -> Remark:
     count = names.total()
-    told = [f"{each} {shown(name[:64])}" for name, each in names.most_common(_NAMES_TOLD)]
-    more = f" and {len(names) - _NAMES_TOLD} other names" if len(names) > _NAMES_TOLD else ""
-    return Remark(f"{count} {things} {why}: {', '.join(told)}{more}", remedy, left_out=count)
+    name_counts = [f"{name_count} {shown(name[:64])}" for name, name_count in names.most_common(_NAMES_TOLD)]
+    suffix = f" and {len(names) - _NAMES_TOLD} other names" if len(names) > _NAMES_TOLD else ""
+    return Remark(f"{count} {things} {why}: {', '.join(name_counts)}{suffix}", remedy, left_out=count)
 
 
-def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Filled:
-    """Makes a row the network operation of its kernel; how much the kernel tells of it."""
+def _fill_by_arguments(row: NodeRow, event: DeviceEvent, book: GroupBook) -> _Completeness:
+    """Make a row the network operation of its kernel; return how complete the kernel's arguments are. Raises
+    `JsonFault`."""
     arguments, place = event.arguments, event.place
     row.kind = NodeKind.COMM_COLL
     row.comm_type = kernel_collective(event.name)
     label = arguments.get("Collective name")
     meaning = meaning_of(label) if isinstance(label, str) else None
     if meaning is None or meaning.role not in (Role.COLLECTIVE, Role.SEND, Role.RECV):
-        return _Filled.NOTHING
-    nelems = as_int(arguments.get("In msg nelems", 0), f"{place}.In msg nelems", 0)
-    if not nelems and meaning.role is Role.RECV:
-        nelems = as_int(arguments.get("Out msg nelems", 0), f"{place}.Out msg nelems", 0)
+        return _Completeness.NOTHING
+    elements = as_int(arguments.get("In msg nelems", 0), f"{place}.In msg nelems", 0)
+    if not elements and meaning.role is Role.RECV:
+        elements = as_int(arguments.get("Out msg nelems", 0), f"{place}.Out msg nelems", 0)
     dtype = as_text(arguments.get("dtype", ""), f"{place}.dtype")
     item_bytes = _item_bytes(dtype)
-    if item_bytes is None and nelems:
+    if item_bytes is None and elements:
         raise JsonFault(f"{place}.dtype", f"is {dtype[:24]!a}, whose size is not known")
-    row.comm_size = as_int(nelems * (item_bytes or 0), place, 0)
+    row.comm_size = as_int(elements * (item_bytes or 0), place, 0)
     if meaning.role is Role.COLLECTIVE:
         row.comm_type = ABSENT if meaning.collective is None else int(meaning.collective)
         row.pg_name = _group(event, book)
-        return _Filled.SPLITS_CUT if _fill_splits(row, event, item_bytes or 0) else _Filled.ALL
-    sends = meaning.role is Role.SEND
-    row.kind, row.comm_type = (NodeKind.COMM_SEND if sends else NodeKind.COMM_RECV), ABSENT
-    peer = arguments.get("Dst Rank" if sends else "Src Rank")
+        return _Completeness.SPLITS_CUT if _fill_splits(row, event, item_bytes or 0) else _Completeness.ALL
+    is_send = meaning.role is Role.SEND
+    row.kind, row.comm_type = (NodeKind.COMM_SEND if is_send else NodeKind.COMM_RECV), ABSENT
+    peer = arguments.get("Dst Rank" if is_send else "Src Rank")
     if peer is not None:
-        setattr(row, "comm_dst" if sends else "comm_src", as_int(peer, f"{place}.peer", 0, MAX_RANK))
-    return _Filled.ALL
+        setattr(row, "comm_dst" if is_send else "comm_src", as_int(peer, f"{place}.peer", 0, MAX_RANK))
+    return _Completeness.ALL
 
 
 def _fill_splits(row: NodeRow, event: DeviceEvent, item_bytes: int) -> bool:
-    """Takes the split sizes of an all-to-all; whether the profiler shortened their list, as it does for many ranks."""
+    """Set the split sizes of an all-to-all; return whether the profiler shortened their list, as it does for many
+    ranks."""
     if row.comm_type != CollectiveKind.ALL_TO_ALL:
         return False
-    sent, expected = (str(event.arguments.get(f"{side} split size", "")) for side in ("In", "Out"))
-    row.splits = split_bytes(parse_split_text(sent, event.place), row.comm_size, event.place)
-    made = as_int(event.arguments.get("Out msg nelems", 0), f"{event.place}.Out msg nelems", 0) * item_bytes
-    row.expected_splits = split_bytes(parse_split_text(expected, event.place), made, event.place)
-    return SHORTENED in sent
+    send_text, recv_text = (str(event.arguments.get(f"{side} split size", "")) for side in ("In", "Out"))
+    row.splits = split_bytes(parse_split_text(send_text, event.place), row.comm_size, event.place)
+    output_bytes = (
+        as_int(event.arguments.get("Out msg nelems", 0), f"{event.place}.Out msg nelems", 0) * item_bytes
+    )
+    row.expected_splits = split_bytes(parse_split_text(recv_text, event.place), output_bytes, event.place)
+    return SHORTENED in send_text
 
 
 def _group(event: DeviceEvent, book: GroupBook) -> str | None:
     name = event.arguments.get("Process Group Name")
     if not isinstance(name, str) or not name:
         return None
-    spelled = event.arguments.get("Process Group Ranks")
-    if isinstance(spelled, str) and name not in book.members:
-        ranks = parse_rank_text(spelled, f"{event.place}.Process Group Ranks")
+    ranks_text = event.arguments.get("Process Group Ranks")
+    if isinstance(ranks_text, str) and name not in book.members:
+        ranks = parse_rank_text(ranks_text, f"{event.place}.Process Group Ranks")
         if ranks:
             book.members[name] = ranks
     return name

@@ -1,8 +1,8 @@
-"""PyTorch host execution traces (JSON of ExecutionTraceObserver) to host nodes, schemas 1.0.1 to 1.1.1.
+"""Reads PyTorch host execution traces (JSON of ExecutionTraceObserver) into host nodes, schemas 1.0.1 to 1.1.1.
 
-Decides how a node is laid out: flat (1.0.1: `parent`, `inputs`, ...) or nested (1.0.2 on: `inputs.values`, `attrs`, the
-caller in `ctrl_deps`); the layout is told by the node itself, as files state the wrong schema. Also takes the fields that
-chakra_trace_link adds ("ET+"). What an operation means is left to pytorch_comms, order to pytorch_order. Pure.
+Decides the layout of each node: flat (1.0.1: `parent`, `inputs`, ...) or nested (1.0.2 on: `inputs.values`, `attrs`,
+the caller in `ctrl_deps`). The node itself determines it, because some files state the wrong schema. Also reads the
+fields that chakra_trace_link adds ("ET+"). Leaves the meaning of operations to comms.py, and order to rank.py. Pure.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ class Tensor:
 
     @property
     def size_bytes(self) -> int:
+        """Return the size of the tensor in bytes."""
         return self.numel * self.item_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CommArguments:
-    """What only a node that communicates keeps of its arguments."""
+    """Arguments that are kept only for a communicating node."""
 
     inputs: list[Any]
     outputs: list[Any]
     collective_name: Any
-    """What it calls the operation; None where it says nothing."""
+    """Name of the operation as the node gives it; None if it gives none."""
     listed: TableEntry | None = None
-    """What a table says of an operation that is no process group's."""
+    """Table entry of an operation that does not belong to a process group."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTimes:
-    """What the linker adds to a node. CPU nodes have no stream."""
+    """Fields that the linker adds to a node. CPU nodes have no stream."""
 
     start_ns: int
     inclusive_ns: int
@@ -73,14 +74,14 @@ class DeviceTimes:
 
 @dataclass(frozen=True, slots=True)
 class HostNode:
-    """One call as the host saw it."""
+    """One call as recorded on the host."""
 
     node_id: int
     name: str
     parent: int
     thread: int
     record: int
-    """Record function id, which Kineto has too; -1 where the file has none."""
+    """Record function id, which Kineto has too; -1 if the file has none."""
     reads: tuple[int, ...]
     """Storages of its input tensors."""
     writes: tuple[int, ...]
@@ -92,13 +93,13 @@ class HostNode:
 
     @property
     def times_stream(self) -> int | None:
-        """GPU stream it ran on, None for a call of the host."""
+        """Return the GPU stream that it ran on, None for a call of the host."""
         return self.times.stream if self.times else None
 
 
 @dataclass(slots=True)
 class HostTrace:
-    """One rank's host trace; nodes in the file's order (a call ends before its caller)."""
+    """One rank's host trace; nodes in file order (a call ends before its caller)."""
 
     schema: str = ""
     nodes: list[HostNode] = field(default_factory=list)
@@ -106,52 +107,53 @@ class HostTrace:
 
     @property
     def is_linked(self) -> bool:
-        """Whether device operations were linked in, with times."""
+        """Decide whether device operations were linked in, with times."""
         return any(node.times is not None for node in self.nodes)
 
 
 def read_host_trace(pieces: Iterable[bytes], table: KernelTable | None = None) -> HostTrace:
-    """Reads one rank. `table`: what communicates beside process groups, by default the project's. Raises `JsonFault`."""
+    """Parse one rank's host trace. `table` names communicating operations outside process groups; None uses the shipped
+    table. Raises `JsonFault`."""
     table = table or shipped_table()
     host = HostTrace()
-    found = False
+    has_nodes = False
     for item in members(pieces, frozenset({NODES_KEY})):
         if item.key == "schema":
             host.schema = as_text(item.value, item.place)
         elif item.key == NODES_KEY:
-            found = True
+            has_nodes = True
             if item.index < 0:
                 as_list(item.value, item.place)
             else:
                 kept(item.index + 1, item.place)
                 value = as_object(item.value, item.place)
                 host.nodes.append(_node(value, item.place, item.offset, host, table))
-    if not found:
+    if not has_nodes:
         raise JsonFault(NODES_KEY, "is missing")
     return host
 
 
 def tensors(value: object) -> Iterator[Tensor]:
-    """The tensors of an argument, also those of lists of tensors."""
+    """Yield the tensors of an argument, including those in lists of tensors."""
     pending: list[tuple[object, int]] = [(value, 0)]
     while pending:
-        one, depth = pending.pop()
-        if not isinstance(one, list):
+        item, depth = pending.pop()
+        if not isinstance(item, list):
             continue
         if (
-            len(one) in (6, 7)
-            and isinstance(one[5], str)
-            and all(type(part) is int for part in one[:5])
-            and one[3] >= 0
-            and 0 <= one[4] <= 64
+            len(item) in (6, 7)
+            and isinstance(item[5], str)
+            and all(type(part) is int for part in item[:5])
+            and item[3] >= 0
+            and 0 <= item[4] <= 64
         ):
-            yield Tensor(one[1], one[3], one[4])
+            yield Tensor(item[1], item[3], item[4])
         elif depth < _MAX_TENSOR_DEPTH:
-            pending.extend((part, depth + 1) for part in reversed(one))
+            pending.extend((part, depth + 1) for part in reversed(item))
 
 
 def _storages(values: list[Any]) -> tuple[int, ...]:
-    """Storages of all tensors; an undefined tensor has none."""
+    """Return the distinct storages of all tensors; an undefined tensor has none."""
     return tuple({tensor.storage for tensor in tensors(values) if tensor.storage})
 
 
@@ -169,9 +171,9 @@ def _node(node: dict[str, Any], place: str, offset: int, host: HostTrace, table:
     name = as_text(node.get("name"), f"{place}.name")
     if INIT_NAME in name and inputs:
         host.groups += parse_init(inputs[0], f"{place}.inputs")
-    listed = table.operation(name)
+    table_entry = table.operation(name)
     communicates = (
-        name == PARAM_COMMS or name.startswith(C10D) or "nccl" in name.lower() or listed is not None
+        name == PARAM_COMMS or name.startswith(C10D) or "nccl" in name.lower() or table_entry is not None
     )
     return HostNode(
         node_id=as_int(node.get("id"), f"{place}.id", 0, MAX_NODE_ID),
@@ -181,7 +183,7 @@ def _node(node: dict[str, Any], place: str, offset: int, host: HostTrace, table:
         record=as_int(attributes.get("rf_id", -1), f"{place}.rf_id"),
         reads=_storages(inputs),
         writes=_storages(outputs),
-        comm=CommArguments(inputs, outputs, attributes.get("collective_name"), listed)
+        comm=CommArguments(inputs, outputs, attributes.get("collective_name"), table_entry)
         if communicates
         else None,
         times=_times(node, place) if "ts" in node else None,
@@ -197,11 +199,11 @@ def _caller(value: object, place: str) -> int:
 
 
 def _attributes(entries: object, place: str) -> dict[str, Any]:
-    found = {}
+    attributes = {}
     for index, entry in enumerate(as_list(entries, place)):
         attribute = as_object(entry, f"{place}[{index}]")
-        found[as_text(attribute.get("name"), f"{place}[{index}].name")] = attribute.get("value")
-    return found
+        attributes[as_text(attribute.get("name"), f"{place}[{index}].name")] = attribute.get("value")
+    return attributes
 
 
 def _times(node: dict[str, Any], place: str) -> DeviceTimes:
@@ -215,7 +217,9 @@ def _times(node: dict[str, Any], place: str) -> DeviceTimes:
         exclusive_ns=as_ns(inclusive if exclusive is None else exclusive, f"{place}.exclusive_dur"),
         stream=None if stream is None else as_int(stream, f"{place}.stream"),
         category=as_text(node.get("cat") or "", f"{place}.cat"),
-        awaited=tuple(as_int(one, f"{place}.sync_dep", 0, MAX_NODE_ID) for one in awaited if one is not None),
+        awaited=tuple(
+            as_int(node_id, f"{place}.sync_dep", 0, MAX_NODE_ID) for node_id in awaited if node_id is not None
+        ),
     )
     if times.inclusive_ns < 0 or times.exclusive_ns < 0:
         raise JsonFault(place, "has a duration below 0")

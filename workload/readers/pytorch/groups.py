@@ -1,7 +1,8 @@
-"""Which communicator an operation of a host trace used, from everything that a rank recorded about its groups.
+"""Resolves the communicator of each operation in a host trace, from everything that a rank recorded about its groups.
 
-Decides between the records of the host trace, those of Kineto, and what an operation itself tells; a contradiction between
-them is a fault, as the files are of two runs. Integers of older schemas name a group only inside one process. Pure.
+Decides between the records of the host trace, those of Kineto, and the data of the operation itself. A contradiction
+between them is a fault, because the files are of two runs. Integers of older schemas name a group only within one
+process. Pure.
 """
 
 from __future__ import annotations
@@ -26,40 +27,41 @@ class GroupBook:
     """Whether all collectives use one integer that no record explains."""
 
     def add(self, records: Iterable[GroupRecord], source: str) -> None:
-        """Takes in recorded groups. Raises `JsonFault` where one contradicts what is known."""
+        """Add recorded groups. Raises `JsonFault` if one contradicts a known group."""
         for record in records:
             members = record.members(self.rank_count)
-            known = self.members.setdefault(record.key, members)
-            if known != members:
+            existing = self.members.setdefault(record.key, members)
+            if existing != members:
                 raise JsonFault(
                     source,
-                    f"group {record.key!a} has {len(members)} ranks ({_some(members)}), elsewhere {len(known)} "
-                    f"({_some(known)}): the files are of different runs",
+                    f"group {record.key!a} has {len(members)} ranks ({_first_ranks(members)}), elsewhere {len(existing)} "
+                    f"({_first_ranks(existing)}): the files are of different runs",
                 )
             for alias in record.aliases:
                 self.aliases[alias] = record.key
 
     def learn(self, ops: Iterable[tuple[CommOp, str]]) -> None:
-        """Takes in what operations (with their places) tell of groups that no record has."""
-        pointers: dict[int, str] = {}
+        """Add groups that only operations (given with their places) describe. Raises `JsonFault` if two or more are
+        known only as pointers."""
+        place_by_pointer: dict[int, str] = {}
         for op, place in ops:
             if op.role in (Role.WAIT, Role.NOTHING):
                 continue
             if isinstance(op.group, int) and op.group not in self.aliases:
-                pointers.setdefault(op.group, place)
+                place_by_pointer.setdefault(op.group, place)
             elif isinstance(op.group, str) and op.group_ranks and op.group not in self.members:
                 self.members[op.group] = op.group_ranks
-        if len(pointers) > 1:
-            first, second = list(pointers.values())[:2]
+        if len(place_by_pointer) > 1:
+            first, second = list(place_by_pointer.values())[:2]
             raise JsonFault(
                 first,
-                f"its group is known only as a pointer inside this process, and {len(pointers)} groups are in use (another "
+                f"its group is known only as a pointer inside this process, and {len(place_by_pointer)} groups are in use (another "
                 f"at {second}): which ranks each one has cannot be read from this schema",
             )
-        self.lone_pointer = bool(pointers)
+        self.lone_pointer = bool(place_by_pointer)
 
     def key_of(self, op: CommOp) -> str | None:
-        """Key of an operation's group; None is all ranks."""
+        """Return the key of an operation's group; None means all ranks."""
         if isinstance(op.group, int):
             return self.aliases.get(op.group)
         if op.group != UNKNOWN_GROUP:
@@ -67,11 +69,16 @@ class GroupBook:
         if not self.members or list(self.members.values()) == [tuple(range(self.rank_count))]:
             return next(iter(self.members), None)
         size = _stated_size(op)
-        fitting = [key for key, members in self.members.items() if len(members) == size]
-        return fitting[0] if len(fitting) == 1 else UNKNOWN_GROUP
+        keys_of_size = [key for key, members in self.members.items() if len(members) == size]
+        return keys_of_size[0] if len(keys_of_size) == 1 else UNKNOWN_GROUP
 
     def global_rank(self, op: CommOp) -> int | None:
-        """The other end of a send or receive. Where its group is not known, its rank among all."""
+        """Return the global rank of the other end of a send or receive. If the group is unknown, `op.peer` counts as a
+        global rank.
+
+        Returns None for an operation without a peer, and `rank_count`, which is no rank, for a peer outside the
+        group.
+        """
         if op.peer is None:
             return None
         key = self.key_of(op)
@@ -82,13 +89,13 @@ class GroupBook:
 
 
 def _stated_size(op: CommOp) -> int | None:
-    """How many members an operation's tensors and splits show its group to have."""
+    """Return the group size that an operation's tensors and splits imply, None if they imply none."""
     if op.splits:
         return len(op.splits)
     small, large = sorted((op.size_bytes, op.output_bytes))
-    gathers = op.collective in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
-    return large // small if gathers and small and not large % small else None
+    is_sharded = op.collective in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+    return large // small if is_sharded and small and not large % small else None
 
 
-def _some(ranks: tuple[int, ...]) -> str:
+def _first_ranks(ranks: tuple[int, ...]) -> str:
     return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")

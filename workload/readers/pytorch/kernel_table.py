@@ -1,7 +1,8 @@
-"""Communication that is not NCCL's by the names of its kernels and of the calls that launch them: the project's table
-(kernels.yaml beside this file), and a file of the user's own in front of it.
+"""Recognises communication outside NCCL by the names of kernels and of the calls that launch them: by the shipped table
+(kernels.yaml in this folder), and by a user's file that takes precedence.
 
-Decides what may stand in such a file, and which entry a name means. What an operation carries is decided by device_comms.
+Decides the format of such a file, and which entry matches a name. Leaves the content of an operation to
+device_comms.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from etloop.workload.trace.trace import CollectiveKind
 from etloop.workload.trace.trace_names import shown
 
 MOST_ENTRIES: Final = 1000
-"""Of one file, kernels and operations each."""
+"""Limit of entries in one file, for kernels and operations each."""
 
 _SHIPPED: Final = Path(__file__).with_name("kernels.yaml")
 _COLLECTIVES: Final[dict[str, CollectiveKind | None]] = {
@@ -44,29 +45,29 @@ _END_OF_NAME: Final = re.compile(r"[<(]")
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """What a name stands for."""
+    """Meaning of a kernel's or operation's name."""
 
     name: str
     collective: CollectiveKind | None
-    """None: it is no communication, or part of one that another kernel stands for."""
+    """None: it does not communicate, or is part of an operation that another kernel represents."""
     size_bytes: int | None = None
-    """What a rank puts in, where the entry says it; None: as the launching call has it."""
+    """Bytes that a rank puts in; None: taken from the launching call."""
     argument: int | None = None
-    """Of an operation: the argument that a rank puts in; None: the first tensor."""
+    """For an operation: index of the input argument; None: the first tensor."""
     group: str | None = None
-    """Key of its process group; None: the only one of several ranks."""
+    """Key of its process group; None: the only group of several ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """Entries in the order in which they are asked."""
+    """Entries in order of precedence."""
 
     kernels: tuple[TableEntry, ...] = ()
     operations: tuple[TableEntry, ...] = ()
     _known: dict[str, TableEntry | None] = field(default_factory=dict, compare=False, repr=False)
 
     def kernel(self, name: str) -> TableEntry | None:
-        """Return the first entry whose name is part of the name of a kernel."""
+        """Return the first entry whose name is part of the kernel name; None if there is none."""
         if name not in self._known:
             if len(self._known) > 1 << 16:
                 self._known.clear()
@@ -74,30 +75,31 @@ class KernelTable:
         return self._known[name]
 
     def operation(self, name: str) -> TableEntry | None:
-        """Return the first entry of exactly this name."""
+        """Return the first entry with exactly this name; None if there is none."""
         return next((entry for entry in self.operations if entry.name == name), None)
 
 
 def function_name(kernel: str) -> str:
-    """Return a kernel's name without what it returns, its template arguments and its parameters."""
-    plain = kernel.removeprefix("void ").replace(_UNNAMED, "")
-    return _END_OF_NAME.split(plain, maxsplit=1)[0].strip()
+    """Return a kernel's name without return type, template arguments and parameters."""
+    unqualified = kernel.removeprefix("void ").replace(_UNNAMED, "")
+    return _END_OF_NAME.split(unqualified, maxsplit=1)[0].strip()
 
 
 def looks_communicating(kernel: str) -> bool:
-    """Whether a name has a word of communication in it. Compilers name kernels after what stood around them (triton_*)."""
-    plain = function_name(kernel)
-    return not plain.startswith("triton_") and _WORDS.search(plain) is not None
+    """Decide whether a name contains a word of communication. Names `triton_*` are excluded: compilers derive them from
+    surrounding operations."""
+    name = function_name(kernel)
+    return not name.startswith("triton_") and _WORDS.search(name) is not None
 
 
 @lru_cache(maxsize=1)
 def shipped_table() -> KernelTable:
-    """Return the project's own table."""
+    """Return the table shipped with the project."""
     return parse_table(_SHIPPED.read_bytes(), _SHIPPED.name)
 
 
 def table_with(path: Path | None) -> KernelTable:
-    """Return the project's table with the entries of a file in front. Raises `ConfigError`."""
+    """Return the shipped table with the entries of a file in front. Raises `ConfigError`."""
     shipped = shipped_table()
     if path is None:
         return shipped
@@ -105,20 +107,20 @@ def table_with(path: Path | None) -> KernelTable:
         with path.open("rb") as file:
             text = file.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
+        problem = f"cannot be read: {error.strerror or error}"
         raise ConfigError(
-            Problem(shown(str(path)), what, "name a file of kernels, as docs/traces.md shows")
+            Problem(shown(str(path)), problem, "name a file of kernels, as docs/traces.md shows")
         ) from None
-    own = parse_table(text, shown(str(path)))
-    return KernelTable(own.kernels + shipped.kernels, own.operations + shipped.operations)
+    user_table = parse_table(text, shown(str(path)))
+    return KernelTable(user_table.kernels + shipped.kernels, user_table.operations + shipped.operations)
 
 
 def parse_table(text: bytes, name: str) -> KernelTable:
-    """Return the table that a YAML text spells. Raises `ConfigError` with all its mistakes."""
+    """Parse a table from YAML text. Raises `ConfigError` with all its mistakes."""
     file = ConfigFile(name)
     document = read_document(text, file)
-    kernels = tuple(_kernel(one) for one in _entries(document, "kernels"))
-    operations = tuple(_operation(one) for one in _entries(document, "operations"))
+    kernels = tuple(_kernel(entry) for entry in _entries(document, "kernels"))
+    operations = tuple(_operation(entry) for entry in _entries(document, "operations"))
     if not kernels and not operations and not file.problems:
         file.mistake(None, "", "the file names nothing", "write kernels or operations")
     document.close()
@@ -148,8 +150,8 @@ def _operation(entry: Section) -> TableEntry:
 
 def _named(entry: Section) -> tuple[str, CollectiveKind | None, str | None]:
     name = entry.required("name", _name, "?", "write the kernel's or the operation's name")
-    known = ", ".join(_COLLECTIVES)
-    collective = entry.required("collective", one_of(_COLLECTIVES), None, f"write one of {known}")
+    known_names = ", ".join(_COLLECTIVES)
+    collective = entry.required("collective", one_of(_COLLECTIVES), None, f"write one of {known_names}")
     return name, collective, entry.optional("group", words, None)
 
 

@@ -1,8 +1,9 @@
-"""Kineto traces (PyTorch profiler, Chrome trace events) to GPU operations and the times of host calls.
+"""Reads Kineto traces (PyTorch profiler, Chrome trace events) into GPU operations and times of host calls.
 
-Decides which events count: kernels, copies and fills with their stream; NCCL kernels with whatever arguments the profiler
-gave them; host calls by what joins them to a host trace, and those that communicate with their arguments. What was left out
-is counted. What kernels carry is device_comms', the join kineto_join's. Pure.
+Decides which events are kept: kernels, copies and fills with their stream; NCCL kernels with the arguments that the
+profiler recorded; host calls by the ids that join them to a host trace, and communicating ones with their arguments.
+Omitted events are counted. Leaves the content of kernels to device_comms and the join to kineto_join. Pure.
+
 Format: Chrome "Trace Event Format"; pytorch/kineto, libkineto/src/output_json.cpp.
 """
 
@@ -43,7 +44,7 @@ _COUNTED: Final = (
 )
 _PLACED: Final = ("Process Group Name", "Process Group Ranks", "Src Rank", "Dst Rank")
 _ROOT: Final = "Rank"
-"""Of record_param_comms: the root of what has one, else the rank itself."""
+"""Argument of record_param_comms: the root of a rooted collective, else the rank itself."""
 _ARGUMENTS: Final = frozenset(("Collective name", *_COUNTED, *_PLACED))
 _BACKEND_CALL: Final = re.compile(r"(?P<backend>[a-z][a-z0-9]*):(?P<call>[A-Za-z_]+)")
 _COMMUNICATING_CALL: Final = re.compile(
@@ -51,7 +52,7 @@ _COMMUNICATING_CALL: Final = re.compile(
 )
 _PARSER: Final = json.JSONDecoder(strict=False)
 _MOST_TENSORS: Final = 256
-"""Of the arguments of one call."""
+"""Limit of arguments kept per call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +64,30 @@ class DeviceEvent:
     duration_ns: int
     stream: int
     external: int | None
-    """External id: the host call that launched it, where the profiler correlates by it."""
+    """External id: the host call that launched it, if the profiler correlates by it."""
     correlation: int | None
-    """What its launch has, too."""
+    """Correlation id shared with its launch."""
     arguments: dict[str, Any]
-    """Those that tell a collective."""
+    """Arguments that describe a collective."""
     offset: int
     place: str
 
     @property
     def communicates(self) -> bool:
+        """Decide whether it is an NCCL kernel or has the arguments of a collective."""
         return is_nccl_kernel(self.name) or "Collective name" in self.arguments
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A call of the host that communicates, with what the profiler says of its arguments."""
+    """A communicating call of the host, with the arguments that the profiler recorded."""
 
     name: str
     dims: list[Any]
-    """Shape of each argument, [] of one that is no tensor."""
+    """Shape of each argument; [] for one that is not a tensor."""
     types: list[Any]
     arguments: dict[str, Any]
-    """Those that tell a collective."""
+    """Arguments that describe a collective."""
 
 
 @dataclass(slots=True)
@@ -96,71 +98,72 @@ class KinetoTrace:
     world_size: int | None = None
     groups: list[GroupRecord] = field(default_factory=list)
     device: list[DeviceEvent] = field(default_factory=list)
-    """In order of their begin."""
+    """Operations of the GPU by start time."""
     calls: dict[int, CallTimes] = field(default_factory=dict)
-    """Record function id -> times of a host call."""
+    """Times of a host call, by its record function id."""
     record_of: dict[int, int] = field(default_factory=dict)
-    """External id of a host call -> its record function id."""
+    """Record function id of a host call, by its external id."""
     counts: Counter[str] = field(default_factory=Counter)
-    """Events of each category ("None": without one)."""
+    """Number of events in each category ("None": without one)."""
     host_names: Counter[str] = field(default_factory=Counter)
-    """How often each communicating host call is there."""
+    """Number of occurrences of each communicating host call."""
     launches: array[int] = field(default_factory=partial(array, "q"))
-    """Correlation of every launch that was recorded."""
+    """Correlation ids of all recorded launches."""
     launchers: dict[int, Launcher] = field(default_factory=dict)
-    """External id -> the call of the host that communicates."""
+    """Communicating host call, by its external id."""
     begun_before: int = 0
-    """Kernels that communicate and were launched before recording began; they are left out."""
+    """Number of communicating kernels launched before recording began; they are left out."""
 
     @property
     def kernels(self) -> list[DeviceEvent]:
-        """Those that communicate, in order of their begin."""
+        """Return the communicating operations by start time."""
         return [event for event in self.device if event.communicates]
 
 
 def read_kineto(
     pieces: Iterable[bytes], table: KernelTable | None = None, *, glances: bool = True
 ) -> KinetoTrace:
-    """Reads one rank. `table`: what communicates beside NCCL, by default the project's. Raises `JsonFault`.
+    """Parse one rank's Kineto trace. `table` names communicating operations in addition to NCCL's; None uses the
+    shipped table. Raises `JsonFault`.
 
-    Without `glances` every event is read whole, to the same end.
+    Without `glances` every event is parsed in Python, with the same result.
     """
     table = table or shipped_table()
     trace = KinetoTrace()
-    found = False
+    has_events = False
     glance = _Events(trace, table)
     for item in members(pieces, frozenset({EVENTS_KEY}), bare=EVENTS_KEY, glance=glance if glances else None):
         if item.key == "distributedInfo" and isinstance(item.value, dict):
             _distributed(item.value, trace)
         elif item.key == EVENTS_KEY:
-            found = True
+            has_events = True
             if item.index < 0:
                 as_list(item.value, item.place)
             elif isinstance(item.value, dict):
                 _event(item.value, item.place, item.offset, trace, table)
-    if not found and not glance.seen:
+    if not has_events and not glance.seen:
         raise JsonFault(EVENTS_KEY, "is missing")
-    _leave_out_begun(trace)
+    _drop_unlaunched(trace)
     trace.device.sort(key=lambda event: event.start_ns)
     return trace
 
 
 class _Events:
-    """Takes events that need not be read whole (`json_stream.Glance`), and has the others read."""
+    """Consumes events that need no full parse (`json_stream.Glance`) and passes the rest to the parser."""
 
     def __init__(self, trace: KinetoTrace, table: KernelTable) -> None:
         self._trace, self._table = trace, table
-        self._scanner = _et.KinetoScanner(partial(_is_asked_for, table))
+        self._scanner = _et.KinetoScanner(partial(_needs_parse, table))
         self.seen = False
 
     def scan(self, text: str, at: int, index: int) -> tuple[int, int, bool]:
-        """See `Glance`."""
-        found = self._scanner.scan(text, at, index)
-        self.seen = self.seen or found[1] > index
-        return found
+        """Scan elements as `Glance.scan` describes."""
+        progress = self._scanner.scan(text, at, index)
+        self.seen = self.seen or progress[1] > index
+        return progress
 
     def passed(self, text: str, offset: int) -> None:
-        """See `Glance`."""
+        """Process consumed elements as `Glance.passed` describes. Raises `JsonFault` over the limit of kept events."""
         trace = self._trace
         events, launches, counts = self._scanner.take()
         trace.launches.frombytes(launches)
@@ -172,7 +175,7 @@ class _Events:
             end,
             name,
             start_ns,
-            lasted_ns,
+            duration_ns,
             stream,
             external,
             correlation,
@@ -183,7 +186,7 @@ class _Events:
                     DeviceEvent(
                         name,
                         start_ns,
-                        lasted_ns,
+                        duration_ns,
                         stream,
                         None if external < 0 else external,
                         None if correlation < 0 else correlation,
@@ -193,7 +196,7 @@ class _Events:
                     )
                 )
             elif kind == _et.EVENT_CALL:
-                trace.calls.setdefault(record, CallTimes(start_ns, lasted_ns))
+                trace.calls.setdefault(record, CallTimes(start_ns, duration_ns))
                 if external >= 0:
                     trace.record_of.setdefault(external, record)
             else:
@@ -202,8 +205,8 @@ class _Events:
         _refuse_many(trace, f"{EVENTS_KEY}[{events[-1][1]}]" if events else EVENTS_KEY)
 
 
-def _is_asked_for(table: KernelTable, name: str) -> bool:
-    """Whether a call of this name communicates, or is counted by its name."""
+def _needs_parse(table: KernelTable, name: str) -> bool:
+    """Decide whether a call of this name communicates, or is counted by its name."""
     return (
         name == "record_param_comms"
         or name.startswith("c10d::")
@@ -217,20 +220,24 @@ def _refuse_many(trace: KinetoTrace, place: str) -> None:
     kept(len(trace.device) + len(trace.calls) + len(trace.launchers) + len(trace.launches) // 8, place)
 
 
-def _leave_out_begun(trace: KinetoTrace) -> None:
-    """Leave out kernels that communicate, tell nothing, and have no launch in a trace that records launches: they were running,
-    or waiting, as recording began, and nobody can say what they carried."""
+def _drop_unlaunched(trace: KinetoTrace) -> None:
+    """Remove communicating kernels that have no arguments and no launch, from a trace that records launches.
+
+    They were running or waiting when recording began, so their content is unknown.
+    """
     if not trace.launches:
         return
-    launched = set(trace.launches) if any(map(_may_be_begun, trace.device)) else set()
-    begun = [event for event in trace.device if _may_be_begun(event) and event.correlation not in launched]
-    trace.begun_before = len(begun)
-    if begun:
-        places = {event.place for event in begun}
+    launched = set(trace.launches) if any(map(_may_predate_recording, trace.device)) else set()
+    unlaunched = [
+        event for event in trace.device if _may_predate_recording(event) and event.correlation not in launched
+    ]
+    trace.begun_before = len(unlaunched)
+    if unlaunched:
+        places = {event.place for event in unlaunched}
         trace.device = [event for event in trace.device if event.place not in places]
 
 
-def _may_be_begun(event: DeviceEvent) -> bool:
+def _may_predate_recording(event: DeviceEvent) -> bool:
     is_bare = "Collective name" not in event.arguments
     return is_bare and event.communicates and event.external is None and event.correlation is not None
 
@@ -252,8 +259,8 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace, t
     if event.get("ph") != "X" or not isinstance(category, str):
         return
     category = category.lower()
-    given = event.get("args")
-    arguments = given if isinstance(given, dict) else {}
+    args_field = event.get("args")
+    arguments = args_field if isinstance(args_field, dict) else {}
     _refuse_many(trace, place)
     if category in _LAUNCH_CATEGORIES:
         correlation = arguments.get("correlation")
@@ -263,9 +270,9 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace, t
         trace.device.append(_device_event(event, arguments, place, offset))
     elif category in _HOST_CATEGORIES:
         name = as_text(event.get("name"), f"{place}.name")
-        _note_call(name, category, arguments, trace, table)
+        _record_call(name, category, arguments, trace, table)
         record = arguments.get("Record function id")
-        # 0 is what the profiler writes for what is no call of the host trace.
+        # The profiler writes 0 for an event that is not a call of the host trace.
         if type(record) is int and record:
             start_ns, duration_ns = _span(event, place)
             trace.calls.setdefault(record, CallTimes(start_ns, duration_ns))
@@ -274,10 +281,10 @@ def _event(event: dict[str, Any], place: str, offset: int, trace: KinetoTrace, t
                 trace.record_of.setdefault(external, record)
 
 
-def _note_call(
+def _record_call(
     name: str, category: str, arguments: dict[str, Any], trace: KinetoTrace, table: KernelTable
 ) -> None:
-    """Keep a call of the host that communicates."""
+    """Record a communicating host call: its name, and its arguments by external id."""
     if name == "record_param_comms" or name.startswith("c10d::") or backend_of(name):
         trace.host_names[name] += 1
     if category != "cpu_op" or not (_COMMUNICATING_CALL.search(name) or table.operation(name)):
@@ -285,16 +292,16 @@ def _note_call(
     external = arguments.get("External id")
     if type(external) is int:
         dims, types = arguments.get("Input Dims"), arguments.get("Input type")
-        told = {key: arguments[key] for key in (_ARGUMENTS | {_ROOT}) & arguments.keys()}
+        collective_arguments = {key: arguments[key] for key in (_ARGUMENTS | {_ROOT}) & arguments.keys()}
         shapes = dims[:_MOST_TENSORS] if isinstance(dims, list) else []
         kinds = types[:_MOST_TENSORS] if isinstance(types, list) else []
-        trace.launchers.setdefault(external, Launcher(name, shapes, kinds, told))
+        trace.launchers.setdefault(external, Launcher(name, shapes, kinds, collective_arguments))
 
 
 def backend_of(name: str) -> str:
-    """The backend whose call a name is, such as "hccl" of "hccl:allgather"; "" for any other name."""
-    found = _BACKEND_CALL.fullmatch(name)
-    return found["backend"] if found and meaning_of(found["call"]) else ""
+    """Return the backend of a call's name, such as "hccl" for "hccl:allgather"; "" for any other name."""
+    match = _BACKEND_CALL.fullmatch(name)
+    return match["backend"] if match and meaning_of(match["call"]) else ""
 
 
 def _span(event: dict[str, Any], place: str) -> tuple[int, int]:
@@ -324,7 +331,7 @@ def _device_event(event: dict[str, Any], arguments: dict[str, Any], place: str, 
 
 
 def device_row(node_id: int, event: DeviceEvent) -> NodeRow:
-    """A GPU operation as a compute node."""
+    """Return a GPU operation as a compute node."""
     row = NodeRow(node_id, event.name, NodeKind.COMP, offset=event.offset, is_cpu_op=0, stream=event.stream)
     row.time(event.start_ns, event.duration_ns)
     return row

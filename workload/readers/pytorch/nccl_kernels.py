@@ -1,4 +1,4 @@
-"""What the name of a GPU kernel says about the collective it runs. Pure."""
+"""Derives the collective that a GPU kernel runs from the kernel's name. Pure."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ _SEND_RECV: Final = "sendrecv"
 
 
 def is_nccl_kernel(name: str) -> bool:
-    """Whether a kernel is a communication kernel of NCCL or a library of its interface."""
+    """Decide whether a kernel is a communication kernel of NCCL or of a library with its interface (RCCL, MSCCL)."""
     return _NCCL.match(name) is not None
 
 
 def kernel_collective(name: str) -> int:
-    """`CollectiveKind` of an NCCL kernel by its name, `ABSENT` where the name leaves it open (SendRecv, Generic)."""
-    plain = "".join(c for c in name.split("(", maxsplit=1)[0].lower() if c.isalnum())
-    return next((int(kind) for text, kind in _COLLECTIVES.items() if text in plain), ABSENT)
+    """Return the `CollectiveKind` in an NCCL kernel's name, `ABSENT` if the name does not determine it (SendRecv,
+    Generic)."""
+    plain_name = "".join(c for c in name.split("(", maxsplit=1)[0].lower() if c.isalnum())
+    return next((int(kind) for text, kind in _COLLECTIVES.items() if text in plain_name), ABSENT)
 
 
 def kernel_fits(name: str, collective: CollectiveKind | None) -> bool:
-    """Whether a kernel may run an operation: `collective`, or point to point where that is None."""
-    stated = kernel_collective(name)
-    if stated == ABSENT:
-        plain = name.lower()
-        return _SEND_RECV not in plain or collective in (
+    """Decide whether a kernel may run an operation: `collective`, or a point-to-point operation if that is None."""
+    kind_in_name = kernel_collective(name)
+    if kind_in_name == ABSENT:
+        lower_name = name.lower()
+        return _SEND_RECV not in lower_name or collective in (
             None,
             CollectiveKind.ALL_TO_ALL,
             CollectiveKind.GATHER,
@@ -45,5 +46,5 @@ def kernel_fits(name: str, collective: CollectiveKind | None) -> bool:
             CollectiveKind.ALL_GATHER,
         )
     if collective is CollectiveKind.BARRIER:
-        return stated == CollectiveKind.ALL_REDUCE
-    return collective is not None and stated == collective
+        return kind_in_name == CollectiveKind.ALL_REDUCE
+    return collective is not None and kind_in_name == collective

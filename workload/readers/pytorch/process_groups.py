@@ -1,7 +1,8 @@
-"""Process groups as PyTorch records them, in all their spellings, to keys and ranks.
+"""Parses process groups, in all forms in which PyTorch records them, into keys and ranks.
 
-Decides what a record says: the init node of a host trace (JSON, Python repr, either inside a list; the form of 2023 with
-`pg_id` and a map of ranks), and `pg_config` of Kineto. Which operation uses which group is left to the readers. Pure.
+Decides the content of a record: the init node of a host trace (JSON or Python repr, either also inside a list; the
+form of 2023 with `pg_id` and a map of ranks), and `pg_config` of Kineto. Leaves which operation uses which group to
+the readers. Pure.
 """
 
 from __future__ import annotations
@@ -15,51 +16,53 @@ from etloop.workload.readers.json_stream import JsonFault, as_int, as_list, as_o
 
 INIT_NAME: Final = "process_group:init"
 MAX_RECORD: Final = 4 << 20
-"""Characters of one record."""
+"""Limit of characters in one record."""
 MAX_RANK: Final = (1 << 20) - 1
 
 SHORTENED: Final = "..."
-"""What the profiler writes in place of the middle of a long list."""
+"""Text that the profiler writes in place of the middle of a long list."""
 
 _MAX_DEPTH: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """One process group as one rank knows it."""
+    """One process group as recorded on one rank."""
 
     key: str
     ranks: tuple[int, ...]
-    """Global ranks in the group's order; () is all ranks."""
+    """Global ranks in group order; () means all ranks."""
     size: int | None
     aliases: tuple[int, ...] = ()
-    """Integers that operations of older schemas name it by."""
+    """Integers by which operations of older schemas refer to it."""
 
     def members(self, rank_count: int) -> tuple[int, ...]:
-        """Its ranks, where a job of `rank_count` ranks is read."""
+        """Return its global ranks in a job of `rank_count` ranks."""
         return self.ranks or tuple(range(self.size or rank_count))
 
 
 def parse_init(value: object, place: str) -> tuple[GroupRecord, ...]:
-    """The groups of an init node's argument. Raises `JsonFault`."""
-    found = value
+    """Parse the groups in an init node's argument. Raises `JsonFault`."""
+    parsed = value
     for _ in range(3):
-        if isinstance(found, str):
-            found = _literal(found, place)
-        elif isinstance(found, list) and len(found) == 1 and isinstance(found[0], str):
-            found = found[0]
+        if isinstance(parsed, str):
+            parsed = _literal(parsed, place)
+        elif isinstance(parsed, list) and len(parsed) == 1 and isinstance(parsed[0], str):
+            parsed = parsed[0]
         else:
             break
-    return parse_config(found, place)
+    return parse_config(parsed, place)
 
 
 def parse_config(value: object, place: str) -> tuple[GroupRecord, ...]:
-    """The groups of a list of records, or of a map of names to records."""
+    """Parse the groups in a list of records, or in a map of names to records. Raises `JsonFault`."""
     if isinstance(value, dict) and not value.keys() & {"pg_name", "pg_id", "ranks"}:
-        entries: list[Any] = [{"pg_name": key, **as_object(one, place)} for key, one in value.items()]
+        entries: list[Any] = [{"pg_name": key, **as_object(record, place)} for key, record in value.items()]
     else:
         entries = as_list([value] if isinstance(value, dict) else value, place)
-    return tuple(_record(as_object(one, f"{place}[{i}]"), f"{place}[{i}]") for i, one in enumerate(entries))
+    return tuple(
+        _record(as_object(entry, f"{place}[{i}]"), f"{place}[{i}]") for i, entry in enumerate(entries)
+    )
 
 
 def _record(entry: dict[str, Any], place: str) -> GroupRecord:
@@ -77,12 +80,14 @@ def _record(entry: dict[str, Any], place: str) -> GroupRecord:
 
 
 def parse_ranks(value: object, place: str) -> tuple[int, ...]:
-    """Global ranks from a list, or from a map of global rank to rank in the group; None and [] are all ranks."""
+    """Parse global ranks from a list, or from a map of global rank to rank in the group; None and [] mean all ranks.
+    Raises `JsonFault`."""
     if value is None:
         return ()
     if isinstance(value, dict):
         pairs = [
-            (as_int(rank, place, 0, MAX_RANK), as_int(at, place, 0, MAX_RANK)) for rank, at in value.items()
+            (as_int(rank, place, 0, MAX_RANK), as_int(position, place, 0, MAX_RANK))
+            for rank, position in value.items()
         ]
         return tuple(rank for rank, _ in sorted(pairs, key=lambda pair: pair[1]))
     ranks = tuple(as_int(rank, place, 0, MAX_RANK) for rank in as_list(value, place))
@@ -92,19 +97,21 @@ def parse_ranks(value: object, place: str) -> tuple[int, ...]:
 
 
 def parse_rank_text(text: str, place: str) -> tuple[int, ...] | None:
-    """The ranks that a kernel's argument spells, such as "[0, 1]"; None where the profiler shortened the list."""
+    """Parse the ranks in a kernel's argument, such as "[0, 1]"; None if the profiler shortened the list. Raises
+    `JsonFault`."""
     return None if SHORTENED in text else parse_ranks(_literal(text, place), place)
 
 
 def parse_split_text(text: str, place: str) -> list[int]:
-    """Split sizes that an argument spells, such as "[3, 1]"; [] where there are none or the profiler shortened them."""
+    """Parse the split sizes in an argument, such as "[3, 1]"; [] if there are none or the profiler shortened them.
+    Raises `JsonFault`."""
     if not text or SHORTENED in text:
         return []
-    return [as_int(one, place, 0) for one in as_list(_literal(text, place), place)]
+    return [as_int(size, place, 0) for size in as_list(_literal(text, place), place)]
 
 
 def _literal(text: str, place: str) -> Any:
-    """A value spelled as JSON or as Python; nothing of it is run."""
+    """Parse a value written as JSON or as a Python literal, without executing any of it. Raises `JsonFault`."""
     depth = deepest = 0
     for character in text if len(text) <= MAX_RECORD else "":
         depth += (character in "[{(") - (character in "]})")

@@ -1,8 +1,9 @@
-"""A host trace, alone or with CPU times, or a linked "ET+" trace, to the columns of one rank.
+"""Converts a host trace, alone or with CPU times, or a linked "ET+" trace, into the nodes of one rank.
 
-Decides which nodes are the network operations: the NCCL kernels where device operations are linked in, else
-`record_param_comms`, else the `c10d::*` calls that have none below them. Every other call is compute. Decides what each
-waits for: the order of its thread, and the storages that it shares with others (`program_order`). Pure.
+Decides which nodes are the network operations: the NCCL kernels if device operations are linked in, else
+`record_param_comms`, else the `c10d::*` calls that contain none of these. Every other call is compute. Decides the
+dependencies of each node: the order of its thread, and the storages that it shares with other nodes
+(`program_order`). Pure.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ _BACKEND_MARKS: Final = ("nccl:", "gloo:", "mpi:", "ucc:")
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a source leaves out, or what was assumed for it, and what to do about it."""
+    """Content that a source lacks, or an assumption made for it, with advice."""
 
     what: str
     remedy: str
     left_out: int = 0
-    """How many kernels or calls communicate and cannot be replayed; 0 where it is about something else."""
+    """Number of kernels or calls that communicate and cannot be replayed; 0 for any other remark."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankRead:
-    """One rank as read, with remarks on its source."""
+    """One rank as parsed, with remarks on its source."""
 
     rows: tuple[NodeRow, ...]
     schema: str
@@ -50,50 +51,50 @@ class RankRead:
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """When the host spent how long in a call, from Kineto."""
+    """Start and duration of a host call, from Kineto."""
 
     start_ns: int
     duration_ns: int
 
 
 def host_ops(host: HostTrace) -> dict[int, CommOp]:
-    """Node id -> operation or wait, for the nodes that stand for one. Raises `JsonFault`."""
+    """Return operations and waits by node id, for the nodes that represent one. Raises `JsonFault`."""
     by_id = {node.node_id: node for node in host.nodes}
     if len(by_id) < len(host.nodes):
-        seen: set[int] = set()
+        seen_ids: set[int] = set()
         for node in host.nodes:
-            if node.node_id in seen:
+            if node.node_id in seen_ids:
                 raise JsonFault(node.place, f"has the id {node.node_id}, which another node has")
-            seen.add(node.node_id)
+            seen_ids.add(node.node_id)
     covered: set[int] = set()
     for node in host.nodes:
         if node.name == PARAM_COMMS:
             covered.update(callers(node, by_id))
-    found = {}
+    ops = {}
     for node in host.nodes:
         if node.comm is not None and node.node_id not in covered and node.times_stream is None:
             op = comm_op(node)
             if op is not None and op.role is not Role.NOTHING:
-                found[node.node_id] = op
-    return found
+                ops[node.node_id] = op
+    return ops
 
 
 def callers(node: HostNode, by_id: Mapping[int, HostNode]) -> list[int]:
-    """Ids of the calls around a node, innermost first."""
-    found: list[int] = []
-    at = node
-    while (above := by_id.get(at.parent)) and above is not at and len(found) < MAX_CALL_DEPTH:
-        found.append(above.node_id)
-        at = above
-    return found
+    """Return the ids of the calls around a node, innermost first, at most `MAX_CALL_DEPTH`."""
+    caller_ids: list[int] = []
+    call = node
+    while (caller := by_id.get(call.parent)) and caller is not call and len(caller_ids) < MAX_CALL_DEPTH:
+        caller_ids.append(caller.node_id)
+        call = caller
+    return caller_ids
 
 
 def read_host(host: HostTrace, rank: int, book: GroupBook, times: Mapping[int, CallTimes]) -> RankRead:
-    """A host trace without device operations; `times` by record function id. Raises `JsonFault`."""
+    """Convert a host trace without device operations. `times` are by record function id. Raises `JsonFault`."""
     ops = host_ops(host)
     _learn(host, ops, book)
-    waits_for = program_order(host.nodes, ops)
-    spent = _own_times(host, times)
+    deps_by_node = program_order(host.nodes, ops)
+    own_time_ns = _own_times(host, times)
     rows = []
     for node in host.nodes:
         op = ops.get(node.node_id)
@@ -101,15 +102,17 @@ def read_host(host: HostTrace, rank: int, book: GroupBook, times: Mapping[int, C
             node.node_id,
             node.name,
             _kind(node),
-            waits_for[node.node_id],
+            deps_by_node[node.node_id],
             (node.parent,),
             node.offset,
             is_cpu_op=1,
         )
-        at = times.get(node.record)
-        if at is not None:
-            runs = op is not None and op.role is not Role.WAIT
-            row.time(at.start_ns, at.duration_ns if runs else spent[node.node_id])
+        call_times = times.get(node.record)
+        if call_times is not None:
+            is_operation = op is not None and op.role is not Role.WAIT
+            row.time(
+                call_times.start_ns, call_times.duration_ns if is_operation else own_time_ns[node.node_id]
+            )
         if op is not None and op.role is not Role.WAIT:
             fill_operation(row, op, rank, book)
         rows.append(row)
@@ -118,30 +121,34 @@ def read_host(host: HostTrace, rank: int, book: GroupBook, times: Mapping[int, C
         remarks.append(Remark("a host trace alone has no times: compute takes none", BESIDE.format("Kineto")))
     network = [op for op in ops.values() if op.role is not Role.WAIT]
     if not network:
-        what = "has neither record_param_comms nor c10d nodes: nothing in it communicates"
-        remarks.append(Remark(what, "collect the trace of a distributed job"))
+        problem = "has neither record_param_comms nor c10d nodes: nothing in it communicates"
+        remarks.append(Remark(problem, "collect the trace of a distributed job"))
     remarks += _group_remarks(network, book)
     return RankRead(tuple(rows), host.schema, book.members, tuple(remarks))
 
 
 def read_linked(host: HostTrace, rank: int, book: GroupBook) -> RankRead:
-    """A linked trace: calls with their own time in the order of each thread, and device operations behind their launch."""
+    """Convert a linked trace: calls with their own time in the order of each thread, and device operations after their
+    launch. Raises `JsonFault`."""
     by_id = {node.node_id: node for node in host.nodes}
     calls = host_ops(host)
     _learn(host, calls, book)
-    below = {by_id[one].parent: op for one, op in calls.items() if op.role is not Role.WAIT}
-    below.update({one: op for one, op in calls.items() if op.role is not Role.WAIT})
-    last: dict[int, int] = {}
+    op_of_caller = {by_id[node_id].parent: op for node_id, op in calls.items() if op.role is not Role.WAIT}
+    op_of_caller.update({node_id: op for node_id, op in calls.items() if op.role is not Role.WAIT})
+    last_of_thread: dict[int, int] = {}
     rows = []
     missing = 0
-    for node in sorted(host.nodes, key=lambda one: (one.times.start_ns if one.times else -1, one.node_id)):
+    for node in sorted(
+        host.nodes,
+        key=lambda host_node: (host_node.times.start_ns if host_node.times else -1, host_node.node_id),
+    ):
         times = node.times
         on_device = times is not None and times.stream is not None
         awaited = list(times.awaited) if times else []
         if on_device:
             awaited.insert(0, node.parent)
-        elif node.thread in last:
-            awaited.insert(0, last[node.thread])
+        elif node.thread in last_of_thread:
+            awaited.insert(0, last_of_thread[node.thread])
         row = NodeRow(
             node.node_id,
             node.name,
@@ -156,7 +163,7 @@ def read_linked(host: HostTrace, rank: int, book: GroupBook) -> RankRead:
         if times is not None and times.stream is not None:
             row.stream = times.stream
             if is_nccl_kernel(node.name):
-                op = below.get(node.parent)
+                op = op_of_caller.get(node.parent)
                 if op is None:
                     missing += 1
                     row.kind = NodeKind.COMM_COLL
@@ -164,19 +171,19 @@ def read_linked(host: HostTrace, rank: int, book: GroupBook) -> RankRead:
                 else:
                     fill_operation(row, op, rank, book)
         else:
-            last[node.thread] = node.node_id
+            last_of_thread[node.thread] = node.node_id
         rows.append(row)
     order = {node.node_id: index for index, node in enumerate(host.nodes)}
     rows.sort(key=lambda row: order[row.node_id])
     remarks: tuple[Remark, ...] = ()
     if missing:
-        what = f"{missing} NCCL kernels have no operation in their caller: their size is not known"
-        remarks = (Remark(what, "give the host and the Kineto trace instead of the linked one"),)
+        problem = f"{missing} NCCL kernels have no operation in their caller: their size is not known"
+        remarks = (Remark(problem, "give the host and the Kineto trace instead of the linked one"),)
     return RankRead(tuple(rows), host.schema, book.members, remarks)
 
 
 def fill_operation(row: NodeRow, op: CommOp, rank: int, book: GroupBook) -> None:
-    """Makes a row the network operation `op` of a rank."""
+    """Make a row the network operation `op` of a rank."""
     row.kind = op.kind
     row.is_cpu_op = 0
     row.comm_size = op.size_bytes
@@ -211,14 +218,17 @@ def _kind(node: HostNode) -> NodeKind:
 
 
 def _own_times(host: HostTrace, times: Mapping[int, CallTimes]) -> dict[int, int]:
-    """Time of each call without the calls in it; what a backend does in the background is no time of the host."""
-    own = {node.node_id: times[node.record].duration_ns if node.record in times else 0 for node in host.nodes}
-    spent = dict(own)
+    """Return the time of each call in ns, without the calls inside it, by node id; 0 for background work of a backend,
+    which does not occupy the host."""
+    duration_ns = {
+        node.node_id: times[node.record].duration_ns if node.record in times else 0 for node in host.nodes
+    }
+    own_time_ns = dict(duration_ns)
     for node in host.nodes:
-        if node.parent != node.node_id and node.parent in spent:
-            spent[node.parent] -= own[node.node_id]
+        if node.parent != node.node_id and node.parent in own_time_ns:
+            own_time_ns[node.parent] -= duration_ns[node.node_id]
     return {
-        node.node_id: 0 if node.name.startswith(_BACKEND_MARKS) else max(spent[node.node_id], 0)
+        node.node_id: 0 if node.name.startswith(_BACKEND_MARKS) else max(own_time_ns[node.node_id], 0)
         for node in host.nodes
     }
 
@@ -226,83 +236,87 @@ def _own_times(host: HostTrace, times: Mapping[int, CallTimes]) -> dict[int, int
 def _group_remarks(ops: list[CommOp], book: GroupBook) -> list[Remark]:
     remarks = []
     if book.lone_pointer:
-        what = "the group of its collectives is a pointer inside the process: all ranks are taken, as there is only one"
-        remarks.append(Remark(what, "state the group in a group file if it is another"))
+        problem = "the group of its collectives is a pointer inside the process: all ranks are taken, as there is only one"
+        remarks.append(Remark(problem, "state the group in a group file if it is another"))
     nameless = [op for op in ops if op.group == UNKNOWN_GROUP]
     if nameless and len(book.members) > 1:
-        what = (
+        problem = (
             f"{len(nameless)} operations do not say their group (gloo records {UNKNOWN_GROUP}): where sizes or splits fit "
             "one group only, it is that one; peers of sends and receives are taken as ranks among all"
         )
-        remarks.append(Remark(what, "collect the trace over NCCL, which records the groups"))
+        remarks.append(Remark(problem, "collect the trace over NCCL, which records the groups"))
     return remarks
 
 
 @dataclass(slots=True)
 class _Thread:
     last: int | None = None
-    """Its last call that is no network operation."""
+    """Its last call that is not a network operation."""
     waited: set[int] = field(default_factory=set)
     """Network operations that its calls wait for already."""
     seen: dict[int, int] = field(default_factory=dict)
-    """Other thread -> the latest of its calls that is waited for."""
+    """For each other thread, its latest call that this thread waits for already."""
 
 
 @dataclass(slots=True)
 class _Storages:
-    """Who touched each storage last: a call, or network operations."""
+    """Last users of each storage: the last writer, and the network operations that read it since."""
 
     writer: dict[int, int] = field(default_factory=dict)
     readers: dict[int, list[int]] = field(default_factory=dict)
-    """Network operations that read it since it was written."""
+    """Network operations that read it since it was last written."""
 
     def before(self, reads: Iterable[int], writes: Iterable[int]) -> list[int]:
-        """Calls and operations that must be done before one that reads and writes these."""
-        found = [self.writer[one] for one in (*reads, *writes) if one in self.writer]
-        for one in writes:
-            found += self.readers.get(one, ())
-        return found
+        """Return the calls and operations that must finish before one that reads and writes these storages."""
+        users = [self.writer[storage] for storage in (*reads, *writes) if storage in self.writer]
+        for storage in writes:
+            users += self.readers.get(storage, ())
+        return users
 
     def note(self, node_id: int, reads: Iterable[int], writes: Iterable[int], is_op: bool) -> None:
-        for one in writes:
-            self.writer[one] = node_id
-            self.readers.pop(one, None)
-        for one in reads if is_op else ():
-            if self.writer.get(one) != node_id:
-                self.readers.setdefault(one, []).append(node_id)
+        """Record that a node reads and writes these storages. `is_op` marks a network operation, whose reads are
+        remembered."""
+        for storage in writes:
+            self.writer[storage] = node_id
+            self.readers.pop(storage, None)
+        for storage in reads if is_op else ():
+            if self.writer.get(storage) != node_id:
+                self.readers.setdefault(storage, []).append(node_id)
 
 
 def program_order(nodes: Sequence[HostNode], ops: Mapping[int, CommOp]) -> dict[int, list[int]]:
-    """Node id -> the ids it waits for. `ops` are the network operations and the waits among the nodes.
+    """Return the ids that each node waits for, by node id. `ops` are the network operations and the waits among the
+    nodes.
 
-    A host trace has no times and no GPU order. The rule is the least that a correct program guarantees: calls of one thread
-    begin one after the other; a network operation begins at its call and does not hold up its thread; a call that touches a
-    storage which a network operation writes, or writes one that it reads, waits for that operation; a recorded wait waits for
-    the operation of its number; a call that reads what another thread wrote waits for that. Calls inside the operation's own
-    call never wait for it. Every edge points to a smaller id, so there are no cycles.
+    A host trace has no times and no GPU order. The rule is the least that a correct program guarantees: calls of one
+    thread begin one after another; a network operation begins at its call and does not block its thread; a call
+    waits for a network operation that writes a storage it touches, or reads a storage it writes; a recorded wait
+    waits for the operations of its number; a call waits for a call of another thread that wrote a storage it reads.
+    Calls inside the operation's own call never wait for it. Every edge points to a smaller id, so there are no
+    cycles.
     """
     threads: dict[int, _Thread] = {}
     storages = _Storages()
     thread_of: dict[int, int] = {}
     sequences: dict[int, list[int]] = {}
-    inside: set[int] = set()
-    waits_for: dict[int, list[int]] = {}
-    for node in sorted(nodes, key=lambda one: one.node_id):
+    inside_ops: set[int] = set()
+    deps_by_node: dict[int, list[int]] = {}
+    for node in sorted(nodes, key=lambda host_node: host_node.node_id):
         op = ops.get(node.node_id)
         thread = threads.setdefault(node.thread, _Thread())
         is_op = op is not None and op.role is not Role.WAIT
-        if node.parent in inside or _is_network(ops.get(node.parent)):
-            inside.add(node.node_id)
+        if node.parent in inside_ops or _is_network(ops.get(node.parent)):
+            inside_ops.add(node.node_id)
         reads, writes = (op.reads, op.writes) if op and is_op else (node.reads, node.writes)
-        before = [] if thread.last is None else [thread.last]
-        if node.node_id not in inside:
-            before += _new(storages.before(reads, writes), node.thread, thread, thread_of, is_op)
+        awaited = [] if thread.last is None else [thread.last]
+        if node.node_id not in inside_ops:
+            awaited += _not_yet_awaited(storages.before(reads, writes), node.thread, thread, thread_of, is_op)
         if op is not None and op.role is Role.WAIT and op.sequence is not None:
-            found = sequences.pop(op.sequence, [])
-            before += [one for one in found if one not in thread.waited]
-            thread.waited.update(found)
-        waits_for[node.node_id] = list(dict.fromkeys(before))
-        if node.node_id not in inside:
+            awaited_ops = sequences.pop(op.sequence, [])
+            awaited += [node_id for node_id in awaited_ops if node_id not in thread.waited]
+            thread.waited.update(awaited_ops)
+        deps_by_node[node.node_id] = list(dict.fromkeys(awaited))
+        if node.node_id not in inside_ops:
             storages.note(node.node_id, reads, writes, is_op)
         if is_op and op is not None:
             if op.sequence is not None:
@@ -310,27 +324,29 @@ def program_order(nodes: Sequence[HostNode], ops: Mapping[int, CommOp]) -> dict[
         else:
             thread.last = node.node_id
             thread_of[node.node_id] = node.thread
-    return waits_for
+    return deps_by_node
 
 
 def _is_network(op: CommOp | None) -> bool:
     return op is not None and op.role is not Role.WAIT
 
 
-def _new(found: list[int], own: int, thread: _Thread, thread_of: Mapping[int, int], is_op: bool) -> list[int]:
-    """Those of `found` that the thread does not wait for yet. An operation's waits do not hold up its thread."""
-    new = []
-    for one in found:
-        other = thread_of.get(one)
-        if one in thread.waited or (
-            other is not None and (other == own or thread.seen.get(other, -1) >= one)
+def _not_yet_awaited(
+    found: list[int], own: int, thread: _Thread, thread_of: Mapping[int, int], is_op: bool
+) -> list[int]:
+    """Return those of `found` that the thread does not wait for yet. The waits of an operation do not block its thread."""
+    pending = []
+    for node_id in found:
+        other_thread = thread_of.get(node_id)
+        if node_id in thread.waited or (
+            other_thread is not None and (other_thread == own or thread.seen.get(other_thread, -1) >= node_id)
         ):
             continue
-        new.append(one)
+        pending.append(node_id)
         if is_op:
             continue
-        if other is None:
-            thread.waited.add(one)
+        if other_thread is None:
+            thread.waited.add(node_id)
         else:
-            thread.seen[other] = one
-    return new
+            thread.seen[other_thread] = node_id
+    return pending
