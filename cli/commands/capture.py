@@ -1,4 +1,4 @@
-"""The command `capture`: a file that an agent wrote, as lines."""
+"""The command `capture`: prints a capture file that an agent wrote, one line per packet."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DISSECTORS: Final = Path(__file__).parents[1] / "dissectors"
 
 
 def capture_command(parsed: argparse.Namespace) -> CommandResult:
-    """Every packet of a capture as a line, and how many the capture lost; or where the dissector is.
+    """Return every packet of a capture as a line, and the number of packets that it lost; or the path of the dissector.
 
-    Raises `ConfigError` for a file that is none.
+    Raise `ConfigError` if the file is not a capture.
     """
     if parsed.dissector is not None:
         return CommandResult(f"{dissector_of(parsed.dissector)}\n")
@@ -34,5 +34,5 @@ def capture_command(parsed: argparse.Namespace) -> CommandResult:
 
 
 def dissector_of(transport: str) -> Path:
-    """Where the Lua dissector of a transport stands; the names are those of `--dissector`."""
+    """Return the path of a transport's Lua dissector; the names are those of `--dissector`."""
     return _DISSECTORS / f"{transport}.lua"

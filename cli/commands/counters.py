@@ -1,6 +1,6 @@
-"""`dut counters`: reads the counters of a rig's device, once or again and again. A shell around the readers: event loop, screen.
+"""`dut counters`: reads the counters of a rig's device, once or repeatedly. A shell around the readers: event loop, screen.
 
-Decides nothing about counters; it is how a rig's sources are tried before a run relies on them.
+Decides nothing about counters; it serves to try a rig's sources before a run relies on them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 
 def show_counters(parsed: argparse.Namespace) -> int:
-    """Reads and prints until it is done or stopped; returns the exit code. Raises `ConfigError` for a rig that names no
-    source."""
+    """Read and print until done or stopped; return the exit code. Raise `ConfigError` if the rig names no source."""
     path: Path = parsed.rig
     rig = parse_rig(read_file(path), str(path), path.parent)
     counting = counting_of(rig)
@@ -51,7 +50,7 @@ def show_counters(parsed: argparse.Namespace) -> int:
 
 
 async def _watch(counting: Counting, every_ns: int, links: Mapping[str, int], live: Live) -> int:
-    """Show rates in place until it is stopped."""
+    """Show rates in place until stopped; return the exit code."""
     from rich.text import Text
 
     before: dict[str, CounterBatch] = {}
@@ -60,20 +59,20 @@ async def _watch(counting: Counting, every_ns: int, links: Mapping[str, int], li
         while True:
             begun_ns = monotonic_ns()
             results = await asyncio.gather(*(_read(source, opened) for source in counting.sources))
-            shown = [
-                _watched(source, result, before.get(source.name), links)
+            texts = [
+                _source_text(source, result, before.get(source.name), links)
                 for source, result in zip(counting.sources, results, strict=True)
             ]
             for source, result in zip(counting.sources, results, strict=True):
                 if not isinstance(result, CounterFailure):
                     before[source.name] = result
-            live.update(Text("\n".join(shown)), refresh=True)
+            live.update(Text("\n".join(texts)), refresh=True)
             await _until(begun_ns, every_ns)
     finally:
         await _close(counting)
 
 
-def _watched(
+def _source_text(
     source: Sampled,
     result: CounterBatch | CounterFailure,
     before: CounterBatch | None,
