@@ -186,10 +186,8 @@ def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
     with _connection(name) as connection, process_descriptor(status.pid) as lab_end:
         connection.ask(WatchRequest(), Done)
         process = subprocess.Popen(own_module("etloop.lab.exec", *entry_options, "--", *command))
-        with (
-            process_descriptor(process.pid) as command_end,
-            ignore_stops(signal.SIGINT),
-        ):  # SIGINT is for the command
+        # SIGINT is for the command.
+        with process_descriptor(process.pid) as command_end, ignore_stops(signal.SIGINT):
             ready = select.select([command_end, lab_end], [], [])[0]
             if command_end not in ready:
                 process.terminate()

@@ -1,7 +1,7 @@
-"""A capture as one line a packet, for people. Pure: bytes in, lines out.
+"""Prints a capture with one line per packet, for display. Pure: bytes in, lines out.
 
 Reads the pcapng files that agents write (traffic/native/port/capture): one section, one Ethernet interface, nanoseconds. Other
-files are Wireshark's business; what does not fit is refused by its place in the file.
+pcapng files are for Wireshark; invalid content is refused with its byte position in the file.
 """
 
 from __future__ import annotations
@@ -64,20 +64,21 @@ _ECN: Final = ("", " ect1", " ect0", " CE")
 
 @dataclass(frozen=True, slots=True)
 class CapturedFrame:
-    """A frame without FCS, whole or cut to the snap length."""
+    """A frame without FCS, complete or cut to the snap length."""
 
     time_ns: int
     """Since 1970."""
     outbound: bool
     content: bytes
     frame_bytes: int
-    """Of the whole frame."""
+    """Of the complete frame."""
 
 
 def frames_of(content: bytes, source: str) -> tuple[tuple[CapturedFrame, ...], int]:
-    """The frames of a pcapng file, and how many the capture lost. Raises `ConfigError` naming where a file is no such one."""
+    """Return the frames of a pcapng file, and how many the capture lost. Raise `ConfigError` with the position of invalid
+    content."""
     frames: list[CapturedFrame] = []
-    lost = 0
+    lost_frames = 0
     for at, kind, body in _blocks(content, source):
         if kind == _SECTION and (len(body) < 4 or struct.unpack_from("<I", body)[0] != _BYTE_ORDER):
             raise _refusal(source, at, "the section is in another byte order")
@@ -86,8 +87,8 @@ def frames_of(content: bytes, source: str) -> tuple[tuple[CapturedFrame, ...], i
         if kind == _PACKET:
             frames.append(_frame(body, source, at))
         if kind == _STATISTICS and len(body) >= 24:
-            lost = int(struct.unpack_from("<Q", body, 16)[0])
-    return tuple(frames), lost
+            lost_frames = int(struct.unpack_from("<Q", body, 16)[0])
+    return tuple(frames), lost_frames
 
 
 def _blocks(content: bytes, source: str) -> Iterator[tuple[int, int, bytes]]:
@@ -105,14 +106,14 @@ def _blocks(content: bytes, source: str) -> Iterator[tuple[int, int, bytes]]:
 def _frame(body: bytes, source: str, at: int) -> CapturedFrame:
     if len(body) < _PACKET_HEAD.size:
         raise _refusal(source, at, "a packet is cut short")
-    _, high, low, kept, whole = _PACKET_HEAD.unpack_from(body)
-    if _PACKET_HEAD.size + kept > len(body) or kept > whole:
+    _, high, low, captured_bytes, frame_bytes = _PACKET_HEAD.unpack_from(body)
+    if _PACKET_HEAD.size + captured_bytes > len(body) or captured_bytes > frame_bytes:
         raise _refusal(source, at, "a packet is longer than its block")
-    options = body[_PACKET_HEAD.size + (kept + 3) // 4 * 4 :]
+    options = body[_PACKET_HEAD.size + (captured_bytes + 3) // 4 * 4 :]
     flags = struct.unpack_from("<HHI", options) if len(options) >= 8 else (0, 0, 0)
     outbound = flags[0] == 2 and flags[2] & 3 == 2
-    frame = body[_PACKET_HEAD.size : _PACKET_HEAD.size + kept]
-    return CapturedFrame(high << 32 | low, outbound, frame, whole)
+    frame = body[_PACKET_HEAD.size : _PACKET_HEAD.size + captured_bytes]
+    return CapturedFrame(high << 32 | low, outbound, frame, frame_bytes)
 
 
 def _refusal(source: str, at: int, what: str) -> ConfigError:
@@ -121,7 +122,7 @@ def _refusal(source: str, at: int, what: str) -> ConfigError:
 
 
 def capture_lines(frames: tuple[CapturedFrame, ...]) -> Iterator[str]:
-    """One line a frame; times are microseconds since the first one."""
+    """Yield one line per frame; times are microseconds since the first one."""
     for frame in frames:
         time_us = (frame.time_ns - frames[0].time_ns) / _NS_PER_US
         yield f"{time_us:12.3f} {'>' if frame.outbound else '<'} {_described(frame)}"
@@ -132,37 +133,39 @@ def _described(frame: CapturedFrame) -> str:
     at, kind = 12, content[12:14]
     if kind == b"\x81\x00":
         tag = int.from_bytes(content[14:16])
-        at, kind, tagged = 16, content[16:18], f" vlan {tag & 0xFFF} pcp {tag >> 13}"
+        at, kind, tag_text = 16, content[16:18], f" vlan {tag & 0xFFF} pcp {tag >> 13}"
     else:
-        tagged = ""
+        tag_text = ""
     if kind == b"\x88\x08":
         return _pause(content)
-    whole = len(content) == frame.frame_bytes
-    content, led = _without_outer(content, at + 2, kind)
+    is_complete = len(content) == frame.frame_bytes
+    content, segments_text = _without_outer(content, at + 2, kind)
     src, dst, traffic_class, udp = _addresses(content, at + 2, kind)
     bth = content[udp + 8 : udp + 20]
     if len(bth) < 12:
         return f"{frame.frame_bytes} bytes, cut before the transport header"
     port, udp_port = int.from_bytes(content[udp : udp + 2]), int.from_bytes(content[udp + 2 : udp + 4])
-    datagram, told_bytes = content[udp + 8 :], max(int.from_bytes(content[udp + 4 : udp + 6]) - 8, 0)
-    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}{led}"]
-    sizes = f"{frame.frame_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tagged}"
+    datagram, stated_bytes = content[udp + 8 :], max(int.from_bytes(content[udp + 4 : udp + 6]) - 8, 0)
+    fields = [f"{ip_text(src)}:{port} > {ip_text(dst)}{segments_text}"]
+    sizes = f"{frame.frame_bytes} B dscp {traffic_class >> 2}{_ECN[traffic_class & 3]}{tag_text}"
     if udp_port == UET_UDP_PORT:
-        fields += [uet_text(datagram, told_bytes), sizes]
-        cut = whole and (told_bytes > len(datagram) or cut_from(datagram, told_bytes))
-        return "  ".join((*fields, "trimmed" if cut else "no check" if whole else "cut by the capture"))
-    text = mrc_text(datagram, told_bytes) if is_mrc(bth[0]) else _transport(datagram, bth)
+        fields += [uet_text(datagram, stated_bytes), sizes]
+        is_trimmed = is_complete and (stated_bytes > len(datagram) or cut_from(datagram, stated_bytes))
+        return "  ".join(
+            (*fields, "trimmed" if is_trimmed else "no check" if is_complete else "cut by the capture")
+        )
+    text = mrc_text(datagram, stated_bytes) if is_mrc(bth[0]) else _transport(datagram, bth)
     fields += [text, sizes]
-    if whole and (was_bytes := _cut_from(content[udp:])):
+    if is_complete and (was_bytes := _trimmed_from(content[udp:])):
         return "  ".join((*fields, f"trimmed, {len(content) - udp} of {was_bytes} B of UDP"))
     fields.append(
-        "icrc " + (_native.check_frame(content, udp_port).replace("_icrc", "") if whole else "not kept")
+        "icrc " + (_native.check_frame(content, udp_port).replace("_icrc", "") if is_complete else "not kept")
     )
     return "  ".join(fields)
 
 
 def _addresses(content: bytes, ip: int, kind: bytes) -> tuple[bytes, bytes, int, int]:
-    """Source, destination, traffic class and where UDP begins."""
+    """Return source, destination, traffic class and the offset of UDP."""
     if kind == b"\x08\x00" and len(content) >= ip + 20:
         src, dst = _MAPPED + content[ip + 12 : ip + 16], _MAPPED + content[ip + 16 : ip + 20]
         return src, dst, content[ip + 1], ip + (content[ip] & 15) * 4
@@ -177,34 +180,34 @@ def _addresses(content: bytes, ip: int, kind: bytes) -> tuple[bytes, bytes, int,
 
 
 def _without_outer(content: bytes, ip: int, kind: bytes) -> tuple[bytes, str]:
-    """A frame without an outer IPv6 header, whose traffic class counts; and what to say of the segments in it."""
+    """Return the frame without an outer IPv6 header, whose traffic class counts, and the text of its micro segments."""
     outer = content[ip : ip + 40]
     if kind != b"\x86\xdd" or len(outer) < 40 or outer[6] != _IPV6_INSIDE or len(content) < ip + 42:
         return content, ""
-    # Traffic class and flow label are in no check.
+    # No check covers traffic class and flow label.
     inner = outer[:2] + content[ip + 42 :]
-    return content[:ip] + inner, f" led by {_segments(outer[24:])}"
+    return content[:ip] + inner, f" led by {_segments_text(outer[24:])}"
 
 
-def _segments(carrier: bytes) -> str:
-    """The block of an outer destination and the micro segments that are left in it."""
-    left = [int.from_bytes(carrier[at : at + 2]) for at in range(4, 16, 2)]
-    while left and left[-1] == 0:
-        left.pop()
+def _segments_text(carrier: bytes) -> str:
+    """Return the text of an outer destination: its block and the remaining micro segments."""
+    usids = [int.from_bytes(carrier[offset : offset + 2]) for offset in range(4, 16, 2)]
+    while usids and usids[-1] == 0:
+        usids.pop()
     block = f"{int.from_bytes(carrier[:2]):x}:{int.from_bytes(carrier[2:4]):x}"
-    return f"{block} [{' '.join(f'{usid:04x}' for usid in left)}]"
+    return f"{block} [{' '.join(f'{usid:04x}' for usid in usids)}]"
 
 
-def _cut_from(udp: bytes) -> str:
-    """How long a UDP packet was that a switch cut down; "" of one that is whole, or whose lengths hide it."""
-    told_bytes, opcode = int.from_bytes(udp[4:6]), udp[8]
-    if told_bytes > len(udp):
-        return str(told_bytes)
-    # Lengths may be new, but no path MTU is less than 256 bytes, and only the last packet of a message is shorter.
+def _trimmed_from(udp: bytes) -> str:
+    """Return the original length of a UDP packet that a switch trimmed; "" if it is complete, or if its lengths hide it."""
+    stated_bytes, opcode = int.from_bytes(udp[4:6]), udp[8]
+    if stated_bytes > len(udp):
+        return str(stated_bytes)
+    # Lengths may have been rewritten, but no path MTU is below 256 bytes, and only the last packet of a message is shorter.
     header_bytes = WRITE_HEADER_BYTES if is_mrc(opcode) else 12 + (16 if opcode in _WRITE_RETH else 0)
     shortest_bytes = 8 + header_bytes + 256 + 4
-    full = opcode in _FULL or opcode in MRC_FULL
-    return f"{shortest_bytes} or more" if full and told_bytes < shortest_bytes else ""
+    is_full_size = opcode in _FULL or opcode in MRC_FULL
+    return f"{shortest_bytes} or more" if is_full_size and stated_bytes < shortest_bytes else ""
 
 
 def _transport(datagram: bytes, bth: bytes) -> str:
@@ -226,7 +229,7 @@ def _transport(datagram: bytes, bth: bytes) -> str:
 
 
 def _answer(syndrome: int) -> str:
-    """IBTA vol. 1, 9.7.5.1.2."""
+    """Return the text of an AETH syndrome (IBTA vol. 1, 9.7.5.1.2)."""
     match syndrome >> 5:
         case 0:
             return ""
