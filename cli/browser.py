@@ -47,7 +47,7 @@ def print_page(page: Path, out: Path) -> str:
         scratch_pdf = Path(scratch) / "report.pdf"
         command = [
             *(browser, *_QUIET, f"--user-data-dir={scratch}/profile", f"--virtual-time-budget={_DRAW_MS}"),
-            # Chromium has no sandbox for root; the page is ETLoop's own and loads nothing.
+            # Chromium has no sandbox for root; the page is ETLoop's own and loads no other content.
             *(["--no-sandbox"] if os.geteuid() == 0 else []),
             *("--no-pdf-header-footer", f"--print-to-pdf={scratch_pdf}", page.resolve().as_uri()),
         ]

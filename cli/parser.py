@@ -115,8 +115,7 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Return a parser of all commands with all their options, from which pages and completions are generated; it parses
-    nothing."""
+    """Return a parser of all commands with all their options, from which pages and completions are generated."""
     parser = argparse.ArgumentParser(prog="etloop", description=_DESCRIPTION, epilog=_EPILOG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in COMMANDS:

@@ -38,7 +38,7 @@ class SourceLog:
     def __init__(
         self, name: str, rig_ports: frozenset[str], begin_ns: int, most_values: int = MOST_VALUES
     ) -> None:
-        """Start an empty record. `rig_ports`: the device's names of its ports to the rig; if empty, `at_rest` covers all ports."""
+        """Start an empty record. `rig_ports`: the device's names of its ports to the rig; if empty, all count for `at_rest`."""
         self._name = name
         self._ports = rig_ports
         self._most_values = most_values
@@ -148,7 +148,7 @@ class SourceLog:
         seen: set[tuple[object, str]] = set()
         for reading in readings[:MOST_READINGS]:
             key = (reading.object, reading.counter)
-            # Of a counter that was valid once, check only the value: there are many, in every batch.
+            # If a counter was valid once, check only its value: there are many, in every batch.
             if key in self._numbers and 0 <= reading.value < 1 << 64:
                 mistake = "told twice in one reading" if key in seen else ""
             else:
@@ -170,8 +170,8 @@ class SourceLog:
     def _moves(self, reading: CounterReading) -> bool:
         """Return whether a reading is a counter of a port of interest that changes with traffic (any but a watermark)."""
         counter = counter_of(reading)
-        wanted = not self._ports or reading.object.name in self._ports
-        return wanted and counter is not None and counter.nature is not CounterNature.WATERMARK
+        is_port_of_interest = not self._ports or reading.object.name in self._ports
+        return is_port_of_interest and counter is not None and counter.nature is not CounterNature.WATERMARK
 
     def _keep(self, numbers: list[int], values: list[int], batch: CounterBatch, phase: SamplePhase) -> None:
         row = (
@@ -182,8 +182,10 @@ class SourceLog:
             phase,
         )
         if self._values + len(numbers) > self._most_values and phase is SamplePhase.DURING:
-            after = seconds_text(batch.at_ns - self._columns[0][2]) if self._columns else "at once"
-            self.note(f"{self._most_values} values were kept; of what was read after {after} only the end is")
+            after_text = seconds_text(batch.at_ns - self._columns[0][2]) if self._columns else "at once"
+            self.note(
+                f"{self._most_values} values were kept; of what was read after {after_text} only the end is"
+            )
             return
         self._values += len(numbers)
         self._columns.append(row)

@@ -71,9 +71,9 @@ class ModelledSwitch:
 
     def settings(self, name: str, ports: tuple[SwitchPort, ...]) -> SwitchSettings:
         """Return the settings of a switch with these ports (at least one), and with the pools that the device has."""
-        named = replace(self._settings, name=name, ports=ports)
+        named_settings = replace(self._settings, name=name, ports=ports)
         shared_bytes = self._memory.shared_bytes(len(ports))
-        return replace(named, buffer_bytes=max(shared_bytes, 0) + named.set_aside_bytes)
+        return replace(named_settings, buffer_bytes=max(shared_bytes, 0) + named_settings.set_aside_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class _Taking:
         self.problems.append(Problem(where(stated, f"{self.profile.name}: {_yaml_key(path)}"), what, remedy))
 
     def alpha_log2(self, path: str, stated: Stated[Fraction]) -> int:
-        """Return log2 of alpha, 0 if it is not stated; record a problem if alpha is not a power of two from 1/8 to 128."""
+        """Return log2 of alpha, 0 if it is not stated; record a problem if alpha is not a power of two."""
         alpha = self._taken(path, stated)
         if alpha is None:
             self.defaults.append(f"{path}: 1")

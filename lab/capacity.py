@@ -83,7 +83,7 @@ def flood(
 
 
 def _listen(namespace: int, address: str, flood_ns: int) -> None:
-    """Receive the flood. An error is ignored: the counters show if nothing arrived."""
+    """Receive the flood. An error is ignored: the counters show if no packet arrived."""
     try:
         inside(namespace, partial(_native.blast_receive, address, UDP_PORT, flood_ns))
     except RuntimeError:

@@ -36,8 +36,8 @@ def plug(plan: LabPlan, agent: LabAgent, switch_pid: int) -> tuple[str, ...]:
     """Give this process's network namespace the ports of the agent; return a sentence about each.
 
     Ports that are plugged already stay unchanged. The switch's ends stay down until the switch opens them, so that the agent's
-    ends have a carrier only while it runs. Raise `RigError` if the kernel refuses, `ConfigError` if `switch_pid` has no other
-    namespace.
+    ends have a carrier only while it runs. Raise `RigError` if the kernel refuses, `ConfigError` if there is no process
+    `switch_pid` or if it is in this very namespace.
     """
     _refuse_same_namespace(switch_pid)
     if len(agent.ports) > 1:

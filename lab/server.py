@@ -217,10 +217,10 @@ class Lab:
                 await asyncio.wait_for(self._end.wait(), every_ms / 1000)
 
     def _set_link(self, request: LinkRequest) -> Done | LabRefused:
-        ends = {named.rig_port: named.end for named in self._parts.topology.attachments} | {
-            f"{settings.name}/{named.name}": SwitchEnd(number, port)
+        ends = {attachment.rig_port: attachment.end for attachment in self._parts.topology.attachments} | {
+            f"{settings.name}/{switch_port.name}": SwitchEnd(number, port)
             for number, settings in enumerate(self._parts.topology.switches)
-            for port, named in enumerate(settings.ports)
+            for port, switch_port in enumerate(settings.ports)
         }
         if request.port not in ends:
             remedy = f"name a port of a switch or of the rig, such as {', '.join(list(ends)[-8:])}"

@@ -1,7 +1,7 @@
 """Makes a planned lab on this host: namespaces, veth pairs, addresses, routes and neighbours. The namespaces have no names.
 
 Decides how to configure a host's stack so that every packet between ports crosses the switch, and no packet that an agent did
-not send: neighbours are static, and nothing is announced.
+not send: neighbours are static, and the kernel announces no addresses.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def _configure_agent(agent: LabAgent, plan: LabPlan) -> None:
                 add_address(kernel, index, address)
             kernel.link("set", index=index, state="up")
             _add_routes(kernel, port, index, FIRST_TABLE + number, several=len(agent.ports) > 1)
-            for other in plan.ports:
-                if other.attachment == port.attachment:
+            for other_port in plan.ports:
+                if other_port.attachment == port.attachment:
                     continue
-                for address in other.addresses:
-                    add_neighbour(kernel, index, address, other.mac)
+                for address in other_port.addresses:
+                    add_neighbour(kernel, index, address, other_port.mac)
 
 
 def _add_routes(kernel: Any, port: LabPort, index: int, table: int, *, several: bool) -> None:

@@ -117,8 +117,8 @@ def others(plan: LabPlan, agent: LabAgent) -> tuple[tuple[str, str], ...]:
     """Return address and MAC of every port of the other agents, one pair per address."""
     return tuple(
         (address, port.mac)
-        for other in plan.agents
-        if other.name != agent.name
-        for port in other.ports
+        for other_agent in plan.agents
+        if other_agent.name != agent.name
+        for port in other_agent.ports
         for address in port.addresses
     )

@@ -170,7 +170,7 @@ def _write_json(parsed: argparse.Namespace, spec: BenchSpec, tests: list[TestRes
 
 
 def _free_names(wanted: Path) -> Iterator[Path]:
-    """Yield the wanted path, or with .0, .1 ... appended if it exists: nothing is overwritten, as in nccl-tests."""
+    """Yield the wanted path, or with .0, .1 ... appended if it exists: files are never overwritten, as in nccl-tests."""
     if not wanted.exists():
         yield wanted
     for number in range(_MOST_JSON_FILES):

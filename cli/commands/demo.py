@@ -1,9 +1,9 @@
 """`etloop demo`: a whole measurement on this machine, from trace files to a table of results.
 
 Makes a synthetic job as real `.et` files, a scenario and a rig: agents on the ports of a soft switch (`demo_lab`), or two
-agents on loopback addresses. Starts them as processes, and then does the same as `etloop run`. Decides nothing about the run
-itself: all its files are in the output directory and can be run again by hand. The agents and the switch end with the demo in
-every case.
+agents on loopback addresses. Starts them as processes, and then does the same as `etloop run`, which decides all of the run
+itself: the files are in the output directory and can be run again by hand. The agents and the switch end with the demo in every
+case.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopb
     Print the table (or summary.json) and return the exit code of the run.
 
     `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty, the
-    next free `out_dir-2`, `-3`, ... does. Raise `RigError` if no loopback addresses are free, `ConfigError` if the directory
-    cannot be written.
+    next free `out_dir-2`, `-3`, ... does. Raise `RigError` if no loopback addresses are free or the directory cannot be made.
     """
     directory = fresh_directory(out_dir)
     job = synthesize(SyntheticSpec())

@@ -35,8 +35,8 @@ def inspect_command(parsed: argparse.Namespace) -> CommandResult:
     """Inspect a job. Raise `TraceError` if files cannot be read or the trace cannot be replayed."""
     if parsed.link == 0:
         raise ConfigError(Problem("--link", "is 0", "state the speed of a link, such as 400Gbps"))
-    stated = {"link_bps": parsed.link, "latency_ns": parsed.latency}
-    network = IdealNetwork(**{name: value for name, value in stated.items() if value is not None})
+    stated_settings = {"link_bps": parsed.link, "latency_ns": parsed.latency}
+    network = IdealNetwork(**{name: value for name, value in stated_settings.items() if value is not None})
     with reading_bar() as bar:
         inspection = inspect(
             read_trace(parsed.trace, parsed.groups, bar, parsed.kernels, world_of(parsed)),

@@ -227,8 +227,8 @@ def _fetched(parsed: argparse.Namespace, jobs: Sequence[JobStatus]) -> CommandRe
             problem = "the rack has no HTTP server to fetch anything from"
             raise ConfigError(Problem(f"job {job.job_id}", problem, "add http: to its controller.yaml"))
     web = RackWeb(parsed.token_file, parsed.ca)
-    out = parsed.out or Path()
-    downloads = [(job, web.fetch(job.job_id, job.results_url, job.log_url, out)) for job in jobs]
+    out_dir = parsed.out or Path()
+    downloads = [(job, web.fetch(job.job_id, job.results_url, job.log_url, out_dir)) for job in jobs]
     if parsed.json:
         rows = [
             {

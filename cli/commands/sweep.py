@@ -123,7 +123,7 @@ def _laid_out(
     planned_points: list[tuple[Point, PointFiles]] = []
     records: list[PointRecord] = []
     problems: list[Problem] = []
-    seen: set[Problem] = set()
+    reported: set[Problem] = set()
     all_points = points(sweep)
     for number, point in enumerate(all_points):
         if number % STATUS_EVERY == 0 and len(all_points) > STATUS_EVERY:
@@ -137,9 +137,9 @@ def _laid_out(
             new_problems = [
                 problem
                 for problem in error.problems
-                if replace(problem, where=problem.where.split(": ", 1)[-1]) not in seen
+                if replace(problem, where=problem.where.split(": ", 1)[-1]) not in reported
             ]
-            seen.update(
+            reported.update(
                 replace(problem, where=problem.where.split(": ", 1)[-1]) for problem in error.problems
             )
             problems += new_problems

@@ -192,5 +192,6 @@ def _joined(entries: Iterable[str]) -> list[str]:
         else:
             numbers.setdefault((match[1], match[3]), []).append(int(match[2]))
     return [
-        f"{key}[{rank_ranges(indices)}]{rest}" if indices else key for (key, rest), indices in numbers.items()
+        f"{key}[{rank_ranges(indices)}]{suffix}" if indices else key
+        for (key, suffix), indices in numbers.items()
     ]

@@ -79,13 +79,13 @@ def frames_of(content: bytes, source: str) -> tuple[tuple[CapturedFrame, ...], i
     content."""
     frames: list[CapturedFrame] = []
     lost_frames = 0
-    for at, kind, body in _blocks(content, source):
+    for offset, kind, body in _blocks(content, source):
         if kind == _SECTION and (len(body) < 4 or struct.unpack_from("<I", body)[0] != _BYTE_ORDER):
-            raise _refusal(source, at, "the section is in another byte order")
+            raise _refusal(source, offset, "the section is in another byte order")
         if kind == _INTERFACE and (len(body) < 8 or struct.unpack_from("<H", body)[0] != _ETHERNET):
-            raise _refusal(source, at, "the interface is not Ethernet")
+            raise _refusal(source, offset, "the interface is not Ethernet")
         if kind == _PACKET:
-            frames.append(_frame(body, source, at))
+            frames.append(_frame(body, source, offset))
         if kind == _STATISTICS and len(body) >= 24:
             lost_frames = int(struct.unpack_from("<Q", body, 16)[0])
     return tuple(frames), lost_frames
@@ -94,13 +94,17 @@ def frames_of(content: bytes, source: str) -> tuple[tuple[CapturedFrame, ...], i
 def _blocks(content: bytes, source: str) -> Iterator[tuple[int, int, bytes]]:
     if len(content) < 12 or _HEAD.unpack_from(content)[0] != _SECTION:
         raise _refusal(source, 0, "it does not begin with a section header")
-    at = 0
-    while at < len(content):
-        length = _HEAD.unpack_from(content, at)[1] if at + _HEAD.size <= len(content) else 0
-        if length < 12 or length % 4 or at + length > len(content):
-            raise _refusal(source, at, "a block is cut short or has no sound length")
-        yield at, _HEAD.unpack_from(content, at)[0], content[at + _HEAD.size : at + length - 4]
-        at += length
+    offset = 0
+    while offset < len(content):
+        length = _HEAD.unpack_from(content, offset)[1] if offset + _HEAD.size <= len(content) else 0
+        if length < 12 or length % 4 or offset + length > len(content):
+            raise _refusal(source, offset, "a block is cut short or has no sound length")
+        yield (
+            offset,
+            _HEAD.unpack_from(content, offset)[0],
+            content[offset + _HEAD.size : offset + length - 4],
+        )
+        offset += length
 
 
 def _frame(body: bytes, source: str, at: int) -> CapturedFrame:
@@ -130,17 +134,17 @@ def capture_lines(frames: tuple[CapturedFrame, ...]) -> Iterator[str]:
 
 def _described(frame: CapturedFrame) -> str:
     content = frame.content
-    at, kind = 12, content[12:14]
+    offset, kind = 12, content[12:14]
     if kind == b"\x81\x00":
         tag = int.from_bytes(content[14:16])
-        at, kind, tag_text = 16, content[16:18], f" vlan {tag & 0xFFF} pcp {tag >> 13}"
+        offset, kind, tag_text = 16, content[16:18], f" vlan {tag & 0xFFF} pcp {tag >> 13}"
     else:
         tag_text = ""
     if kind == b"\x88\x08":
         return _pause(content)
     is_complete = len(content) == frame.frame_bytes
-    content, segments_text = _without_outer(content, at + 2, kind)
-    src, dst, traffic_class, udp = _addresses(content, at + 2, kind)
+    content, segments_text = _without_outer(content, offset + 2, kind)
+    src, dst, traffic_class, udp = _addresses(content, offset + 2, kind)
     bth = content[udp + 8 : udp + 20]
     if len(bth) < 12:
         return f"{frame.frame_bytes} bytes, cut before the transport header"

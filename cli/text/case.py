@@ -26,9 +26,9 @@ def case_lines(made: Bundle) -> list[str]:
     for file in case.files:
         if not file.inside:
             outside_by_reason.setdefault(file.why, []).append(file)
-    for why, files in outside_by_reason.items():
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        lines.append(f"not inside      {files[0].name}{more}: {why}")
+    for reason, files in outside_by_reason.items():
+        count_text = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        lines.append(f"not inside      {files[0].name}{count_text}: {reason}")
     repeat_steps = [step.replace("CASE", made.path.name) for step in case.steps]
     if any(file.role is CaseRole.TRACE and not file.inside for file in case.files):
         repeat_steps = [

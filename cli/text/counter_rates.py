@@ -76,9 +76,11 @@ def rate_rows(
         increase = reading.value - previous if reading.value >= previous else reading.value
         increases.setdefault(counted, {})[reading.counter] = increase / seconds
     rows = [_row(counted, rates, peers, links) for counted, rates in increases.items()]
-    shown = [row for row in rows if row.tx_bps is not None or row.rx_bps is not None or row.moved]
+    shown_rows = [row for row in rows if row.tx_bps is not None or row.rx_bps is not None or row.moved]
     return tuple(
-        sorted(shown, key=lambda row: (not row.is_grave, -(row.tx_bps or 0) - (row.rx_bps or 0), row.title))
+        sorted(
+            shown_rows, key=lambda row: (not row.is_grave, -(row.tx_bps or 0) - (row.rx_bps or 0), row.title)
+        )
     )
 
 
@@ -126,5 +128,5 @@ def _rate(rate_bps: float | None, row: RateRow) -> str:
 
 
 def _words(row: RateRow) -> str:
-    shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in row.moved[:MOST_WORDS])
-    return f"{shown}, ..." if len(row.moved) > MOST_WORDS else shown
+    text = ", ".join(f"{name} {rate:,.0f}" for name, rate in row.moved[:MOST_WORDS])
+    return f"{text}, ..." if len(row.moved) > MOST_WORDS else text

@@ -31,19 +31,19 @@ def reading_text(
     if isinstance(result, CounterFailure):
         return f"{name}: {result}\n"
     now = values_of(result)
-    shown = now if before is None else _moved(now, before)
-    shown = {key: value for key, value in shown.items() if value}
+    shown_values = now if before is None else _moved(now, before)
+    shown_values = {key: value for key, value in shown_values.items() if value}
     selection_text = "that are not 0" if before is None else "that moved"
     error_text = f"their moment known to {us(result.error_ns)} us"
-    lines = [f"{name}: {len(now)} counters, {len(shown)} {selection_text}; {error_text}"]
+    lines = [f"{name}: {len(now)} counters, {len(shown_values)} {selection_text}; {error_text}"]
     objects = sorted(
-        {counted for counted, _ in shown},
+        {counted for counted, _ in shown_values},
         key=lambda counted: (counted.name, list(CounterObject).index(counted.kind), counted.number),
     )
     width = max((len(_title(counted, peers)) for counted in objects), default=0)
     for counted in objects:
         values_text = ", ".join(
-            f"{counter} {value}" for (owner, counter), value in shown.items() if owner == counted
+            f"{counter} {value}" for (owner, counter), value in shown_values.items() if owner == counted
         )
         lines.append(f"  {_title(counted, peers):<{width}}  {values_text}")
     if len(lines) > MOST_LINES:
@@ -58,7 +58,7 @@ def _title(one: CountedObject, peers: Mapping[str, str]) -> str:
 
 
 def _moved(now: Values, before: Values) -> Values:
-    """Return the changes: increases of cumulative counters (a reset one as it is), and current values of the others."""
+    """Return the changes: increases of cumulative counters (a reset one as it is), and the new values of the others."""
     changes: Values = {}
     for key, value in now.items():
         counted, counter = key

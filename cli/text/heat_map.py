@@ -94,8 +94,8 @@ def svg_map(title: str, matrix: NDArray[np.int64], ranks_a_cell: int) -> str:
 
 
 def _bounds(cells: NDArray[np.int64]) -> tuple[int, int]:
-    used = cells[cells > 0]
-    return (int(used.min()), int(used.max())) if used.size else (0, 0)
+    nonzero_bytes = cells[cells > 0]
+    return (int(nonzero_bytes.min()), int(nonzero_bytes.max())) if nonzero_bytes.size else (0, 0)
 
 
 def _level(value: int, least: int, most: int) -> float:

@@ -1,4 +1,4 @@
-"""The text of `etloop plan --summary`: a job without its plan, on one screen however many ranks it has.
+"""The text of `etloop plan --summary`: a job laid out without a full plan, on one screen however many ranks it has.
 
 Communicators, hosts and ports with equal figures share a row; --json has each.
 """

@@ -116,7 +116,7 @@ def uet_text(datagram: bytes, datagram_bytes: int) -> str:
 
 
 def cut_from(datagram: bytes, datagram_bytes: int) -> str:
-    """Return how many bytes a trimmed write with rewritten lengths lacks, as text; "" if it is complete."""
+    """Return how many bytes a trimmed write or send with rewritten lengths lacks, as text; "" if it is complete."""
     try:
         _, ses, _ = _native.uet_decode(datagram, datagram_bytes)
     except ValueError:

@@ -127,7 +127,7 @@ def _read(text: bytes, name: Path, remedy: str, read: Callable[[Section], T]) ->
         # The problems quote the offending text, which may be a secret: keep only their line numbers.
         places = dict.fromkeys(_line_of(problem.where, str(name)) for problem in error.problems)
         raise ConfigError(
-            *(Problem(where, "these credentials are not understood", remedy) for where in places)
+            *(Problem(place, "these credentials are not understood", remedy) for place in places)
         ) from None
     return value
 

@@ -122,8 +122,8 @@ def _file() -> Any:
 
 
 def _add_field(message: Any, written: str) -> None:
-    kind, _, rest = written.lstrip("*|").partition(" ")
-    name, _, number = rest.partition("=")
+    kind, _, assignment = written.lstrip("*|").partition(" ")
+    name, _, number = assignment.partition("=")
     field = message.field.add(name=name, number=int(number))
     field.label = _Field.LABEL_REPEATED if written[0] == "*" else _Field.LABEL_OPTIONAL
     if kind in _SCALARS:

@@ -82,15 +82,17 @@ def subscribe_query(message: Any) -> SubscribeQuery:
     """Validate the first SubscribeRequest of a call. Raise `Refused`."""
     if kind_of(message) != "subscribe":
         raise Refused("INVALID_ARGUMENT", "a call begins with a list of subscriptions")
-    asked = message.subscribe
-    prefix = path_of(asked.prefix)
-    if asked.mode not in set(ListMode):
-        raise Refused("INVALID_ARGUMENT", f"{asked.mode} is no mode of a list: use STREAM, ONCE or POLL")
-    mode = ListMode(asked.mode)
-    subscriptions = _limit_count(asked.subscription, "subscriptions")
+    subscription_list = message.subscribe
+    prefix = path_of(subscription_list.prefix)
+    if subscription_list.mode not in set(ListMode):
+        raise Refused(
+            "INVALID_ARGUMENT", f"{subscription_list.mode} is no mode of a list: use STREAM, ONCE or POLL"
+        )
+    mode = ListMode(subscription_list.mode)
+    subscriptions = _limit_count(subscription_list.subscription, "subscriptions")
     if not subscriptions:
         raise Refused("INVALID_ARGUMENT", "the list has no subscription")
-    _refuse_unknown_models(asked.use_models)
+    _refuse_unknown_models(subscription_list.use_models)
     paths = tuple(
         _streamed(subscription, _asked(subscription.path, prefix))
         if mode is ListMode.STREAM
@@ -98,7 +100,7 @@ def subscribe_query(message: Any) -> SubscribeQuery:
         for subscription in subscriptions
     )
     _limit_wide(tuple(subscription.path for subscription in paths))
-    return SubscribeQuery(mode, paths, _encoding(asked.encoding), asked.updates_only)
+    return SubscribeQuery(mode, paths, _encoding(subscription_list.encoding), subscription_list.updates_only)
 
 
 def path_of(message: Any) -> GnmiPath:

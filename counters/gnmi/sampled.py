@@ -1,4 +1,4 @@
-"""Schedules one path of a stream of samples: when it is due, and which updates are sent then. Pure: the time is an argument."""
+"""Schedules the samples of one path of a stream, and selects the updates to send. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Sampled:
         self._beat_ns = 0
         self._sent: dict[bytes, bytes] = {}
         self.next_ns = 0
-        """When the next sample is due; the first is due at once."""
+        """Time of the next sample; the first is taken at once."""
 
     def due(self, tree: Tree, now_ns: int, encoding: Encoding) -> tuple[Any, ...]:
-        """Return the updates that are due and schedule the next sample. Raise `Refused` if the path can never have a value."""
+        """Return the updates of the current sample and schedule the next one. Raise `Refused` if the path can never have a
+        value."""
         if self._begin_ns < 0:
             self._begin_ns = self._beat_ns = now_ns
         # Counted from the first sample, so that samples do not drift; missed samples are skipped.

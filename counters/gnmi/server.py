@@ -253,8 +253,8 @@ class GnmiServer:
         )
         # Compare both, so that the response time does not reveal which one was wrong.
         equal = [
-            isinstance(given, str) and hmac.compare_digest(given.encode(), expected.encode())
-            for given, expected in pairs
+            isinstance(received, str) and hmac.compare_digest(received.encode(), expected.encode())
+            for received, expected in pairs
         ]
         if not all(equal):
             remedy = "sign in with username and password in the call's metadata"

@@ -220,10 +220,10 @@ def readings_of(
     """
     readings: dict[tuple[CountedObject, str], CounterReading] = {}
     complaints: dict[str, None] = {}
-    for where, value in updates:
-        rows = dict(_rows(where.names, value, identified)) if isinstance(value, dict) else {}
+    for answered_path, value in updates:
+        rows = dict(_rows(answered_path.names, value, identified)) if isinstance(value, dict) else {}
         if not rows:
-            complaints.setdefault(f"{where}: no rows of counters in the answer")
+            complaints.setdefault(f"{answered_path}: no rows of counters in the answer")
         for counted, row in rows.items():
             for reading in _row_readings(counted, row, complaints):
                 readings[reading.object, reading.counter] = reading

@@ -51,7 +51,7 @@ class Tree:
         return self._leaves_of_ports[port]
 
     def updates(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
-        """Return the updates for one path. Raise `Refused`, with NOT_FOUND if nothing matches the path."""
+        """Return the updates for one path. Raise `Refused`, with NOT_FOUND if no node matches the path."""
         if path.target == TARGET:
             return self._sonic_updates(path, encoding)
         # Where a pattern names its port, only that port's leaves are searched; a request has many such patterns.

@@ -180,7 +180,7 @@ class GnmiSession:
             groups, self._identified = sonic_groups(self._ports, names)
         else:
             groups = openconfig_groups(self._ports)
-        kept: list[Group] = []
+        served_groups: list[Group] = []
         seen_ports: set[str] = set()
         for group in groups:
             try:
@@ -188,7 +188,7 @@ class GnmiSession:
             except _Failed as failed:
                 if not failed.lacks_path:
                     raise
-                if not kept:
+                if not served_groups:
                     raise await self._without_ports(failed) from None
                 self._remarks += (f"the device has no counters of {group.name}",)
                 continue
@@ -197,28 +197,28 @@ class GnmiSession:
                 reading.object.name for reading in readings if reading.object.kind is CounterObject.PORT
             }
             if readings:
-                kept.append(group)
-            elif not kept:
+                served_groups.append(group)
+            elif not served_groups:
                 problem = f"{self._source.address} answers without a counter in it"
                 raise _Failed(CounterFailure(FailureKind.REFUSED, problem))
             else:
                 self._remarks += (f"the device has no counters of {group.name}",)
         if missing := [port for port in self._ports if port not in seen_ports]:
             raise self._failed(FailureKind.REFUSED, f'no counters of a port called "{missing[0]}"')
-        self._groups = tuple(kept)
+        self._groups = tuple(served_groups)
 
     async def _without_ports(self, failed: _Failed) -> _Failed:
         """Return the failure of a device that lacks the first paths, naming the ports that it does have."""
         path = sonic.path(sonic.PORT_MAP) if self._paths is CounterPaths.SONIC else openconfig.PORT_NAMES
         try:
-            known = port_names(await self._fetched([path]))
+            device_ports = port_names(await self._fetched([path]))
         except _Failed:
             return failed
-        if not known:
+        if not device_ports:
             return failed
-        more = ", ..." if len(known) > MOST_NAMES_SHOWN else ""
-        shown_ports = ", ".join(known[:MOST_NAMES_SHOWN]) + more
-        missing = next((port for port in self._ports if port not in known), "")
+        ellipsis = ", ..." if len(device_ports) > MOST_NAMES_SHOWN else ""
+        shown_ports = ", ".join(device_ports[:MOST_NAMES_SHOWN]) + ellipsis
+        missing = next((port for port in self._ports if port not in device_ports), "")
         problem = f'no port is called "{missing}"' if missing else failed.failure.what
         return self._failed(FailureKind.REFUSED, f"{problem}; it has {shown_ports}")
 
@@ -386,7 +386,7 @@ def _channel_credentials(tls: Tls) -> Any:
 
 def _detail(text: str | None) -> str:
     """Return a server's own message without unprintable characters, at most MOST_DETAIL_CHARACTERS long."""
-    shown = "".join(
+    printable_text = "".join(
         character if character.isprintable() else " " for character in (text or "no reason given")
     )
-    return shown[:MOST_DETAIL_CHARACTERS]
+    return printable_text[:MOST_DETAIL_CHARACTERS]

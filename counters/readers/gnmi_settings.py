@@ -110,10 +110,10 @@ def read_gnmi(section: Section, directory: Path) -> GnmiSource:
 
 def with_stated_paths(source: GnmiSource, accesses: Iterable[CounterAccess]) -> GnmiSource:
     """Return the source with its paths decided: its own, else the first that a profile states for gNMI, else OpenConfig's."""
-    stated = (
+    profile_paths = (
         access.paths for access in accesses if access.reader is CounterReader.GNMI and access.paths in _PATHS
     )
-    return replace(source, paths=source.paths or next(stated, CounterPaths.OPENCONFIG))
+    return replace(source, paths=source.paths or next(profile_paths, CounterPaths.OPENCONFIG))
 
 
 def _read_tls(section: Section, directory: Path) -> Tls:

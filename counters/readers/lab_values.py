@@ -50,12 +50,14 @@ def _readings(counters: LabCounters) -> Iterator[CounterReading]:
             yield from _port_readings(f"{switch.name}/{port.name}", port.counters)
     for attachment in counters.attachments:
         # Counted by the soft switch itself, not by the switch model.
-        end = CountedObject(CounterObject.PORT, attachment.end)
+        attached_port = CountedObject(CounterObject.PORT, attachment.end)
         soft_switch_counters = attachment.soft_switch
         yield CounterReading(
-            end, "overload_frames", sum(int(soft_switch_counters[name]) for name in OVERLOAD_COUNTERS)
+            attached_port,
+            "overload_frames",
+            sum(int(soft_switch_counters[name]) for name in OVERLOAD_COUNTERS),
         )
-        yield CounterReading(end, "late_frames", int(soft_switch_counters["late_frames"]))
+        yield CounterReading(attached_port, "late_frames", int(soft_switch_counters["late_frames"]))
 
 
 def _port_readings(name: str, row: np.void) -> Iterator[CounterReading]:

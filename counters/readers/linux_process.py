@@ -76,7 +76,7 @@ def _driver_counters(name: str) -> dict[str, int]:
             statistics = device.get_statistics()
         finally:
             device.close()
-    except Exception:  # noqa: BLE001 - a driver without statistics, or one whose list changed meanwhile: nothing is told
+    except Exception:  # noqa: BLE001 - a driver without statistics, or whose list changed during the call: report none
         return {}
     return {_plain(label): int(value) for label, value in statistics}
 

@@ -224,12 +224,12 @@ class SnmpCounters:
         at_once = VALUES_A_REQUEST
         place = 0
         while place < len(oids):
-            asked = [self._witness, *oids[place : place + at_once]]
-            response = await self._tried(partial(session.get_many, asked))
+            request_oids = [self._witness, *oids[place : place + at_once]]
+            response = await self._tried(partial(session.get_many, request_oids))
             if self._witness not in response and at_once > 1:
                 at_once //= 2  # an error of the whole request, such as tooBig (RFC 3416), has no values
                 continue
-            answers |= {oid: response[oid] for oid in asked if oid in response}
+            answers |= {oid: response[oid] for oid in request_oids if oid in response}
             place += at_once
         return answers
 

@@ -142,16 +142,16 @@ def readings_of(
         value = answers.get(instance.oid)
         if value is None:
             continue
-        where = f"{instance.column.mib} {instance.column.name} of {instance.object}"
+        column_text = f"{instance.column.mib} {instance.column.name} of {instance.object}"
         if not isinstance(value, int):
-            complaints.setdefault(f"{where} is no number")
+            complaints.setdefault(f"{column_text} is no number")
             continue
         name = instance.column.counter
         if not octets_include_fcs:
             name = _WITHOUT_FCS.get(name, name) if instance.object.kind is CounterObject.PORT else name
         reading = CounterReading(instance.object, name, value, instance.column.width_bits)
         if mistake := reading_mistake(reading):
-            complaints.setdefault(f"{where}: {mistake}")
+            complaints.setdefault(f"{column_text}: {mistake}")
             continue
         readings.append(reading)
         packets.setdefault(instance.object, {})[name] = value

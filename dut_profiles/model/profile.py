@@ -79,7 +79,7 @@ class ForwardingMode(StrEnum):
 
 
 class Retransmission(StrEnum):
-    """What a NIC retransmits after a loss."""
+    """Retransmission schemes of a NIC after a loss."""
 
     GO_BACK_N = "go_back_n"
     SELECTIVE_REPEAT = "selective_repeat"

@@ -208,9 +208,9 @@ def _numbers(section: Section, key: str, most: int, taken: set[int]) -> tuple[in
 
 def _priority_groups(top: Section, stated: Statements) -> tuple[PriorityGroup, ...]:
     groups: list[PriorityGroup] = []
-    taken: set[int] = set()
+    described_numbers: set[int] = set()
     for section in _entries(top, "groups"):
-        numbers = _numbers(section, "group", PRIORITIES - 1, taken)
+        numbers = _numbers(section, "group", PRIORITIES - 1, described_numbers)
         fields = stated.within(section).fields(section, GROUP)
         groups += [PriorityGroup(number, **fields) for number in numbers]
         section.close()
@@ -219,9 +219,9 @@ def _priority_groups(top: Section, stated: Statements) -> tuple[PriorityGroup, .
 
 def _queues(top: Section, stated: Statements) -> tuple[Queue, ...]:
     queues: list[Queue] = []
-    taken: set[int] = set()
+    described_numbers: set[int] = set()
     for section in _entries(top, "queues"):
-        numbers = _numbers(section, "queue", MOST_QUEUES - 1, taken)
+        numbers = _numbers(section, "queue", MOST_QUEUES - 1, described_numbers)
         section_statements = stated.within(section)
         fields = section_statements.fields(section, QUEUE)
         ecn = section_statements.part(section.section("ecn"), Ecn, ECN)

@@ -163,9 +163,9 @@ def _check_pools(profile: DutProfile) -> Iterator[Problem | NotStated]:
         yield NotStated("buffer.total")
         return
     for pool in profile.buffer.pools:
-        used = (pool.size_bytes.value or 0) + (pool.headroom_bytes.value or 0)
-        if used > total.value:
-            problem = f"pool {pool.name} with its headroom is {format_bytes(used)}, the buffer {format_bytes(total.value)}"
+        pool_bytes = (pool.size_bytes.value or 0) + (pool.headroom_bytes.value or 0)
+        if pool_bytes > total.value:
+            problem = f"pool {pool.name} with its headroom is {format_bytes(pool_bytes)}, the buffer {format_bytes(total.value)}"
             remedy = "ingress and egress pools may cover the same memory, but none exceeds it"
             yield Problem(where(pool.size_bytes, f"buffer.pools[{pool.name}]"), problem, remedy)
 

@@ -239,8 +239,10 @@ def _check_link_speeds(case: ProfiledRig) -> Iterator[Problem | NotStated]:
         if link.speed_bps not in offered_bps:
             names_by_speed.setdefault(link.speed_bps, []).append(link.name)
     for speed_bps, names in names_by_speed.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        problem = f"the link of {names[0]}{more} is {format_rate(speed_bps)}, which no port of the device has"
+        more_text = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        problem = (
+            f"the link of {names[0]}{more_text} is {format_rate(speed_bps)}, which no port of the device has"
+        )
         speeds = ", ".join(map(format_rate, sorted(offered_bps)))
         yield Problem(f"{case.rig.source}: agents", problem, f"the device offers {speeds}")
 

@@ -2,7 +2,7 @@
 terminal.
 
 One job stays one job. A key that may have been used is looked up in every rack first, and a rack to which a submission was sent
-is asked again before any other; if the result of either is unknown, nothing is submitted.
+is asked again before any other; if the result of either is unknown, the job is not submitted.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ async def place_job(
         return candidate.place, job
     remedy = "ask for less, or see etloop racks status"
     raise ConfigError(
-        *(Problem(f"rack {name}", f"not taken: {why}", remedy) for name, why in placing.refused)
+        *(Problem(f"rack {name}", f"not taken: {reason}", remedy) for name, reason in placing.refused)
     )
 
 
@@ -186,8 +186,8 @@ def _later_reason(candidate: Candidate) -> str:
 
 def _report(placing: Placing, name: str) -> None:
     sys.stderr.write(printable(f"rack {name}: {placing.why}") + "\n")
-    for other, why in placing.refused:
-        sys.stderr.write(printable(f"not {other}: {why}") + "\n")
+    for rack_name, reason in placing.refused:
+        sys.stderr.write(printable(f"not {rack_name}: {reason}") + "\n")
 
 
 async def _holder(places: Sequence[RackPlace], key: str) -> RackPlace | None:

@@ -187,7 +187,7 @@ def _as_text(parsed: argparse.Namespace, done: dict[str, Ordered], troubles: dic
         rack_prefix = f"{name}  " if spans_racks(parsed) else ""
         order_prefix = f"would {parsed.order}  " if parsed.dry_run else ""
         lines += [f"{rack_prefix}{order_prefix}{job_line(job)}" for job in outcome.jobs]
-        lines += [f"{rack_prefix}refused  {printable(why)}\n" for why in outcome.refused]
+        lines += [f"{rack_prefix}refused  {printable(reason)}\n" for reason in outcome.refused]
         if name in troubles:
             lines.append(f"{rack_prefix}no answer: {printable(troubles[name])}\n")
     return "".join(lines)

@@ -125,12 +125,12 @@ def _status_lines(name: str, view: RackView, _: JobFilter) -> list[str]:
     ports, jobs = view.inventory.ports, view.jobs
     leased = sum(bool(port.job_id) for port in ports)
     out_of_service = sum(bool(port.out_of_service) for port in ports)
-    absent = [agent.name for agent in view.inventory.agents if not agent.present]
+    absent_agents = [agent.name for agent in view.inventory.agents if not agent.present]
     waiting = sum(job.state is JobState.QUEUED for job in jobs)
     running = sum(job.state is not JobState.QUEUED and job.state not in ENDED for job in jobs)
     line = f"{name}  {view.controller.state}, {len(ports)} ports ({leased} leased, {out_of_service} out of service)"
     line += f", {running} jobs run, {waiting} wait"
-    line += f", absent: {', '.join(absent)}" if absent else ""
+    line += f", absent: {', '.join(absent_agents)}" if absent_agents else ""
     line += f", paused {view.controller.paused}" if view.controller.paused else ""
     return [line]
 
