@@ -1,4 +1,5 @@
-"""The table of `etloop collective` while it grows: a row as soon as it is known, what belongs below it at the session's end."""
+"""Prints the table of `etloop collective` as it grows: each row once it is known, the lines below the table at the session's
+end."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TableWatcher:
-    """Prints the tests of one session. A `controller.run.pipeline.RunWatcher` in front of another."""
+    """Prints the tests of one session. A `controller.run.pipeline.RunWatcher` that wraps another."""
 
     def __init__(
         self, screen: StatusWatcher, bench: BenchRequest, trial: Trial, *, per_iteration: bool
@@ -44,29 +45,29 @@ class TableWatcher:
         self.report, self.enter, self.stored = screen.report, screen.enter, screen.stored
 
     def progress(self, progress: RunProgress) -> None:
-        """Print the first heading when traffic begins, and show how far it is."""
+        """Print the first heading when traffic starts, and pass the progress on."""
         if progress.state is RunState.RUN:
             self._open(self._trial.kinds[0])
         self._screen.progress(progress)
 
     def measured(self, records: NDArray[np.void]) -> None:
-        """Print the rows that are known by these records."""
+        """Print the rows that these records complete."""
         for halves in self._rows.take(records) if self._rows is not None else ():
             kind = halves[0].kind
             self._open(kind)
             self._print(halves)
-            of_kind = [row for row in self._printed if row.kind == kind]
-            if len(of_kind) == len(Half) * len(self._bench.spec.amounts(kind)):
-                self._close(kind, of_kind)
+            kind_rows = [row for row in self._printed if row.kind == kind]
+            if len(kind_rows) == len(Half) * len(self._bench.spec.amounts(kind)):
+                self._close(kind, kind_rows)
 
     def finish(self, tests: Sequence[TestResult]) -> None:
-        """Print what is not there yet of the tests of the session, in their order, and what is known of all of it."""
+        """Print the missing rows of the session's tests, in their order, and the lines about the whole session."""
         for test in tests:
             if test.kind in self._closed:
                 continue
             self._open(test.kind)
-            there = {(row.kind, row.amount.size_bytes) for row in self._printed}
-            self._print([row for row in test.rows if (row.kind, row.amount.size_bytes) not in there])
+            printed = {(row.kind, row.amount.size_bytes) for row in self._printed}
+            self._print([row for row in test.rows if (row.kind, row.amount.size_bytes) not in printed])
             if test.interference:
                 self._answer(render_interference(test.interference))
             self._close(test.kind, test.rows)

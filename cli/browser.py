@@ -1,4 +1,4 @@
-"""A run's page in a browser of this machine: shown, or printed into a PDF. A shell."""
+"""Opens a run's page in a browser of this machine, or prints it into a PDF. A shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etloop.contract.base.errors import ConfigError, Problem, RigError
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PRINT_TIMEOUT_S: Final = 120
 _DRAW_MS: Final = 10_000
-"""Of the page's own time, for its plots."""
+"""Virtual time of the page for drawing its plots."""
 _QUIET: Final = (
     *("--headless", "--disable-gpu", "--no-first-run", "--disable-extensions"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"),
@@ -23,7 +23,7 @@ _QUIET: Final = (
 
 
 def open_page(page: Path) -> str:
-    """Open a page, and return what to say. Raises `ConfigError` without a page, `RigError` without a browser."""
+    """Open a page in a browser and return the message. Raise `ConfigError` without a page, `RigError` without a browser."""
     _expect(page)
     if not webbrowser.open(page.resolve().as_uri()):
         remedy = f"open {page.resolve()} yourself, or set BROWSER"
@@ -32,39 +32,41 @@ def open_page(page: Path) -> str:
 
 
 def print_page(page: Path, out: Path) -> str:
-    """Print a page into a PDF, and return what to say.
+    """Print a page into a PDF and return the message.
 
-    Raises `ConfigError` without a page or a place for the PDF, `RigError` where no browser prints it.
+    Raise `ConfigError` if the page is missing or the PDF cannot be placed, `RigError` if no browser prints it.
     """
     _expect(page)
     if out.exists():
         raise ConfigError(Problem(str(out), "is there already", "name another file, or remove it"))
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         remedy = "install Chromium (Debian: chromium), or print report.html from a browser of yours"
         raise RigError(Problem("--pdf", f"none of {', '.join(BROWSERS)} is installed", remedy))
     with tempfile.TemporaryDirectory(prefix="etloop-pdf-") as scratch:
-        made = Path(scratch) / "report.pdf"
+        scratch_pdf = Path(scratch) / "report.pdf"
         command = [
             *(browser, *_QUIET, f"--user-data-dir={scratch}/profile", f"--virtual-time-budget={_DRAW_MS}"),
-            # Chromium has no sandbox for root; the page is ours, and loads nothing.
+            # Chromium has no sandbox for root; the page is ETLoop's own and loads no other content.
             *(["--no-sandbox"] if os.geteuid() == 0 else []),
-            *("--no-pdf-header-footer", f"--print-to-pdf={made}", page.resolve().as_uri()),
+            *("--no-pdf-header-footer", f"--print-to-pdf={scratch_pdf}", page.resolve().as_uri()),
         ]
         try:
-            done = subprocess.run(command, capture_output=True, timeout=PRINT_TIMEOUT_S, check=False)
+            outcome = subprocess.run(command, capture_output=True, timeout=PRINT_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
-            what = f"{Path(browser).name} did not end within {PRINT_TIMEOUT_S} s"
-            raise RigError(Problem("--pdf", what, "print report.html from a browser of yours")) from None
-        if done.returncode != 0 or not made.is_file():
-            words = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-            what = f"{Path(browser).name} ended with {done.returncode}: {words[0]}"
-            raise RigError(Problem("--pdf", what, "print report.html from a browser of yours"))
+            problem = f"{Path(browser).name} did not end within {PRINT_TIMEOUT_S} s"
+            raise RigError(Problem("--pdf", problem, "print report.html from a browser of yours")) from None
+        if outcome.returncode != 0 or not scratch_pdf.is_file():
+            error_lines = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:] or [
+                "it said nothing"
+            ]
+            problem = f"{Path(browser).name} ended with {outcome.returncode}: {error_lines[0]}"
+            raise RigError(Problem("--pdf", problem, "print report.html from a browser of yours"))
         try:
-            shutil.copyfile(made, out)
+            shutil.copyfile(scratch_pdf, out)
         except OSError as error:
-            what = f"cannot be written: {error.strerror or error}"
-            raise ConfigError(Problem(str(out), what, "choose a place that can be written")) from None
+            problem = f"cannot be written: {error.strerror or error}"
+            raise ConfigError(Problem(str(out), problem, "choose a place that can be written")) from None
     return f"{out}: {out.stat().st_size} bytes\n"
 
 

@@ -1,4 +1,4 @@
-"""What a run is made of, as a command line names it: scenario and rig, or a case that holds both."""
+"""Opens the inputs of a run as the command line names them: scenario and rig, or a case that holds both."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ READ_DIFFERENTLY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GivenFiles:
-    """What a run is made of."""
+    """The inputs of a run, and the case that holds them, if any."""
 
     inputs: RunInputs
     case: OpenCase | None = None
 
     def settled(self, prepared: Prepared) -> Prepared:
-        """Return a plan that names the case, and not where it lies while it is open; say what is to be known of it."""
+        """Return the plan with the case's name in place of the paths of its opened files, and print notes and warnings about
+        the case."""
         case = self.case
         if case is None:
             return prepared
@@ -46,25 +47,25 @@ class GivenFiles:
         if workload_digest(tables) != case.case.workload_digest:
             print_status(f"warning: {case.label}: this version {READ_DIFFERENTLY}")
         plan = replace(prepared.plan, tables=_named(case, tables))
-        kept = prepared.case
-        if kept is not None:
+        case_record = prepared.case
+        if case_record is not None:
             files = tuple(
                 replace(file, place="", why=f"{case.label} holds it")
                 if not file.inside and Path(file.place).is_relative_to(case.directory.resolve())
                 else file
-                for file in kept.files
+                for file in case_record.files
             )
-            kept = replace(kept, files=files)
-        return replace(prepared, plan=plan, case=kept)
+            case_record = replace(case_record, files=files)
+        return replace(prepared, plan=plan, case=case_record)
 
 
 @contextmanager
 def given_files(
     parsed: argparse.Namespace, command: Repeat | None, run_id: str | None = None
 ) -> Iterator[GivenFiles]:
-    """Open what the command line names, for `command`; None: only to be looked at.
+    """Open the inputs that the command line names, for `command`; None: for reading only.
 
-    Raises an `InputError` where a case cannot be used, and passes those of the block on under the name of the case.
+    Raise an `InputError` if a case cannot be used; pass on those of the block, with the name of the case in place of paths.
     """
     topology: Path | None = getattr(parsed, "topology", None)
     if not parsed.is_case:
@@ -75,35 +76,35 @@ def given_files(
             if parsed.rig is not None:
                 yield GivenFiles(RunInputs.of(parsed.scenario, parsed.rig, topology, run_id))
             else:
-                yield GivenFiles(_without_rig(parsed, topology, run_id))
+                yield GivenFiles(_twin_inputs(parsed, topology, run_id))
         except InputError as error:
             if not lies_in_run_directory(parsed.scenario):
                 raise
-            raise type(error)(*error.problems, _changed_since(parsed.scenario)) from None
+            raise type(error)(*error.problems, _changed_problem(parsed.scenario)) from None
         return
     with opened_case(parsed.scenario, parsed.traces) as case:
-        rig, topology = _unless_its_own(case, parsed.rig), _unless_its_own(case, topology)
-        made_by = case.case.repeated_by.command
-        if command is not None and command is not made_by:
+        rig, topology = _replacement(case, parsed.rig), _replacement(case, topology)
+        original_command = case.case.repeated_by.command
+        if command is not None and command is not original_command:
             print_status(
-                f"note: {case.label} is of etloop {made_by}; this is etloop {command}, with other figures"
+                f"note: {case.label} is of etloop {original_command}; this is etloop {command}, with other figures"
             )
         if command is Repeat.RUN and rig is None:
             case.refuse_absent_secrets()
         try:
-            yield GivenFiles(_inputs(case, rig, topology, run_id), case)
+            yield GivenFiles(_case_inputs(case, rig, topology, run_id), case)
         except InputError as error:
-            raise type(error)(*(_shown(case, problem) for problem in error.problems)) from None
+            raise type(error)(*(_shown_problem(case, problem) for problem in error.problems)) from None
 
 
-def _unless_its_own(case: OpenCase, path: Path | None) -> Path | None:
-    """Return a file of settings that is to hold in place of the case's; None for that which the run of the case read."""
+def _replacement(case: OpenCase, path: Path | None) -> Path | None:
+    """Return a settings file that replaces the case's; None if it is the file that the case's run read."""
     if path is None or path.parent.resolve() != Path(case.label).resolve():
         return path
     return None if is_as_the_run_read_it(path) else path
 
 
-def _changed_since(scenario: Path) -> Problem:
+def _changed_problem(scenario: Path) -> Problem:
     folder = scenario.parent
     remedy = (
         f"unzip {folder / CASE_FILE} -d case, change case/{scenario.name}, "
@@ -114,36 +115,42 @@ def _changed_since(scenario: Path) -> Problem:
     )
 
 
-def _without_rig(parsed: argparse.Namespace, topology: Path | None, run_id: str | None) -> RunInputs:
-    """Return the inputs of a twin with a port for each attachment of its topology."""
+def _twin_inputs(parsed: argparse.Namespace, topology: Path | None, run_id: str | None) -> RunInputs:
+    """Return the inputs of a twin with one rig port for each attachment of its topology."""
     from etloop.controller.run.derived_rig import derived_rig
 
     if topology is None:
         remedy = "name a rig file, or the switches with --topology FILE: of their attachments a rig is made"
         raise ConfigError(Problem("--rig", "is missing, and so is --topology", remedy))
-    switches = InputFile(topology)
-    rig = derived_rig(switches, parsed.device)
-    return RunInputs(InputFile(parsed.scenario), rig, switches, new_run_id() if run_id is None else run_id)
+    topology_file = InputFile(topology)
+    rig = derived_rig(topology_file, parsed.device)
+    return RunInputs(
+        InputFile(parsed.scenario), rig, topology_file, new_run_id() if run_id is None else run_id
+    )
 
 
 def _named(case: OpenCase, tables: PlanTables) -> PlanTables:
-    """Return a plan's tables with the name of the case where they say where a file lies."""
+    """Return a plan's tables with the name of the case in place of paths."""
     notes = tuple(case.shown(note) for note in tables.notes)
     return replace(tables, source=case.shown(tables.source), notes=notes)
 
 
-def _inputs(case: OpenCase, rig: Path | None, topology: Path | None, run_id: str | None) -> RunInputs:
-    def inside(path: Path) -> InputFile:
+def _case_inputs(case: OpenCase, rig: Path | None, topology: Path | None, run_id: str | None) -> RunInputs:
+    def case_file(path: Path) -> InputFile:
         return InputFile(path, name=case.shown(str(path)))
 
-    described = case.topology if topology is None else None
+    case_topology = case.topology if topology is None else None
     return RunInputs(
-        inside(case.scenario),
-        inside(case.rig) if rig is None else InputFile(rig),
-        InputFile(topology) if topology is not None else None if described is None else inside(described),
+        case_file(case.scenario),
+        case_file(case.rig) if rig is None else InputFile(rig),
+        InputFile(topology)
+        if topology is not None
+        else None
+        if case_topology is None
+        else case_file(case_topology),
         new_run_id() if run_id is None else run_id,
     )
 
 
-def _shown(case: OpenCase, problem: Problem) -> Problem:
+def _shown_problem(case: OpenCase, problem: Problem) -> Problem:
     return Problem(case.shown(problem.where), case.shown(problem.what), case.shown(problem.remedy))

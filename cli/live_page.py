@@ -1,7 +1,7 @@
-"""A run while it goes on, as a page that a browser draws: the lines of `cli.text.live` as events, then the report.
+"""Shows a run in progress as a page that a browser draws: the lines of `cli.text.live` as events, then the report.
 
-A shell: one thread with the sockets of a few browsers. Decides how many there may be, how often they hear, and how long the
-page waits for them at the end. What it tells is made by `LiveRun`; nothing that a browser says changes anything.
+A shell: one server thread with the sockets of a few browsers. Decides how many there may be, how often they get events, and how
+long the page waits for them at the end. `LiveRun` makes the content; no request of a browser changes anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HEADERS: Final = {
 
 
 class LivePage:
-    """The page of one run. Made, it listens; closed, nothing of it is left."""
+    """The page of one run. It listens from its creation until `finish`."""
 
     def __init__(self, address: str, port: int) -> None:
         self._changed = threading.Condition()
@@ -54,13 +54,13 @@ class LivePage:
         self._thread.start()
 
     def show(self, view: LiveView) -> None:
-        """Have browsers draw this."""
+        """Have browsers draw this view."""
         with self._changed:
             self._view = view
             self._changed.notify_all()
 
     def finish(self, report: Path | None) -> None:
-        """Give browsers the report, None where there is none, and close when those that watch have it."""
+        """Give browsers the report (None: there is none), wait up to LAST_WAIT_S until they have fetched it, and close."""
         with self._changed:
             self._report, self._over = report, True
             self._changed.notify_all()
@@ -71,22 +71,22 @@ class LivePage:
         self._thread.join()
 
     def page(self) -> bytes:
-        """Return what a browser loads first."""
+        """Return the page that a browser loads first."""
         return _PAGE.read_bytes()
 
     def report(self) -> bytes | None:
-        """Return the report, if the run is over and has one."""
+        """Return the report, or None if the run is not over or has none."""
         with self._changed:
             return None if self._report is None else self._report.read_bytes()
 
     def sent_report(self) -> None:
-        """Count a browser that has it."""
+        """Count a browser that has fetched the report."""
         with self._changed:
             self._fetched += 1
             self._changed.notify_all()
 
     def enter(self) -> bool:
-        """Take one more browser that watches, if there may be one more."""
+        """Count one more watching browser and return True; return False if there are MOST_BROWSERS already."""
         with self._changed:
             if self._watching >= MOST_BROWSERS:
                 return False
@@ -94,20 +94,22 @@ class LivePage:
             return True
 
     def leave(self, *, lost: bool) -> None:
-        """Let a browser go; a `lost` one will not fetch the report."""
+        """Remove a browser from the count if it is `lost`: it will not fetch the report."""
         with self._changed:
             if lost:
                 self._watching -= 1
                 self._changed.notify_all()
 
     def next_event(self, last: LiveView | None) -> tuple[LiveView | None, bool]:
-        """Wait a moment for something newer than `last`; return what there is, and whether the run is over."""
+        """Wait up to EVERY_S for a view newer than `last`; return the current view, and whether the run is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._over or self._view is not last, EVERY_S)
             return self._view, self._over
 
 
 class _Server(ThreadingHTTPServer):
+    """The HTTP server of the page, which accepts only requests to this machine's own names."""
+
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], page: LivePage) -> None:
@@ -117,13 +119,16 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Request(BaseHTTPRequestHandler):
+    """One request of a browser."""
+
     timeout = 10
     server: _Server
 
     def do_GET(self) -> None:
-        """Answer one of three addresses, to who asked for them by the name of this machine's own address."""
+        """Answer one of three paths, if the request's Host is an accepted name of this server."""
         host = self.headers.get("Host", "").rpartition(":")[0]
-        if host not in self.server.names:  # another site's name may lead here: a page of it could read along
+        # DNS of another site may point here: its pages could then read this one.
+        if host not in self.server.names:
             self.send_error(HTTPStatus.FORBIDDEN, f"expected Host {' or '.join(sorted(self.server.names))}")
             return
         match self.path.partition("?")[0]:
@@ -142,7 +147,7 @@ class _Request(BaseHTTPRequestHandler):
                 self.send_error(HTTPStatus.NOT_FOUND)
 
     def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 - named by the base class
-        """Keep quiet: standard error is the run's."""
+        """Log nothing: standard error belongs to the run."""
 
     def _send(self, content: bytes, kind: str) -> None:
         self.send_response(HTTPStatus.OK)
@@ -164,12 +169,12 @@ class _Request(BaseHTTPRequestHandler):
             self.end_headers()
             lost = self._tell(page)
         except OSError:
-            pass  # it went away
+            pass  # the browser closed the connection
         finally:
             page.leave(lost=lost)
 
     def _tell(self, page: LivePage) -> bool:
-        """Tell what changes until the run is over; return whether the browser will not want the report."""
+        """Send changed views until the run is over; return whether the browser will not fetch the report."""
         last: LiveView | None = None
         while True:
             view, over = page.next_event(last)

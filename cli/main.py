@@ -1,7 +1,7 @@
-"""The command `etloop`: reads the command line, calls the command, prints its answer, turns errors into exit codes.
+"""The command `etloop`: parses the command line, calls the command, prints its answer, turns errors into exit codes.
 
-A command's answer goes to standard output, everything said on the way to standard error. Errors that a user can cause
-end with their message and the code of their class (contract/base/errors.py); a traceback is always a mistake of ours.
+A command's answer goes to standard output, its messages to standard error. Errors that a user can cause end with their message
+and the code of their class (contract/base/errors.py); a traceback is always a defect of ETLoop.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from etloop.cli.result import CommandResult
 
 STOPPED_BY_SIGINT: Final = 130
-"""What shells report for a command that Ctrl-C ended."""
+"""Exit code that shells report for a command that Ctrl-C ended."""
 BROKEN_PIPE: Final = 141
-"""What shells report for a command whose reader went away."""
+"""Exit code that shells report for a command whose reader closed the pipe."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = make_parser(words).parse_args(words)
     parsed.arguments = words
     try:
-        result: CommandResult = _carried_out(parsed)
+        result: CommandResult = _run_command(parsed)
         sys.stdout.write(result.text)
         sys.stdout.flush()
     except EtloopError as error:
@@ -45,14 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("\netloop: stopped by Ctrl-C\n")
         return STOPPED_BY_SIGINT
     except BrokenPipeError:
-        # The interpreter flushes standard output once more at exit; let that go nowhere.
+        # The interpreter flushes standard output once more at exit; discard that.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return int(result.exit_code)
 
 
-def _carried_out(parsed: argparse.Namespace) -> CommandResult:
-    """Carry a command out; what it needs and this installation lacks is an error with the extra that brings it."""
+def _run_command(parsed: argparse.Namespace) -> CommandResult:
+    """Run a command. Raise an error that names the extra to install if a package that the command needs is missing."""
     try:
         result: CommandResult = parsed.command(parsed)
     except ModuleNotFoundError as error:

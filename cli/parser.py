@@ -1,7 +1,7 @@
-"""The parser of `etloop`: every command by name, and what a command's module declares of it.
+"""The parser of `etloop`: every command by name, and the options that a command's module declares.
 
-The list of commands is told without loading any of them; the options of a command come from its module in `cli/options`,
-which is loaded when the command is named.
+The list of commands needs none of their modules; the options of a command come from its module in `cli/options`, which is
+loaded when the command is named.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "completion": "print what a shell completes commands and options by",
     "keys": "make, list, allow and revoke the keys of the control connection",
 }
-"""Name -> what it is for, in the order of the help. `cli/options` has a module of each name, itself or in one of its rooms."""
+"""Name -> summary, in the order of the help. `cli/options` has a module of each name, at its top or in one of its rooms."""
 _ROOMS: Final = {
     "rack": frozenset(("controller", "submit", "rack", "racks", "jobs")),
     "inputs": frozenset(("schema", "examples", "completion")),
@@ -73,23 +73,23 @@ _ROOMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a module of `cli/options` declares, as its `COMMAND`."""
+    """Declaration of a command: the `COMMAND` of a module of `cli/options`."""
 
     example: str
-    """One call or a few, a line each."""
+    """One or a few calls, one per line."""
     add_arguments: Callable[[argparse.ArgumentParser], None]
     carried_out_by: str
-    """`MODULE:FUNCTION` below `cli/commands`, loaded when the command is carried out. It is given what was parsed, of which
+    """`MODULE:FUNCTION` below `cli/commands`, loaded when the command runs. The function gets the parsed arguments, of which
     `arguments` is the whole command line, and returns a `CommandResult`."""
     offers_json: bool = True
-    """Whether it has --json; otherwise `parsed.json` is false unless its own arguments say something else."""
+    """Whether it has --json; otherwise `parsed.json` is false unless its own arguments set it."""
 
 
 def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Return a parser for the command line `words`: with the options of the command that it names, or, if it names none,
-    with all commands and what each is for.
+    """Return a parser for the command line `words`.
 
-    `parsed.command` of what it parses carries the command out.
+    It has the options of the command that `words` name or, if they name none, all commands with their summaries.
+    `parsed.command` of its result runs the command.
     """
     parser = argparse.ArgumentParser(
         prog="etloop",
@@ -99,23 +99,23 @@ def make_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     )
     add_version(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    named = next((word for word in words if not word.startswith("-")), None)
-    if named is not None and named not in COMMANDS:
+    command_name = next((word for word in words if not word.startswith("-")), None)
+    if command_name is not None and command_name not in COMMANDS:
         import difflib
 
-        near = difflib.get_close_matches(named, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        parser.error(f"{named[:64]!r} is not a command; {hint}(choose from {', '.join(COMMANDS)})")
-    if named is None:
+        close_names = difflib.get_close_matches(command_name, COMMANDS, n=1)
+        hint = f"did you mean {close_names[0]}? " if close_names else ""
+        parser.error(f"{command_name[:64]!r} is not a command; {hint}(choose from {', '.join(COMMANDS)})")
+    if command_name is None:
         for name, summary in COMMANDS.items():
             commands.add_parser(name, help=summary)
         return parser
-    _add_command(commands, named)
+    _add_command(commands, command_name)
     return parser
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Return a parser of all commands with all their options. Nothing is parsed by it: pages and completions are made of it."""
+    """Return a parser of all commands with all their options, from which pages and completions are generated."""
     parser = argparse.ArgumentParser(prog="etloop", description=_DESCRIPTION, epilog=_EPILOG)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in COMMANDS:
@@ -126,7 +126,7 @@ def whole_parser() -> argparse.ArgumentParser:
 def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], named: str) -> None:
     command = declaration(named)
     summary = COMMANDS[named]
-    own = commands.add_parser(
+    command_parser = commands.add_parser(
         named,
         help=summary,
         description=summary[0].upper() + summary[1:] + ".",
@@ -134,13 +134,13 @@ def _add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if command.offers_json:
-        own.add_argument("--json", action="store_true", help="answer in JSON, for programs")
-    own.set_defaults(command=partial(_carry_out, command.carried_out_by), json=False)
-    command.add_arguments(own)
+        command_parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+    command_parser.set_defaults(command=partial(_carry_out, command.carried_out_by), json=False)
+    command.add_arguments(command_parser)
 
 
 def declaration(name: str) -> Command:
-    """Load what the module of a command declares."""
+    """Load and return the declaration of a command."""
     room = next((f"{room}." for room, names in _ROOMS.items() if name in names), "")
     command: Command = importlib.import_module(f"etloop.cli.options.{room}{name}").COMMAND
     return command
@@ -157,14 +157,14 @@ def _carry_out(where: str, parsed: argparse.Namespace) -> CommandResult:
 
 
 def add_scenario_and_rig(parser: argparse.ArgumentParser, *, without_rig: str = "") -> None:
-    """Add the two files that a run is made of, or the case that holds both.
+    """Add the arguments for scenario and rig, or for the case that holds both.
 
-    `without_rig`: what is taken where no rig is named; "": one must be.
+    `without_rig`: help text of what replaces a missing rig; "": a rig is required.
     """
     from pathlib import Path
 
     class TakeScenario(argparse.Action):
-        """Takes a scenario, or a case, beside which no rig need be named."""
+        """Takes a scenario, or a case, with which no rig is required."""
 
         def __call__(
             self, _: argparse.ArgumentParser, parsed: argparse.Namespace, path: object, *__: object
@@ -175,17 +175,17 @@ def add_scenario_and_rig(parser: argparse.ArgumentParser, *, without_rig: str = 
             parsed.scenario, parsed.is_case = path, is_case(path)
             rig.required = not parsed.is_case and not without_rig
 
-    what = "scenario.yaml, or a case: CASE.zip of etloop bundle, the directory that it was unpacked into, or a RUN_DIR"
-    parser.add_argument("scenario", type=Path, metavar="SCENARIO", action=TakeScenario, help=what)
-    what = "rig.yaml; of a case: instead of the one inside" + (
+    help_text = "scenario.yaml, or a case: CASE.zip of etloop bundle, the directory that it was unpacked into, or a RUN_DIR"
+    parser.add_argument("scenario", type=Path, metavar="SCENARIO", action=TakeScenario, help=help_text)
+    help_text = "rig.yaml; of a case: instead of the one inside" + (
         f"; without: {without_rig}" if without_rig else ""
     )
-    rig = parser.add_argument("--rig", type=Path, required=not without_rig, metavar="FILE", help=what)
-    what = "of a case: where traces are that are not inside; they must be the same by content"
-    parser.add_argument("--traces", type=Path, metavar="DIR", help=what)
+    rig = parser.add_argument("--rig", type=Path, required=not without_rig, metavar="FILE", help=help_text)
+    help_text = "of a case: where traces are that are not inside; they must be the same by content"
+    parser.add_argument("--traces", type=Path, metavar="DIR", help=help_text)
 
 
 def add_strict(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add what makes a contradiction an error."""
-    what = "refuse what the profile of the device contradicts, instead of warning (etloop dut check tells it, too)"
-    parser.add_argument("--strict", action="store_true", help=what)
+    """Add --strict, which makes contradictions errors."""
+    help_text = "refuse what the profile of the device contradicts, instead of warning (etloop dut check tells it, too)"
+    parser.add_argument("--strict", action="store_true", help=help_text)

@@ -1,4 +1,4 @@
-"""What a command says beside its answer, on standard error: lines as it goes, how far reading is, and how far a run."""
+"""Reports on standard error while a command works: status lines, progress of reading, and progress of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FEWEST_FILES: Final = 16
-"""Files from which a bar is worth its place."""
+"""Fewest files for which a bar is shown."""
 
 _WIDTH: Final = 32
 _LINE_EVERY_NS: Final = 5 * NS_PER_S
@@ -32,7 +32,7 @@ _ERASE_LINE: Final = "\r\x1b[2K"
 
 @contextmanager
 def reading_bar() -> Iterator[Progress | None]:
-    """What `read_trace` tells its progress to; None where nobody looks. The line is gone afterwards."""
+    """Yield the progress callback of `read_trace`, or None if standard error is no terminal; erase the line afterwards."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -44,7 +44,7 @@ def reading_bar() -> Iterator[Progress | None]:
 
 
 def _show(done: int, total: int) -> None:
-    # A step of a hundredth is all that can be seen; terminals are slow.
+    # Steps below one hundredth are invisible, and terminals are slow.
     if total < FEWEST_FILES or (done * 100 // total == (done - 1) * 100 // total and done < total):
         return
     sys.stderr.write(_ERASE_LINE + ("" if done == total else bar_text(done, total)))
@@ -52,26 +52,26 @@ def _show(done: int, total: int) -> None:
 
 
 def bar_text(done: int, total: int) -> str:
-    """The line as it stands after `done` of `total` files."""
+    """Return the line after `done` of `total` files."""
     filled = _WIDTH * done // total
     return f"reading [{'#' * filled}{'.' * (_WIDTH - filled)}] {done} of {total} files"
 
 
 class StatusWatcher:
-    """Prints what is reported of a run. A `controller.run.pipeline.RunWatcher`."""
+    """Prints the status lines of a run. A `controller.run.pipeline.RunWatcher`."""
 
     def report(self, line: str) -> None:
-        """Print at once."""
+        """Print the line at once."""
         print_status(line)
 
     def enter(self, step: Step) -> None:
-        """Say nothing."""
+        """Ignore the step."""
 
     def progress(self, progress: RunProgress) -> None:
-        """Show nothing."""
+        """Ignore the progress."""
 
     def measured(self, records: NDArray[np.void]) -> None:
-        """Show nothing."""
+        """Ignore the records."""
 
     def answer(self, text: str) -> None:
         """Print a part of the command's answer on standard output."""
@@ -79,18 +79,18 @@ class StatusWatcher:
         sys.stdout.flush()
 
     def stored(self, ops: int) -> None:
-        """Show nothing."""
+        """Ignore the number of stored ops."""
 
 
 class LineWatcher(StatusWatcher):
-    """Prints a line every few seconds while a session runs, where nobody sees a screen."""
+    """Prints a line every few seconds while a session runs, where there is no terminal."""
 
     def __init__(self, live: LiveRun, page: LivePage | None) -> None:
         self._live, self._page = live, page
         self._next_ns = monotonic_ns() + _LINE_EVERY_NS
 
     def progress(self, progress: RunProgress) -> None:
-        """Print a line when it is time for one."""
+        """Update the page, and print a line every `_LINE_EVERY_NS`."""
         now_ns = monotonic_ns()
         self._live.take(progress, now_ns)
         if self._page is not None:
@@ -104,7 +104,7 @@ class ScreenWatcher(StatusWatcher):
     """Draws a run on a terminal while it goes on."""
 
     def __init__(self, live: LiveRun, page: LivePage | None) -> None:
-        # Here, because only this needs it.
+        # Imported here, because only this class needs it.
         from rich.console import Console
         from rich.live import Live
 
@@ -112,42 +112,43 @@ class ScreenWatcher(StatusWatcher):
         self._screen = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
 
     def report(self, line: str) -> None:
-        """Print above what is drawn."""
+        """Print the line above the drawing."""
         if self._screen.is_started:
             self._screen.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             print_status(line)
 
     def enter(self, step: Step) -> None:
-        """Take away what is drawn: the session is over."""
+        """Remove the drawing: the session is over."""
         self.close()
 
     def answer(self, text: str) -> None:
-        """Print it where nothing is drawn; the next progress draws below it."""
+        """Remove the drawing and print the text; the next progress draws below it."""
         self.close()
         super().answer(text)
 
     def close(self) -> None:
-        """Take away what is drawn."""
+        """Remove the drawing."""
         self._screen.stop()
 
     def progress(self, progress: RunProgress) -> None:
-        """Draw it anew."""
+        """Redraw the run."""
         from rich.text import Text
 
         self._live.take(progress, monotonic_ns())
         if self._page is not None:
             self._page.show(self._live.view())
-        lines = (Text(one.text, style=_STYLES[one.mood], no_wrap=True) for one in self._live.lines())
+        lines = (Text(line.text, style=_STYLES[line.mood], no_wrap=True) for line in self._live.lines())
         self._screen.start()
         self._screen.update(Text("\n").join(lines), refresh=True)
 
 
 @contextmanager
 def run_watcher(live: LiveRun, page: LivePage | None = None, *, shows: bool) -> Iterator[StatusWatcher]:
-    """Open what shows a run, on a `page` too.
+    """Yield the watcher that shows a run, also on a `page` if given.
 
-    A screen where standard error is a terminal and it `shows`; else a line every few seconds. The screen is gone afterwards.
+    It draws a screen if it `shows` and standard error is a terminal, else it prints a line every few seconds. The screen is
+    erased afterwards.
     """
     if not shows or not sys.stderr.isatty():
         yield LineWatcher(live, page)
@@ -161,7 +162,8 @@ def run_watcher(live: LiveRun, page: LivePage | None = None, *, shows: bool) -> 
 
 @contextmanager
 def live_page(address: tuple[str, int], out_dir: Path | None) -> Iterator[LivePage]:
-    """Open the page of a run at an address and port, which becomes the report of `out_dir`. Raises `ConfigError`."""
+    """Serve the page of a run at an address and port while the block lasts, and then the report of `out_dir`. Raise
+    `ConfigError`."""
     from etloop.cli.live_page import LivePage
 
     page = LivePage(*address)
@@ -175,6 +177,6 @@ def live_page(address: tuple[str, int], out_dir: Path | None) -> Iterator[LivePa
 
 
 def print_status(line: str) -> None:
-    """At once, whatever is buffered."""
+    """Print a line to standard error and flush it."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What commands that read a trace are told about it: where it is, and what its files do not say."""
+"""Options of commands that read a trace: its location, and the facts that its files do not contain."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from etloop.workload.trace.stand_ins import StandIn, recorded_ranks
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
-    """Add which trace is read, and how."""
-    what = "directory, prefix, archive or file of traces (.et, PyTorch, Kineto, SimAI, AICB), or HOST+KINETO"
-    parser.add_argument("trace", type=Path, metavar="TRACE", help=what)
+    """Add the trace and the options for reading it."""
+    help_text = (
+        "directory, prefix, archive or file of traces (.et, PyTorch, Kineto, SimAI, AICB), or HOST+KINETO"
+    )
+    parser.add_argument("trace", type=Path, metavar="TRACE", help=help_text)
     parser.add_argument("--groups", type=Path, metavar="FILE", help="communicator groups (JSON)")
     parser.add_argument(
         "--kernels", type=Path, metavar="FILE", help="kernels and calls that communicate beside NCCL (YAML)"
@@ -42,7 +44,7 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--stand-ins",
-        type=quantity(_stand_ins),
+        type=quantity(_parse_stand_ins),
         default=(),
         metavar="LIST",
         help="recorded ranks that stand for others, such as 0-7=0,8-15=8, or 0-63=0-7 for those of one node",
@@ -56,7 +58,7 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--logical-topology",
-        type=_sizes,
+        type=_parse_sizes,
         default=(),
         metavar="N,N",
         help="sizes of the dimensions that involved_dim means, the first counting fastest, such as 2,4",
@@ -81,17 +83,17 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _stand_ins(text: str) -> tuple[StandIn, ...]:
-    return tuple(StandIn.parse(one) for one in text.split(","))
+def _parse_stand_ins(text: str) -> tuple[StandIn, ...]:
+    return tuple(StandIn.parse(entry) for entry in text.split(","))
 
 
 def world_of(parsed: argparse.Namespace) -> int | None:
-    """Return the number of ranks that `--stand-ins` says; None without it."""
+    """Return the number of ranks that `--stand-ins` covers, or None without it."""
     return len(recorded_ranks(parsed.stand_ins)) or None
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(whole(one.strip()) for one in text.split(","))
+def _parse_sizes(text: str) -> tuple[int, ...]:
+    return tuple(whole(size.strip()) for size in text.split(","))
 
 
 def _bytes_of(rate_bps: int | None) -> int | None:
@@ -99,7 +101,7 @@ def _bytes_of(rate_bps: int | None) -> int | None:
 
 
 def settings_of(parsed: argparse.Namespace) -> WorkloadSettings:
-    """Return what `add_trace` read."""
+    """Return the workload settings of the options that `add_trace` added."""
     return WorkloadSettings(
         size_unit=SizeUnit(parsed.size_unit),
         element_bytes=parsed.element_bytes,

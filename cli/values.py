@@ -1,4 +1,4 @@
-"""What an argument of the command line may be: numbers, ranges and quantities with a unit, each with its own refusal."""
+"""Types of command-line arguments: numbers, ranges and quantities with a unit, each with its own error message."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from etloop.contract.base.units import QuantityError, parse_bytes
 T = TypeVar("T")
 
 MOST_BENCH_TURNS: Final = 1000
+"""Limit of seconds and of repetitions; a larger number is a typing mistake."""
 MOST_BENCH_QUEUE_PAIRS: Final = 1000
-"""Of seconds and of repetitions; more is a slip of the finger."""
 
 
 def whole(text: str) -> int:
-    """A whole number, 0 or more."""
-    # int() alone would also read "1_000" and "1.0e3" differently from every other place that takes a number.
+    """Parse a whole number, 0 or more. Raise `ArgumentTypeError`."""
+    # int() also accepts "1_000" and " 7", unlike every other place that takes a number.
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise argparse.ArgumentTypeError(f'"{text[:64]}" is not a whole number')
     return int(text)
 
 
 def turns(text: str) -> int:
-    """A whole number of seconds or repetitions of a bench."""
+    """Parse a number of seconds or repetitions of a bench, 1 to MOST_BENCH_TURNS. Raise `ArgumentTypeError`."""
     value = whole(text)
     if not 1 <= value <= MOST_BENCH_TURNS:
         raise argparse.ArgumentTypeError(f"{value} is not between 1 and {MOST_BENCH_TURNS}")
@@ -33,7 +33,7 @@ def turns(text: str) -> int:
 
 
 def queue_pair_counts(text: str) -> tuple[int, ...]:
-    """Numbers of queue pairs for a bench, each once, with commas between."""
+    """Parse comma-separated numbers of queue pairs for a bench, without duplicates. Raise `ArgumentTypeError`."""
     counts = tuple(dict.fromkeys(whole(word) for word in text.split(",")))
     for count in counts:
         if not 1 <= count <= MOST_BENCH_QUEUE_PAIRS:
@@ -42,7 +42,7 @@ def queue_pair_counts(text: str) -> tuple[int, ...]:
 
 
 def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """A parser of `contract.units` as argparse wants it."""
+    """Return a parser of `contract.units` adapted to argparse: `QuantityError` becomes `ArgumentTypeError`."""
 
     def parse_argument(text: str) -> T:
         try:
@@ -54,13 +54,13 @@ def quantity(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def size_range(text: str) -> tuple[int, int]:
-    """Bytes "A-B", or "A" for both."""
+    """Parse bytes "A-B", or "A" for both bounds. Raise `QuantityError`."""
     least, _, most = text.partition("-")
     return parse_bytes(least), parse_bytes(most or least)
 
 
 def address_and_port(text: str) -> tuple[str, int]:
-    """Parse "HOST:PORT" for argparse."""
+    """Parse "HOST:PORT" for argparse. Raise `ArgumentTypeError`."""
     host, colon, port = text.rpartition(":")
     if not host or not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise argparse.ArgumentTypeError(f'"{text[:64]}" is not HOST:PORT, such as 10.0.0.2:7430')
@@ -68,7 +68,7 @@ def address_and_port(text: str) -> tuple[str, int]:
 
 
 def listening_address(text: str) -> tuple[str, int]:
-    """Parse "IPV4:PORT" for argparse; port 0 is any that is free."""
+    """Parse "IPV4:PORT" for argparse; port 0 is any free port. Raise `ArgumentTypeError`."""
     host, colon, port = text.rpartition(":")
     try:
         address = str(IPv4Address(host))

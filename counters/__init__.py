@@ -1,1 +1,1 @@
-"""Readers of devices' counters, one source a file; what they have in common is `protocol`."""
+"""Readers of devices' counters: all sources behind one protocol."""

@@ -1,4 +1,4 @@
-"""From a source as the rig states it to its reader. The one place that knows all readers; each is imported when it is used."""
+"""Makes the reader of a source. The only module that knows all readers; each is imported when it is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etloop.counters.settings import CounterSource, LinuxSource, SoftSwitchSourc
 
 
 def reader_of(source: CounterSource, ports: tuple[str, ...]) -> DeviceCounters:
-    """A reader, not yet open. It reads at least those ports of the device (by its own names); of () all that there are."""
+    """Return a reader, not yet open, of at least these ports of the device (by its own names); () reads all ports."""
     match source:
         case SoftSwitchSource():
             from etloop.counters.readers.soft_switch import SoftSwitchCounters

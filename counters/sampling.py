@@ -1,7 +1,7 @@
-"""Reads the counters of a device before, during and after a run, each source by itself. I/O: event loop and clock.
+"""Reads the counters of a device before, during and after a run, each source independently. I/O: event loop and clock.
 
-Decides when is read and how long anything may take. Whatever a device does, the run begins at most `START_LIMIT_NS` later
-for it, ends at most `finish_limit_ns` later, and is not touched otherwise; what could not be read is a gap in the results.
+Decides when to read and how long each step may take. Whatever a device does, it delays the start of the run by at most
+`START_LIMIT_NS` and the end by at most `finish_limit_ns`; a reading that failed is a gap in the results.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 START_LIMIT_NS: Final = 5 * NS_PER_S
 """How long a run waits for the first readings of all sources together."""
 DRAIN_LIMIT_NS: Final = 2 * NS_PER_S
-"""How long a device that tells new values at once may take to come to rest; others three of their own intervals."""
+"""How long a device whose counters are always current may take to come to rest; others get three refresh intervals."""
 LEAST_REST_NS: Final = 100 * NS_PER_MS
-"""Between two readings that show whether a device has come to rest."""
+"""Shortest time between two readings that are compared to see whether a device has come to rest."""
 MOST_DRAIN_READINGS: Final = 40
 FIRST_RETRY_NS: Final = NS_PER_S
 LAST_RETRY_NS: Final = 16 * NS_PER_S
@@ -40,37 +40,37 @@ class Sampled:
 
     name: str
     reader_name: str
-    """Which sort of reader it is, for people."""
+    """The kind of reader, for display."""
     reader: DeviceCounters
     interval_ns: int
     timeout_ns: int
     refresh_ns: int
-    """How often the device itself brings its counters up to date; 0: at once."""
+    """How often the device itself updates its counters; 0: at once."""
     peers: tuple[tuple[str, str], ...]
     several_devices: bool
     host_side: bool
     rig_ports: frozenset[str]
-    """Of the device's ports, those that lead to the rig."""
+    """The device's ports that are connected to the rig."""
 
     @property
     def drain_limit_ns(self) -> int:
-        """How long after the end its counters may move."""
+        """Return how long after the end of a run the source waits for its counters to come to rest."""
         return max(DRAIN_LIMIT_NS, 3 * self.refresh_ns)
 
 
 class Sampling:
-    """The counters of one run. `begin`, then the run, then `finish`."""
+    """The counters of one run. Call `begin`, then run, then `finish`."""
 
     def __init__(self, sources: tuple[Sampled, ...], print_status: Callable[[str], None]) -> None:
-        """`print_status` gets a line for people when a source fails during the run, and when it comes back."""
+        """Prepare to sample the sources. `print_status` gets a line when a source fails during the run, and when it recovers."""
         now_ns = monotonic_ns()
         self._sources = [_Source(sampled, now_ns, print_status) for sampled in sources]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> tuple[str, ...]:
-        """Returns when every source has given its first reading, or START_LIMIT_NS later; what failed so far, a line each.
+        """Start all sources; return once each has given its first reading, at the latest after START_LIMIT_NS.
 
-        Sources that did not answer are tried again during the run.
+        Return a line for each source without a reading so far. These sources are tried again during the run.
         """
         self._tasks = [asyncio.create_task(source.live()) for source in self._sources]
         ready = [asyncio.create_task(source.first_answer.wait()) for source in self._sources]
@@ -85,14 +85,15 @@ class Sampling:
         )
 
     def started(self) -> None:
-        """From now on readings are of the run, and increases are not counted from them any more."""
+        """Mark the start of the run: later readings are of the run, and no longer the baseline of increases."""
         for source in self._sources:
             source.phase = SamplePhase.DURING
 
     async def finish(self, stops: list[str]) -> tuple[CountedSource, ...]:
-        """Reads until the device has come to rest, or its time for that is over, or something stands in `stops`; closes all.
+        """Read until the device has come to rest, its time for that is over or `stops` is not empty; then close and return all
+        records.
 
-        Returns what every source told. May be called whatever `begin` came to.
+        It may be called whatever `begin` returned.
         """
         for source in self._sources:
             source.end(stops)
@@ -106,7 +107,7 @@ class Sampling:
         return tuple(source.records() for source in self._sources)
 
     async def give_up(self) -> None:
-        """Closes all sources: there was no run."""
+        """Close all sources, without a run."""
         for source in self._sources:
             source.end(["given up"])
         await _cancelled(self._tasks)
@@ -119,7 +120,7 @@ async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
         done, _ = await asyncio.wait(tasks, timeout=2 * _CLOSE_LIMIT_NS / NS_PER_S)
         for task in done:
             if not task.cancelled():
-                task.exception()  # looked at, so that nothing is said of it
+                task.exception()  # retrieved, so that asyncio does not log it as never retrieved
 
 
 class _Source:
@@ -139,16 +140,17 @@ class _Source:
 
     @property
     def finish_limit_ns(self) -> int:
-        """After which a source is given up at the end of a run: what is under way, opening again, reading, coming to rest."""
+        """Return the time after which a source is given up at the end of a run: the current step, reopening, reading, coming to
+        rest."""
         return 4 * self.sampled.timeout_ns + self.sampled.drain_limit_ns + _CLOSE_LIMIT_NS
 
     def end(self, stops: list[str]) -> None:
-        """Lets `live` come to its end."""
+        """Ask `live` to finish."""
         self._stops = stops
         self._ending.set()
 
     def records(self) -> CountedSource:
-        """What it told."""
+        """Return all that was recorded of the source."""
         sampled = self.sampled
         return self.log.finish(
             monotonic_ns(),
@@ -160,7 +162,7 @@ class _Source:
         )
 
     async def live(self) -> None:
-        """Reads until it is told to end, then until the device is at rest."""
+        """Read until `end` is called, then until the device is at rest."""
         try:
             await self._sample()
             await self._drain()
@@ -174,7 +176,7 @@ class _Source:
             if await self._read(self.phase):
                 retry_ns = FIRST_RETRY_NS
                 next_ns += self.sampled.interval_ns
-                # A reading that took longer than the interval: what was missed is not made up for.
+                # After a reading that took longer than the interval, missed readings are skipped.
                 next_ns = max(next_ns, monotonic_ns())
             else:
                 next_ns = monotonic_ns() + max(retry_ns, self.sampled.interval_ns)
@@ -187,9 +189,9 @@ class _Source:
         phase = SamplePhase.AFTER
         for _ in range(MOST_DRAIN_READINGS):
             if not await self._read(phase) and not self.log.readings:
-                return  # never was there: one last look is enough
+                return  # never answered: one last attempt is enough
             late = monotonic_ns() - begun_ns >= self.sampled.drain_limit_ns
-            # A device that refreshes once a second tells the same twice although it has not come to rest.
+            # A device that refreshes once a second gives the same values twice although it has not come to rest.
             fresh = monotonic_ns() - begun_ns >= self.sampled.refresh_ns
             if late or self._stops or (phase is SamplePhase.DRAINED and fresh and self.log.at_rest):
                 return
@@ -197,7 +199,7 @@ class _Source:
             await self._rest(max(LEAST_REST_NS, self.sampled.refresh_ns))
 
     async def _rest(self, time_ns: int) -> None:
-        """Waits, but not for long once something stands in the stops."""
+        """Wait, but not for long once `_stops` is not empty."""
         until_ns = monotonic_ns() + time_ns
         while not self._stops and (left_ns := until_ns - monotonic_ns()) > 0:  # noqa: ASYNC110 - a signal fills a list
             await asyncio.sleep(min(left_ns, LEAST_REST_NS) / NS_PER_S)
@@ -219,7 +221,7 @@ class _Source:
                     await event.wait()
 
     async def _read(self, phase: SamplePhase) -> bool:
-        """One reading, with what has to come before it; false after a failure, which is noted."""
+        """Make one reading, opening the reader first if needed; return False after a failure, which is recorded."""
         result = await self._attempt()
         if isinstance(result, CounterFailure):
             self.trouble = str(result)
@@ -232,7 +234,7 @@ class _Source:
         if self._failure_logged:
             self._log_status("read again")
             self._failure_logged = False
-        # The run may have begun meanwhile: then it is no reading from before.
+        # The run may have started during the reading: then it is not a reading from before.
         self.log.add(result, self.phase if phase is SamplePhase.BEFORE else phase)
         return True
 
@@ -249,12 +251,12 @@ class _Source:
 
     async def _in_time(self, act: Callable[[], Awaitable[T]], late: str) -> T | CounterFailure:
         try:
-            # Not wait_for, which in Python 3.11 may forget that its task was cancelled.
+            # Not wait_for, which in Python 3.11 may lose the cancellation of its task.
             async with asyncio.timeout(self.sampled.timeout_ns / NS_PER_S):
                 return await act()
         except TimeoutError:
-            what = f"{late} within {self.sampled.timeout_ns / NS_PER_S:g} s"
-            return CounterFailure(FailureKind.LATE, what)
-        except Exception as error:  # noqa: BLE001 - a reader's defect must not take the run with it, and is told
-            what = f"the reader failed: {type(error).__name__}: {str(error)[:128]}"
-            return CounterFailure(FailureKind.NONSENSE, what)
+            problem = f"{late} within {self.sampled.timeout_ns / NS_PER_S:g} s"
+            return CounterFailure(FailureKind.LATE, problem)
+        except Exception as error:  # noqa: BLE001 - a reader's defect must not end the run; it is reported
+            problem = f"the reader failed: {type(error).__name__}: {str(error)[:128]}"
+            return CounterFailure(FailureKind.NONSENSE, problem)

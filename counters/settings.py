@@ -1,7 +1,7 @@
-"""Where a device's counters are read, as the rig states it: one `SourceSettings` a source, checked before anything is opened.
+"""Where a device's counters are read, as the rig states it: one `SourceSettings` per source, checked before a reader is opened.
 
-Decides what all sources have in common and the keys of the soft switch's and Linux's; SNMP's and gNMI's are in
-`snmp_settings` and `gnmi_settings`. Which objects a device has is found out by the reader.
+Decides the keys that all sources share and those of the soft switch and Linux; SNMP's and gNMI's are in `snmp_settings` and
+`gnmi_settings`. The reader finds out which objects a device has.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from etloop.counters.readers.snmp_settings import SnmpSource, read_snmp
 from etloop.dut_profiles.model.profile import CounterReader
 
 DEFAULT_INTERVAL_NS: Final = NS_PER_S
-"""What SONiC polls its ports at, too (sonic-net/SONiC wiki, flex counters)."""
+"""SONiC's polling interval of its ports, too (sonic-net/SONiC wiki, flex counters)."""
 LEAST_INTERVAL_NS: Final = 20 * NS_PER_MS
 MOST_INTERVAL_NS: Final = 3600 * NS_PER_S
 DEFAULT_TIMEOUT_NS: Final = 2 * NS_PER_S
 MOST_TIMEOUT_NS: Final = 30 * NS_PER_S
 MOST_SOURCES: Final = 64
 MOST_WORDS: Final = 32
-"""Of a command that reaches another host."""
+"""Of a command that reads on another host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +41,23 @@ class SoftSwitchSource:
 
 
 class Side(StrEnum):
-    """At which end of the cable an interface is."""
+    """The end of the cable at which an interface is."""
 
     HOST = "host"
-    """The rig's own: what it sends goes to the device, or it is the device, a NIC."""
+    """The rig's interface: what it sends goes to the device. Also a NIC under test."""
     DEVICE = "device"
-    """Of a switch that is a Linux host."""
+    """An interface of a switch that is a Linux host."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinuxSource:
-    """Interfaces of a Linux host, this one or another."""
+    """Interfaces of a Linux host, local or remote."""
 
     command: tuple[str, ...] = ()
-    """Reads there as `etloop dut linux-counters` does, such as (ssh, host-a, etloop, dut, linux-counters); the interfaces
-    are added to it. () reads on this host."""
+    """Command that reads as `etloop dut linux-counters` does, such as (ssh, host-a, etloop, dut, linux-counters); the
+    interfaces are appended to it. () reads on this host."""
     side: Side | None = None
-    """None: the profile's kind says it."""
+    """None: the profile's kind of device decides."""
 
 
 CounterSource = SoftSwitchSource | LinuxSource | SnmpSource | GnmiSource
@@ -68,30 +68,30 @@ class SourceSettings:
     """One source of the counters of one device."""
 
     name: str
-    """What results call it: the device, or the host whose interfaces are read."""
+    """Name in the results: of the device, or of the host whose interfaces are read."""
     reader: CounterReader
     reader_settings: CounterSource
     interval_ns: int | None
-    """Between the beginnings of two readings during a run; None: what the profile states, else DEFAULT_INTERVAL_NS."""
+    """Time between the starts of two readings during a run; None: the profile's, else DEFAULT_INTERVAL_NS."""
     timeout_ns: int
-    """For opening and for every reading."""
+    """Of opening and of every reading."""
     ports: tuple[tuple[str, str], ...]
-    """Rig port as AGENT/PORT, and what the device calls the port at the other end of its cable. For a NIC under test it is
-    the interface itself. () reads every port and reconciles none."""
+    """Rig port as AGENT/PORT, and the device's name of the port at the other end of its cable. For a NIC under test it is the
+    interface itself. () reads every port and reconciles none."""
 
 
 def read_source(section: Section, directory: Path) -> SourceSettings:
-    """One entry of a rig's `dut.counters`; mistakes go to the section's file. Closes the section.
+    """Parse one entry of a rig's `dut.counters` and close the section; mistakes are reported to the section's file.
 
-    Files that it names are relative to `directory`.
+    File names in it are relative to `directory`.
     """
-    words = ", ".join(_SOURCES)
-    reader = section.required("reader", word_of(_SOURCES), None, f"write one of {words}")
+    reader_names = ", ".join(_SOURCES)
+    reader = section.required("reader", word_of(_SOURCES), None, f"write one of {reader_names}")
     duration = bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_INTERVAL_NS, format_duration)
-    patience = bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_TIMEOUT_NS, format_duration)
+    timeout = bounded(parse_duration_ns, LEAST_INTERVAL_NS, MOST_TIMEOUT_NS, format_duration)
     name = section.optional("name", parse_name, str(reader or "?"))
     interval_ns = section.optional("interval", duration, None)
-    timeout_ns = section.optional("timeout", patience, DEFAULT_TIMEOUT_NS)
+    timeout_ns = section.optional("timeout", timeout, DEFAULT_TIMEOUT_NS)
     ports = _read_ports(section.section("ports"))
     source: CounterSource = SoftSwitchSource("?")
     if reader is not None:
@@ -108,8 +108,10 @@ def _read_ports(section: Section) -> tuple[tuple[str, str], ...]:
 @formed(pattern_form("the device's name of a port", "[^\\x00-\\x1f]+"))
 def _object_name(text: str) -> str:
     if not 0 < len(text) <= MOST_NAME_CHARACTERS or not text.isprintable():
-        what = f'"{text[:64]}" is not the name of a port'
-        raise QuantityError(what, f"write it as the device does, at most {MOST_NAME_CHARACTERS} characters")
+        problem = f'"{text[:64]}" is not the name of a port'
+        raise QuantityError(
+            problem, f"write it as the device does, at most {MOST_NAME_CHARACTERS} characters"
+        )
     return text
 
 
@@ -139,4 +141,4 @@ _SOURCES: Final[Mapping[CounterReader, Callable[[Section, Path], CounterSource]]
     CounterReader.SNMP: read_snmp,
     CounterReader.GNMI: read_gnmi,
 }
-"""Reader -> what reads its own keys."""
+"""Reader -> parser of its own keys."""

@@ -1,6 +1,6 @@
-"""Keeps what one source tells during a run: batches in, columns and gaps out. Pure: times come with the batches.
+"""Records the readings of one source during a run: batches in, columns and gaps out. Pure: times come with the batches.
 
-Decides what is kept (all values up to a bound, then no more but the last reading), what is a gap, and whether a device has
+Decides what is kept (all values up to a bound, then only the readings after the run), what is a gap, and whether a device has
 come to rest.
 """
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_VALUES: Final = 20_000_000
-"""Of one source in one run: 600 MB."""
+"""Per source and run: 600 MB."""
 MOST_GAPS: Final = 1000
 MOST_NOTES: Final = 16
 
 
 class SourceLog:
-    """Grows while a run lasts."""
+    """The record of one source, which grows during a run."""
 
     def __init__(
         self, name: str, rig_ports: frozenset[str], begin_ns: int, most_values: int = MOST_VALUES
     ) -> None:
-        """`rig_ports` are the device's names of the ports that lead to the rig; of none, all ports count for rest."""
+        """Start an empty record. `rig_ports`: the device's names of its ports to the rig; if empty, all count for `at_rest`."""
         self._name = name
         self._ports = rig_ports
         self._most_values = most_values
@@ -51,11 +51,11 @@ class SourceLog:
         self._gaps: list[CounterGap] = []
         self._notes: dict[str, None] = {}
         self._counts: list[dict[int, int]] = []
-        """Of the last two batches: what moves on ports that lead to the rig."""
+        """The last two batches: series number -> value of the counters that move on ports to the rig."""
         self.readings = 0
 
     def add(self, batch: CounterBatch, phase: SamplePhase) -> None:
-        """A reading that succeeded; it ends a gap. A first one after the begin of the run has a gap before it."""
+        """Record a successful reading, which ends a gap. If the first comes after the run has started, a gap precedes it."""
         if not self.readings and phase is not SamplePhase.BEFORE and not self._failing:
             self._failing = "late: the first reading came when the run had begun"
         self._end_gap(batch.at_ns)
@@ -65,18 +65,18 @@ class SourceLog:
             self.note(text)
         numbers: list[int] = []
         values: list[int] = []
-        moving: dict[int, int] = {}
+        traffic_values: dict[int, int] = {}
         for reading in self._believed(batch.readings):
             number = self._number(reading)
             numbers.append(number)
             values.append(reading.value)
             if self._moves(reading):
-                moving[number] = reading.value
-        self._counts = [*self._counts[-1:], moving]
+                traffic_values[number] = reading.value
+        self._counts = [*self._counts[-1:], traffic_values]
         self._keep(numbers, values, batch, phase)
 
     def fail(self, failure: CounterFailure) -> bool:
-        """A reading that did not come about, or an attempt to get at the device. Whether it begins a gap: there may be one."""
+        """Record a failed reading or a failed attempt to open the device. Return whether it begins a gap."""
         begins = not self._failing
         if begins:
             self._failing = str(failure)
@@ -84,7 +84,7 @@ class SourceLog:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the last two readings told the same of what moves on the ports that lead to the rig."""
+        """Return whether the last two readings have equal traffic counters on the ports to the rig."""
         return not self._failing and len(self._counts) == 2 and self._counts[0] == self._counts[1] != {}
 
     def finish(
@@ -97,15 +97,21 @@ class SourceLog:
         several: bool,
         host_side: bool,
     ) -> CountedSource:
-        """All of it; what is not the log's own is handed in."""
+        """End the record and return it; the arguments are copied into it.
+
+        Rows are one per value, in the order of reading: `row_series` (int32, index into `series`), `row_time_ns` and
+        `row_error_ns` (int64), `row_phase` (int8) and `row_value` (uint64).
+        """
         at_rest = self.at_rest
         self._end_gap(now_ns)
-        known = {series.object.name for series in self._series if series.object.kind is CounterObject.PORT}
-        for missing in sorted(self._ports - known)[:MOST_NOTES] if self.readings else ():
-            self.note(f"tells nothing of a port {missing}, which the rig says leads to it")
+        known_ports = {
+            series.object.name for series in self._series if series.object.kind is CounterObject.PORT
+        }
+        for port in sorted(self._ports - known_ports)[:MOST_NOTES] if self.readings else ():
+            self.note(f"tells nothing of a port {port}, which the rig says leads to it")
         sizes = [len(numbers) for numbers, *_ in self._columns]
 
-        def spread(values: Iterable[int], kind: type[np.integer]) -> NDArray[np.integer]:
+        def repeat_by_size(values: Iterable[int], kind: type[np.integer]) -> NDArray[np.integer]:
             return np.repeat(np.fromiter(values, kind, len(sizes)), sizes)
 
         return CountedSource(
@@ -116,11 +122,11 @@ class SourceLog:
             several_devices=several,
             is_host_side=host_side,
             series=tuple(self._series),
-            row_series=np.concatenate([np.empty(0, np.int32), *(one[0] for one in self._columns)]),
-            row_time_ns=spread((one[2] for one in self._columns), np.int64).astype(np.int64),
-            row_error_ns=spread((one[3] for one in self._columns), np.int64).astype(np.int64),
-            row_phase=spread((int(one[4]) for one in self._columns), np.int8).astype(np.int8),
-            row_value=np.concatenate([np.empty(0, np.uint64), *(one[1] for one in self._columns)]),
+            row_series=np.concatenate([np.empty(0, np.int32), *(column[0] for column in self._columns)]),
+            row_time_ns=repeat_by_size((column[2] for column in self._columns), np.int64).astype(np.int64),
+            row_error_ns=repeat_by_size((column[3] for column in self._columns), np.int64).astype(np.int64),
+            row_phase=repeat_by_size((int(column[4]) for column in self._columns), np.int8).astype(np.int8),
+            row_value=np.concatenate([np.empty(0, np.uint64), *(column[1] for column in self._columns)]),
             readings=self.readings,
             gaps=tuple(self._gaps),
             notes=tuple(self._notes),
@@ -142,7 +148,7 @@ class SourceLog:
         seen: set[tuple[object, str]] = set()
         for reading in readings[:MOST_READINGS]:
             key = (reading.object, reading.counter)
-            # What has been believed once, needs only its value looked at: there are many, again and again.
+            # If a counter was valid once, check only its value: there are many, in every batch.
             if key in self._numbers and 0 <= reading.value < 1 << 64:
                 mistake = "told twice in one reading" if key in seen else ""
             else:
@@ -162,10 +168,10 @@ class SourceLog:
         return number
 
     def _moves(self, reading: CounterReading) -> bool:
-        """Whether a value tells that frames pass a port of interest."""
+        """Return whether a reading is a counter of a port of interest that changes with traffic (any but a watermark)."""
         counter = counter_of(reading)
-        wanted = not self._ports or reading.object.name in self._ports
-        return wanted and counter is not None and counter.nature is not CounterNature.WATERMARK
+        is_port_of_interest = not self._ports or reading.object.name in self._ports
+        return is_port_of_interest and counter is not None and counter.nature is not CounterNature.WATERMARK
 
     def _keep(self, numbers: list[int], values: list[int], batch: CounterBatch, phase: SamplePhase) -> None:
         row = (
@@ -176,13 +182,15 @@ class SourceLog:
             phase,
         )
         if self._values + len(numbers) > self._most_values and phase is SamplePhase.DURING:
-            after = seconds_text(batch.at_ns - self._columns[0][2]) if self._columns else "at once"
-            self.note(f"{self._most_values} values were kept; of what was read after {after} only the end is")
+            after_text = seconds_text(batch.at_ns - self._columns[0][2]) if self._columns else "at once"
+            self.note(
+                f"{self._most_values} values were kept; of what was read after {after_text} only the end is"
+            )
             return
         self._values += len(numbers)
         self._columns.append(row)
 
     def note(self, text: str) -> None:
-        """Something worth knowing, once."""
+        """Record a remark, once; at most MOST_NOTES."""
         if len(self._notes) < MOST_NOTES:
             self._notes[text] = None

@@ -1,4 +1,5 @@
-"""Topology files whose switches may be devices under test: `traffic.topology` reads the file, profiles say what they are."""
+"""Parses topology files whose switches may be devices under test: `traffic.topology` reads the file, profiles describe the
+devices."""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ _DEVICE: Final = "device"
 
 
 def parse_modelled_topology(text: bytes, source: str, directory: Path, device: str = "") -> Topology:
-    """Return the topology of a YAML text, with the models of devices that it names.
+    """Return the topology of a YAML text, with the models of the devices that it names.
 
-    `source` names the file in messages, paths of profiles in it are relative to `directory`. `device` names the profile, by
-    name or path, of all switches which name neither a device nor a preset. Raises `ConfigError` with all mistakes of the
-    text, or those of `device`.
+    `source` names the file in messages; paths of profiles in it are relative to `directory`. `device` names the profile, by
+    name or path, of all switches that name neither a device nor a preset. Raise `ConfigError` with all mistakes of the text, or
+    those of `device`.
     """
-    everywhere = device_finder(Path())(device) if device else None
-    return parse_topology(text, source, device_finder(directory), everywhere)
+    default_device = device_finder(Path())(device) if device else None
+    return parse_topology(text, source, device_finder(directory), default_device)
 
 
 def with_device(text: bytes, source: str, device: str) -> bytes:
-    """Return the text of a topology whose switches are `device` where they name nothing; comments are lost."""
+    """Return the text of a topology in which `device` is the default of its switches; comments are lost."""
     change = Change((_DEVICE,), yaml.ScalarNode(TEXT_TAG, device))
     return changed_text(text, source, (change,)).encode()

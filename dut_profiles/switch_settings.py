@@ -1,7 +1,7 @@
-"""A switch's profile -> settings of the switch model, for the twin and the soft switch.
+"""Converts a switch's profile into settings of the switch model, for the twin and the soft switch.
 
-Decides what of a profile the model can stand for, and refuses the rest by name. Where a profile is silent, the model's
-plainest behaviour is taken and said. Ports are the topology's business; of the buffer they share what the device shares.
+Decides which values of a profile the model supports, and refuses the rest by name. Where a profile states no value, the model's
+simplest behaviour is used and reported. The topology decides the ports; they share the buffer that the device shares.
 """
 
 from __future__ import annotations
@@ -56,47 +56,48 @@ _BALANCING: Final = {
     BalancingMode.ADAPTIVE: LoadBalancing.ADAPTIVE,
 }
 _INGRESS: Final = "ingress"
-"""How names of pools begin that arriving packets are accounted to (SONiC's `ingress_lossless_pool`)."""
+"""Prefix of the names of pools that account for arriving packets (SONiC's `ingress_lossless_pool`)."""
 _LOSSLESS: Final = "lossless"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelledSwitch:
-    """What a profile says of a switch, for any ports of it."""
+    """The model of a profile's switch, for any set of its ports."""
 
     origin: SettingsOrigin
     _settings: SwitchSettings
-    """Without a name, ports and a buffer."""
+    """Without name, ports and buffer size."""
     _memory: _Memory
 
     def settings(self, name: str, ports: tuple[SwitchPort, ...]) -> SwitchSettings:
         """Return the settings of a switch with these ports (at least one), and with the pools that the device has."""
-        named = replace(self._settings, name=name, ports=ports)
+        named_settings = replace(self._settings, name=name, ports=ports)
         shared_bytes = self._memory.shared_bytes(len(ports))
-        return replace(named, buffer_bytes=max(shared_bytes, 0) + named.set_aside_bytes)
+        return replace(named_settings, buffer_bytes=max(shared_bytes, 0) + named_settings.set_aside_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """How the buffer is divided. A pool holds reserves and what is shared (SAI_BUFFER_POOL_ATTR_SHARED_SIZE)."""
+    """The division of the buffer. A pool holds reserves and the shared part (SAI_BUFFER_POOL_ATTR_SHARED_SIZE)."""
 
     pool_bytes: int
     reserved_bytes: int
-    """Of one port."""
+    """Per port."""
     own_headroom_bytes: int
-    """Of one port, where it is taken from the pool."""
+    """Per port, where it is taken from the pool."""
     device_ports: int
-    """As the device is configured, without further breakouts; 0 if nobody says."""
+    """Ports as the device is configured, without further breakouts; 0 if not stated."""
 
     def shared_bytes(self, ports: int) -> int:
-        """Return what is shared. What the device keeps for ports that the topology does not use is not."""
+        """Return the shared part: the pool less reserves and headroom, also those of device ports that the topology leaves
+        unused."""
         return self.pool_bytes - max(ports, self.device_ports) * (
             self.reserved_bytes + self.own_headroom_bytes
         )
 
 
 class _Taking:
-    """Takes values out of a profile, and keeps what was taken, what is missing and what holds instead."""
+    """Reads values of a profile for the model and records which are stated, missing, replaced by a default or left out."""
 
     def __init__(self, profile: DutProfile) -> None:
         self.profile = profile
@@ -106,6 +107,7 @@ class _Taking:
         self.left_out: list[str] = []
 
     def needed(self, path: str, stated: Stated[T], stand_in: T) -> T:
+        """Return the stated value; if there is none, record a problem and return `stand_in`."""
         value = self._taken(path, stated)
         if value is None:
             self.problems.append(
@@ -115,25 +117,28 @@ class _Taking:
         return value
 
     def given(self, path: str, stated: Stated[T], otherwise: T) -> T:
+        """Return the stated value; if there is none, record and return the default `otherwise`."""
         value = self._taken(path, stated)
         if value is None:
-            self.defaults.append(f"{_key(path)}: {value_text(path, otherwise)}")
+            self.defaults.append(f"{_yaml_key(path)}: {value_text(path, otherwise)}")
             return otherwise
         return value
 
     def optional(self, path: str, stated: Stated[T]) -> T | None:
-        """A value that the model does without where it is not stated."""
+        """Return the stated value, or None: the model works without it."""
         return self._taken(path, stated)
 
     def leave_out(self, path: str, stated: Stated[T]) -> None:
-        """Notes what the profile states and the model does not have."""
+        """Record a stated value that the model does not support."""
         if stated.value is not None:
-            self.left_out.append(f"{_key(path)}: {value_text(path, stated.value)}")
+            self.left_out.append(f"{_yaml_key(path)}: {value_text(path, stated.value)}")
 
     def refuse(self, path: str, stated: Stated[T], what: str, remedy: str) -> None:
-        self.problems.append(Problem(where(stated, f"{self.profile.name}: {_key(path)}"), what, remedy))
+        """Record a problem with a value that the model cannot represent."""
+        self.problems.append(Problem(where(stated, f"{self.profile.name}: {_yaml_key(path)}"), what, remedy))
 
     def alpha_log2(self, path: str, stated: Stated[Fraction]) -> int:
+        """Return log2 of alpha, 0 if it is not stated; record a problem if alpha is not a power of two."""
         alpha = self._taken(path, stated)
         if alpha is None:
             self.defaults.append(f"{path}: 1")
@@ -148,7 +153,7 @@ class _Taking:
 
     def _taken(self, path: str, stated: Stated[T]) -> T | None:
         if stated.value is not None:
-            self.stated.append(f"{_key(path)}: {value_text(path, stated.value)}")
+            self.stated.append(f"{_yaml_key(path)}: {value_text(path, stated.value)}")
         return stated.value
 
 
@@ -156,8 +161,8 @@ def device_finder(directory: Path) -> Callable[[str], ModelledSwitch]:
     """Return a finder of modelled switches by the name or path of a profile; paths are relative to `directory`."""
 
     def find(name_or_path: str) -> ModelledSwitch:
-        found = str(directory / name_or_path) if is_path(name_or_path) else name_or_path
-        return modelled_switch(find_profile(found))
+        profile_name = str(directory / name_or_path) if is_path(name_or_path) else name_or_path
+        return modelled_switch(find_profile(profile_name))
 
     return find
 
@@ -165,7 +170,7 @@ def device_finder(directory: Path) -> Callable[[str], ModelledSwitch]:
 def modelled_switch(profile: DutProfile) -> ModelledSwitch:
     """Return the model of a switch.
 
-    Raises `ConfigError` with every value that the model needs and the profile lacks, or that it cannot stand for.
+    Raise `ConfigError` with every value that the model needs and the profile lacks, or that the model cannot represent.
     """
     if profile.kind is not DutKind.SWITCH:
         raise ConfigError(Problem(profile.name, "is no switch", "name the profile of a switch"))
@@ -204,9 +209,9 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
     settings = replace(settings, headroom_pool_bytes=headroom_pool_bytes)
     memory = _memory(profile, settings, pool, taking)
     if not taking.problems and memory.shared_bytes(1) <= 0:
-        what = "reserves and headroom of all ports leave nothing of the buffer to share"
+        problem = "reserves and headroom of all ports leave nothing of the buffer to share"
         taking.refuse(
-            "buffer.total", profile.buffer.total_bytes, what, "describe fewer ports, or less headroom"
+            "buffer.total", profile.buffer.total_bytes, problem, "describe fewer ports, or less headroom"
         )
     if taking.problems:
         raise ConfigError(*taking.problems)
@@ -222,24 +227,29 @@ def modelled_switch(profile: DutProfile) -> ModelledSwitch:
 
 
 def _most_ports(profile: DutProfile) -> int | None:
-    """How many ports it has, split as far as they may be; None where nothing is stated."""
+    """Return the number of ports, with every port split as far as possible; None if no count is stated."""
     counts = [
-        (ports.count.value or 0) * max((each.count for each in ports.breakouts.value or ()), default=1)
+        (ports.count.value or 0)
+        * max((breakout.count for breakout in ports.breakouts.value or ()), default=1)
         for ports in profile.ports
     ]
     return sum(counts) or None
 
 
 def _ingress_pool(profile: DutProfile, taking: _Taking) -> Pool | None:
-    """The pool that the model's one stands for: of those for arriving packets the one for lossless traffic, or the only one."""
-    arriving = [pool for pool in profile.buffer.pools if pool.name.startswith(_INGRESS)]
-    chosen = next((pool for pool in arriving if _LOSSLESS in pool.name), arriving[0] if arriving else None)
-    if chosen is not None and chosen.size_bytes.value is None:
-        chosen = None
+    """Return the pool that the model represents: of the ingress pools the one for lossless traffic, else the first; None
+    without size."""
+    ingress_pools = [pool for pool in profile.buffer.pools if pool.name.startswith(_INGRESS)]
+    modelled_pool = next(
+        (pool for pool in ingress_pools if _LOSSLESS in pool.name),
+        ingress_pools[0] if ingress_pools else None,
+    )
+    if modelled_pool is not None and modelled_pool.size_bytes.value is None:
+        modelled_pool = None
     for pool in profile.buffer.pools:
-        if pool is not chosen:
+        if pool is not modelled_pool:
             taking.leave_out(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes)
-    return chosen
+    return modelled_pool
 
 
 def _headroom_pool(profile: DutProfile, pool: Pool | None, taking: _Taking) -> int | None:
@@ -249,35 +259,35 @@ def _headroom_pool(profile: DutProfile, pool: Pool | None, taking: _Taking) -> i
 
 
 def _memory(profile: DutProfile, settings: SwitchSettings, pool: Pool | None, taking: _Taking) -> _Memory:
-    reserved = sum(group.reserved_bytes for group in settings.groups)
-    own = sum(group.headroom_bytes for group in settings.groups if group.lossless)
+    reserved_bytes = sum(group.reserved_bytes for group in settings.groups)
+    headroom_bytes = sum(group.headroom_bytes for group in settings.groups if group.lossless)
     device_ports = sum(ports.count.value or 0 for ports in profile.ports)
     if pool is not None:
         size_bytes = taking.needed(f"buffer.pools[{pool.name}].size_bytes", pool.size_bytes, 0)
-        return _Memory(size_bytes, reserved, 0, device_ports)
+        return _Memory(size_bytes, reserved_bytes, 0, device_ports)
     total_bytes = taking.needed("buffer.total_bytes", profile.buffer.total_bytes, 0)
     if settings.headroom_pool_bytes is not None:
-        return _Memory(total_bytes - settings.headroom_pool_bytes, reserved, 0, device_ports)
-    return _Memory(total_bytes, reserved, own, device_ports)
+        return _Memory(total_bytes - settings.headroom_pool_bytes, reserved_bytes, 0, device_ports)
+    return _Memory(total_bytes, reserved_bytes, headroom_bytes, device_ports)
 
 
 def _within(
     taking: _Taking, path: str, stated: Stated[tuple[int, ...]], stand_in: tuple[int, ...]
 ) -> tuple[int, ...]:
-    mapped = taking.needed(path, stated, stand_in)
-    if len(mapped) > len(stand_in) or max(mapped) >= PRIORITIES:
-        what = f"it goes beyond the model's {PRIORITIES} classes, groups and queues"
-        taking.refuse(path, stated, what, f"describe {PRIORITIES} of them")
-    return mapped
+    entries = taking.needed(path, stated, stand_in)
+    if len(entries) > len(stand_in) or max(entries) >= PRIORITIES:
+        problem = f"it goes beyond the model's {PRIORITIES} classes, groups and queues"
+        taking.refuse(path, stated, problem, f"describe {PRIORITIES} of them")
+    return entries
 
 
 def _group(group: StatedGroup, taking: _Taking) -> PriorityGroup:
     path = f"groups[{group.group}]"
     lossless = taking.given(f"{path}.lossless", group.lossless, False)
     if group.xoff_bytes.best is not None and group.alpha.best is None:
-        what = "a fixed xoff cannot be modelled"
+        problem = "a fixed xoff cannot be modelled"
         taking.refuse(
-            f"{path}.xoff", group.xoff_bytes, what, "state alpha: the model's thresholds are dynamic"
+            f"{path}.xoff", group.xoff_bytes, problem, "state alpha: the model's thresholds are dynamic"
         )
     taking.leave_out(f"{path}.xon_bytes", group.xon_bytes)
     headroom_bytes = resume_offset_bytes = 0
@@ -322,8 +332,8 @@ def _watchdog(profile: DutProfile, taking: _Taking) -> Watchdog | None:
     if action is StatedAction.ALERT:
         return None
     restore_ns = taking.given("pfc.watchdog_restore_ns", pfc.watchdog_restore_ns, detect_ns)
-    modelled = WatchdogAction.FORWARD if action is StatedAction.FORWARD else WatchdogAction.DROP
-    return Watchdog(detect_ns, restore_ns, modelled)
+    modelled_action = WatchdogAction.FORWARD if action is StatedAction.FORWARD else WatchdogAction.DROP
+    return Watchdog(detect_ns, restore_ns, modelled_action)
 
 
 def _trimming(profile: DutProfile, taking: _Taking) -> Trimming | None:
@@ -332,8 +342,8 @@ def _trimming(profile: DutProfile, taking: _Taking) -> Trimming | None:
         return None
     queue = taking.optional("trimming.queue", trimming.queue)
     if queue is not None and queue >= PRIORITIES:
-        what = f"queue {queue} is beyond the model's {PRIORITIES}"
-        taking.refuse("trimming.queue", trimming.queue, what, "leave it out: then it is that of the DSCP")
+        problem = f"queue {queue} is beyond the model's {PRIORITIES}"
+        taking.refuse("trimming.queue", trimming.queue, problem, "leave it out: then it is that of the DSCP")
     return Trimming(
         frame_bytes=taking.needed("trimming.size_bytes", trimming.size_bytes, 0),
         dscp=taking.needed("trimming.dscp", trimming.dscp, 0),
@@ -344,16 +354,16 @@ def _trimming(profile: DutProfile, taking: _Taking) -> Trimming | None:
 
 def _hash_fields(profile: DutProfile, taking: _Taking) -> tuple[HashField, ...]:
     fields = profile.balancing.hash_fields
-    hashed = taking.given("balancing.hash_fields", fields, FIVE_TUPLE)
-    if not hashed:
+    hash_fields = taking.given("balancing.hash_fields", fields, FIVE_TUPLE)
+    if not hash_fields:
         taking.refuse(
             "balancing.hash_fields", fields, "nothing is hashed", "name a field, or leave the key out"
         )
-    return hashed
+    return hash_fields
 
 
-def _key(path: str) -> str:
-    """A path of fields as a profile's YAML has it: without the unit of the last."""
+def _yaml_key(path: str) -> str:
+    """Return a path of fields as a profile's YAML writes it: without the unit at its end."""
     for unit in ("_bytes", "_ns", "_per_million"):
         path = path.removesuffix(unit)
     return path

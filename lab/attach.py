@@ -1,7 +1,7 @@
-"""A switch alone, in the foreground, between interfaces of the network namespace it is started in: `etloop lab attach`.
+"""Runs a switch alone, in the foreground, between interfaces of the network namespace it is started in: `etloop lab attach`.
 
-Decides when interfaces are fit for it and what is set on them for as long as it runs. Who is behind them, and how he got
-there, is others' part: network cards of this host, or cables that `lab_plug` brings from other namespaces.
+Decides when interfaces are fit for it and what is set on them while it runs. The peers behind the interfaces are set up
+elsewhere: NICs of this host, or cables that `plug` brings from other namespaces.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 LOOK_S: Final = 0.05
-"""Between two looks for an interface."""
+"""Polling interval while waiting for an interface."""
 _ETHTOOL_GGRO: Final = 0x2B
 _ETHTOOL_SGRO: Final = 0x2C
 _ETHTOOL_GFLAGS: Final = 0x25
@@ -38,18 +38,18 @@ _LRO: Final = 1 << 15
 def serve_attached(
     order: LabOrder, words: tuple[str, ...], wait_s: float, report: Callable[[LabStatus], None]
 ) -> LabStatus:
-    """Runs the switch until it is told to end, and returns its last status; `report` gets the first.
+    """Run the switch until it is asked to end, and return its last status; `report` gets the first.
 
-    `words` are "agent/port=interface" for every attachment, or nothing for the cables of `lab plug`.
-    Raises `InputError` where it cannot run, and `RigError` when it cannot go on.
+    `words` are "agent/port=interface" for every attachment, or empty for the cables of `lab plug`. Raise `InputError` if the
+    switch cannot run, and `RigError` if it fails later.
     """
     topology, plan = planned(order)
     wiring = wire(topology, plan, words) if words else cables(plan)
-    described = measured(order, wiring.plan)
+    description = measured(order, wiring.plan)
     directory = lab_taken(order.name)
     try:
-        indices = _await(wiring.interfaces, wait_s)
-        with _fit(wiring):
+        indices = _await_interfaces(wiring.interfaces, wait_s)
+        with _prepare_interfaces(wiring):
             limits = SoftLimits(mtu_bytes=plan.mtu_bytes, learns=wiring.learns)
             try:
                 switch = SoftSwitch(topology, wiring.ports, limits)
@@ -59,11 +59,11 @@ def serve_attached(
                 ) from None
 
             def trouble() -> str:
-                gone = [name for name, index in indices.items() if _index(name) != index]
-                return switch.failure() or (f"{', '.join(gone)} went away" if gone else "")
+                missing = [name for name, index in indices.items() if _index(name) != index]
+                return switch.failure() or (f"{', '.join(missing)} went away" if missing else "")
 
             try:
-                lab = Lab(order, LabParts(topology, wiring.plan, {}, switch, trouble), described)
+                lab = Lab(order, LabParts(topology, wiring.plan, {}, switch, trouble), description)
                 ended_by = asyncio.run(lab.serve(directory, report))
             finally:
                 switch.stop()
@@ -76,51 +76,52 @@ def serve_attached(
 
 
 def _index(interface: str) -> int:
-    """Of an interface; 0 if there is none."""
+    """Return the index of an interface, or 0 if there is none."""
     try:
         return socket.if_nametoindex(interface)
     except OSError:
         return 0
 
 
-def _await(interfaces: tuple[str, ...], wait_s: float) -> dict[str, int]:
-    """The interfaces' numbers as soon as all are there. Raises `RigError` for those that do not come."""
-    until = time.monotonic() + wait_s
-    while not all((found := {name: _index(name) for name in interfaces}).values()):
-        if time.monotonic() >= until:
-            absent = [name for name, index in found.items() if not index]
-            waited = f" (waited {wait_s:g} s)" if wait_s else ""
+def _await_interfaces(interfaces: tuple[str, ...], wait_s: float) -> dict[str, int]:
+    """Wait until all interfaces exist and return their indices by name. Raise `RigError` for those missing after `wait_s`."""
+    deadline_s = time.monotonic() + wait_s
+    while not all((indices := {name: _index(name) for name in interfaces}).values()):
+        if time.monotonic() >= deadline_s:
+            missing = [name for name, index in indices.items() if not index]
+            waited_text = f" (waited {wait_s:g} s)" if wait_s else ""
             raise RigError(
                 *(
                     Problem(
                         f"interface {name}",
-                        f"is not in this network namespace{waited}",
+                        f"is not in this network namespace{waited_text}",
                         "name one that `ip link` shows with --port, or let etloop lab plug bring it",
                     )
-                    for name in absent
+                    for name in missing
                 )
             )
         time.sleep(LOOK_S)
-    return found
+    return indices
 
 
 @contextlib.contextmanager
-def _fit(wiring: Wiring) -> Iterator[None]:
-    """Interfaces up, and frames on them single: joined TCP segments cannot be cut by the switch. Undone afterwards.
+def _prepare_interfaces(wiring: Wiring) -> Iterator[None]:
+    """Set interfaces up and turn off LRO and GRO on them, because the switch cannot cut merged TCP segments; undo it
+    afterwards.
 
-    Raises `RigError` with everything that is wrong with them.
+    Raise `RigError` with all problems of all interfaces.
     """
     with contextlib.ExitStack() as stack:
         problems: list[Problem] = []
         for interface in wiring.interfaces:
-            if not _claimed(interface, stack):
-                what = "a switch of another lab runs on it, and with two of them every frame would be carried twice"
+            if not _claim(interface, stack):
+                problem = "a switch of another lab runs on it, and with two of them every frame would be carried twice"
                 remedy = "end that one first (etloop lab down --name NAME), or name another interface"
-                problems.append(Problem(f"interface {interface}", what, remedy))
+                problems.append(Problem(f"interface {interface}", problem, remedy))
                 continue
             try:
-                _up(interface, wiring, problems)
-                stack.callback(_join, interface, _single(interface))
+                _set_up(interface, wiring, problems)
+                stack.callback(_restore_merging, interface, _single(interface))
             except (NetlinkError, OSError) as error:
                 code = error.code if isinstance(error, NetlinkError) else error.errno or 0
                 remedy = "it needs CAP_NET_ADMIN and CAP_NET_RAW in this network namespace"
@@ -132,10 +133,10 @@ def _fit(wiring: Wiring) -> Iterator[None]:
         yield
 
 
-def _claimed(interface: str, stack: contextlib.ExitStack) -> bool:
-    """Claims an interface for as long as the stack lasts; False if another switch has it.
+def _claim(interface: str, stack: contextlib.ExitStack) -> bool:
+    """Reserve an interface until the stack closes; return False if another switch has it.
 
-    The claim is a name without a file, which the kernel keeps by network namespace and takes back from whoever dies.
+    The reservation is an abstract socket name, which the kernel keeps per network namespace and releases when its process ends.
     """
     claim = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
     try:
@@ -147,36 +148,38 @@ def _claimed(interface: str, stack: contextlib.ExitStack) -> bool:
     return True
 
 
-def _up(interface: str, wiring: Wiring, problems: list[Problem]) -> None:
+def _set_up(interface: str, wiring: Wiring, problems: list[Problem]) -> None:
     with IPRoute() as kernel:
         index = index_of(kernel, interface)
         (link,) = kernel.get_links(index)
         mtu_bytes = int(link.get("mtu"))
         if mtu_bytes < wiring.plan.mtu_bytes:
-            what = f"carries IP packets of {mtu_bytes} bytes, and the lab is to carry {wiring.plan.mtu_bytes}"
+            problem = (
+                f"carries IP packets of {mtu_bytes} bytes, and the lab is to carry {wiring.plan.mtu_bytes}"
+            )
             remedy = f"ip link set {interface} mtu {wiring.plan.mtu_bytes}, or --mtu {mtu_bytes}B"
-            problems.append(Problem(f"interface {interface}", what, remedy))
+            problems.append(Problem(f"interface {interface}", problem, remedy))
             return
         if not wiring.learns:
-            disable_ipv6_autoconf(kernel, index)  # a cable's end says nothing of its own
+            disable_ipv6_autoconf(kernel, index)  # a cable's end sends no packets of its own
         kernel.link("set", index=index, state="up")
 
 
 def _single(interface: str) -> tuple[int, int]:
-    """Has the kernel and the card join nothing; returns what they did before."""
+    """Turn off GRO and LRO of an interface, and return the previous GRO value and flags."""
     joins, flags = ethtool(interface, _ETHTOOL_GGRO, 0), ethtool(interface, _ETHTOOL_GFLAGS, 0)
-    _join(interface, (0, flags & ~_LRO))
+    _restore_merging(interface, (0, flags & ~_LRO))
     return joins, flags
 
 
-def _join(interface: str, before: tuple[int, int]) -> None:
-    with contextlib.suppress(OSError):  # cards that cannot, and interfaces that are gone
+def _restore_merging(interface: str, before: tuple[int, int]) -> None:
+    with contextlib.suppress(OSError):  # NICs without it, and interfaces that have vanished
         ethtool(interface, _ETHTOOL_SGRO, before[0])
     with contextlib.suppress(OSError):
         ethtool(interface, _ETHTOOL_SFLAGS, before[1])
 
 
 def last_words(status: LabStatus, text: Callable[[LabStatus], str]) -> tuple[str, ExitCode]:
-    """What is printed at the end, and the exit code: above 0 when the switch lost frames of its own."""
-    lost = status.counters.soft_switch.overload_frames
-    return text(status), ExitCode.PASS if lost == 0 else ExitCode.INCONCLUSIVE
+    """Return the final text, and the exit code: INCONCLUSIVE if the switch lost frames to its own overload."""
+    lost_frames = status.counters.soft_switch.overload_frames
+    return text(status), ExitCode.PASS if lost_frames == 0 else ExitCode.INCONCLUSIVE

@@ -1,6 +1,6 @@
-"""What this host's soft switch forwards at most, measured: two namespaces, a switch without a rate limit, a flood.
+"""Measures the highest rate that this host's soft switch forwards: two namespaces, a switch without a rate limit, a flood.
 
-Decides only how it is measured; what is promised of it is decided by `lab_plan`.
+Decides only how to measure; `plan` decides how much of it a lab may use.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ HEADER_BYTES: Final = 28
 
 
 def open_in(place: LabPlace, topology: Topology, plan: LabPlan) -> SoftSwitch:
-    """The switch of a lab, running. Raises RuntimeError where it cannot be opened."""
+    """Return the running switch of a lab, opened in its namespace. Raise RuntimeError if it cannot be opened."""
     limits = SoftLimits(mtu_bytes=plan.mtu_bytes)
     return inside(place.switch, partial(SoftSwitch, topology, cables(plan).ports, limits))
 
 
 def measure_capacity(mtu_bytes: int, flood_ns: int = FLOOD_NS) -> Capacity:
-    """Floods a switch that has no limit of its own. Raises `RigError` where there are no namespaces."""
+    """Measure a switch without a rate limit by a flood of `flood_ns`. Raise `RigError` if namespaces are not allowed."""
     topology = flat_topology(2, UNLIMITED_BPS)
     plan = plan_lab(topology, mtu_bytes=mtu_bytes, addresses=1)
     with lab_place(plan) as place:
@@ -47,7 +47,7 @@ def measure_capacity(mtu_bytes: int, flood_ns: int = FLOOD_NS) -> Capacity:
 
 
 def flat_topology(ports: int, rate_bps: int) -> Topology:
-    """One lossy switch with so many agents of one port."""
+    """Return a topology of one lossy switch with `ports` agents of one port each."""
     switch_ports = tuple(SwitchPort(str(number), rate_bps, 0) for number in range(ports))
     switch = preset("s0", switch_ports, lossless=False)
     attachments = tuple(Attachment(f"h{number}/p0", SwitchEnd(0, number)) for number in range(ports))
@@ -57,7 +57,7 @@ def flat_topology(ports: int, rate_bps: int) -> Topology:
 def flood(
     place: LabPlace, plan: LabPlan, switch: SoftSwitch, flood_ns: int
 ) -> tuple[SoftSnapshot, SoftSnapshot]:
-    """The first port sends the second as much as the kernel takes; the switch's counters before and after."""
+    """Send from the first port to the second as fast as the kernel allows; return the switch's counters before and after."""
     sender, receiver = plan.ports[0], plan.ports[1]
     agents = [agent.name for agent in plan.agents]
     listening = threading.Thread(
@@ -66,7 +66,7 @@ def flood(
     listening.start()
     before = switch.snapshot()
     payload_bytes = plan.mtu_bytes - HEADER_BYTES
-    joined = max(1, 65_000 // payload_bytes)
+    datagrams_per_send = max(1, 65_000 // payload_bytes)
     send = partial(
         _native.blast_send,
         sender.addresses[0],
@@ -74,7 +74,7 @@ def flood(
         UDP_PORT,
         flood_ns,
         payload_bytes,
-        joined,
+        datagrams_per_send,
     )
     inside(place.agents[agents[0]], send)
     after = switch.snapshot()
@@ -83,7 +83,7 @@ def flood(
 
 
 def _listen(namespace: int, address: str, flood_ns: int) -> None:
-    """Takes what comes; that nothing came shows in the counters."""
+    """Receive the flood. An error is ignored: the counters show if no packet arrived."""
     try:
         inside(namespace, partial(_native.blast_receive, address, UDP_PORT, flood_ns))
     except RuntimeError:

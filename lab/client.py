@@ -1,7 +1,7 @@
-"""Starts labs, asks them, runs commands inside them and ends them; each lab is a process of its own.
+"""Starts labs, queries them, runs commands inside them and ends them; each lab is a separate process.
 
-A lab is known by its directory, which holds its socket and logs and belongs to one user. Whether it is up is found out by
-asking, never by a file: a killed lab leaves a directory with a socket that nobody answers, and nothing else.
+A lab is identified by its directory, which holds its socket and logs and belongs to one user. Only a request shows whether it
+runs, never a file: a killed lab leaves a directory with a socket that does not answer, and no other trace.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 def lab_up(order: LabOrder) -> LabStatus:
-    """Starts a lab and returns its status once it is up.
+    """Start a lab and return its status once it is up.
 
-    Raises `InputError` with what the lab's process found, `RigError` if a lab of that name is up or it does not come up.
+    Raise `InputError` with the problems that the lab's process found, `RigError` if a lab of that name is up or if it does not
+    start.
     """
     directory = lab_taken(order.name)
     (directory / ORDER_FILE).write_bytes(order_bytes(order))
@@ -72,7 +73,7 @@ def lab_up(order: LabOrder) -> LabStatus:
             check=False,
         )
     os.close(writing)
-    pid, report = _two_lines(reading)
+    pid, report = _read_report(reading)
     if isinstance(report, LabStatus):
         return report
     if pid:
@@ -81,26 +82,28 @@ def lab_up(order: LabOrder) -> LabStatus:
     tail = (directory / LOG_FILE).read_text(errors="replace").strip().splitlines()[-1:]
     shutil.rmtree(directory, ignore_errors=True)
     if not isinstance(report, NotUp):
-        what = f"its process ended or hung before it was up: {tail[0] if tail else 'it said nothing'}"
-        raise RigError(Problem("lab", what, "try again; if it stays so, this is a defect of etloop"))
+        problem = f"its process ended or hung before it was up: {tail[0] if tail else 'it said nothing'}"
+        raise RigError(Problem("lab", problem, "try again; if it stays so, this is a defect of etloop"))
     raise InputError(*report.problems)
 
 
 def lab_taken(name: str) -> Path:
-    """The directory of a lab to be, empty. Raises `RigError` if a lab of that name is up."""
+    """Create the directory of a new lab and return it. Raise `RigError` if a lab of that name is up."""
     directory = lab_directory(name)
     if _answers(directory):
-        what = f'a lab called "{name}" is up'
-        raise RigError(Problem("lab", what, "take it down (etloop lab down), or name this one with --name"))
+        problem = f'a lab called "{name}" is up'
+        raise RigError(
+            Problem("lab", problem, "take it down (etloop lab down), or name this one with --name")
+        )
     release(directory)
     directory.mkdir(mode=0o700)
     return directory
 
 
 def refuse_taken_names(plan: LabPlan) -> None:
-    """Raise `RigError` where a lab of this user is up whose agents have names of this plan's and look for the same controller.
+    """Raise `RigError` if another lab of this user has agents with the same names and the same controller address.
 
-    The controller would take the first of a name, and a run would go half through the one switch, half through the other.
+    The controller would accept the first agent of each name, and half of a run would go through each of the two switches.
     """
     names = {agent.name for agent in plan.agents}
     for directory in sorted(lab_directory("").parent.glob("lab-*")):
@@ -108,37 +111,38 @@ def refuse_taken_names(plan: LabPlan) -> None:
         try:
             status = lab_status(name)
         except RigError:
-            continue  # it was killed, or goes down now
-        if status.bind == plan.bind and (taken := sorted(names & status.processes.keys())):
-            what = f'lab "{name}" is up, and its agents {", ".join(taken)} look for a controller at {plan.bind}, too'
+            continue  # it was killed, or is ending
+        if status.bind == plan.bind and (shared_names := sorted(names & status.processes.keys())):
+            problem = f'lab "{name}" is up, and its agents {", ".join(shared_names)} look for a controller at {plan.bind}, too'
             remedy = f"take it down (etloop lab down --name {name}), or give this one another --bind"
-            raise RigError(Problem("lab", what, remedy))
+            raise RigError(Problem("lab", problem, remedy))
 
 
 def release(directory: Path) -> None:
-    """Removes what a lab kept."""
+    """Remove the directory of a lab."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def lab_status(name: str) -> LabStatus:
-    """Return what a lab is, with its counters. Raises `RigError` where none is up or it does not answer."""
+    """Return the status of a lab, with its counters. Raise `RigError` if it is not up or does not answer."""
     return _asked(name, StatusRequest(), LabStatus)
 
 
 def lab_counters(name: str) -> LabCounters:
-    """Return a lab's counters. Raises as `lab_status`."""
+    """Return a lab's counters. Raise `RigError` as `lab_status` does."""
     return _asked(name, CountersRequest(), LabCounters)
 
 
 def set_link(name: str, port: str, *, up: bool) -> None:
-    """Take a link of a lab down or up. Raises as `lab_status`, and where there is no such port."""
+    """Take a link of a lab down or up. Raise `RigError` as `lab_status` does, and if there is no such port."""
     _asked(name, LinkRequest(port, up), Done)
 
 
 def lab_down(name: str) -> bool:
-    """Ends a lab and returns when nothing of it is left; False if none was up, but a killed one's directory is gone now.
+    """End a lab and return True once its process has ended; return False if it was not up, after removing a killed lab's
+    directory.
 
-    Raises `RigError` if none was ever there.
+    Raise `RigError` if there is neither a lab nor a directory.
     """
     directory = lab_directory(name)
     if not _answers(directory):
@@ -147,12 +151,12 @@ def lab_down(name: str) -> bool:
         shutil.rmtree(directory, ignore_errors=True)
         return False
     with contextlib.suppress(ProcessLookupError), process_descriptor(_pid_of(directory)) as process:
-        patience_s = DOWN_TIMEOUT_S
+        timeout_s = DOWN_TIMEOUT_S
         try:
             _asked(name, DownRequest(), Done)
         except RigError:
-            patience_s = LAST_TIMEOUT_S  # it hangs, or has just ended
-        if not select.select([process], [], [], patience_s)[0]:
+            timeout_s = LAST_TIMEOUT_S  # it hangs, or has just ended
+        if not select.select([process], [], [], timeout_s)[0]:
             signal.pidfd_send_signal(process, signal.SIGKILL)
             select.select([process], [], [], DOWN_TIMEOUT_S)
     shutil.rmtree(directory, ignore_errors=True)
@@ -160,18 +164,18 @@ def lab_down(name: str) -> bool:
 
 
 def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
-    """Runs a command in an agent's namespace, with this terminal; returns its exit code. It ends when the lab does."""
+    """Run a command in an agent's namespace on this terminal and return its exit code. The command ends when the lab does."""
     status = lab_status(name)
     namespaces = status.namespaces
     if not namespaces:
-        what = "the lab has no namespaces: its switch is attached to interfaces"
-        raise RigError(Problem("lab exec", what, "run the command where the agent is"))
+        problem = "the lab has no namespaces: its switch is attached to interfaces"
+        raise RigError(Problem("lab exec", problem, "run the command where the agent is"))
     if agent not in namespaces:
         raise RigError(
             Problem("lab exec", f'the lab has no agent "{agent}"', f"name one of {', '.join(namespaces)}")
         )
     lab = f"/proc/{status.pid}"
-    where = (
+    entry_options = (
         "--user",
         f"{lab}/ns/user",
         "--net",
@@ -179,26 +183,28 @@ def lab_exec(name: str, agent: str, command: Sequence[str]) -> int:
         "--parent",
         str(os.getpid()),
     )
-    with _conversation(name) as line, process_descriptor(status.pid) as gone:
-        line.ask(WatchRequest(), Done)
-        process = subprocess.Popen(own_module("etloop.lab.exec", *where, "--", *command))
-        with process_descriptor(process.pid) as ended, ignore_stops(signal.SIGINT):  # it is for the command
-            ready = select.select([ended, gone], [], [])[0]
-            if ended not in ready:
+    with _connection(name) as connection, process_descriptor(status.pid) as lab_end:
+        connection.ask(WatchRequest(), Done)
+        process = subprocess.Popen(own_module("etloop.lab.exec", *entry_options, "--", *command))
+        # SIGINT is for the command.
+        with process_descriptor(process.pid) as command_end, ignore_stops(signal.SIGINT):
+            ready = select.select([command_end, lab_end], [], [])[0]
+            if command_end not in ready:
                 process.terminate()
             code = process.wait()
     return code if code >= 0 else 128 - code
 
 
-def _two_lines(reading: int) -> tuple[int, LabAnswer | None]:
-    """What a lab's process says of itself: its number (0: nothing), and its status or why there is none, if it got so far."""
+def _read_report(reading: int) -> tuple[int, LabAnswer | None]:
+    """Return the first report of a lab's process: its pid (0 if none came), and its status or the problems, None if it did not
+    get that far."""
     content = b""
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         while content.count(b"\n") < 2 and select.select([pipe], [], [], UP_TIMEOUT_S)[0]:
-            more = pipe.read(1 << 16)
-            if not more:
+            received = pipe.read(1 << 16)
+            if not received:
                 break
-            content += more
+            content += received
     lines = content.split(b"\n")
     report = FROM_LAB.decode(lines[1]) if content.count(b"\n") >= 2 else None
     return int(lines[0] or b"0") if len(lines) > 1 else 0, report
@@ -212,7 +218,7 @@ class _Line:
         self._answers = connection.makefile("rb")
 
     def ask(self, request: LabRequest, kind: type[A]) -> A:
-        """Return the answer. Raises `RigError` where it is not of that kind."""
+        """Send a request and return the answer. Raise `RigError` if the answer is not of that kind."""
         self._connection.sendall(TO_LAB.encode(request))
         content = self._answers.readline(MAX_RESPONSE_BYTES)
         if not content.endswith(b"\n"):
@@ -224,41 +230,42 @@ class _Line:
         if isinstance(answer, LabRefused):
             raise RigError(Problem("lab", answer.what, answer.remedy))
         if not isinstance(answer, kind):
-            what = f"it answered {type(answer).__name__}, expected {kind.__name__}"
-            raise RigError(Problem("lab", what, "take it down (etloop lab down) and up again"))
+            problem = f"it answered {type(answer).__name__}, expected {kind.__name__}"
+            raise RigError(Problem("lab", problem, "take it down (etloop lab down) and up again"))
         return answer
 
     def close(self) -> None:
+        """Close the connection."""
         self._answers.close()
         self._connection.close()
 
 
 def _asked(name: str, request: LabRequest, kind: type[A]) -> A:
-    with _conversation(name) as line:
+    with _connection(name) as line:
         return line.ask(request, kind)
 
 
 @contextlib.contextmanager
-def _conversation(name: str) -> Iterator[_Line]:
+def _connection(name: str) -> Iterator[_Line]:
     directory = lab_directory(name)
     try:
         connection = connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S)
     except OSError:
-        was = "; it was killed" if directory.exists() else ""
-        what = f'no lab called "{name}" is up{was}'
-        raise RigError(Problem("lab", what, "start one with etloop lab up TOPOLOGY")) from None
+        killed_text = "; it was killed" if directory.exists() else ""
+        problem = f'no lab called "{name}" is up{killed_text}'
+        raise RigError(Problem("lab", problem, "start one with etloop lab up TOPOLOGY")) from None
     line = _Line(connection)
     try:
         yield line
     except TimeoutError:
-        what = f"it has not answered for {RESPONSE_TIMEOUT_S} s"
-        raise RigError(Problem("lab", what, "take it down (etloop lab down) and up again")) from None
+        problem = f"it has not answered for {RESPONSE_TIMEOUT_S} s"
+        raise RigError(Problem("lab", problem, "take it down (etloop lab down) and up again")) from None
     finally:
         line.close()
 
 
 def _pid_of(directory: Path) -> int:
-    """Of the process that serves the lab, also where it hangs and answers nothing: the kernel says who listens."""
+    """Return the pid of the process that serves the lab, even if it hangs: the kernel knows who listens on the socket."""
     try:
         with connected(directory / SOCKET_FILE, RESPONSE_TIMEOUT_S) as connection:
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -277,7 +284,7 @@ def _answers(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def process_descriptor(pid: int) -> Iterator[int]:
-    """A descriptor that becomes readable when the process ends. Raises `ProcessLookupError` if there is none."""
+    """Yield a descriptor that becomes readable when the process ends. Raise `ProcessLookupError` if there is none."""
     descriptor = os.pidfd_open(pid)
     try:
         yield descriptor

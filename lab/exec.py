@@ -1,7 +1,8 @@
-"""Becomes another program that ends with its parent, inside a namespace or where it is:
+"""Becomes another program that ends with its parent, in a namespace or outside:
+
 `lab_enter [--user PATH] [--net PATH] --parent PID -- CMD`.
 
-A process of its own, because only a process of one thread may enter a user namespace. Imports as little as it can.
+It is a separate process because only a single-threaded process may enter a user namespace. It imports as little as possible.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ EXIT_NOT_STARTED = 126
 
 
 def main(words: list[str]) -> int:
-    """Does not return where the program starts; else the exit code that shells give."""
+    """Execute the command; return a shell's exit code only if it cannot be executed."""
     options, command = words[: words.index("--")], words[words.index("--") + 1 :]
-    named = dict(zip(options[::2], options[1::2], strict=True))
+    options_by_name = dict(zip(options[::2], options[1::2], strict=True))
     try:
-        if "--user" in named and not _is_same(named["--user"], "/proc/self/ns/user"):
-            _enter(named["--user"], CLONE_NEWUSER)
-        if "--net" in named:
-            _enter(named["--net"], CLONE_NEWNET)
+        if "--user" in options_by_name and not _is_same(options_by_name["--user"], "/proc/self/ns/user"):
+            _enter(options_by_name["--user"], CLONE_NEWUSER)
+        if "--net" in options_by_name:
+            _enter(options_by_name["--net"], CLONE_NEWNET)
         die_with_parent(signal.SIGTERM)
-        if str(os.getppid()) != named["--parent"]:
-            return EXIT_NOT_STARTED  # it ended meanwhile
+        if str(os.getppid()) != options_by_name["--parent"]:
+            return EXIT_NOT_STARTED  # the parent has ended already
     except OSError as error:
         print(f"etloop: cannot enter the lab: {error.strerror}", file=sys.stderr)
         return EXIT_NOT_STARTED
     try:
-        os.execvp(command[0], command)  # noqa: S606 - it is the command that the user wrote
+        os.execvp(command[0], command)  # noqa: S606 - the user's own command
     except FileNotFoundError:
         print(f"etloop: {command[0]}: not found", file=sys.stderr)
         return EXIT_NOT_FOUND

@@ -1,7 +1,7 @@
-"""`etloop lab gnmi`: serves the counters of a lab's switches by gNMI for as long as the lab is up. A shell: an event loop.
+"""`etloop lab gnmi`: serves the counters of a lab's switches by gNMI while the lab is up. A shell: an event loop.
 
-A process of its own beside the lab, so that what clients ask for costs the switch nothing but one answer on its socket.
-`lab up --gnmi` has the lab start it, in clear text on a loopback address; by hand it also speaks TLS and asks for a login.
+It is a separate process, so that a client's request costs the switch only one answer on its socket. With `lab up --gnmi` the
+lab starts it, in clear text on a loopback address; started by hand it also supports TLS and a login.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GnmiOrder:
-    """One server of one lab."""
+    """Parameters of one gNMI server of one lab."""
 
     lab: str
     bind: Address
@@ -44,11 +44,11 @@ class GnmiOrder:
     clients: Path | None = None
     credentials: Path | None = None
     insecure: bool = False
-    """Whether clear text may be spoken on an address that other machines reach."""
+    """Whether clear text is allowed on an address that other machines can reach."""
 
 
 def order_of(parsed: Namespace) -> GnmiOrder:
-    """The order of the command's arguments. Raises `ConfigError`."""
+    """Return the order of parsed command-line arguments. Raise `ConfigError`."""
     socket_path = lab_directory(parsed.name) / SOCKET_FILE
     order = GnmiOrder(
         parsed.name,
@@ -66,9 +66,9 @@ def order_of(parsed: Namespace) -> GnmiOrder:
     if order.clients and not order.certificate:
         problems.append(Problem("--client-ca", "needs TLS", "give --tls-cert and --tls-key, too"))
     if not order.certificate and not order.insecure and not is_loopback(order.bind):
-        what = f"{order.bind} is reachable from other machines, and no certificate is given"
+        problem = f"{order.bind} is reachable from other machines, and no certificate is given"
         problems.append(
-            Problem("--bind", what, "give --tls-cert and --tls-key, or --insecure in a closed lab")
+            Problem("--bind", problem, "give --tls-cert and --tls-key, or --insecure in a closed lab")
         )
     if problems:
         raise ConfigError(*problems)
@@ -76,7 +76,7 @@ def order_of(parsed: Namespace) -> GnmiOrder:
 
 
 def bind_of(text: str, where: str) -> Address:
-    """The address to listen on. Raises `ConfigError`."""
+    """Parse the address to listen on. Raise `ConfigError`."""
     try:
         return address(GNMI_PORT)(text)
     except QuantityError as error:
@@ -84,7 +84,7 @@ def bind_of(text: str, where: str) -> Address:
 
 
 def is_loopback(bind: Address) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(bind.host).is_loopback
     except ValueError:
@@ -92,12 +92,12 @@ def is_loopback(bind: Address) -> bool:
 
 
 def serve(order: GnmiOrder) -> None:
-    """Serves until the lab ends or a signal comes. Raises `ConfigError` and `RigError` where it cannot begin."""
+    """Serve until the lab ends or a stop signal comes. Raise `ConfigError` or `RigError` if it cannot start."""
     try:
         from etloop.counters.gnmi.server import GnmiServer
     except ImportError as error:
-        what = f"{error.name} is not installed"
-        raise ConfigError(Problem("etloop lab gnmi", what, "pip install 'etloop[gnmi]'")) from None
+        problem = f"{error.name} is not installed"
+        raise ConfigError(Problem("etloop lab gnmi", problem, "pip install 'etloop[gnmi]'")) from None
     file = order.credentials
     login = gnmi_login(credentials_text(file), file) if file else None
     keys = _keys(order)
@@ -110,21 +110,21 @@ async def _serve(order: GnmiOrder, server: GnmiServer, keys: ServerKeys | None) 
         with short_path(order.socket_path) as short:
             reader, writer = await asyncio.open_unix_connection(short)
     except OSError:
-        what = f'no lab called "{order.lab}" is up'
-        raise RigError(Problem("lab", what, "start one with etloop lab up TOPOLOGY")) from None
-    end = asyncio.Event()
+        problem = f'no lab called "{order.lab}" is up'
+        raise RigError(Problem("lab", problem, "start one with etloop lab up TOPOLOGY")) from None
+    stop = asyncio.Event()
     try:
-        with event_set_by_stop(end):
+        with event_set_by_stop(stop):
             port = await server.open(order.bind, keys)
-            where = Address(order.bind.host, port)
-            print(f"{GNMI_READY}{where}{', with TLS' if keys else ', in clear text'}", flush=True)
+            bound_address = Address(order.bind.host, port)
+            print(f"{GNMI_READY}{bound_address}{', with TLS' if keys else ', in clear text'}", flush=True)
             writer.write(TO_LAB.encode(WatchRequest()))
-            watching = asyncio.create_task(_ended(reader))
-            ending = asyncio.create_task(end.wait())
-            done, _ = await asyncio.wait({watching, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if watching in done:
+            lab_watch = asyncio.create_task(_ended(reader))
+            stop_wait = asyncio.create_task(stop.wait())
+            done, _ = await asyncio.wait({lab_watch, stop_wait}, return_when=asyncio.FIRST_COMPLETED)
+            if lab_watch in done:
                 print(f"the lab {order.lab} ended", file=sys.stderr, flush=True)
-            for task in (watching, ending):
+            for task in (lab_watch, stop_wait):
                 task.cancel()
     finally:
         await server.close()
@@ -132,7 +132,7 @@ async def _serve(order: GnmiOrder, server: GnmiServer, keys: ServerKeys | None) 
 
 
 async def _ended(reader: asyncio.StreamReader) -> None:
-    """Returns when the lab's line ends, which it does with the lab."""
+    """Return when the connection to the lab closes, which it does when the lab ends."""
     with contextlib.suppress(OSError):
         while await reader.read(1 << 12):
             pass
@@ -148,7 +148,8 @@ def _keys(order: GnmiOrder) -> ServerKeys | None:
 
 
 def main(words: list[str]) -> int:
-    """What a lab starts: its name, where to listen, its socket. Lighter than the whole command line, and so up sooner."""
+    """Serve as the lab starts it: `words` are its name, the address and its socket. It loads faster than the whole command
+    line."""
     try:
         serve(GnmiOrder(words[0], bind_of(words[1], "--gnmi"), Path(words[2])))
     except InputError as error:

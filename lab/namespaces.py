@@ -1,8 +1,8 @@
-"""Network namespaces without names: made by threads that stand in them for a moment, kept by descriptors.
+"""Creates network namespaces without names, by threads that enter them for a moment; descriptors keep them alive.
 
-The kernel removes such a namespace, with every interface in it, when the last descriptor and the last process in it are
-gone, however they went. Nothing has to be cleaned up after a kill, and nothing is left in /run/netns.
-Needs root, or a kernel that lets users have user namespaces (user_namespaces(7)).
+The kernel removes such a namespace, with every interface in it, when its last descriptor and process are gone, for whatever
+reason. So a kill needs no cleanup and leaves nothing in /run/netns. Needs root, or a kernel that allows users to create user
+namespaces (user_namespaces(7)).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def become_root() -> bool:
-    """Enters a user namespace of this process's own, with this user as its root, if it is not root; says if it did so.
+    """Enter a new user namespace with this user as its root unless the process is root already; return whether it did.
 
-    Only a process of one thread may. Raises `RigError` where the kernel does not allow it.
+    The process must have a single thread. Raise `RigError` if the kernel does not allow it.
     """
     if os.geteuid() == 0:
         return False
@@ -39,17 +39,17 @@ def become_root() -> bool:
         Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
         Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
     except OSError as error:
-        what = f"no user namespace to be had: {error.strerror}"
+        problem = f"no user namespace to be had: {error.strerror}"
         remedy = (
             "run it as root, or allow user namespaces"
             " (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
         )
-        raise RigError(Problem("lab", what, remedy)) from None
+        raise RigError(Problem("lab", problem, remedy)) from None
     return True
 
 
 def new_namespace() -> int:
-    """A descriptor of a new network namespace. Raises `RigError` where the kernel makes none."""
+    """Return a descriptor of a new network namespace. Raise `RigError` if the kernel refuses."""
 
     def make() -> int:
         _check(_LIBC.unshare(CLONE_NEWNET))
@@ -58,12 +58,12 @@ def new_namespace() -> int:
     try:
         return _in_thread(make)
     except OSError as error:
-        what = f"no network namespace to be had: {error.strerror}"
-        raise RigError(Problem("lab", what, "run it as root, or where namespaces are allowed")) from None
+        problem = f"no network namespace to be had: {error.strerror}"
+        raise RigError(Problem("lab", problem, "run it as root, or where namespaces are allowed")) from None
 
 
 def inside(namespace: int, call: Callable[[], T]) -> T:
-    """What `call` returns, called by a thread that stands in the namespace. Sockets it opens stay there."""
+    """Call `call` in a thread inside the namespace and return its result. Sockets that it opens stay in the namespace."""
 
     def enter() -> T:
         _check(_LIBC.setns(namespace, CLONE_NEWNET))
@@ -73,12 +73,12 @@ def inside(namespace: int, call: Callable[[], T]) -> T:
 
 
 def enter_for_good(namespace: int, kind: int = CLONE_NEWNET) -> None:
-    """Moves this process, of one thread, into a namespace of that kind. Raises OSError."""
+    """Move this process, which must have a single thread, into a namespace of that kind. Raise OSError."""
     _check(_LIBC.setns(namespace, kind))
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Lets the kernel send this process a signal when its parent's thread ends."""
+    """Have the kernel send this process a signal when its parent's thread ends."""
     _check(_LIBC.prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
 
 
@@ -107,6 +107,6 @@ def _in_thread(call: Callable[[], T]) -> T:
 
 
 def set_in_proc(path: str, value: str) -> None:
-    """Writes a network setting of the namespace that the calling thread stands in; kernels without it have none."""
+    """Write a network setting of the calling thread's namespace; ignore settings that the kernel does not have."""
     with contextlib.suppress(FileNotFoundError):
         Path("/proc/sys/net", path).write_text(value)

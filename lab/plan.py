@@ -1,7 +1,7 @@
-"""Topology -> lab: which namespaces, interfaces and addresses there will be, and the rig file of the agents in them. Pure.
+"""Plans the lab of a topology: its namespaces, interfaces and addresses, and the rig file of its agents. Pure.
 
-Decides names, addresses and how much load the soft switch would have to carry. Making all that is left to `lab_place`, what
-the host can carry is measured by `lab_capacity`.
+Decides names, addresses and how much load the soft switch would have to carry. `setup` creates it, `capacity` measures what the
+host can carry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from etloop.contract.model.topology import Attachment, Topology
 MOST_LAB_PORTS: Final = 64
 MOST_LAB_SWITCHES: Final = 64
 MOST_ADDRESSES: Final = 250
-"""Of a port to which the lab gives addresses."""
+"""Per port to which the lab gives addresses."""
 DEFAULT_ADDRESSES: Final = 8
 DEFAULT_MTU_BYTES: Final = 4200
 """Path MTU 4096 with its headers."""
@@ -27,39 +27,39 @@ LEAST_MTU_BYTES: Final = 1280
 MOST_MTU_BYTES: Final = 9000
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7420"
 LINE_OVERHEAD_BYTES: Final = 14 + 4 + 20
-"""Beside an IP packet on the line: Ethernet header, check sequence, preamble and gap."""
+"""In addition to an IP packet on the line: Ethernet header, FCS, preamble and gap."""
 AGENTS_SHARE: Final = 0.5
-"""Of what the host forwards with nothing else to do, what is promised: the agents need the rest."""
+"""The share of the measured forwarding rate that a lab may use: the agents need the rest of the host."""
 LAB_PROFILE: Final = "soft-switch"
 LAB_INTERVAL: Final = "100ms"
-"""Between two readings of a lab's counters."""
+"""Time between two readings of a lab's counters."""
 _MAC: Final = "02:e7:00:00:{:02x}:{:02x}"
 LONGEST_INTERFACE: Final = 15
-"""IFNAMSIZ less its end."""
+"""IFNAMSIZ without the terminating zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabPort:
-    """One attachment as it will be: a veth pair between an agent's namespace and the switch's."""
+    """One planned attachment: a veth pair between an agent's namespace and the switch's."""
 
     attachment: int
     port: str
-    """Its name in the rig file."""
+    """Name in the rig file."""
     interface: str
-    """At the agent's end."""
+    """Interface at the agent's end."""
     switch_interface: str
-    """At the switch's end."""
+    """Interface at the switch's end."""
     mac: str
     addresses: tuple[str, ...]
     rate_bps: int
     rail: int | None
     end: str
-    """The switch port that it is on, as "leaf0/3"."""
+    """The switch port that it attaches to, as "leaf0/3"."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabAgent:
-    """One namespace and the ports in it."""
+    """One namespace and its ports."""
 
     name: str
     ports: tuple[LabPort, ...]
@@ -67,52 +67,56 @@ class LabAgent:
 
 @dataclass(frozen=True, slots=True)
 class LabPlan:
-    """A whole lab before it is made."""
+    """A whole lab before it is created."""
 
     agents: tuple[LabAgent, ...]
     mtu_bytes: int
     bind: str
-    """Where the controller listens on the host; agents reach it at the same address."""
+    """Address at which the controller listens on the host; agents reach it at the same address."""
 
     @property
     def ports(self) -> tuple[LabPort, ...]:
-        """All ports, in the order of the topology's attachments."""
+        """Return all ports, in the order of the topology's attachments."""
         return tuple(
-            sorted((port for agent in self.agents for port in agent.ports), key=lambda p: p.attachment)
+            sorted((port for agent in self.agents for port in agent.ports), key=lambda port: port.attachment)
         )
 
     @property
     def rate_bps(self) -> int:
-        """What its ports take together."""
+        """Return the sum of the rates of all ports."""
         return sum(port.rate_bps for port in self.ports)
 
 
 def peer_networks(plan: LabPlan) -> tuple[str, ...]:
-    """The addresses of all ports, as few networks as hold them and nothing else."""
-    four: list[IPv4Network] = []
-    six: list[IPv6Network] = []
+    """Return the fewest networks that hold exactly the addresses of all ports."""
+    ipv4_networks: list[IPv4Network] = []
+    ipv6_networks: list[IPv6Network] = []
     for port in plan.ports:
         for address in port.addresses:
             network = ip_network(address)
-            four.append(network) if isinstance(network, IPv4Network) else six.append(network)
-    return tuple(str(each) for each in (*collapse_addresses(four), *collapse_addresses(six)))
+            ipv4_networks.append(network) if isinstance(network, IPv4Network) else ipv6_networks.append(
+                network
+            )
+    return tuple(
+        str(network) for network in (*collapse_addresses(ipv4_networks), *collapse_addresses(ipv6_networks))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What this host's soft switch forwarded when it was measured, with frames as long as the MTU allows."""
+    """The measured forwarding rate of this host's soft switch, with frames as long as the MTU allows."""
 
     frames_per_s: int
     mtu_bytes: int
 
     @property
     def held_bps(self) -> int:
-        """What is promised, as the sum of the rates of all attachments, all of them receiving."""
+        """Return the rate that this host sustains, as the sum of the rates of all attachments, all of them receiving."""
         return round(self.frames_per_s * AGENTS_SHARE) * line_bits(self.mtu_bytes)
 
 
 def line_bits(mtu_bytes: int) -> int:
-    """Bits of line that the longest frame takes."""
+    """Return the bits that the longest frame takes on the line."""
     return 8 * (mtu_bytes + LINE_OVERHEAD_BYTES)
 
 
@@ -123,9 +127,9 @@ def plan_lab(
     addresses: int = DEFAULT_ADDRESSES,
     bind: str = DEFAULT_BIND,
 ) -> LabPlan:
-    """The lab of a topology; ports to which its file gives no addresses get `addresses` of them each.
+    """Return the lab of a topology; ports without addresses in its file get `addresses` of them each.
 
-    Raises `PlanError` for a topology that is too large for one host, `ConfigError` for addresses that clash.
+    Raise `PlanError` for a topology that is too large for one host, `ConfigError` for addresses that clash.
     """
     problems = _too_large(topology)
     if problems:
@@ -139,12 +143,14 @@ def plan_lab(
     by_agent: dict[str, list[LabPort]] = {}
     for number, attachment in enumerate(topology.attachments):
         agent, _, port = attachment.rig_port.partition("/")
-        mine = by_agent.setdefault(agent, [])
-        mine.append(
+        agent_ports = by_agent.setdefault(agent, [])
+        agent_ports.append(
             LabPort(
                 attachment=number,
                 port=port,
-                interface=port if len(port) <= LONGEST_INTERFACE and port != "lo" else f"port{len(mine)}",
+                interface=port
+                if len(port) <= LONGEST_INTERFACE and port != "lo"
+                else f"port{len(agent_ports)}",
                 switch_interface=f"sw{number}",
                 mac=_MAC.format(number >> 8, number & 255),
                 addresses=attachment.addresses
@@ -160,29 +166,28 @@ def plan_lab(
 
 
 def check_capacity(plan: LabPlan, capacity: Capacity) -> None:
-    """Raises `PlanError` if the rates of the topology are more than this host was measured to hold."""
+    """Raise `PlanError` if the rates of the topology exceed what this host was measured to hold."""
     if plan.rate_bps <= capacity.held_bps:
         return
     each_bps = capacity.held_bps // max(len(plan.ports), 1)
-    what = (
+    problem = (
         f"its {len(plan.ports)} attachments together take {format_rate(plan.rate_bps)}; this host holds "
         f"{about_rate(capacity.held_bps)} in frames of {plan.mtu_bytes} bytes (measured just now)"
     )
     remedy = f"lower the rates to about {about_rate(each_bps)} each, or give --allow-overcommit to have it all the same"
-    raise PlanError(Problem("topology", what, remedy))
+    raise PlanError(Problem("topology", problem, remedy))
 
 
 def about_rate(rate_bps: int) -> str:
-    """A rate rounded down to two digits, for people."""
+    """Format a rate rounded down to two significant digits."""
     unit = 10 ** max(len(str(rate_bps)) - 2, 0)
     return format_rate(max(rate_bps // unit * unit, 1))
 
 
 def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "", lab: str = "") -> str:
-    """A rig file for the agents of the lab; `topology` is the path of its topology file from there, for the twin.
+    """Return a rig file for the agents of the lab; `topology` is the path of its topology file from there, for the twin.
 
-    With `lab`, the lab's name, it also says on which lab timelines are carried out and where the counters of its switches
-    are read.
+    With `lab`, the lab's name, the file also names the lab that applies link events and whose switches' counters are read.
     """
     lines = [
         "# Made by etloop lab up. The agents stand in namespaces of this host and reach the controller through it.",
@@ -197,7 +202,7 @@ def rig_text(plan: LabPlan, *, backend: str = "udp", topology: str = "", lab: st
         for port in agent.ports:
             keys = [
                 f"name: {port.port}",
-                f"addresses: [{', '.join(_ranges(port.addresses))}]",
+                f"addresses: [{', '.join(_address_ranges(port.addresses))}]",
                 f"link: {_rate(port.rate_bps)}",
             ]
             if backend != "udp":
@@ -231,24 +236,24 @@ def _rate(rate_bps: int) -> str:
 
 
 def runs_of(addresses: Sequence[str]) -> list[tuple[str, str]]:
-    """First and last of every run of neighbours among addresses, in their order."""
-    out: list[tuple[str, str]] = []
+    """Return the first and last address of every run of consecutive addresses, in their order."""
+    runs: list[tuple[str, str]] = []
     for address in addresses:
-        if out and ip_address(out[-1][1]) + 1 == ip_address(address):
-            out[-1] = (out[-1][0], address)
+        if runs and ip_address(runs[-1][1]) + 1 == ip_address(address):
+            runs[-1] = (runs[-1][0], address)
         else:
-            out.append((address, address))
-    return out
+            runs.append((address, address))
+    return runs
 
 
-def _ranges(addresses: tuple[str, ...]) -> list[str]:
-    """Addresses as rig files write them, runs of neighbours as ranges."""
+def _address_ranges(addresses: tuple[str, ...]) -> list[str]:
+    """Return addresses as rig files write them, runs of consecutive ones as ranges."""
     return [f'"{first}"' if first == last else f'"{first}-{last}"' for first, last in runs_of(addresses)]
 
 
 def _addresses(attachment: int, count: int, *, six: bool) -> tuple[str, ...]:
-    """Addresses of a port; of IPv6 where switches forward by segments, which only that carries."""
-    # 198.18.0.0/15 and 2001:2::/48 are set aside for benchmarks of network devices (RFC 2544, RFC 5180).
+    """Return addresses of a port; IPv6 where switches forward by segments, which need it."""
+    # 198.18.0.0/15 and 2001:2::/48 are reserved for benchmarks of network devices (RFC 2544, RFC 5180).
     if six:
         return tuple(f"2001:2:0:{attachment + 1:x}::{host + 1:x}" for host in range(count))
     return tuple(f"198.18.{attachment + 1}.{host + 1}" for host in range(count))
@@ -257,9 +262,11 @@ def _addresses(attachment: int, count: int, *, six: bool) -> tuple[str, ...]:
 def _too_large(topology: Topology) -> list[Problem]:
     return [
         Problem(
-            "topology", f"{count} {what}", f"a lab on one host has at most {most}; make the topology smaller"
+            "topology",
+            f"{count} {objects}",
+            f"a lab on one host has at most {most}; make the topology smaller",
         )
-        for count, most, what in (
+        for count, most, objects in (
             (len(topology.attachments), MOST_LAB_PORTS, "attachments"),
             (len(topology.switches), MOST_LAB_SWITCHES, "switches"),
         )
@@ -275,13 +282,13 @@ def _refuse_clashes(attachments: tuple[Attachment, ...], by_agent: dict[str, lis
             for address in port.addresses:
                 parsed = ip_address(address)
                 if parsed.is_loopback or parsed.is_link_local:
-                    what = f"packets to {address} would not leave their host for the switch"
+                    problem = f"packets to {address} would not leave their host for the switch"
                     remedy = "give addresses such as 10.0.1.1 or fd00::1, or none and let the lab choose"
-                    problems.append(Problem(f"attachment {agent}/{port.port}", what, remedy))
+                    problems.append(Problem(f"attachment {agent}/{port.port}", problem, remedy))
                 if address in owner:
-                    what = f"{address} is an address of {owner[address]} as well"
+                    problem = f"{address} is an address of {owner[address]} as well"
                     remedy = "give every address to one port, or to none and let the lab choose"
-                    problems.append(Problem(f"attachment {agent}/{port.port}", what, remedy))
+                    problems.append(Problem(f"attachment {agent}/{port.port}", problem, remedy))
                 owner[address] = f"{agent}/{port.port}"
     if problems:
         raise ConfigError(*problems)

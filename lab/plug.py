@@ -1,8 +1,8 @@
 """Plugs the ports of one agent into a switch that runs in another network namespace of this host (`etloop lab attach`).
 
-Decides how a namespace that is somebody else's - a container's, most of all - gets a port: a veth pair into the switch's
-namespace, addresses, and routes to the other agents' addresses and to nothing else, so that what the namespace has besides
-stays as it is. Both namespaces are told apart by processes in them; entering one, and its right, is not needed.
+Decides how an existing namespace, usually a container's, gets a port: a veth pair into the switch's namespace, addresses, and
+routes to the other agents' addresses only, so that its other interfaces and routes stay unchanged. Both namespaces are
+identified by processes in them; entering them, or the right to, is not needed.
 """
 
 from __future__ import annotations
@@ -33,64 +33,65 @@ if TYPE_CHECKING:
 
 
 def plug(plan: LabPlan, agent: LabAgent, switch_pid: int) -> tuple[str, ...]:
-    """Gives this process's network namespace the ports of the agent; returns a sentence about each.
+    """Give this process's network namespace the ports of the agent; return a sentence about each.
 
-    What is plugged already is left as it is. The switch's ends stay down until the switch has them, so that the agent's have
-    a carrier when it runs. Raises `RigError` where the kernel refuses, `ConfigError` where there is nothing to plug into.
+    Ports that are plugged already stay unchanged. The switch's ends stay down until the switch opens them, so that the agent's
+    ends have a carrier only while it runs. Raise `RigError` if the kernel refuses, `ConfigError` if there is no process
+    `switch_pid` or if it is in this very namespace.
     """
     _refuse_same_namespace(switch_pid)
     if len(agent.ports) > 1:
         _refuse_strict_paths()
     messages = []
     for number, port in enumerate(agent.ports):
-        where = f"port {agent.name}/{port.port}"
+        port_place = f"port {agent.name}/{port.port}"
         try:
             with IPRoute() as kernel:
                 if _is_plugged(kernel, port):
-                    messages.append(f"{where}: {port.interface} is plugged already")
+                    messages.append(f"{port_place}: {port.interface} is plugged already")
                     continue
                 _make(kernel, port, plan.mtu_bytes, switch_pid)
                 try:
-                    _settle(kernel, plan, agent, number)
+                    _configure(kernel, plan, agent, number)
                 except (NetlinkError, OSError):
                     kernel.link("del", index=index_of(kernel, port.interface))
                     raise
         except (NetlinkError, OSError) as error:
             code = error.code if isinstance(error, NetlinkError) else error.errno or 0
             raise RigError(
-                Problem(where, f"the kernel refused it: {os.strerror(code)}", _remedy(code))
+                Problem(port_place, f"the kernel refused it: {os.strerror(code)}", _kernel_remedy(code))
             ) from None
         messages.append(
-            f"{where}: {port.interface}, {len(port.addresses)} addresses from {port.addresses[0]}"
+            f"{port_place}: {port.interface}, {len(port.addresses)} addresses from {port.addresses[0]}"
         )
     return tuple(messages)
 
 
 def _refuse_same_namespace(switch_pid: int) -> None:
-    # Other users' namespaces may not be looked at; the kernel tells then.
-    where = Path("/proc", str(switch_pid))
-    if not where.exists():
+    # Namespaces of other users' processes cannot be read; the kernel reports the problem later.
+    process_directory = Path("/proc", str(switch_pid))
+    if not process_directory.exists():
         remedy = "name the process of etloop lab attach, as this process sees it (1 in its container)"
         raise ConfigError(Problem("--into", f"there is no process {switch_pid}", remedy))
     try:
-        same = (where / "ns/net").readlink() == Path("/proc/thread-self/ns/net").readlink()
+        is_same = (process_directory / "ns/net").readlink() == Path("/proc/thread-self/ns/net").readlink()
     except OSError:
         return
-    if same:
-        what = f"process {switch_pid} is in this very network namespace: what it is sent would not leave the host's stack"
-        raise ConfigError(Problem("--into", what, "run the switch in a network namespace of its own"))
+    if is_same:
+        problem = f"process {switch_pid} is in this very network namespace: what it is sent would not leave the host's stack"
+        raise ConfigError(Problem("--into", problem, "run the switch in a network namespace of its own"))
 
 
 def _refuse_strict_paths() -> None:
-    for which in ("all", "default"):
+    for scope in ("all", "default"):
         try:
-            strict = Path(f"/proc/sys/net/ipv4/conf/{which}/rp_filter").read_text().strip() == "1"
+            is_strict = Path(f"/proc/sys/net/ipv4/conf/{scope}/rp_filter").read_text().strip() == "1"
         except OSError:
             continue
-        if strict:
-            what = "drops what arrives at an agent's second port, for the way back leads by its first"
-            remedy = f"set net.ipv4.conf.{which}.rp_filter to 0 (sysctls: of the container)"
-            raise RigError(Problem(f"net.ipv4.conf.{which}.rp_filter=1", what, remedy))
+        if is_strict:
+            problem = "drops what arrives at an agent's second port, for the way back leads by its first"
+            remedy = f"set net.ipv4.conf.{scope}.rp_filter to 0 (sysctls: of the container)"
+            raise RigError(Problem(f"net.ipv4.conf.{scope}.rp_filter=1", problem, remedy))
 
 
 def _is_plugged(kernel: Any, port: LabPort) -> bool:
@@ -98,9 +99,9 @@ def _is_plugged(kernel: Any, port: LabPort) -> bool:
         (link,) = kernel.get_links(index)
         if link.get("address") == port.mac:
             return True
-        what = f"there is another {port.interface} already"
+        problem = f"there is another {port.interface} already"
         remedy = "remove it, or name the port otherwise in the topology file"
-        raise RigError(Problem(f"interface {port.interface}", what, remedy))
+        raise RigError(Problem(f"interface {port.interface}", problem, remedy))
     return False
 
 
@@ -115,7 +116,7 @@ def _make(kernel: Any, port: LabPort, mtu_bytes: int, switch_pid: int) -> None:
     )
 
 
-def _settle(kernel: Any, plan: LabPlan, agent: LabAgent, number: int) -> None:
+def _configure(kernel: Any, plan: LabPlan, agent: LabAgent, number: int) -> None:
     port = agent.ports[number]
     index = index_of(kernel, port.interface)
     disable_ipv6_autoconf(kernel, index)
@@ -123,24 +124,24 @@ def _settle(kernel: Any, plan: LabPlan, agent: LabAgent, number: int) -> None:
     for address in port.addresses:
         add_address(kernel, index, address)
     kernel.link("set", index=index, state="up")
-    several = len(agent.ports) > 1
+    has_several_ports = len(agent.ports) > 1
     families = {family_of(address) for address in port.addresses}
     for address, mac in others(plan, agent):
         family = family_of(address)
         if family not in families:
             continue
         add_neighbour(kernel, index, address, mac)
-        to = f"{address}/{bits_of(address)}"
-        keys = {"family": family, "dst": to, "oif": index, "scope": SCOPE_LINK}
-        if several:
+        destination = f"{address}/{bits_of(address)}"
+        keys = {"family": family, "dst": destination, "oif": index, "scope": SCOPE_LINK}
+        if has_several_ports:
             kernel.route("add", table=FIRST_TABLE + number, **keys)
-        # Of several ports the first carries what has no source address yet.
+        # With several ports, the first carries packets that have no source address yet.
         kernel.route("add", priority=FIRST_TABLE + number, **keys)
-    if several:
+    if has_several_ports:
         add_rules(kernel, port, FIRST_TABLE + number)
 
 
-def _remedy(code: int) -> str:
+def _kernel_remedy(code: int) -> str:
     match os.strerror(code):
         case "Operation not permitted":
             return "it needs CAP_NET_ADMIN over both network namespaces (cap_add: [NET_ADMIN], and no user namespace between)"

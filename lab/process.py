@@ -1,9 +1,9 @@
-"""The process of a lab: becomes root of a user namespace where it has to, then serves until it is told to end.
+"""The process of a lab: becomes root of a user namespace where needed, then serves until it is asked to end.
 
-Started by `lab_client` with the lab's directory and a pipe, and nobody's child from then on. The first line it writes into
-the pipe is its number, the second says whether the lab is up, or why not. When nobody reads that any more, because who
-started it was killed, there is no lab. Everything else is imported only after the user namespace is entered, which a
-process of one thread may alone.
+`client` starts it with the lab's directory and a pipe; it then detaches from its parent. The first line it writes into the pipe
+is its pid, the second its status, or the problems if it did not start. If the pipe has no reader any more, because the starter
+was killed, the lab ends. All other modules are imported only after the user namespace is entered, which only a single-threaded
+process may do.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from etloop.lab.namespaces import become_root
 
 
 def main(words: list[str]) -> int:
-    """`words`: the lab's directory, and the descriptor of the pipe."""
+    """Serve a lab and return the exit code. `words` are the lab's directory and the descriptor of the pipe."""
     directory, pipe = Path(words[0]), int(words[1])
     if os.fork() != 0:
-        os._exit(0)  # who started it waits for this one
+        os._exit(0)  # the starter waits for this process
     os.setsid()
 
     def report(answer: LabStatus | NotUp) -> None:
         os.write(pipe, FROM_LAB.encode(answer))
         os.close(pipe)
 
-    mine = directory.stat().st_ino
+    directory_inode = directory.stat().st_ino
     try:
         os.write(pipe, f"{os.getpid()}\n".encode())
-        code, wanted = _serve(directory, report)
+        code, is_kept = _serve(directory, report)
     except BrokenPipeError:
-        code, wanted = 0, False
-    if not wanted and directory.exists() and directory.stat().st_ino == mine:
+        code, is_kept = 0, False
+    if not is_kept and directory.exists() and directory.stat().st_ino == directory_inode:
         shutil.rmtree(directory, ignore_errors=True)  # unless another lab has taken the name meanwhile
     return code
 
 
 def _serve(directory: Path, report: Callable[[LabStatus | NotUp], None]) -> tuple[int, bool]:
-    """The exit code, and whether anybody wants what the lab kept. Raises BrokenPipeError where nobody waits for it."""
+    """Return the exit code, and whether to keep the directory. Raise BrokenPipeError if the starter has gone."""
     try:
         become_root()
         from etloop.runtime.module_loading import quick_loading

@@ -1,7 +1,7 @@
-"""Where the switches of a lab are not what the profile in the lab's rig says. Pure.
+"""Reports where the switches of a lab differ from the profile that the lab's rig names. Pure.
 
 The rig that a lab writes names the profile `soft-switch`, whose maps are those that a topology has by default; a topology with
-maps of its own runs all the same, and the verdict would find its packets in other queues.
+other maps runs all the same, and the verdict would find its packets in other queues.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from etloop.lab.plan import LAB_PROFILE
 
 
 def map_deviations(topology: Topology) -> tuple[str, ...]:
-    """A sentence for every switch whose maps lead some DSCP to another queue than the profile's."""
+    """Return a sentence for every switch whose maps put some DSCP into another queue than the profile's."""
     profile = find_profile(LAB_PROFILE)
     notes = []
     for switch in topology.switches:
@@ -24,10 +24,10 @@ def map_deviations(topology: Topology) -> tuple[str, ...]:
             if way is not None and way.queue != queue:
                 differing.append((dscp, queue, way.queue))
         if differing:
-            dscp, queue, stated = differing[0]
+            dscp, queue, expected = differing[0]
             more = f" (and {len(differing) - 1} more)" if len(differing) > 1 else ""
             notes.append(
-                f"{switch.name} maps DSCP {dscp} to queue {queue}, the profile {LAB_PROFILE} to {stated}{more}: a verdict will "
+                f"{switch.name} maps DSCP {dscp} to queue {queue}, the profile {LAB_PROFILE} to {expected}{more}: a verdict will "
                 "say so; if it is meant, let the rig name a copy of the profile with these maps"
             )
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""What `lab up` asks for, as the lab's process gets it; and the names of the files that a lab keeps while it is up. Pure."""
+"""The order of `lab up` as the lab's process gets it, and the names of the files that a lab keeps while it is up. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ ORDER_FILE: Final = "order.json"
 LOG_FILE: Final = "lab.log"
 GNMI_LOG_FILE: Final = "gnmi.log"
 GNMI_READY: Final = "serves gNMI at "
-"""How the process that serves it begins its first line; the address follows."""
+"""Beginning of the first line of the gNMI server's process; the address follows."""
 LEAST_INTERVAL_MS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class LabOrder:
-    """One lab to be made."""
+    """Parameters of a lab to start."""
 
     name: str
     topology: str
-    """The text of the file."""
+    """The text of the topology file."""
     source: str
-    """Its name, for messages."""
+    """The name of the topology file, for messages."""
     mtu_bytes: int = DEFAULT_MTU_BYTES
     addresses: int = DEFAULT_ADDRESSES
     bind: str = DEFAULT_BIND
@@ -35,28 +35,28 @@ class LabOrder:
     agents: bool = False
     """Whether the lab starts an agent in every namespace."""
     allow_plugins: bool = False
-    """Whether those agents compile and run congestion controls that a scenario brings."""
+    """Whether those agents compile and run congestion controls of a scenario."""
     measure: bool = True
-    """Whether it measures what this host holds."""
+    """Whether the lab measures the capacity of this host before it starts."""
     allow_overcommit: bool = False
-    """Whether it comes up at rates that this host does not hold."""
+    """Whether the lab starts at rates above the capacity of this host."""
     gnmi: str = ""
-    """HOST:PORT at which its counters are served by gNMI; "" for nowhere."""
+    """HOST:PORT at which its counters are served by gNMI; "": they are not."""
     owner: int = 0
-    """The process that it ends with, however that ends; 0: it stays up until it is told to end."""
+    """Pid of the process with which the lab ends; 0: it stays up until it is asked to end."""
 
 
 def order_bytes(order: LabOrder) -> bytes:
-    """Return an order as its file holds it."""
+    """Return the content of an order's file."""
     return json_bytes(plain(order, FILE_RULES))
 
 
 def up_options(lab: LabDescription) -> str:
-    """Return the options of `etloop lab up` that a rig does not tell: those with which a lab came up; each after a space."""
-    mtu = "" if lab.mtu_bytes == DEFAULT_MTU_BYTES else f" --mtu {lab.mtu_bytes}B"
+    """Return the options of `etloop lab up` of a lab that its rig does not contain, each after a space."""
+    mtu_option = "" if lab.mtu_bytes == DEFAULT_MTU_BYTES else f" --mtu {lab.mtu_bytes}B"
     if lab.held_bps is None:
-        return f"{mtu} --unmeasured"
-    return mtu if lab.within_capacity else f"{mtu} --allow-overcommit"
+        return f"{mtu_option} --unmeasured"
+    return mtu_option if lab.within_capacity else f"{mtu_option} --allow-overcommit"
 
 
 def read_order(content: bytes) -> LabOrder:

@@ -1,7 +1,7 @@
-"""A lab while it is up: its place, its switch, its agents, and a Unix socket that answers questions about it.
+"""A lab while it is up: its namespaces, its switch, its agents, and a Unix socket that answers requests.
 
-The socket takes a request of `contract.protocol.lab` a line and answers each with one line. Nothing is answered to a line
-without end.
+The socket takes a request of `contract.protocol.lab` per line and answers each with one line. A line without an end gets no
+answer.
 """
 
 from __future__ import annotations
@@ -61,25 +61,24 @@ from etloop.traffic.soft_switch import SoftSwitch
 AGENT_END_S: Final = 5
 GNMI_UP_S: Final = 40
 GLANCE_S: Final = 0.5
-"""Between two looks at whether the switch still runs."""
+"""Interval of the check whether the switch still runs."""
 
 
 def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
-    """Makes the lab that the directory's order describes, tells its status, and serves it until it is told to end.
+    """Make the lab that the directory's order describes, report its status, and serve it until it is asked to end.
 
-    Returns whether what it kept is for others to remove: not where its owner has ended.
-
-    Raises `InputError` and RuntimeError where it cannot be made, before anything was told.
+    Return whether the directory is left for others to remove: False if the lab ended with its owner. Raise `InputError` or
+    RuntimeError if it cannot be made, before any report.
     """
     order = read_order((directory / ORDER_FILE).read_bytes())
     topology, plan = planned(order)
     endpoint_of(plan.bind)
-    described = measured(order, plan)
+    description = measured(order, plan)
     with lab_place(plan) as place:
         switch = open_in(place, topology, plan)
         try:
-            made = LabParts(topology, plan, place.agents, switch, switch.failure)
-            lab = Lab(order, made, described)
+            parts = LabParts(topology, plan, place.agents, switch, switch.failure)
+            lab = Lab(order, parts, description)
             if ended_by := asyncio.run(lab.serve(directory, report)):
                 print(f"the soft switch ended: {ended_by}", file=sys.stderr, flush=True)
         finally:
@@ -89,15 +88,15 @@ def serve_lab(directory: Path, report: Callable[[LabStatus], None]) -> bool:
 
 
 def planned(order: LabOrder) -> tuple[Topology, LabPlan]:
-    """Return the topology of an order and its lab. Raises `InputError` for what the order cannot have."""
+    """Return the topology and the plan of an order. Raise `InputError` if the order is invalid."""
     topology = parse_modelled_topology(order.topology.encode(), order.source, Path(order.source).parent)
     return topology, plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
 
 
 def measured(order: LabOrder, plan: LabPlan) -> LabDescription:
-    """Describe a lab, with what this host holds where that is to be measured.
+    """Return the description of a lab, with the capacity of this host if the order asks to measure it.
 
-    Raises `PlanError` where it holds less than the order allows.
+    Raise `PlanError` if the capacity is below what the order needs.
     """
     capacity = measure_capacity(plan.mtu_bytes) if order.measure else None
     if capacity is not None and not order.allow_overcommit:
@@ -107,15 +106,15 @@ def measured(order: LabOrder, plan: LabPlan) -> LabDescription:
 
 @dataclass(frozen=True, slots=True)
 class LabParts:
-    """What a lab is made of."""
+    """The parts of a running lab."""
 
     topology: Topology
     plan: LabPlan
     namespaces: dict[str, int]
-    """Of its agents, by descriptors of this process: none where the switch stands between interfaces."""
+    """Agent -> descriptor of its namespace in this process; empty where the switch is attached to interfaces."""
     switch: SoftSwitch
     trouble: Callable[[], str]
-    """Says why it cannot go on; empty while it can."""
+    """Returns the reason why the lab cannot go on; "" while it can."""
 
 
 class Lab:
@@ -132,7 +131,7 @@ class Lab:
         self._end = asyncio.Event()
 
     async def serve(self, directory: Path, report: Callable[[LabStatus], None]) -> str:
-        """Answers until a signal or a question ends the lab, or returns why it cannot go on.
+        """Answer until a signal or a request ends the lab ("" is returned), or return the reason why it cannot go on.
 
         Its agents have ended when this returns.
         """
@@ -180,9 +179,9 @@ class Lab:
             while line := await reader.readline():
                 await self._serve(line, reader, writer)
         except (OSError, ValueError, asyncio.LimitOverrunError):
-            pass  # who asks left, or wrote a line without end
+            pass  # the client left, or sent a line without an end
         except asyncio.CancelledError:
-            pass  # the lab ends while somebody is connected; before Python 3.12 asyncio would print that as an error
+            pass  # the lab ends while a client is connected; before Python 3.12 asyncio would print that as an error
         finally:
             writer.close()
 
@@ -218,10 +217,10 @@ class Lab:
                 await asyncio.wait_for(self._end.wait(), every_ms / 1000)
 
     def _set_link(self, request: LinkRequest) -> Done | LabRefused:
-        ends = {one.rig_port: one.end for one in self._parts.topology.attachments} | {
-            f"{settings.name}/{one.name}": SwitchEnd(number, port)
+        ends = {attachment.rig_port: attachment.end for attachment in self._parts.topology.attachments} | {
+            f"{settings.name}/{switch_port.name}": SwitchEnd(number, port)
             for number, settings in enumerate(self._parts.topology.switches)
-            for port, one in enumerate(settings.ports)
+            for port, switch_port in enumerate(settings.ports)
         }
         if request.port not in ends:
             remedy = f"name a port of a switch or of the rig, such as {', '.join(list(ends)[-8:])}"
@@ -233,10 +232,10 @@ class Lab:
         return counters_of(self._parts.topology, self._parts.switch.snapshot())
 
     def status(self) -> LabStatus:
-        """Return what the lab is, with its counters as of now; the last ones once its switch has stopped."""
-        described = {each.name: getattr(self._described, each.name) for each in fields(self._described)}
+        """Return the status of the lab, with its counters as of now; the last ones once its switch has stopped."""
+        description = {field.name: getattr(self._described, field.name) for field in fields(self._described)}
         return LabStatus(
-            **described,
+            **description,
             name=self._order.name,
             pid=os.getpid(),
             namespaces=self._parts.namespaces,
@@ -249,7 +248,7 @@ class Lab:
     # ---- gNMI
 
     async def _start_gnmi(self, socket_path: Path) -> None:
-        """Starts the process that serves gNMI; returns when it does. Raises `RigError` with its reason if it does not."""
+        """Start the gNMI server's process and return when it serves. Raise `RigError` with its reason if it does not."""
         with (self._directory / GNMI_LOG_FILE).open("wb") as log:
             self._gnmi = await asyncio.create_subprocess_exec(
                 *own_module("etloop.lab.gnmi", self._order.name, self._order.gnmi, str(socket_path)),
@@ -260,13 +259,13 @@ class Lab:
         assert self._gnmi.stdout is not None
         line = ""
         with contextlib.suppress(TimeoutError):
-            plugged = await asyncio.wait_for(self._gnmi.stdout.readline(), GNMI_UP_S)
-            line = plugged.decode(errors="replace")
+            first_line = await asyncio.wait_for(self._gnmi.stdout.readline(), GNMI_UP_S)
+            line = first_line.decode(errors="replace")
         if not line.startswith(GNMI_READY):
             log_text = (self._directory / GNMI_LOG_FILE).read_text(errors="replace").strip()
-            last = log_text.splitlines()[-1] if log_text else "it said nothing"
-            what = f"its process did not begin: {last}"
-            raise RigError(Problem("lab up --gnmi", what, "give another address, or leave it out"))
+            last_line = log_text.splitlines()[-1] if log_text else "it said nothing"
+            problem = f"its process did not begin: {last_line}"
+            raise RigError(Problem("lab up --gnmi", problem, "give another address, or leave it out"))
         self._gnmi_at = line.removeprefix(GNMI_READY).split(",")[0]
 
     async def _end_gnmi(self) -> None:
@@ -290,22 +289,22 @@ class Lab:
     # ---- agents
 
     def _start_agents(self) -> None:
-        # Every address of a lab is a network of its own: what its agents may send to only the plan knows.
+        # Every address of a lab is a network of its own; only the plan knows to which addresses its agents may send.
         peers = ",".join(peer_networks(self._parts.plan))
         for name, namespace in self._parts.namespaces.items():
-            enter = (
+            enter_command = (
                 "etloop.lab.exec",
                 "--net",
                 f"/proc/self/fd/{namespace}",
                 "--parent",
                 str(os.getpid()),
             )
-            agent = ("etloop.agent.cli", "run", "--controller", self._parts.plan.bind, "--name", name)
+            agent_command = ("etloop.agent.cli", "run", "--controller", self._parts.plan.bind, "--name", name)
             plugins = ("--allow-plugins",) if self._order.allow_plugins else ()
-            allowed = ("--allow-peers", peers, *plugins)
+            permissions = ("--allow-peers", peers, *plugins)
             with (self._directory / f"agent-{name}.log").open("wb") as log:
                 self._agents[name] = subprocess.Popen(
-                    own_module(*enter, "--", *own_module(*agent, *allowed)),
+                    own_module(*enter_command, "--", *own_module(*agent_command, *permissions)),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -1,6 +1,6 @@
-"""What a lab says of itself: snapshots of its switch as messages, and as text for people. Pure.
+"""Reports on a lab: snapshots of its switch as messages, and as text for display. Pure.
 
-The same values go to programs (`lab status --json`, the lab's socket) and into the text, so that both say the same.
+Programs (`lab status --json`, the lab's socket) and the text get the same values.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def counters_of(topology: Topology, snapshot: SoftSnapshot) -> LabCounters:
 
 
 def description_of(plan: LabPlan, capacity: Capacity | None) -> LabDescription:
-    """Return what the lab is, apart from its counters."""
+    """Return the description of the lab: its status without counters."""
     return LabDescription(
         bind=plan.bind,
         mtu_bytes=plan.mtu_bytes,
@@ -90,7 +90,7 @@ def description_of(plan: LabPlan, capacity: Capacity | None) -> LabDescription:
 
 
 def status_text(status: LabStatus) -> str:
-    """Return a lab's status for people."""
+    """Return a lab's status as text for display."""
     counters = status.counters
     lines = [_head(status)]
     for agent in status.agents:
@@ -110,15 +110,15 @@ def status_text(status: LabStatus) -> str:
 
 def _head(status: LabStatus) -> str:
     age = format_duration(status.counters.age_ns // NS_PER_S * NS_PER_S)
-    held = status.held_bps
-    if held is None:
+    held_bps = status.held_bps
+    if held_bps is None:
         capacity_text = "not measured, so it is not known whether it holds its rates"
     elif status.within_capacity:
-        capacity_text = f"this host holds {held / 1e9:.2f} Gbps of it in all, more than the topology asks for"
-    else:
         capacity_text = (
-            f"OVERCOMMITTED: this host holds {held / 1e9:.2f} Gbps in all, less than the topology asks for"
+            f"this host holds {held_bps / 1e9:.2f} Gbps of it in all, more than the topology asks for"
         )
+    else:
+        capacity_text = f"OVERCOMMITTED: this host holds {held_bps / 1e9:.2f} Gbps in all, less than the topology asks for"
     return f"lab {status.name}: process {status.pid}, up for {age}, frames to {status.mtu_bytes} bytes; {capacity_text}"
 
 
@@ -163,7 +163,7 @@ def _port_table(counters: LabCounters) -> list[str]:
 
 
 def _ports(counters: LabCounters) -> Iterator[tuple[str, SwitchPortStatus]]:
-    """Yield every port of every switch, by its whole name."""
+    """Yield every port of every switch, with its full name "switch/port"."""
     for switch in counters.switches:
         for port in switch.ports:
             yield f"{switch.name}/{port.name}", port
@@ -175,32 +175,34 @@ def _down_lines(counters: LabCounters) -> list[str]:
 
 
 def _corrupted_lines(counters: LabCounters) -> list[str]:
-    found = [
+    frames_by_port = [
         f"{port.counters['fault_corrupted_packets']} at {name}"
         for name, port in _ports(counters)
         if port.counters["fault_corrupted_packets"]
     ]
     return (
-        [f"corrupted by faults of the topology, of those that came in: {', '.join(found)}"] if found else []
+        [f"corrupted by faults of the topology, of those that came in: {', '.join(frames_by_port)}"]
+        if frames_by_port
+        else []
     )
 
 
 def _soft_lines(counters: LabCounters) -> list[str]:
     soft = counters.soft_switch
     late_ns = (soft.lateness_ns_p50, soft.lateness_ns_p99, soft.lateness_ns_max)
-    lateness = "/".join(f"{each / 1000:.1f}" for each in late_ns)
+    lateness = "/".join(f"{lateness_ns / 1000:.1f}" for lateness_ns in late_ns)
     lines = [
         f"soft switch: {soft.overload_frames} frames lost to its own overload, {soft.late_frames} late; "
         f"handed over {lateness} us after their time (p50/p99/max)"
         + ("" if soft.real_time else "; its thread waits its turn like any other, for it is not root's")
     ]
-    for one in counters.attachments:
-        own = one.soft_switch
-        lost = [
-            f"{own[name]} {name.removesuffix('_frames').replace('_', ' ')}"
+    for attachment in counters.attachments:
+        counts = attachment.soft_switch
+        losses = [
+            f"{counts[name]} {name.removesuffix('_frames').replace('_', ' ')}"
             for name in OVERLOAD_COUNTERS
-            if own[name]
+            if counts[name]
         ]
-        if lost:
-            lines.append(f"  OVERLOAD at {one.port}: {', '.join(lost)}")
+        if losses:
+            lines.append(f"  OVERLOAD at {attachment.port}: {', '.join(losses)}")
     return lines

@@ -1,7 +1,7 @@
-"""Which interface of this host stands at which attachment of a topology, for a switch that brings no namespaces. Pure.
+"""Maps the attachments of a topology to interfaces of this host, for a switch that creates no namespaces. Pure.
 
-Two kinds of ends: cables that `etloop lab plug` made, whose names and hosts the plan knows; and interfaces that were there
-before, behind which anybody may be. Opening them is left to `lab_attach`, making cables to `lab_plug`.
+There are two kinds: cables that `etloop lab plug` made, whose names and hosts the plan knows; and existing interfaces with
+unknown hosts behind them. `attach` opens them, `plug` makes cables.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class Wiring:
     """A planned lab with an interface of this host at every attachment."""
 
     plan: LabPlan
-    """Its ports' `switch_interface` are those interfaces."""
+    """The plan, with these interfaces as its ports' `switch_interface`."""
     ports: tuple[SoftPort, ...]
     """By attachment, as the switch opens them."""
     learns: bool
-    """Whether it is found out who is behind them."""
+    """Whether the switch learns which hosts are behind them."""
 
     @property
     def interfaces(self) -> tuple[str, ...]:
-        """By attachment."""
+        """Return the interfaces by attachment."""
         return tuple(port.interface for port in self.ports)
 
 
 def cables(plan: LabPlan) -> Wiring:
-    """The switch's ends of the cables that `lab plug` makes: who is behind them is known, so nothing is learned."""
+    """Return the switch's ends of the cables that `lab plug` makes: the hosts behind them are known and not learned."""
     ports = tuple(
         SoftPort(port.switch_interface, bytes.fromhex(port.mac.replace(":", "")), port.addresses)
         for port in plan.ports
@@ -46,14 +46,14 @@ def cables(plan: LabPlan) -> Wiring:
 
 
 def wire(topology: Topology, plan: LabPlan, words: Sequence[str]) -> Wiring:
-    """Interfaces as the command line names them, "agent/port=interface" for every attachment.
+    """Parse interfaces from the command line, "agent/port=interface" for every attachment.
 
-    Addresses that the topology file states are believed; who else is behind the ports is learned.
-    Raises `ConfigError` with everything that is wrong.
+    Addresses that the topology file states are static; other hosts behind the ports are learned. Raise `ConfigError` with all
+    problems.
     """
     problems: list[Problem] = []
-    named: dict[str, str] = {}
-    known = {attachment.rig_port for attachment in topology.attachments}
+    interface_by_port: dict[str, str] = {}
+    rig_ports = {attachment.rig_port for attachment in topology.attachments}
     for word in words:
         port, equals, interface = word.partition("=")
         if not equals or not interface or len(interface) > LONGEST_INTERFACE:
@@ -61,40 +61,40 @@ def wire(topology: Topology, plan: LabPlan, words: Sequence[str]) -> Wiring:
                 f"write agent/port=interface; names of interfaces have 1 to {LONGEST_INTERFACE} characters"
             )
             problems.append(Problem("--port", f'"{word[:80]}" names no interface of a port', remedy))
-        elif port not in known:
-            remedy = f"name one of {', '.join(sorted(known)[:8])}"
+        elif port not in rig_ports:
+            remedy = f"name one of {', '.join(sorted(rig_ports)[:8])}"
             problems.append(Problem("--port", f'the topology attaches no "{port[:64]}"', remedy))
-        elif port in named:
+        elif port in interface_by_port:
             problems.append(Problem("--port", f"{port} is named twice", "give every port one interface"))
-        elif interface in named.values():
+        elif interface in interface_by_port.values():
             problems.append(
                 Problem("--port", f"{interface} is named twice", "give every port its own interface")
             )
         else:
-            named[port] = interface
-    absent = [] if problems else sorted(known - named.keys())
-    if absent:
+            interface_by_port[port] = interface
+    missing = [] if problems else sorted(rig_ports - interface_by_port.keys())
+    if missing:
         remedy = "name the interface of every port, or of none for cables that etloop lab plug makes"
-        problems.append(Problem("--port", f"no interface is named for {', '.join(absent[:8])}", remedy))
+        problems.append(Problem("--port", f"no interface is named for {', '.join(missing[:8])}", remedy))
     if problems:
         raise ConfigError(*problems)
     ports = tuple(
-        SoftPort(named[attachment.rig_port], _NOT_KNOWN, attachment.addresses)
+        SoftPort(interface_by_port[attachment.rig_port], _NOT_KNOWN, attachment.addresses)
         for attachment in topology.attachments
     )
-    return Wiring(_with_interfaces(plan, named), ports, learns=True)
+    return Wiring(_replace_interfaces(plan, interface_by_port), ports, learns=True)
 
 
-def _with_interfaces(plan: LabPlan, named: dict[str, str]) -> LabPlan:
+def _replace_interfaces(plan: LabPlan, named: dict[str, str]) -> LabPlan:
     return replace(
         plan,
         agents=tuple(
             replace(
                 agent,
                 ports=tuple(
-                    replace(port, switch_interface=found, interface=found)
+                    replace(port, switch_interface=interface, interface=interface)
                     for port in agent.ports
-                    for found in (named[f"{agent.name}/{port.port}"],)
+                    for interface in (named[f"{agent.name}/{port.port}"],)
                 ),
             )
             for agent in plan.agents
@@ -103,20 +103,22 @@ def _with_interfaces(plan: LabPlan, named: dict[str, str]) -> LabPlan:
 
 
 def agent_named(plan: LabPlan, name: str) -> LabAgent:
-    """The agent of that name. Raises `ConfigError` if the topology has none."""
+    """Return the agent of that name. Raise `ConfigError` if the topology has none."""
     for agent in plan.agents:
         if agent.name == name:
             return agent
-    known = ", ".join(agent.name for agent in plan.agents[:8])
-    raise ConfigError(Problem("lab plug", f'the topology has no agent "{name[:64]}"', f"name one of {known}"))
+    known_names = ", ".join(agent.name for agent in plan.agents[:8])
+    raise ConfigError(
+        Problem("lab plug", f'the topology has no agent "{name[:64]}"', f"name one of {known_names}")
+    )
 
 
 def others(plan: LabPlan, agent: LabAgent) -> tuple[tuple[str, str], ...]:
-    """Address and MAC of every port of other agents."""
+    """Return address and MAC of every port of the other agents, one pair per address."""
     return tuple(
         (address, port.mac)
-        for other in plan.agents
-        if other.name != agent.name
-        for port in other.ports
+        for other_agent in plan.agents
+        if other_agent.name != agent.name
+        for port in other_agent.ports
         for address in port.addresses
     )

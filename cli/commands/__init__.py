@@ -1,1 +1,1 @@
-"""One file a verb."""
+"""The commands of `etloop`: most have a module of their own name."""

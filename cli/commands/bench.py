@@ -1,4 +1,4 @@
-"""`etloop bench`: what was asked, measured and printed; an unmet bar fails only where it is checked."""
+"""`etloop bench`: runs benchmarks and prints their figures; an unmet bound fails the command only with --check."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def bench(parsed: argparse.Namespace) -> CommandResult:
-    """Run the benchmarks that the command line names. Raises `ConfigError` and as `run_bench`."""
+    """Run the benchmarks that the command line names. Raise `ConfigError`, and as `run_bench` does."""
     if parsed.clear_cores and not parsed.realtime:
         raise ConfigError(
             Problem("--clear-cores", "it clears cores for real-time threads", "say --realtime, too")
         )
     if parsed.kind != "rocev2" and (parsed.benchmark != "wire" or parsed.backend == "udp"):
-        what = (
+        problem = (
             "kernel sockets do not let packets choose their source ports"
             if parsed.backend == "udp"
             else "it is of wire alone"
         )
         raise ConfigError(
-            Problem("--kind", what, f"say wire --kind {parsed.kind}, with --backend packet or xdp if any")
+            Problem("--kind", problem, f"say wire --kind {parsed.kind}, with --backend packet or xdp if any")
         )
     ports = WirePorts(
         (PortBackend[parsed.backend.upper()],) if parsed.backend else ALL_PORTS.backends,
@@ -38,8 +38,8 @@ def bench(parsed: argparse.Namespace) -> CommandResult:
         TRANSPORT_KINDS[parsed.kind],
     )
     lengths = SMALL_LENGTHS if parsed.small else full_lengths(parsed.seconds, parsed.repeat)
-    chosen = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
-    report = run_bench(chosen, lengths, ports, realtime=parsed.realtime, clear_cores=parsed.clear_cores)
+    benchmarks = tuple(Benchmark) if parsed.benchmark == "all" else (Benchmark(parsed.benchmark),)
+    report = run_bench(benchmarks, lengths, ports, realtime=parsed.realtime, clear_cores=parsed.clear_cores)
     failed = parsed.check and not report.met
     return CommandResult(
         to_json(as_json_value(report)) if parsed.json else render(report),

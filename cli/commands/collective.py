@@ -1,6 +1,6 @@
 """The command `collective`: a benchmark of collectives on a rig, or on this machine for a first try. A shell: files, screen.
 
-Decides what is printed, and where a first try takes place; what is measured is decided by `experiments.collective`.
+Decides what is printed, and the rig of a first try; `experiments.collective` decides what is measured.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _MOST_JSON_FILES: Final = 10_000
 
 
 def run_collective(parsed: argparse.Namespace) -> CommandResult:
-    """Measure, print tests as they are done, and return whether all of it holds.
+    """Measure all tests, print each when it is done, and return the exit code of the results.
 
-    Options that contradict each other end the program as usage errors do. Raises an `InputError` before any traffic if
-    options, files, plan or rig cannot be used.
+    Options that contradict each other end the program like usage errors. Raise an `InputError` before any traffic if options,
+    files, plan or rig cannot be used.
     """
     shows = parsed.json_file != "-"
     parsed.json = not shows
     with contextlib.ExitStack() as stack:
         bench = _bench_request(parsed)
-        _check_json_place(parsed.json_file)
+        _check_json_directory(parsed.json_file)
         trials = plan_trials(bench)
         if parsed.rig is None:
             logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etloop-collective-")))
@@ -73,15 +73,15 @@ def run_collective(parsed: argparse.Namespace) -> CommandResult:
 def _measured(
     parsed: argparse.Namespace, bench: BenchRequest, trial: Trial, *, shows: bool
 ) -> tuple[TestResult, ...]:
-    """Measure a trial; where it `shows`, each row is printed when it is known, and what is left when the session is over."""
+    """Measure a trial; if it `shows`, print each row as soon as it is known, and the rest at the end of the session."""
     live = LiveRun(1, {name: port.link_bps for name, port in read_rig(bench.rig).ports.items()})
     with run_watcher(live, shows=shows and not parsed.no_progress) as screen:
         if not shows:
             return measure_trial(bench, trial, screen)
         table = TableWatcher(screen, bench, trial, per_iteration=parsed.per_iteration)
-        found = measure_trial(bench, trial, table)
-        table.finish(found)
-    return found
+        tests = measure_trial(bench, trial, table)
+        table.finish(tests)
+    return tests
 
 
 def _bench_request(parsed: argparse.Namespace) -> BenchRequest:
@@ -92,11 +92,11 @@ def _bench_request(parsed: argparse.Namespace) -> BenchRequest:
         rig = replace(rig, content=rig.read())
     else:
         if not 2 <= spec.ranks <= MOST_LOOPBACK_RANKS:
-            what = f"{spec.ranks} ranks, expected 2 to {MOST_LOOPBACK_RANKS}"
-            raise ConfigError(Problem("--loopback", what, "choose another number, or name a rig"))
+            problem = f"{spec.ranks} ranks, expected 2 to {MOST_LOOPBACK_RANKS}"
+            raise ConfigError(Problem("--loopback", problem, "choose another number, or name a rig"))
         local = demo.choose_rig(-(-spec.ranks // len(demo.AGENTS)))
         rig = InputFile(Path("loopback"), demo.rig_text(local).encode())
-        # Neighbours on different agents, so that a ring crosses the sockets at every step.
+        # Neighbours are on different agents, so that every step of a ring crosses the sockets.
         if layout.placement is None and parsed.scenario is None:
             layout = replace(layout, placement="round_robin")
     return BenchRequest(
@@ -111,12 +111,12 @@ def _bench_request(parsed: argparse.Namespace) -> BenchRequest:
 
 
 def _spec_of(parsed: argparse.Namespace) -> BenchSpec:
-    """What is measured. Its `ranks` are 0 where the rig decides: a rank for every address."""
+    """Return the benchmark of the command line. `ranks` 0: the rig decides, one rank per address."""
     error = parsed.parser.error
-    named = [
+    kind_lists = [
         kinds for kinds in (parsed.collectives, parsed.collective, parsed.concurrent) if kinds is not None
     ]
-    if len(named) != 1:
+    if len(kind_lists) != 1:
         error("name collectives once: as COLLECTIVES, with -c, or with --concurrent")
     if (parsed.rig is None) == (parsed.loopback is None):
         error("give either --rig FILE or --loopback RANKS")
@@ -133,7 +133,7 @@ def _spec_of(parsed: argparse.Namespace) -> BenchSpec:
     )
     default = BenchSpec((), 2)
     return BenchSpec(
-        kinds=named[0],
+        kinds=kind_lists[0],
         ranks=parsed.ranks if parsed.loopback is None else parsed.loopback,
         least_bytes=parsed.minbytes,
         most_bytes=max(parsed.minbytes, default.most_bytes) if parsed.maxbytes is None else parsed.maxbytes,
@@ -144,17 +144,17 @@ def _spec_of(parsed: argparse.Namespace) -> BenchSpec:
         datatype=parsed.datatype,
         reduction=parsed.op,
         average=Average(parsed.average),
-        variants=tuple(Variant(*one) for one in itertools.islice(variants, 10_000)),
+        variants=tuple(Variant(*variant) for variant in itertools.islice(variants, 10_000)),
         concurrent=parsed.concurrent is not None,
     )
 
 
-def _check_json_place(name: str) -> None:
-    """Raises `ConfigError` before anything is measured if results could not be written there."""
+def _check_json_directory(name: str) -> None:
+    """Raise `ConfigError` before any measurement if the results could not be written to this place."""
     directory = Path(name).parent
     if name not in ("", "-") and not (directory.is_dir() and os.access(directory, os.W_OK)):
-        what = "is no directory" if not directory.is_dir() else "cannot be written to"
-        raise ConfigError(Problem("--json", f"{directory} {what}", "name a file elsewhere"))
+        problem = "is no directory" if not directory.is_dir() else "cannot be written to"
+        raise ConfigError(Problem("--json", f"{directory} {problem}", "name a file elsewhere"))
 
 
 def _write_json(parsed: argparse.Namespace, spec: BenchSpec, tests: list[TestResult]) -> None:
@@ -170,7 +170,7 @@ def _write_json(parsed: argparse.Namespace, spec: BenchSpec, tests: list[TestRes
 
 
 def _free_names(wanted: Path) -> Iterator[Path]:
-    """The file wanted, or with .0, .1 ... behind it if it is there: nothing is overwritten, as in nccl-tests."""
+    """Yield the wanted path, or with .0, .1 ... appended if it exists: files are never overwritten, as in nccl-tests."""
     if not wanted.exists():
         yield wanted
     for number in range(_MOST_JSON_FILES):

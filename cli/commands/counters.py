@@ -1,6 +1,6 @@
-"""`dut counters`: reads the counters of a rig's device, once or again and again. A shell around the readers: event loop, screen.
+"""`dut counters`: reads the counters of a rig's device, once or repeatedly. A shell around the readers: event loop, screen.
 
-Decides nothing about counters; it is how a rig's sources are tried before a run relies on them.
+It serves to try a rig's sources before a run relies on them; the readers interpret the counters.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 
 def show_counters(parsed: argparse.Namespace) -> int:
-    """Reads and prints until it is done or stopped; returns the exit code. Raises `ConfigError` for a rig that names no
-    source."""
+    """Read and print until done or stopped; return the exit code. Raise `ConfigError` if the rig names no source."""
     path: Path = parsed.rig
     rig = parse_rig(read_file(path), str(path), path.parent)
     counting = counting_of(rig)
@@ -51,29 +50,29 @@ def show_counters(parsed: argparse.Namespace) -> int:
 
 
 async def _watch(counting: Counting, every_ns: int, links: Mapping[str, int], live: Live) -> int:
-    """Show rates in place until it is stopped."""
+    """Show rates in place until stopped; return the exit code."""
     from rich.text import Text
 
-    before: dict[str, CounterBatch] = {}
+    previous_batches: dict[str, CounterBatch] = {}
     opened: set[str] = set()
     try:
         while True:
             begun_ns = monotonic_ns()
             results = await asyncio.gather(*(_read(source, opened) for source in counting.sources))
-            shown = [
-                _watched(source, result, before.get(source.name), links)
+            texts = [
+                _source_text(source, result, previous_batches.get(source.name), links)
                 for source, result in zip(counting.sources, results, strict=True)
             ]
             for source, result in zip(counting.sources, results, strict=True):
                 if not isinstance(result, CounterFailure):
-                    before[source.name] = result
-            live.update(Text("\n".join(shown)), refresh=True)
+                    previous_batches[source.name] = result
+            live.update(Text("\n".join(texts)), refresh=True)
             await _until(begun_ns, every_ns)
     finally:
         await _close(counting)
 
 
-def _watched(
+def _source_text(
     source: Sampled,
     result: CounterBatch | CounterFailure,
     before: CounterBatch | None,
@@ -98,7 +97,7 @@ async def _close(counting: Counting) -> None:
 
 
 async def _show(counting: Counting, parsed: argparse.Namespace) -> int:
-    before: dict[str, Values] = {}
+    previous_values: dict[str, Values] = {}
     opened: set[str] = set()
     try:
         while True:
@@ -107,9 +106,9 @@ async def _show(counting: Counting, parsed: argparse.Namespace) -> int:
             failed = False
             for source, result in zip(counting.sources, results, strict=True):
                 failed = failed or isinstance(result, CounterFailure)
-                _print(source, result, before.get(source.name), as_json=parsed.json)
+                _print(source, result, previous_values.get(source.name), as_json=parsed.json)
                 if not isinstance(result, CounterFailure):
-                    before[source.name] = values_of(result)
+                    previous_values[source.name] = values_of(result)
             if not parsed.watch:
                 return ExitCode.PREPARATION_FAILED if failed else ExitCode.PASS
             await _until(begun_ns, parsed.every)

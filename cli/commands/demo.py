@@ -1,9 +1,9 @@
 """`etloop demo`: a whole measurement on this machine, from trace files to a table of results.
 
-Makes a synthetic job as real `.et` files, a scenario and a rig: agents on the ports of a switch of software
-(`demo_lab`), or two agents on loopback addresses. Starts them as processes, and then does what `etloop run` does. Decides
-nothing about the run itself: everything it makes lies in the output directory and can be run again by hand. The agents and
-the switch end with the demo, whatever happens to it.
+Makes a synthetic job as real `.et` files, a scenario and a rig: agents on the ports of a soft switch (`demo_lab`), or two
+agents on loopback addresses. Starts them as processes, and then does the same as `etloop run`, which decides all of the run
+itself: the files are in the output directory and can be run again by hand. The agents and the switch end with the demo in every
+case.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from etloop.workload.synthetic.training_step import synthesize
 AGENTS: Final = ("a", "b")
 RANKS_PER_AGENT: Final = 4
 ADDRESS_BLOCKS: Final = 8
-"""Pairs of loopback networks that are tried; another demo may be running on the first."""
+"""Pairs of loopback networks that are tried; another demo may be using the first."""
 END_TIMEOUT_S: Final = 5
 """How long an agent may take to stop its engine before it is killed."""
 LOG_LINES_SHOWN: Final = 5
@@ -39,47 +39,46 @@ MOST_DIRECTORIES: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class DemoRig:
-    """Where the demo's agents are."""
+    """Addresses of the demo's agents and controller."""
 
     endpoint: str
-    """Where the controller listens."""
+    """Endpoint of the controller."""
     addresses: tuple[str, ...]
-    """First to last address of every agent, as the rig file writes ranges."""
+    """First to last address of every agent, in the rig file's notation of ranges."""
 
 
 def demo_command(parsed: argparse.Namespace) -> CommandResult:
-    """Run the demo that the command line asks for. Raises as `run_demo`."""
+    """Run the demo that the command line asks for. Raise as `run_demo` does."""
     return CommandResult(
         "", run_demo(parsed.out, parsed.iterations, as_json=parsed.json, loopback=parsed.loopback)
     )
 
 
 def run_demo(out_dir: Path, iterations: int = 5, *, as_json: bool = False, loopback: bool = False) -> int:
-    """Runs the demo through a switch of software, or over loopback addresses where there can be none or if asked to.
+    """Run the demo through a soft switch, or over loopback addresses if `loopback` or if this host allows no soft switch.
 
-    Prints the table (or summary.json) and returns the exit code of the run.
+    Print the table (or summary.json) and return the exit code of the run.
 
-    `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty,
-    the next free `out_dir-2`, `-3`, ... does.
-    Raises `RigError` where no loopback addresses are free, `ConfigError` where the directory cannot be written.
+    `out_dir` receives the job, the scenario, the rig, the agents' logs and, in `run/`, the results; if it is not empty, the
+    next free `out_dir-2`, `-3`, ... does. Raise `RigError` if no loopback addresses are free or the directory cannot be made.
     """
     directory = fresh_directory(out_dir)
     job = synthesize(SyntheticSpec())
     write_trace(directory / "trace", job.ranks, job.groups)
     if not loopback:
         try:
-            return _through_a_switch(directory, iterations, as_json=as_json)
+            return _run_through_switch(directory, iterations, as_json=as_json)
         except _NoSwitch as error:
             print_status(f"demo: no switch of software here, so over loopback addresses: {error}")
-    return _over_loopback(directory, iterations, len(job.ranks), as_json=as_json)
+    return _run_over_loopback(directory, iterations, len(job.ranks), as_json=as_json)
 
 
 class _NoSwitch(Exception):
-    """This host does not allow one; the text says why."""
+    """This host allows no soft switch; the text gives the reason."""
 
 
-def _through_a_switch(directory: Path, iterations: int, *, as_json: bool) -> int:
-    # Here, because only this needs namespaces and netlink.
+def _run_through_switch(directory: Path, iterations: int, *, as_json: bool) -> int:
+    # Imported here, because only this needs namespaces and netlink.
     from etloop.cli.commands.demo_lab import AGENTS as LAB_AGENTS
     from etloop.cli.commands.demo_lab import RANKS_PER_AGENT, demo_lab, scenario_text
     from etloop.lab.client import lab_status
@@ -109,7 +108,7 @@ def _run(directory: Path, *, as_json: bool) -> int:
     return run_files(directory / "scenario.yaml", directory / "rig.yaml", directory / "run", as_json=as_json)
 
 
-def _over_loopback(directory: Path, iterations: int, ranks: int, *, as_json: bool) -> int:
+def _run_over_loopback(directory: Path, iterations: int, ranks: int, *, as_json: bool) -> int:
     rig = choose_rig()
     (directory / "scenario.yaml").write_text(scenario_text(iterations))
     (directory / "rig.yaml").write_text(rig_text(rig))
@@ -126,9 +125,9 @@ def _over_loopback(directory: Path, iterations: int, ranks: int, *, as_json: boo
 
 
 def fresh_directory(wanted: Path) -> Path:
-    """Makes and returns `wanted`, or its first numbered neighbour that is absent or empty.
+    """Make and return `wanted`, or the first of `wanted-2`, `-3`, ... that is absent or empty.
 
-    Raises `RigError` where none can be made.
+    Raise `RigError` if none can be made.
     """
     for number in range(1, MOST_DIRECTORIES):
         directory = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
@@ -137,32 +136,32 @@ def fresh_directory(wanted: Path) -> Path:
             if not any(directory.iterdir()):
                 return directory
         except OSError as error:
-            what = f"cannot be made: {error.strerror}"
-            raise RigError(Problem(str(directory), what, "name another with --out")) from None
+            problem = f"cannot be made: {error.strerror}"
+            raise RigError(Problem(str(directory), problem, "name another with --out")) from None
     raise RigError(Problem(str(wanted), f"{MOST_DIRECTORIES} demos lie beside it", "remove some"))
 
 
 def choose_rig(ranks_per_agent: int = RANKS_PER_AGENT) -> DemoRig:
-    """A pair of loopback networks whose RoCE ports are free, and a free port to control from.
+    """Return a pair of loopback networks whose RoCE ports are free, and a free port for the controller.
 
-    `ranks_per_agent` is at most 254. Raises `RigError` where none is.
+    `ranks_per_agent` is at most 254. Raise `RigError` if there is no such pair.
     """
     reasons = []
     for block in range(ADDRESS_BLOCKS):
         networks = (f"127.0.{2 * block + 1}", f"127.0.{2 * block + 2}")
-        taken = first_taken(
+        conflict = first_taken(
             [f"{network}.{host + 1}" for network in networks for host in range(ranks_per_agent)]
         )
-        if taken is None:
+        if conflict is None:
             ranges = tuple(f"{network}.1-{network}.{ranks_per_agent}" for network in networks)
             return DemoRig(f"tcp://127.0.0.1:{free_tcp_port()}", ranges)
-        reasons.append(taken)
-    what = f"no free loopback addresses for UDP port {ROCE_UDP_PORT}: {reasons[0]}; ... {reasons[-1]}"
-    raise RigError(Problem("demo", what, "end the programs that hold the port (ss -ulnp shows them)"))
+        reasons.append(conflict)
+    problem = f"no free loopback addresses for UDP port {ROCE_UDP_PORT}: {reasons[0]}; ... {reasons[-1]}"
+    raise RigError(Problem("demo", problem, "end the programs that hold the port (ss -ulnp shows them)"))
 
 
 def first_taken(addresses: Sequence[str]) -> str | None:
-    """The first address whose RoCE port cannot be bound, with the reason; None where all can."""
+    """Return the first address whose RoCE port cannot be bound, with the reason; None if all can be bound."""
     for address in addresses:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
@@ -173,7 +172,7 @@ def first_taken(addresses: Sequence[str]) -> str | None:
 
 
 def free_tcp_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on just now."""
+    """Return a TCP port of 127.0.0.1 on which no process listens at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -181,13 +180,16 @@ def free_tcp_port() -> int:
 
 
 def agent_of(rank: int) -> str:
-    """Ranks go by the parity of their bits: in the default job (2 x 2 x 2) both members of every tensor, data and
-    pipeline pair then sit on different agents, so that all of their traffic crosses the sockets."""
+    """Return the agent of a rank, by the parity of its bits.
+
+    In the default job (2 x 2 x 2) both members of every tensor, data and pipeline pair are then on different agents, so that
+    all of their traffic crosses the sockets.
+    """
     return AGENTS[rank.bit_count() % len(AGENTS)]
 
 
 def scenario_text(iterations: int) -> str:
-    """The scenario file of the demo."""
+    """Return the scenario file of the demo."""
     ranks = "\n".join(f'    {rank}: "{agent_of(rank)}/p0"' for rank in range(len(AGENTS) * RANKS_PER_AGENT))
     return f"""\
 # Made by etloop demo. Run it again with: etloop run scenario.yaml --rig rig.yaml --out ANOTHER_DIRECTORY
@@ -204,7 +206,7 @@ limits:
 
 
 def rig_text(rig: DemoRig) -> str:
-    """The rig file of the demo: both agents on one host, because they share its cores."""
+    """Return the rig file of the demo: both agents have the same host, because they share its cores."""
     ports = "".join(
         f"""\
   - name: {name}
@@ -228,9 +230,9 @@ agents:
 def agents(
     directory: Path, endpoint: str, *, once: bool = True
 ) -> Iterator[tuple[subprocess.Popen[bytes], ...]]:
-    """Starts both agents, with their logs in `directory`; however the block is left, they have ended after it.
+    """Start both agents, with their logs in `directory`, and yield their processes; end them when the block is left.
 
-    Not `once`: they serve one run after the other.
+    Without `once`, they serve one run after the other.
     """
     with contextlib.ExitStack() as stack:
         yield tuple(
@@ -243,13 +245,13 @@ def agents(
 def agent(
     name: str, log_path: Path, endpoint: str, *, once: bool = True
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """One agent as a process of its own, ended when the block is left, or by the kernel when this process is killed."""
+    """Start one agent as a process and yield it; it ends when the block is left, or by the kernel when this process is killed."""
     arguments = ("run", "--controller", endpoint, "--name", name, *(["--once"] if once else []))
     command = own_module(
         "etloop.lab.exec", "--parent", str(os.getpid()), "--", *own_module("etloop.agent.cli", *arguments)
     )
     with log_path.open("wb") as log:
-        # A session of its own: Ctrl-C is for the controller, which ends the run in order.
+        # A new session: Ctrl-C goes to the controller, which ends the run in order.
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -264,7 +266,7 @@ def agent(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Asks a process to end, kills it if it does not, and reaps it."""
+    """Ask a process to end, kill it if it does not, and reap it."""
     if process.poll() is None:
         process.terminate()
     try:
@@ -275,14 +277,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def log_ends(directory: Path) -> str:
-    """The last lines of both agents' logs."""
-    ends = []
+    """Return the last lines of both agents' logs."""
+    text_lines = []
     for path in sorted(directory.glob("agent-*.log")):
         lines = path.read_text(errors="replace").splitlines()
-        ends += [f"{path}:", *(f"  {line}" for line in lines[-LOG_LINES_SHOWN:] or ["(empty)"])]
-    return "\n".join(ends)
+        text_lines += [f"{path}:", *(f"  {line}" for line in lines[-LOG_LINES_SHOWN:] or ["(empty)"])]
+    return "\n".join(text_lines)
 
 
 def closing_text(directory: Path) -> str:
-    """What to do next."""
+    """Return the hint about the files of the run and how to see it again."""
     return f"the job, scenario and rig of this run are in {directory}; see it again with: etloop report {directory / 'run'}"

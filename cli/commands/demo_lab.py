@@ -1,7 +1,7 @@
-"""The demo's device: a switch of software with four ports, an agent in a namespace on each.
+"""The demo's device: a soft switch with four ports, and an agent in a namespace on each.
 
-Decides the demo's network and where its ranks go. What a lab is and how it is made is decided by `lab_client`; a demo that
-cannot have one runs over loopback addresses instead, and says why.
+Decides the demo's network and the placement of its ranks. `lab.client` starts and ends the lab; a demo that cannot have one
+runs over loopback addresses instead and reports the reason.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ single:
 
 
 def agent_of(rank: int) -> str:
-    """Ranks whose numbers differ in one bit are on different agents, so that every tensor, data and pipeline pair of the
-    default job (2 x 2 x 2) crosses the switch."""
+    """Return the agent of a rank.
+
+    Ranks whose numbers differ in one bit are on different agents, so that every tensor, data and pipeline pair of the default
+    job (2 x 2 x 2) crosses the switch.
+    """
     low, middle, high = (rank >> bit & 1 for bit in range(3))
     return AGENTS[(low ^ high) + 2 * (middle ^ high)]
 
 
 def scenario_text(iterations: int) -> str:
-    """The scenario file: sixteen times smaller than over loopback, for ports of 200 Mb/s."""
+    """Return the scenario file: a sixteenth of the bytes of the one over loopback, for ports of 200 Mb/s."""
     ranks = "\n".join(f'    {rank}: "{agent_of(rank)}/p0"' for rank in range(len(AGENTS) * RANKS_PER_AGENT))
     return f"""\
 # Made by etloop demo. Run it again: etloop lab up topology.yaml --rig-out rig.yaml --agents, then
@@ -57,10 +60,10 @@ limits:
 
 @contextlib.contextmanager
 def demo_lab(directory: Path, bind: str) -> Iterator[str]:
-    """The name of a lab with its agents, its files in `directory`. It has ended when the block is left, and ends with this
+    """Start a lab with its agents, its files in `directory`, and yield its name; it ends when the block is left or with this
     process.
 
-    Raises `InputError` where this host does not allow one.
+    Raise `InputError` if this host allows no lab.
     """
     name = f"demo-{os.getpid()}"
     order = LabOrder(

@@ -1,4 +1,4 @@
-"""`dut list`, `dut show`, `dut check`: what is known of devices under test, and what in it cannot be, before any run."""
+"""`dut list`, `dut show`, `dut check`: profiles of devices under test, and their contradictions, before any run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from etloop.dut_profiles.reading.catalogue import find_profile, profile_names
 
 
 def dut_command(parsed: argparse.Namespace) -> CommandResult:
-    """Carry out one action. Raises `ConfigError` for files that cannot be read."""
+    """Carry out one action. Raise `ConfigError` for files that cannot be read."""
     match parsed.action:
         case "counters":
             from etloop.cli.commands.counters import show_counters
@@ -40,7 +40,7 @@ def dut_command(parsed: argparse.Namespace) -> CommandResult:
             return _list(as_json=parsed.json)
         case "show":
             profile = find_profile(parsed.profile)
-            return CommandResult(to_json(profile_as_json(profile)) if parsed.json else _shown(profile))
+            return CommandResult(to_json(profile_as_json(profile)) if parsed.json else _profile_text(profile))
         case _:
             return _check(parsed.profile, parsed.scenario, parsed.rig, as_json=parsed.json)
 
@@ -48,8 +48,10 @@ def dut_command(parsed: argparse.Namespace) -> CommandResult:
 def _list(*, as_json: bool) -> CommandResult:
     profiles = [find_profile(name) for name in profile_names()]
     if as_json:
-        listed = [{"name": each.name, "kind": each.kind, "summary": each.summary} for each in profiles]
-        return CommandResult(to_json(listed))
+        rows = [
+            {"name": profile.name, "kind": profile.kind, "summary": profile.summary} for profile in profiles
+        ]
+        return CommandResult(to_json(rows))
     widest = max(len(profile.name) for profile in profiles)
     return CommandResult(
         "".join(f"{profile.name:<{widest}}  {profile.kind:<6}  {profile.summary}\n" for profile in profiles)
@@ -57,7 +59,7 @@ def _list(*, as_json: bool) -> CommandResult:
 
 
 def profile_as_json(profile: DutProfile) -> dict[str, object]:
-    """A profile for programs: every value by its path, each with basis and source."""
+    """Return a profile for programs: every value by its path, each with basis and source."""
     return {
         "name": profile.name,
         "kind": profile.kind,
@@ -89,11 +91,11 @@ def profile_as_json(profile: DutProfile) -> dict[str, object]:
     }
 
 
-def _shown(profile: DutProfile) -> str:
+def _profile_text(profile: DutProfile) -> str:
     stated = [(path, value) for path, value in stated_values(profile) if value.best is not None]
     width = max((len(path) for path, _ in stated), default=0)
     lines = [f"{profile.name} ({profile.kind})", f"  {profile.summary}", ""]
-    lines += [line for path, value in stated for line in _lines_of(path, value, width)]
+    lines += [line for path, value in stated for line in _claim_lines(path, value, width)]
     for access in profile.counters.access:
         objects = ", ".join(access.objects)
         caveat = f"; {access.caveat}" if access.caveat else ""
@@ -108,8 +110,8 @@ def _shown(profile: DutProfile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lines_of(path: str, stated: Stated[object], width: int) -> list[str]:
-    """The value that is believed first, the other claims below it."""
+def _claim_lines(path: str, stated: Stated[object], width: int) -> list[str]:
+    """Return the lines of one value: the best claim first, the other claims below it."""
     return [
         f"  {path if place == 0 else '':<{width}}  {basis:<10}  {value_text(path, claim.value)}  [{claim.source.name}]"
         for place, (basis, claim) in enumerate(stated.claims())
@@ -119,9 +121,9 @@ def _lines_of(path: str, stated: Stated[object], width: int) -> list[str]:
 def _check(
     name_or_path: str | None, scenario_path: Path | None, rig_path: Path | None, *, as_json: bool
 ) -> CommandResult:
-    """What in a profile contradicts itself, a scenario or a rig; without a profile, that which the rig names.
+    """Check a profile, alone and with a scenario or a rig; without a profile, the one that the rig names.
 
-    Raises `ConfigError` with the mistakes of all files together. The exit code says whether there is a contradiction.
+    Raise `ConfigError` with the mistakes of all files together. The exit code reports whether there is a contradiction.
     """
     profile, scenario, rig = _read_all(name_or_path, scenario_path, rig_path)
     verdict = profile_verdict(
@@ -137,45 +139,47 @@ def _check(
 def _read_all(
     name_or_path: str | None, scenario_path: Path | None, rig_path: Path | None
 ) -> tuple[DutProfile, Scenario | None, Rig | None]:
-    found = Mistakes()
+    mistakes = Mistakes()
     scenario = rig = profile = None
     if scenario_path is not None:
-        scenario = found.of(
+        scenario = mistakes.of(
             lambda: parse_scenario(
                 read_file(scenario_path), str(scenario_path), scenario_path.parent, read_cc_plugin
             )
         )
     if rig_path is not None:
-        rig = found.of(lambda: read_rig(InputFile(rig_path)))
+        rig = mistakes.of(lambda: read_rig(InputFile(rig_path)))
     if name_or_path is None and rig is not None and rig.dut is not None:
         name_or_path = rig.dut.profile
     if name_or_path is not None:
-        profile = found.of(partial(find_profile, name_or_path))
+        profile = mistakes.of(partial(find_profile, name_or_path))
     elif rig is not None or rig_path is None:
-        what = "no profile is named" if rig_path is None else f"{rig_path} names no profile"
+        problem = "no profile is named" if rig_path is None else f"{rig_path} names no profile"
         remedy = "name one, or write dut: {profile: NAME} in the rig"
-        found.problems.append(Problem("dut check", what, remedy))
-    found.refuse(ConfigError)
+        mistakes.problems.append(Problem("dut check", problem, remedy))
+    mistakes.refuse(ConfigError)
     assert profile is not None
     return profile, scenario, rig
 
 
 def _verdict_text(profile: DutProfile, verdict: ProfileVerdict) -> str:
     lines = [
-        f"{severity}: {each.rule}: {each.problem}"
+        f"{severity}: {finding.rule}: {finding.problem}"
         for severity in Severity
-        for each in verdict.findings
-        if each.severity is severity
+        for finding in verdict.findings
+        if finding.severity is severity
     ]
-    lines += [f"not checked in full: {each.rule}: no {', '.join(each.missing)}" for each in verdict.skipped]
+    lines += [
+        f"not checked in full: {finding.rule}: no {', '.join(finding.missing)}" for finding in verdict.skipped
+    ]
     counts = [
-        _counted(len(verdict.contradictions), "contradiction"),
-        _counted(len(verdict.findings) - len(verdict.contradictions), "remark"),
-        f"{_counted(len(verdict.skipped), 'rule')} not checked in full",
+        _count_text(len(verdict.contradictions), "contradiction"),
+        _count_text(len(verdict.findings) - len(verdict.contradictions), "remark"),
+        f"{_count_text(len(verdict.skipped), 'rule')} not checked in full",
     ]
     lines.append(f"{profile.name}: {', '.join(counts)}")
     return "\n".join(lines) + "\n"
 
 
-def _counted(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`dut fabric`: an InfraGraph description told as a fabric, and as the rig and the mapping of ranks that it means."""
+"""`dut fabric`: shows an InfraGraph description as a fabric, and converts it into a rig and a mapping of ranks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from etloop.controller.inputs.infragraph import read_infragraph
 from etloop.dut_profiles.reading.catalogue import find_profile
 
 FIRST_ADDRESS: Final = ipaddress.IPv4Address("198.18.0.1")
-"""Of the block for benchmarks of network devices (RFC 2544, RFC 6890)."""
+"""Of the block reserved for benchmarks of network devices (RFC 2544, RFC 6890)."""
 MOST_SHOWN: Final = 16
 
 
 def fabric_command(parsed: argparse.Namespace) -> CommandResult:
-    """What an InfraGraph description says; with --out, also as rig.yaml and mapping.yaml in that directory.
+    """Return the fabric of an InfraGraph description; with --out, also write rig.yaml and mapping.yaml into that directory.
 
-    Raises `ConfigError` for descriptions that cannot be used.
+    Raise `ConfigError` for descriptions that cannot be used.
     """
     description, annotations = parsed.description, parsed.annotations
     fabric = read_infragraph(
@@ -34,10 +34,10 @@ def fabric_command(parsed: argparse.Namespace) -> CommandResult:
         None if annotations is None else read_file(annotations),
         str(annotations or ""),
     )
-    written = () if parsed.out is None else _write(fabric, str(description), parsed.out)
+    paths = () if parsed.out is None else _write(fabric, str(description), parsed.out)
     if parsed.json:
-        return CommandResult(to_json({**asdict(fabric), "written": written}))
-    return CommandResult(_fabric_text(fabric) + "".join(f"written: {path}\n" for path in written))
+        return CommandResult(to_json({**asdict(fabric), "written": paths}))
+    return CommandResult(_fabric_text(fabric) + "".join(f"written: {path}\n" for path in paths))
 
 
 def _fabric_text(fabric: Fabric) -> str:
@@ -64,31 +64,31 @@ def _fabric_text(fabric: Fabric) -> str:
 
 
 def rig_of(fabric: Fabric, source: str) -> dict[str, object]:
-    """The rig that a fabric means: an agent per host, a port per NIC that some rank uses.
+    """Return the rig of a fabric: an agent per host, a port per NIC that some rank uses.
 
-    Raises `ConfigError` with everything that a rig needs and the description lacks.
+    Raise `ConfigError` with all values that a rig needs and the description lacks.
     """
     problems: list[Problem] = []
     ranks_of: dict[str, int] = {}
     for location in fabric.rank_locations:
         ranks_of[location.nic] = ranks_of.get(location.nic, 0) + 1
-    used = [attachment for attachment in fabric.attachments if attachment.nic in ranks_of]
-    annotated = [attachment for attachment in used if attachment.address]
-    if annotated and len(annotated) < len(used):
-        bare = next(attachment for attachment in used if not attachment.address)
+    used_attachments = [attachment for attachment in fabric.attachments if attachment.nic in ranks_of]
+    annotated = [attachment for attachment in used_attachments if attachment.address]
+    if annotated and len(annotated) < len(used_attachments):
+        unannotated = next(attachment for attachment in used_attachments if not attachment.address)
         problems.append(
-            Problem(source, f"{bare.nic} has no ipaddress, others have", "annotate all NICs or none")
+            Problem(source, f"{unannotated.nic} has no ipaddress, others have", "annotate all NICs or none")
         )
     agents: dict[str, list[dict[str, object]]] = {}
     next_address = FIRST_ADDRESS
-    for attachment in used:
+    for attachment in used_attachments:
         ranks = ranks_of[attachment.nic]
-        _refuse_port(attachment, ranks, source, problems)
+        _check_port(attachment, ranks, source, problems)
         addresses = attachment.address
         if not annotated:
-            last = next_address + ranks - 1
-            addresses = f"{next_address}" if ranks == 1 else f"{next_address}-{last}"
-            next_address = last + 1
+            last_address = next_address + ranks - 1
+            addresses = f"{next_address}" if ranks == 1 else f"{next_address}-{last_address}"
+            next_address = last_address + 1
         agents.setdefault(attachment.host, []).append(
             {
                 "name": _port_name(attachment),
@@ -105,14 +105,14 @@ def rig_of(fabric: Fabric, source: str) -> dict[str, object]:
     if problems:
         raise ConfigError(*problems)
     rig: dict[str, object] = {"agents": [{"name": host, "ports": ports} for host, ports in agents.items()]}
-    # A rig has one device; of a fabric of several kinds none stands for all.
+    # A rig has one device; a fabric with several profiles has no single one to name.
     return rig | ({"dut": {"profile": profiles.pop()}} if len(profiles) == 1 else {})
 
 
-def _refuse_port(attachment: Attachment, ranks: int, source: str, problems: list[Problem]) -> None:
+def _check_port(attachment: Attachment, ranks: int, source: str, problems: list[Problem]) -> None:
     if attachment.link_bps is None:
-        what = f"the link of {attachment.nic} has no bandwidth in bits or bytes per second"
-        problems.append(Problem(source, what, "give it physical.bandwidth.gigabits_per_second"))
+        problem = f"the link of {attachment.nic} has no bandwidth in bits or bytes per second"
+        problems.append(Problem(source, problem, "give it physical.bandwidth.gigabits_per_second"))
     for name in (attachment.host, _port_name(attachment)):
         try:
             parse_name(name)
@@ -123,37 +123,37 @@ def _refuse_port(attachment: Attachment, ranks: int, source: str, problems: list
     try:
         ipaddress.ip_address(attachment.address)
     except ValueError:
-        what = f'the ipaddress of {attachment.nic}, "{attachment.address[:64]}", is none'
-        problems.append(Problem(source, what, "write an IPv4 or IPv6 address"))
+        problem = f'the ipaddress of {attachment.nic}, "{attachment.address[:64]}", is none'
+        problems.append(Problem(source, problem, "write an IPv4 or IPv6 address"))
     if ranks > 1:
-        what = f"{ranks} ranks use {attachment.nic}, which has one address"
+        problem = f"{ranks} ranks use {attachment.nic}, which has one address"
         problems.append(
-            Problem(source, what, "each rank needs one: leave ipaddress out and give ranges in rig.yaml")
+            Problem(source, problem, "each rank needs one: leave ipaddress out and give ranges in rig.yaml")
         )
 
 
 def mapping_of(fabric: Fabric) -> dict[str, object]:
-    """The `mapping:` of a scenario that puts every rank where the fabric has it."""
+    """Return the `mapping:` of a scenario that puts every rank where the fabric has it."""
     ports = {attachment.nic: _port_name(attachment) for attachment in fabric.attachments}
     per_host: dict[str, int] = {}
     for location in fabric.rank_locations:
         per_host[location.host] = per_host.get(location.host, 0) + 1
-    together = [location.host for location in fabric.rank_locations]
-    blocks = len(set(per_host.values())) == 1 and all(
-        len(set(together[first : first + per_host[together[0]]])) == 1
-        for first in range(0, len(together), per_host[together[0]])
+    hosts_of_ranks = [location.host for location in fabric.rank_locations]
+    is_in_blocks = len(set(per_host.values())) == 1 and all(
+        len(set(hosts_of_ranks[start : start + per_host[hosts_of_ranks[0]]])) == 1
+        for start in range(0, len(hosts_of_ranks), per_host[hosts_of_ranks[0]])
     )
     explicit = {location.rank: f"{location.host}/{ports[location.nic]}" for location in fabric.rank_locations}
-    # Ranks of one host talk without crossing the device only if they are numbered side by side.
+    # Ranks of one host bypass the device only if they are numbered consecutively.
     return {
         "placement": "explicit",
-        "ranks_per_host": per_host[together[0]] if blocks else 1,
+        "ranks_per_host": per_host[hosts_of_ranks[0]] if is_in_blocks else 1,
         "explicit": explicit,
     }
 
 
 def _port_name(attachment: Attachment) -> str:
-    """`nic.0` of `server.0.nic.0`."""
+    """Return the port's name: `nic.0` of `server.0.nic.0`."""
     return attachment.nic.removeprefix(f"{attachment.host}.")
 
 
@@ -166,6 +166,6 @@ def _write(fabric: Fabric, source: str, out_dir: Path) -> tuple[str, ...]:
             with (out_dir / name).open("x") as file:
                 file.write(head + yaml.safe_dump(content, sort_keys=False))
     except OSError as error:
-        what = f"cannot be written: {error.strerror or error}"
-        raise ConfigError(Problem(str(out_dir), what, "name a directory without these files")) from None
+        problem = f"cannot be written: {error.strerror or error}"
+        raise ConfigError(Problem(str(out_dir), problem, "name a directory without these files")) from None
     return tuple(str(out_dir / name) for name in files)

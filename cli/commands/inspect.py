@@ -1,4 +1,4 @@
-"""The command `inspect`: what a job is, in words, as JSON, and its traffic as a picture.
+"""The command `inspect`: describes a job in words or as JSON, and draws its traffic.
 
 Decides wording and what is shortened; every figure comes from workload/inspect/inspection.py.
 """
@@ -26,17 +26,17 @@ from etloop.workload.readers.files import read_trace
 from etloop.workload.trace.ideal_network import IdealNetwork
 
 MOST_PAIRS_IN_JSON: Final = 65_536
-"""Pairs that the JSON lists; of a job with more, the blocks of the picture."""
+"""Pairs that the JSON lists; a job with more has no list of pairs."""
 
 _LAYOUT: Final = (Role.TENSOR, Role.DATA, Role.SHARDED_DATA, Role.EXPERT)
 
 
 def inspect_command(parsed: argparse.Namespace) -> CommandResult:
-    """Tell what the job is. Raises `TraceError` where files cannot be read, or the trace cannot be replayed."""
+    """Inspect a job. Raise `TraceError` if files cannot be read or the trace cannot be replayed."""
     if parsed.link == 0:
         raise ConfigError(Problem("--link", "is 0", "state the speed of a link, such as 400Gbps"))
-    stated = {"link_bps": parsed.link, "latency_ns": parsed.latency}
-    network = IdealNetwork(**{name: value for name, value in stated.items() if value is not None})
+    stated_settings = {"link_bps": parsed.link, "latency_ns": parsed.latency}
+    network = IdealNetwork(**{name: value for name, value in stated_settings.items() if value is not None})
     with reading_bar() as bar:
         inspection = inspect(
             read_trace(parsed.trace, parsed.groups, bar, parsed.kernels, world_of(parsed)),
@@ -53,25 +53,25 @@ def inspect_command(parsed: argparse.Namespace) -> CommandResult:
 
 
 def inspection_as_json(inspection: Inspection) -> dict[str, object]:
-    """The inspection for a program: every communicator, and every pair that moves bytes."""
-    known = asdict(inspection)
+    """Return the inspection for programs: every communicator, and every pair that moves bytes."""
+    document = asdict(inspection)
     matrix = inspection.traffic.matrix
     senders, receivers = np.nonzero(matrix)
-    listed = len(senders) <= MOST_PAIRS_IN_JSON
-    known["traffic"] = {
+    lists_pairs = len(senders) <= MOST_PAIRS_IN_JSON
+    document["traffic"] = {
         "sends": inspection.traffic.sends,
         "send_bytes": inspection.traffic.send_bytes,
         "distances": inspection.traffic.distances,
         "ranks_a_cell": inspection.traffic.ranks_a_cell,
         "pairs": np.stack([senders, receivers, matrix[senders, receivers]], axis=1).tolist()
-        if listed
+        if lists_pairs
         else None,
         "total_bytes": int(matrix.sum()),
     }
-    for key, one in zip(known["communicators"], inspection.communicators, strict=True):
-        key["kinds"] = _named(one.kinds)
-    known["kinds"] = _named(inspection.kinds)
-    return known | {
+    for row, communicator in zip(document["communicators"], inspection.communicators, strict=True):
+        row["kinds"] = _named(communicator.kinds)
+    document["kinds"] = _named(inspection.kinds)
+    return document | {
         "compute_ratio": inspection.compute_ratio,
         "layout": layout(inspection),
         "layout_covers_ranks": covers_ranks(inspection),
@@ -79,15 +79,19 @@ def inspection_as_json(inspection: Inspection) -> dict[str, object]:
 
 
 def _named(kinds: tuple[object, ...]) -> list[dict[str, object]]:
-    rows = [asdict(one) for one in kinds]  # type: ignore[call-overload]
+    rows = [asdict(kind) for kind in kinds]  # type: ignore[call-overload]
     return [row | {"kind": row["kind"].name.lower()} for row in rows]
 
 
 def layout(inspection: Inspection) -> dict[str, int]:
-    """Degree of each sort of parallelism that was recognised: the most common size of its groups."""
+    """Return the degree of each recognised kind of parallelism: the most common size of its groups."""
     degrees = {}
     for role in _LAYOUT:
-        sizes = Counter(len(one.members) for one in inspection.communicators if one.role is role)
+        sizes = Counter(
+            len(communicator.members)
+            for communicator in inspection.communicators
+            if communicator.role is role
+        )
         if sizes:
             degrees[role.value] = sizes.most_common(1)[0][0]
     return degrees | (
@@ -96,13 +100,13 @@ def layout(inspection: Inspection) -> dict[str, int]:
 
 
 def covers_ranks(inspection: Inspection) -> bool:
-    """Whether the degrees make up all ranks; those of experts may lie across others."""
+    """Return whether the degrees multiply to the number of ranks; groups of experts may lie across others."""
     degrees = layout(inspection)
     experts = degrees.pop(Role.EXPERT.value, 1)
     return prod(degrees.values()) in (inspection.ranks, inspection.ranks // experts)
 
 
-def _uncovered(inspection: Inspection) -> str:
+def _uncovered_text(inspection: Inspection) -> str:
     degrees = layout(inspection)
     if not degrees or covers_ranks(inspection):
         return ""
@@ -110,7 +114,7 @@ def _uncovered(inspection: Inspection) -> str:
 
 
 def render_inspection(inspection: Inspection) -> str:
-    """The inspection as a person reads it; ends with a newline."""
+    """Return the inspection as text that ends with a newline."""
     sizes = (
         "bytes"
         if inspection.element_bytes == 1
@@ -122,7 +126,7 @@ def render_inspection(inspection: Inspection) -> str:
     )
     lines = [
         f"{inspection.source}: {inspection.ranks} ranks; {nodes}; sizes in {sizes}, dependencies {inspection.policy}",
-        f"parallelism, guessed by shape: {degrees}{_uncovered(inspection)}",
+        f"parallelism, guessed by shape: {degrees}{_uncovered_text(inspection)}",
         "",
         *table_lines(
             ("role", "groups", "ranks", "ops each", "first members", "because"), _role_rows(inspection)
@@ -138,25 +142,25 @@ def render_inspection(inspection: Inspection) -> str:
 
 
 def _role_rows(inspection: Inspection) -> list[tuple[str, ...]]:
-    alike: dict[tuple[Role, int, int, str], list[str]] = {}
-    for one in inspection.communicators:
-        key = (one.role, len(one.members), one.operations, one.reason)
-        alike.setdefault(key, []).append(rank_ranges(one.members))
+    members_by_key: dict[tuple[Role, int, int, str], list[str]] = {}
+    for communicator in inspection.communicators:
+        key = (communicator.role, len(communicator.members), communicator.operations, communicator.reason)
+        members_by_key.setdefault(key, []).append(rank_ranges(communicator.members))
     return [
         (role.value, str(len(members)), str(size), str(operations), members[0], reason)
-        for (role, size, operations, reason), members in alike.items()
+        for (role, size, operations, reason), members in members_by_key.items()
     ]
 
 
 def _kind_rows(inspection: Inspection) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         (
-            one.kind.name.lower(),
-            str(one.operations),
-            approximate_bytes(one.payload_bytes),
-            approximate_bytes(one.wire_bytes),
+            kind.kind.name.lower(),
+            str(kind.operations),
+            approximate_bytes(kind.payload_bytes),
+            approximate_bytes(kind.wire_bytes),
         )
-        for one in inspection.kinds
+        for kind in inspection.kinds
     ]
     if inspection.traffic.sends:
         moved = approximate_bytes(inspection.traffic.send_bytes)
@@ -183,9 +187,9 @@ def _time_lines(inspection: Inspection) -> list[str]:
 
 def _path_lines(path: CriticalPath) -> list[str]:
     shares = ", ".join(
-        f"{kind} {approximate_duration(taken)} ({100 * taken / path.total_ns:.0f}%)"
-        for kind, taken in sorted(path.by_kind_ns.items(), key=lambda one: -one[1])
-        if taken
+        f"{kind} {approximate_duration(spent_ns)} ({100 * spent_ns / path.total_ns:.0f}%)"
+        for kind, spent_ns in sorted(path.by_kind_ns.items(), key=lambda entry: -entry[1])
+        if spent_ns
     )
     lines = [
         f"critical path {approximate_duration(path.total_ns)} over {path.operations} operations: {shares or 'nothing'}"

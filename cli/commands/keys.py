@@ -1,7 +1,7 @@
 """`etloop keys`: key pairs of the control connection, and the list of agents that may connect. A shell: key files.
 
-A key directory holds pairs, `NAME.key` (public) and `NAME.key_secret`, and in `allowed/` the public keys of the agents that
-get in: what `security.curve` of a rig file names. How a pair is made and read is `runtime.curve_keys`'.
+A key directory holds pairs, `NAME.key` (public) and `NAME.key_secret`, and in `allowed/` the public keys of the agents that may
+connect: `security.curve` of a rig file names it. `runtime.curve_keys` makes and reads pairs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import argparse
 
 ALLOWED: Final = "allowed"
-"""Folder of the public keys that get in, below the key directory."""
+"""Folder of the public keys that may connect, below the key directory."""
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -42,39 +42,42 @@ class KeyRow:
     secret_here: bool
     allowed: bool
     remark: str
-    """What is wrong with it; "" if nothing."""
+    """The problem with it; "" if there is none."""
 
 
 def carried_out(parsed: argparse.Namespace) -> CommandResult:
-    """Carries the command out. Raises `ConfigError` with everything that is wrong, before anything is changed."""
+    """Carry the command out. Raise `ConfigError` with all problems before any change."""
     directory: Path = parsed.dir
     names: list[str] = parsed.names
     if (parsed.action == "list") == bool(names):
         remedy = "etloop keys list takes no name" if names else "give one name or more"
         raise ConfigError(Problem(f"etloop keys {parsed.action}", f"got {len(names)} names", remedy))
     if parsed.action == "make":
-        done = make_pairs(directory, names, keep=parsed.keep)
+        messages = make_pairs(directory, names, keep=parsed.keep)
     elif parsed.action == "allow":
-        done = allow(directory, names)
+        messages = allow(directory, names)
     elif parsed.action == "revoke":
-        done = revoke(directory, names)
+        messages = revoke(directory, names)
     else:
-        done = ()
+        messages = ()
     rows = key_rows(directory)
     if parsed.json:
-        return CommandResult(to_json({"done": list(done), "keys": [asdict(row) for row in rows]}))
-    return CommandResult("".join(f"{line}\n" for line in done) if done else _table(rows, directory))
+        return CommandResult(to_json({"done": list(messages), "keys": [asdict(row) for row in rows]}))
+    return CommandResult("".join(f"{line}\n" for line in messages) if messages else _table(rows, directory))
 
 
 def make_pairs(directory: Path, names: Sequence[str], *, keep: bool = False) -> tuple[str, ...]:
-    """Make a pair for every name and return what was made. Raises `ConfigError` as `make_key_pairs`."""
-    made = make_key_pairs(directory, names, keep=keep)
-    return tuple(line for pair in made for line in pair.lines()) or ("nothing to make: every pair exists",)
+    """Make a pair for every name and return lines about them. Raise `ConfigError` as `make_key_pairs` does."""
+    pairs = make_key_pairs(directory, names, keep=keep)
+    return tuple(line for pair in pairs for line in pair.lines()) or ("nothing to make: every pair exists",)
 
 
 def allow(directory: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Puts public keys on the allow-list: by name if the pair lies in `directory`, else by the file's path."""
-    problems, found = [], []
+    """Put public keys on the allow-list, given by name if the pair lies in `directory`, else by the file's path.
+
+    Raise `ConfigError`, and allow none, if one of them cannot be read or would replace another key of its name.
+    """
+    problems, copies = [], []
     for name in dict.fromkeys(names):
         path = Path(name) if name.endswith(".key") else directory / f"{name}.key"
         problem = public_key_problem(path)
@@ -84,24 +87,24 @@ def allow(directory: Path, names: Sequence[str]) -> tuple[str, ...]:
             problem = Problem(str(target), "is another key of that name", remedy)
         if problem is not None:
             problems.append(problem)
-        found.append((path, target))
+        copies.append((path, target))
     if problems:
         raise ConfigError(*problems)
     try:
         (directory / ALLOWED).mkdir(mode=0o755, parents=True, exist_ok=True)
-        for path, target in found:
-            # Whole or not at all: a controller may be reading the list.
-            part = target.with_suffix(".part")
-            shutil.copyfile(path, part)
-            part.chmod(0o644)
-            part.replace(target)
+        for path, target in copies:
+            # Copied atomically: a controller may be reading the list.
+            partial_file = target.with_suffix(".part")
+            shutil.copyfile(path, partial_file)
+            partial_file.chmod(0o644)
+            partial_file.replace(target)
     except OSError as error:
-        raise _cannot(directory / ALLOWED, "written", error) from None
-    return tuple(f"{target.stem} may connect" for _, target in found)
+        raise _access_error(directory / ALLOWED, "written", error) from None
+    return tuple(f"{target.stem} may connect" for _, target in copies)
 
 
 def revoke(directory: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Takes keys off the allow-list. Raises `ConfigError`, and revokes none, if one of them is not on it."""
+    """Remove keys from the allow-list. Raise `ConfigError`, and revoke none, if one of them is not on it."""
     targets = [directory / ALLOWED / f"{name.removesuffix('.key')}.key" for name in dict.fromkeys(names)]
     problems = name_problems([path.stem for path in targets]) or [
         Problem(str(path), "is not on the allow-list", f"etloop keys list --dir {directory} shows who is")
@@ -114,18 +117,18 @@ def revoke(directory: Path, names: Sequence[str]) -> tuple[str, ...]:
         for path in targets:
             path.unlink()
     except OSError as error:
-        raise _cannot(directory / ALLOWED, "changed", error) from None
+        raise _access_error(directory / ALLOWED, "changed", error) from None
     return tuple(f"{path.stem} may no longer connect" for path in targets)
 
 
 def key_rows(directory: Path) -> tuple[KeyRow, ...]:
-    """Every name that `directory` or its allow-list knows, in order. Raises `ConfigError` if it cannot be read."""
+    """Return every name in `directory` or its allow-list, sorted. Raise `ConfigError` if the directory cannot be read."""
     try:
         pairs = {path.stem: path for path in directory.glob("*.key*")}
         allowed = {path.stem: path for path in (directory / ALLOWED).glob("*.key")}
         next(directory.iterdir(), None)
     except OSError as error:
-        raise _cannot(directory, "read", error) from None
+        raise _access_error(directory, "read", error) from None
     return tuple(_row(directory, name, allowed.get(name)) for name in sorted(pairs | allowed))
 
 
@@ -156,6 +159,6 @@ def _table(rows: Sequence[KeyRow], directory: Path) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _cannot(path: Path, what: str, error: OSError) -> ConfigError:
+def _access_error(path: Path, what: str, error: OSError) -> ConfigError:
     remedy = "name a directory that this user may use, with --dir"
     return ConfigError(Problem(str(path), f"cannot be {what}: {error.strerror}", remedy))

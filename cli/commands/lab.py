@@ -1,4 +1,4 @@
-"""`etloop lab`: switches of software between namespaces of this host, or between interfaces. Arguments in, answers out."""
+"""`etloop lab`: soft switches between namespaces of this host, or between interfaces. Arguments in, answers out."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from etloop.runtime.stop_signals import terminate_as_interrupt
 
 
 def lab_command(parsed: argparse.Namespace) -> CommandResult:
-    """Does one action. Raises `InputError` where it cannot."""
+    """Carry out one action. Raise `InputError` if it fails."""
     if parsed.action == "plug":
         return _plug(parsed)
-    _checked_name(parsed.name)
+    _check_name(parsed.name)
     match parsed.action:
         case "up":
             return _up(parsed)
@@ -63,7 +63,7 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
     if parsed.allow_plugins and not parsed.agents:
         remedy = "add --agents, or start your own with etloop-agent run --allow-plugins"
         raise ConfigError(Problem("--allow-plugins", "is for the lab's own agents, which has none", remedy))
-    text = _text_of(parsed.topology)
+    text = _read_text(parsed.topology)
     order = LabOrder(
         name=parsed.name,
         topology=text,
@@ -76,7 +76,7 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
         allow_plugins=parsed.allow_plugins,
         measure=not parsed.unmeasured,
         allow_overcommit=parsed.allow_overcommit,
-        gnmi=_local_gnmi(parsed.gnmi),
+        gnmi=_loopback_gnmi(parsed.gnmi),
     )
     topology = parse_modelled_topology(text.encode(), order.source, parsed.topology.parent)
     plan = plan_lab(topology, mtu_bytes=order.mtu_bytes, addresses=order.addresses, bind=order.bind)
@@ -85,17 +85,17 @@ def _up(parsed: argparse.Namespace) -> CommandResult:
     status = lab_up(order)
     notes: tuple[str, ...] | None = None
     if parsed.rig_out is not None:
-        beside = os.path.relpath(parsed.topology, parsed.rig_out.parent)
+        relative_topology = os.path.relpath(parsed.topology, parsed.rig_out.parent)
         _write(
             parsed.rig_out,
-            rig_text(plan, backend=order.backend, topology=beside, lab=order.name),
+            rig_text(plan, backend=order.backend, topology=relative_topology, lab=order.name),
             parsed.name,
         )
         notes = map_deviations(topology)
     return _shown(status, notes, as_json=parsed.json)
 
 
-def _local_gnmi(text: str) -> str:
+def _loopback_gnmi(text: str) -> str:
     from etloop.lab.gnmi import bind_of, is_loopback
 
     if text and not is_loopback(bind := bind_of(text, "--gnmi")):
@@ -110,7 +110,7 @@ def _attach(parsed: argparse.Namespace) -> CommandResult:
 
     order = LabOrder(
         name=parsed.name,
-        topology=_text_of(parsed.topology),
+        topology=_read_text(parsed.topology),
         source=str(parsed.topology),
         mtu_bytes=parsed.mtu,
         addresses=parsed.addresses,
@@ -124,7 +124,7 @@ def _attach(parsed: argparse.Namespace) -> CommandResult:
     def report(status: LabStatus) -> None:
         print(shown(status), flush=True)
 
-    # While it waits for interfaces; the first process of a container ends by no signal that it does not handle.
+    # Also covers the wait for interfaces: the first process of a container ignores signals that it does not handle.
     with terminate_as_interrupt():
         return CommandResult(
             *last_words(serve_attached(order, tuple(parsed.port), parsed.wait / NS_PER_S, report), shown)
@@ -138,19 +138,19 @@ def _plug(parsed: argparse.Namespace) -> CommandResult:
     from etloop.lab.wiring import agent_named
 
     topology = parse_modelled_topology(
-        _text_of(parsed.topology).encode(), str(parsed.topology), parsed.topology.parent
+        _read_text(parsed.topology).encode(), str(parsed.topology), parsed.topology.parent
     )
     plan = plan_lab(topology, mtu_bytes=parsed.mtu, addresses=parsed.addresses)
-    plugged = plug(plan, agent_named(plan, parsed.agent), parsed.into)
-    return CommandResult(to_json({"ports": plugged}) if parsed.json else "\n".join(plugged) + "\n")
+    port_texts = plug(plan, agent_named(plan, parsed.agent), parsed.into)
+    return CommandResult(to_json({"ports": port_texts}) if parsed.json else "\n".join(port_texts) + "\n")
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return read_file(path).decode()
     except UnicodeDecodeError:
-        what = "cannot be read: it is not UTF-8 text"
-        raise ConfigError(Problem(str(path), what, "name a topology file")) from None
+        problem = "cannot be read: it is not UTF-8 text"
+        raise ConfigError(Problem(str(path), problem, "name a topology file")) from None
 
 
 def _write(path: Path, text: str, lab: str) -> None:
@@ -160,20 +160,20 @@ def _write(path: Path, text: str, lab: str) -> None:
         path.write_text(text)
     except OSError as error:
         lab_down(lab)
-        what = f"cannot be written: {error.strerror}; the lab is down again"
-        raise ConfigError(Problem(str(path), what, "name another file with --rig-out")) from None
+        problem = f"cannot be written: {error.strerror}; the lab is down again"
+        raise ConfigError(Problem(str(path), problem, "name another file with --rig-out")) from None
 
 
 def _shown(status: LabStatus, notes: tuple[str, ...] | None = None, *, as_json: bool) -> CommandResult:
     from etloop.lab.status import status_text
 
     if as_json:
-        more = {} if notes is None else {"notes": notes}
-        return CommandResult(to_json(plain(status, FILE_RULES) | more))
+        notes_row = {} if notes is None else {"notes": notes}
+        return CommandResult(to_json(plain(status, FILE_RULES) | notes_row))
     return CommandResult(status_text(status) + "".join(f"note: {note}\n" for note in notes or ()))
 
 
-def _checked_name(name: str) -> None:
+def _check_name(name: str) -> None:
     try:
         parse_name(name)
     except QuantityError as error:

@@ -1,4 +1,4 @@
-"""`etloop lint`: what is wrong with a trace, and the trace repaired, in words or as JSON. Needs no rig."""
+"""`etloop lint`: reports the problems of a trace, and repairs it, in words or as JSON. Needs no rig."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 
 def lint_command(parsed: argparse.Namespace) -> CommandResult:
-    """All that is wrong or remarkable about a trace, which is repaired if asked for. Raises `TraceError` where files cannot be
-    read at all."""
+    """Report all problems and remarks of a trace, and repair it if requested.
+
+    Raise `TraceError` if files cannot be read at all.
+    """
     if parsed.fix is not None:
         return _fix(parsed)
     with reading_bar() as bar:
@@ -37,9 +39,9 @@ def lint_command(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _fix(parsed: argparse.Namespace) -> CommandResult:
-    """Write the repaired trace, read it back and check it: what is left is what no rule can mend.
+    """Write the repaired trace, read it back and check it: the report lists the problems that no rule can repair.
 
-    Raises `TraceError` where files cannot be read or written at all.
+    Raise `TraceError` if files cannot be read or written at all.
     """
     from etloop.workload.chakra.encoder import EtAttribute, ValueCase, encode_metadata
     from etloop.workload.chakra.nodes import et_nodes
@@ -48,24 +50,26 @@ def _fix(parsed: argparse.Namespace) -> CommandResult:
 
     settings, out_dir = settings_of(parsed), parsed.fix
     if settings.stand_ins:
-        what = "is of the recorded ranks themselves, and --stand-ins of those that they stand for"
-        raise ConfigError(Problem("--fix", what, "repair the recordings without --stand-ins"))
+        problem = "is of the recorded ranks themselves, and --stand-ins of those that they stand for"
+        raise ConfigError(Problem("--fix", problem, "repair the recordings without --stand-ins"))
     with reading_bar() as bar:
         fixed = fix(read_trace(parsed.trace, parsed.groups, bar, parsed.kernels), settings)
     metadata = None
     if not fixed.in_bytes:
-        # Sizes stay what they were, so the mark by which they are read stays as well.
+        # Sizes are unchanged, so the attribute that selects their unit is kept as well.
         metadata = encode_metadata("", (EtAttribute("schema", ValueCase.STRING, STAGE_SCHEMA),))
     ranks = [et_nodes(rank) for rank in fixed.trace.ranks]
     write_trace(out_dir, ranks, fixed.trace.groups, metadata=metadata)
-    after = replace(settings, size_unit=SizeUnit.BYTES, element_bytes=None) if fixed.in_bytes else settings
-    report = lint(read_trace(out_dir), after)
+    repaired_settings = (
+        replace(settings, size_unit=SizeUnit.BYTES, element_bytes=None) if fixed.in_bytes else settings
+    )
+    report = lint(read_trace(out_dir), repaired_settings)
     text = f"{render_repairs(fixed, out_dir)}\n{render_lint(report)}"
     if parsed.json:
         answer = {
             "directory": str(out_dir),
             "repairs": [asdict(repair) for repair in fixed.repairs],
-            "remarks": [asdict(one) for one in (*fixed.trace.remarks, *_left_out(fixed))],
+            "remarks": [asdict(remark) for remark in (*fixed.trace.remarks, *_left_out(fixed))],
             "left": _as_json(report),
         }
         text = to_json(answer)
@@ -81,7 +85,7 @@ def _as_json(report: LintReport) -> dict[str, object]:
 
 
 def render_repairs(fixed: FixedTrace, out_dir: Path) -> str:
-    """Return what was repaired, in words; ends with the heading of the report that follows."""
+    """Return the repairs in words; the text ends with the heading of the report that follows."""
     lines = [f"{fixed.trace.source}: written to {out_dir}, with these repairs"]
     lines += [f"  {repair.sentence()}" for repair in fixed.repairs] or ["  nothing to repair"]
     lines += [
@@ -93,11 +97,11 @@ def render_repairs(fixed: FixedTrace, out_dir: Path) -> str:
 
 
 def _left_out(fixed: FixedTrace) -> tuple[Problem, ...]:
-    return tuple(left.problem for left in fixed.trace.left_out)
+    return tuple(omission.problem for omission in fixed.trace.left_out)
 
 
 def render_lint(report: LintReport) -> str:
-    """Return the report in words; ends with a newline."""
+    """Return the report in words; the text ends with a newline."""
     sizes = f"sizes in {report.size_unit}" + (
         f" of {report.element_bytes} bytes" if report.size_unit == "elements" else ""
     )
@@ -119,7 +123,10 @@ def render_lint(report: LintReport) -> str:
 def _finding_lines(finding: Finding) -> list[str]:
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     lines = [f"{finding.severity}: {finding.check}{times}; {finding.remedy}"]
-    lines += [f"  {one.where}: expected {one.expected}, found {one.found}" for one in finding.examples]
+    lines += [
+        f"  {example.where}: expected {example.expected}, found {example.found}"
+        for example in finding.examples
+    ]
     if finding.count > len(finding.examples):
         lines.append(f"  ... and {finding.count - len(finding.examples)} more")
     return lines

@@ -1,5 +1,5 @@
-"""The rack's commands of `etloop`: `controller` serves a rack until it is told to end, `jobs` reads what it keeps, `rack` gives
-orders to it. A shell: the terminal."""
+"""The rack's commands of `etloop`: `controller` serves a rack until it is asked to end, `jobs` reads its job store, `rack`
+sends orders to it. A shell: the terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _OF_NOTHING: Final = ("pause", "resume", "status")
 
 
 def controller_command(parsed: argparse.Namespace) -> CommandResult:
-    """Serves the rack. Raises `ConfigError` before it listens, if what the file says cannot be used."""
+    """Serve the rack. Raise `ConfigError` before it listens if the configuration cannot be used."""
     from etloop.controller.rack.log import RackLog
     from etloop.controller.rack.startup import serve
 
@@ -65,7 +65,7 @@ def controller_command(parsed: argparse.Namespace) -> CommandResult:
 
 
 def jobs_command(parsed: argparse.Namespace) -> CommandResult:
-    """Lists jobs from the job store, whether its controller runs or not. Raises `ConfigError`."""
+    """List jobs from the job store, whether its controller runs or not. Raise `ConfigError`."""
     if not 1 <= parsed.limit <= _MOST_LISTED:
         remedy = f"give a number from 1 to {_MOST_LISTED}"
         raise ConfigError(Problem("--limit", f"{parsed.limit} jobs cannot be listed", remedy))
@@ -98,115 +98,125 @@ def _read_config(path: Path, *, embedded_broker: bool = False) -> RackConfig:
     try:
         text = path.read_bytes()
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+        problem = f"cannot be read: {error.strerror}"
+        raise ConfigError(Problem(str(path), problem, "check the name and that it may be read")) from None
     return parse_rack_config(text, str(path), path.parent, embedded_broker=embedded_broker)
 
 
 def rack_command(parsed: argparse.Namespace) -> CommandResult:
-    """Carry the command out. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
-    where = f"etloop rack {parsed.order}"
+    """Carry the command out. Raise `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    command_text = f"etloop rack {parsed.order}"
     if parsed.order in _OF_NOTHING and parsed.names:
-        raise ConfigError(Problem(where, "is about no port or job", "leave the names out"))
+        raise ConfigError(Problem(command_text, "is about no port or job", "leave the names out"))
     _refuse_selection(parsed)
     if parsed.order not in _OF_NOTHING and not parsed.names and not selects(parsed):
         kind = "jobs" if parsed.order in MAY_BE_GIVEN_TO else _KINDS.get(parsed.order, "ports or agents")
-        raise ConfigError(Problem(where, "nothing is named", f"name {kind}"))
+        raise ConfigError(Problem(command_text, "nothing is named", f"name {kind}"))
     if parsed.order != FETCH and (parsed.out or parsed.token_file):
         option = "--out" if parsed.out else "--token-file"
         raise ConfigError(Problem(option, "is of the order fetch", "leave it out"))
     if parsed.order != "reserve" and (parsed.user or parsed.begins_at or parsed.ends_at):
-        raise ConfigError(Problem(where, "has no window of time", "leave --for, --from and --until out"))
+        raise ConfigError(
+            Problem(command_text, "has no window of time", "leave --for, --from and --until out")
+        )
     if parsed.order == "reserve" and not parsed.ends_at:
         raise ConfigError(Problem("--until", "is missing", "say when the reservation ends"))
     if parsed.to and parsed.order != "priority":
         raise ConfigError(Problem("--to", "is of the order priority", "leave it out"))
     for job_id in parsed.names if parsed.order in MAY_BE_GIVEN_TO else ():
         if not is_job_id(job_id):
-            what = f'"{printable(job_id[:64])}" is no id of a job'
-            raise ConfigError(Problem(where, what, "see etloop submit --list"))
+            problem = f'"{printable(job_id[:64])}" is no id of a job'
+            raise ConfigError(Problem(command_text, problem, "see etloop submit --list"))
     if not spans_racks(parsed):
         take_named_rack(parsed)
-    return asyncio.run(_carried_out(parsed))
+    return asyncio.run(_carry_out_order(parsed))
 
 
 def _refuse_selection(parsed: argparse.Namespace) -> None:
-    """Raise `ConfigError` for jobs that are selected in a way that the order does not know, or among racks by mistake."""
+    """Raise `ConfigError` for a selection of jobs that the order does not support, or that spans racks by mistake."""
     option = "--label" if parsed.label else "--owner" if parsed.owner else "--state"
     if selects(parsed) and (parsed.names or parsed.order not in MAY_BE_GIVEN_TO):
         raise ConfigError(Problem(option, "stands for names of jobs", "give one or the other"))
     if selects(parsed):
         selection(parsed)
     if parsed.dry_run and (not selects(parsed) or parsed.order == FETCH):
-        what = "is of orders to the jobs that --label, --owner or --state select"
-        raise ConfigError(Problem("--dry-run", what, "leave it out"))
+        problem = "is of orders to the jobs that --label, --owner or --state select"
+        raise ConfigError(Problem("--dry-run", problem, "leave it out"))
     if spans_racks(parsed) and (not selects(parsed) or parsed.order == FETCH):
-        what = "means all racks of the file, and this order is for one"
+        problem = "means all racks of the file, and this order is for one"
         raise ConfigError(
-            Problem("--racks", what, "add --rack NAME, or select jobs by --label, --owner or --state")
+            Problem("--racks", problem, "add --rack NAME, or select jobs by --label, --owner or --state")
         )
     if parsed.rack_label and not spans_racks(parsed):
-        what = "chooses among racks, and one is named"
-        raise ConfigError(Problem("--rack-label", what, "leave it out, or give --racks without --rack"))
+        problem = "chooses among racks, and one is named"
+        raise ConfigError(Problem("--rack-label", problem, "leave it out, or give --racks without --rack"))
 
 
-async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
-    words: Any = {"reason": parsed.reason, "submitter": f"{getpass.getuser()}@{socket.gethostname()}"[:256]}
+async def _carry_out_order(parsed: argparse.Namespace) -> CommandResult:
+    order_fields: Any = {
+        "reason": parsed.reason,
+        "submitter": f"{getpass.getuser()}@{socket.gethostname()}"[:256],
+    }
     if selects(parsed) and parsed.order != FETCH:
-        return await order_selected(parsed, words)
+        return await order_selected(parsed, order_fields)
     async with rack_client(parsed) as rack:
         match parsed.order:
             case "status":
                 return await _status(rack, as_json=parsed.json)
             case "pause" | "resume":
-                paused = await rack.pause(paused=parsed.order == "pause", **words)
+                paused = await rack.pause(paused=parsed.order == "pause", **order_fields)
                 return CommandResult(to_json({"paused": paused}) if parsed.json else _queue_line(paused))
             case "drain" | "undrain":
-                ports = await rack.service(parsed.names, in_service=parsed.order == "undrain", **words)
+                ports = await rack.service(parsed.names, in_service=parsed.order == "undrain", **order_fields)
                 rows = {"ports": [plain(port) for port in ports]}
                 return CommandResult(to_json(rows) if parsed.json else "".join(map(_port_line, ports)))
             case "reserve":
                 window: Any = {"begins_at": parsed.begins_at, "user": parsed.user}
-                made = (await rack.reserve(parsed.names, parsed.ends_at, **window, **words),)
-                return _reserved(made, as_json=parsed.json)
+                reservations = (await rack.reserve(parsed.names, parsed.ends_at, **window, **order_fields),)
+                return _reserved(reservations, as_json=parsed.json)
             case "unreserve":
-                gone = [await _unreserved(rack, reservation_id, words) for reservation_id in parsed.names]
-                return _reserved(gone, as_json=parsed.json)
+                cancelled = [
+                    await _unreserved(rack, reservation_id, order_fields) for reservation_id in parsed.names
+                ]
+                return _reserved(cancelled, as_json=parsed.json)
             case "fetch":
-                named = parsed.names or await _ended(rack, parsed)
-                jobs = [await rack.job(job_id) for job_id in named]
+                job_ids = parsed.names or await _ended(rack, parsed)
+                jobs = [await rack.job(job_id) for job_id in job_ids]
                 return await asyncio.to_thread(_fetched, parsed, jobs)
             case _:
-                jobs = [await changed(rack, parsed, job_id, words) for job_id in parsed.names]
+                jobs = [await changed(rack, parsed, job_id, order_fields) for job_id in parsed.names]
                 rows = {"jobs": [plain(job) for job in jobs]}
                 return CommandResult(to_json(rows) if parsed.json else "".join(map(job_line, jobs)))
 
 
 async def _unreserved(rack: RackClient, reservation_id: str, words: Any) -> ReservationStatus:
-    gone = await rack.unreserve(reservation_id[:64], **words)
-    if gone is None:
-        what = f"there is no reservation {printable(reservation_id[:64])}"
-        raise ConfigError(Problem("etloop rack unreserve", what, "see etloop rack status"))
-    return gone
+    reservation = await rack.unreserve(reservation_id[:64], **words)
+    if reservation is None:
+        problem = f"there is no reservation {printable(reservation_id[:64])}"
+        raise ConfigError(Problem("etloop rack unreserve", problem, "see etloop rack status"))
+    return reservation
 
 
 def _reserved(reservations: Sequence[ReservationStatus], *, as_json: bool) -> CommandResult:
     if as_json:
-        return CommandResult(to_json({"reservations": [plain(each) for each in reservations]}))
+        return CommandResult(to_json({"reservations": [plain(reservation) for reservation in reservations]}))
     return CommandResult("".join(map(_reservation_line, reservations)))
 
 
 async def _ended(rack: RackClient, parsed: argparse.Namespace) -> list[str]:
-    """Return the jobs that were selected to be fetched. Raises `ConfigError` without one."""
-    wanted = selection(parsed)
-    found = [job.job_id for job in await selected_jobs(rack, wanted)]
-    if not found:
-        raise none_selected(parsed, wanted)
-    return found
+    """Return the ids of the selected jobs to fetch. Raise `ConfigError` if there are none."""
+    job_filter = selection(parsed)
+    job_ids = [job.job_id for job in await selected_jobs(rack, job_filter)]
+    if not job_ids:
+        raise none_selected(parsed, job_filter)
+    return job_ids
 
 
 def _fetched(parsed: argparse.Namespace, jobs: Sequence[JobStatus]) -> CommandResult:
-    """Download what jobs left. Raises `ConfigError` for one that has not ended, or a rack without HTTP, before any."""
+    """Download the results and logs of jobs.
+
+    Raise `ConfigError` before any download if a job has not ended or the rack has no HTTP server.
+    """
     for job in jobs:
         if job.state not in ENDED:
             remedy = f"wait for it: etloop submit --follow {job.job_id}"
@@ -214,23 +224,26 @@ def _fetched(parsed: argparse.Namespace, jobs: Sequence[JobStatus]) -> CommandRe
                 Problem(f"job {job.job_id}", f"is {job.state} and has left nothing yet", remedy)
             )
         if not job.log_url:
-            what = "the rack has no HTTP server to fetch anything from"
-            raise ConfigError(Problem(f"job {job.job_id}", what, "add http: to its controller.yaml"))
+            problem = "the rack has no HTTP server to fetch anything from"
+            raise ConfigError(Problem(f"job {job.job_id}", problem, "add http: to its controller.yaml"))
     web = RackWeb(parsed.token_file, parsed.ca)
-    out = parsed.out or Path()
-    found = [(job, web.fetch(job.job_id, job.results_url, job.log_url, out)) for job in jobs]
+    out_dir = parsed.out or Path()
+    downloads = [(job, web.fetch(job.job_id, job.results_url, job.log_url, out_dir)) for job in jobs]
     if parsed.json:
         rows = [
             {
                 "job_id": job.job_id,
-                "run_directory": each.run_directory and str(each.run_directory),
-                "log": str(each.log),
+                "run_directory": download.run_directory and str(download.run_directory),
+                "log": str(download.log),
             }
-            for job, each in found
+            for job, download in downloads
         ]
         return CommandResult(to_json({"fetched": rows}))
     return CommandResult(
-        "".join(f"{each.run_directory or 'no results were kept'}  {each.log}\n" for _, each in found)
+        "".join(
+            f"{download.run_directory or 'no results were kept'}  {download.log}\n"
+            for _, download in downloads
+        )
     )
 
 
@@ -238,13 +251,13 @@ async def _status(rack: RackClient, *, as_json: bool) -> CommandResult:
     controller, inventory = await rack.controller(), await rack.inventory()
     if as_json:
         return CommandResult(to_json({"controller": plain(controller), "inventory": plain(inventory)}))
-    head = f"controller {controller.state}, etloop {controller.version}\n"
+    text = f"controller {controller.state}, etloop {controller.version}\n"
     if controller.rig_refused:
-        since = f"the one of {controller.rig_read_at} is served"
-        head += f"rig refused, {since}: {printable(' '.join(controller.rig_refused.split()))}\n"
+        kept_rig_text = f"the one of {controller.rig_read_at} is served"
+        text += f"rig refused, {kept_rig_text}: {printable(' '.join(controller.rig_refused.split()))}\n"
     agents = "".join(_agent_lines(inventory))
     return CommandResult(
-        head
+        text
         + _queue_line(controller.paused)
         + agents
         + "".join(map(_port_line, inventory.ports))
@@ -257,18 +270,21 @@ def _queue_line(paused: str) -> str:
 
 
 def _agent_lines(inventory: InventoryResponse) -> Sequence[str]:
-    stands = {True: "present", False: "absent"}
-    return [f"agent {one.name}  {stands[one.present]}, {one.runs} runs\n" for one in inventory.agents]
+    presence_texts = {True: "present", False: "absent"}
+    return [
+        f"agent {agent.name}  {presence_texts[agent.present]}, {agent.runs} runs\n"
+        for agent in inventory.agents
+    ]
 
 
 def _reservation_line(made: ReservationStatus) -> str:
-    why = f": {made.reason}" if made.reason else ""
+    note = f": {made.reason}" if made.reason else ""
     window = f"from {made.begins_at} until {made.ends_at}"
-    line = f"reservation {made.reservation_id}  {', '.join(made.ports)} for {made.user or 'nobody'} {window}, by {made.who}{why}"
+    line = f"reservation {made.reservation_id}  {', '.join(made.ports)} for {made.user or 'nobody'} {window}, by {made.who}{note}"
     return printable(line) + "\n"
 
 
 def _port_line(port: PortStatus) -> str:
-    stands = printable(port.out_of_service) or "in service"
+    service_text = printable(port.out_of_service) or "in service"
     job = f", leased to job {port.job_id}" if port.job_id else ""
-    return f"port {port.label}  {format_rate(port.link_bps)}  {stands}{job}\n"
+    return f"port {port.label}  {format_rate(port.link_bps)}  {service_text}{job}\n"

@@ -1,4 +1,5 @@
-"""`etloop run` and `etloop plan`: a scenario and a rig file in, a run directory and a table out, or what would be sent."""
+"""`etloop run` and `etloop plan`: read a scenario and a rig file; leave a run directory and print a table, or print what would
+be sent."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ def run_files(
 ) -> ExitCode:
     """Run a scenario on a rig whose agents may join before or after, and leave the results in `out_dir`.
 
-    Print what happens to standard error, the table (or summary.json) to standard output, and return the run's exit code.
-    Raises an `InputError` before any traffic if files, plan, rig or `out_dir` cannot be used.
+    Print progress to standard error and the table (or summary.json) to standard output, and return the run's exit code. Raise
+    an `InputError` before any traffic if files, plan, rig or `out_dir` cannot be used.
     """
     refuse_used_directory(out_dir)
     prepared = prepare(RunInputs.of(scenario, rig))
@@ -78,10 +79,10 @@ def _run(
 
 
 def run_command(parsed: argparse.Namespace) -> CommandResult:
-    """Run the scenario or the case that the command line names. Raises as `run_files`."""
+    """Run the scenario or the case that the command line names. Raise as `run_files` does."""
     refuse_used_directory(parsed.out)
-    with given_files(parsed, Repeat.RUN) as given:
-        prepared = given.settled(prepare(given.inputs, PrepareOptions(strict=parsed.strict)))
+    with given_files(parsed, Repeat.RUN) as files:
+        prepared = files.settled(prepare(files.inputs, PrepareOptions(strict=parsed.strict)))
         options = RunOptions(parsed.out, expects=not parsed.no_twin)
         return CommandResult(
             "",
@@ -90,7 +91,7 @@ def run_command(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _named(summary: PlanSummary, shown: Callable[[str], str]) -> PlanSummary:
-    """Return a summary with the name of the case where it says where a file lies."""
+    """Return a summary with the name of the case in place of file paths."""
     return replace(
         summary,
         source=shown(summary.source),
@@ -100,14 +101,14 @@ def _named(summary: PlanSummary, shown: Callable[[str], str]) -> PlanSummary:
 
 
 def plan_command(parsed: argparse.Namespace) -> CommandResult:
-    """Return the plan in words or as JSON. Raises as `prepare`."""
-    with given_files(parsed, None, PLAN_ID) as given, reading_bar() as bar:
+    """Return the plan in words or as JSON. Raise as `prepare` does."""
+    with given_files(parsed, None, PLAN_ID) as files, reading_bar() as bar:
         options = PrepareOptions(jobs=partial(build_jobs, progress=bar), keeps_case=False)
         if parsed.summary:
-            summary = summarised(given.inputs, options)
-            if given.case is not None:
-                summary = _named(summary, given.case.shown)
+            summary = summarised(files.inputs, options)
+            if files.case is not None:
+                summary = _named(summary, files.case.shown)
             return CommandResult(to_json(asdict(summary)) if parsed.json else render_summary(summary))
-        prepared = given.settled(prepare(given.inputs, options))
+        prepared = files.settled(prepare(files.inputs, options))
     report = report_plan(prepared.plan)
     return CommandResult(to_json(asdict(report)) if parsed.json else render_plan(report))

@@ -1,4 +1,4 @@
-"""`etloop submit`: a thin client of the rack API, which gives back the verdict's exit code. A shell: the terminal."""
+"""`etloop submit`: a thin client of the rack API that returns the verdict's exit code. A shell: the terminal."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 
 _PAUSE_S: Final = 1.0
 _PASSING: Final = frozenset(("controller", "queue"))
-"""Where problems lie that pass by themselves."""
+"""Places of problems that may pass without a change of the request."""
 _LASTING_NS: Final = 30 * NS_PER_S
 """Longer than a client waits for an answer."""
 
 
 class JobNotEnded(EtloopError):
-    """A job took longer than somebody wanted to wait."""
+    """A job took longer than --wait-limit."""
 
 
 def submit_command(parsed: argparse.Namespace) -> CommandResult:
-    """Carry the command out. Raises `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
-    chosen = [bool(parsed.scenario), bool(parsed.cancel), bool(parsed.follow), parsed.list]
-    if sum(chosen) != 1:
+    """Carry the command out. Raise `RequestRefused`, `RackUnreachable`, or `ConfigError` for bad arguments."""
+    actions = [bool(parsed.scenario), bool(parsed.cancel), bool(parsed.follow), parsed.list]
+    if sum(actions) != 1:
         remedy = "give a scenario, or one of --cancel, --follow and --list"
         raise ConfigError(Problem("etloop submit", "what to do is not clear", remedy))
     for option, job_id in (("--cancel", parsed.cancel), ("--follow", parsed.follow)):
         if job_id and not is_job_id(job_id):
-            what = f'"{job_id[:64]}" is no id of a job'
-            raise ConfigError(Problem(option, what, "see etloop submit --list"))
+            problem = f'"{job_id[:64]}" is no id of a job'
+            raise ConfigError(Problem(option, problem, "see etloop submit --list"))
     if (parsed.upload or parsed.token_file) and not parsed.scenario:
         raise ConfigError(Problem("--upload", "is of a new job", "give a scenario, or leave it out"))
     if parsed.token_file and not parsed.upload:
@@ -61,18 +61,18 @@ def submit_command(parsed: argparse.Namespace) -> CommandResult:
     if parsed.wait_limit and not (parsed.wait or parsed.follow):
         raise ConfigError(Problem("--wait-limit", "nothing is waited for", "add --wait, or leave it out"))
     _refuse_contradictions(parsed)
-    return asyncio.run(_carried_out(parsed))
+    return asyncio.run(_carry_out(parsed))
 
 
 def _refuse_contradictions(parsed: argparse.Namespace) -> None:
-    """Raise `ConfigError` for options that choose a rack in more than one way, or among none."""
+    """Raise `ConfigError` for options that name a rack in more than one way, or choose among racks without --any."""
     if parsed.any and not parsed.scenario:
         raise ConfigError(Problem("--any", "is of a new job", "give a scenario, or name the rack"))
-    named = [
+    rack_options = [
         option for option in ("broker", "rack", "username", "password_file", "ca") if getattr(parsed, option)
     ]
-    if parsed.any and named:
-        option = f"--{named[0].replace('_', '-')}"
+    if parsed.any and rack_options:
+        option = f"--{rack_options[0].replace('_', '-')}"
         remedy = f"leave {option} out, or choose among racks by --rack-label"
         raise ConfigError(Problem("--any", f"chooses the rack, and {option} is of one rack", remedy))
     if not parsed.any and (parsed.backend or parsed.dut or parsed.rack_label):
@@ -82,28 +82,30 @@ def _refuse_contradictions(parsed: argparse.Namespace) -> None:
         raise ConfigError(Problem("--least-link", "ports are named already", "give one or the other"))
 
 
-async def _carried_out(parsed: argparse.Namespace) -> CommandResult:
-    # One key for every attempt: a request whose answer was lost does not become a second job.
+async def _carry_out(parsed: argparse.Namespace) -> CommandResult:
+    # One key for all attempts: a request whose answer was lost does not become a second job.
     placing = Placing(not parsed.key, parsed.token_file)
     parsed.key = parsed.key or f"etloop-submit-{secrets.token_hex(8)}"
     wish = job_wish(parsed, _ports(parsed)) if parsed.any else None
     if wish is None:
         take_named_rack(parsed)
-    give_up_ns = monotonic_ns() + parsed.patience
+    deadline_ns = monotonic_ns() + parsed.patience
     while True:
-        began_ns = monotonic_ns()
+        attempt_begin_ns = monotonic_ns()
         try:
             return await (_attempt(parsed) if wish is None else _attempt_any(parsed, wish, placing))
         except RackUnreachable as error:
-            # An attempt that lasted had reached the rack, and lost it only now.
-            if monotonic_ns() - began_ns > _LASTING_NS:
-                give_up_ns = monotonic_ns() + parsed.patience
-            if monotonic_ns() >= give_up_ns:
+            # An attempt that lasted this long had reached the rack, and lost it only now.
+            if monotonic_ns() - attempt_begin_ns > _LASTING_NS:
+                deadline_ns = monotonic_ns() + parsed.patience
+            if monotonic_ns() >= deadline_ns:
                 raise
             sys.stderr.write(f"{error}; asking again\n")
         except RequestRefused as error:
-            # What is wrong with the request stays wrong; a rack that drains, or whose queue is full, will take it.
-            if monotonic_ns() >= give_up_ns or any(each.where not in _PASSING for each in error.problems):
+            # Errors of the request itself persist; a rack that drains, or whose queue is full, may take it later.
+            if monotonic_ns() >= deadline_ns or any(
+                problem.where not in _PASSING for problem in error.problems
+            ):
                 raise
             sys.stderr.write(f"{error}; asking again\n")
         await asyncio.sleep(_PAUSE_S)
@@ -127,8 +129,8 @@ async def _attempt(parsed: argparse.Namespace) -> CommandResult:
             return CommandResult(to_json(plain(job)) if parsed.json else job_line(job))
         if parsed.follow:
             return await waited(rack, parsed.follow, parsed)
-        wanted = PortRequest(tuple(_ports(parsed)), parsed.port_count, parsed.least_link)
-        job = await _submitted(rack, parsed, wanted)
+        port_request = PortRequest(tuple(_ports(parsed)), parsed.port_count, parsed.least_link)
+        job = await _submitted(rack, parsed, port_request)
         return await _answer(rack, job, parsed)
 
 
@@ -143,9 +145,9 @@ async def _attempt_any(parsed: argparse.Namespace, wish: JobWish, placing: Placi
     place, job = await place_job(parsed, wish, placing, submit)
     take_place(parsed, place, token_file)
     if not parsed.wait and parsed.json:
-        others = dict(placing.refused)
+        refusals = dict(placing.refused)
         return CommandResult(
-            to_json({"rack": place.name, "why": placing.why, "others": others, "job": plain(job)})
+            to_json({"rack": place.name, "why": placing.why, "others": refusals, "job": plain(job)})
         )
     async with rack_client(parsed) as rack:
         return await _answer(rack, job, parsed)
@@ -154,8 +156,8 @@ async def _attempt_any(parsed: argparse.Namespace, wish: JobWish, placing: Placi
 async def _submitted(rack: RackClient, parsed: argparse.Namespace, wanted: PortRequest) -> JobStatus:
     text = read_text(parsed.scenario)
     if parsed.upload:
-        base = (await rack.controller()).http_url
-        text = await asyncio.to_thread(_uploaded, parsed, text, base)
+        upload_url = (await rack.controller()).http_url
+        text = await asyncio.to_thread(_uploaded, parsed, text, upload_url)
     return await rack.submit(
         text,
         ports=wanted.ports,
@@ -181,11 +183,11 @@ def _ports(parsed: argparse.Namespace) -> list[str]:
 
 
 def _uploaded(parsed: argparse.Namespace, text: str, base: str) -> str:
-    """Upload the traces of a scenario; its text with their digests in their places."""
+    """Upload the traces of a scenario and return its text with their digests in place of their paths."""
     if not base:
         remedy = "add http: with tokens: to its controller.yaml, or put the trace below its scenario_root"
         raise ConfigError(Problem("--upload", "the rack has no HTTP server to upload to", remedy))
-    # Here, because only an upload reads traces.
+    # Imported here, because only an upload reads traces.
     from etloop.controller.rack.client.packing import Mention, mentions, packed, with_digests
     from etloop.controller.rack.client.web import RackWeb
 
@@ -195,29 +197,39 @@ def _uploaded(parsed: argparse.Namespace, text: str, base: str) -> str:
         with tempfile.TemporaryDirectory(prefix="etloop-upload-") as directory:
             place = Path(directory) / "trace.tar.gz"
             archive, digest = packed(mention, parsed.scenario.parent, place)
-            known = web.upload(base, archive, digest)
-            came = "the rack has it" if known else f"uploaded {approximate_bytes(archive.stat().st_size)}"
-            sys.stderr.write(f"trace {printable(mention.trace)}: {came}, sha256:{digest}\n")
+            is_known = web.upload(base, archive, digest)
+            outcome = (
+                "the rack has it" if is_known else f"uploaded {approximate_bytes(archive.stat().st_size)}"
+            )
+            sys.stderr.write(f"trace {printable(mention.trace)}: {outcome}, sha256:{digest}\n")
         digests[mention] = digest
     return with_digests(text, digests)
 
 
 async def waited(rack: RackClient, job_id: str, parsed: argparse.Namespace) -> CommandResult:
-    """The end of a job. Raises `JobNotEnded` if that takes too long, for which the job is cancelled, and as `submit_command`."""
+    """Wait for the end of a job and return its result.
+
+    Raise `JobNotEnded` after --wait-limit, which also cancels the job, and as `submit_command` does.
+    """
     limit = parsed.wait_limit
     try:
         async with asyncio.timeout(limit / NS_PER_S if limit else None):
-            return await _followed(rack, job_id, as_json=parsed.json)
+            return await _follow(rack, job_id, as_json=parsed.json)
     except asyncio.CancelledError:
-        again, ends = f"etloop submit --follow {job_id}", f"etloop submit --cancel {job_id}"
-        sys.stderr.write(f"\njob {job_id} goes on: {again} waits for it again, {ends} ends it\n")
+        follow_command, cancel_command = (
+            f"etloop submit --follow {job_id}",
+            f"etloop submit --cancel {job_id}",
+        )
+        sys.stderr.write(
+            f"\njob {job_id} goes on: {follow_command} waits for it again, {cancel_command} ends it\n"
+        )
         raise
     except TimeoutError:
         await rack.cancel(await rack.newest(job_id), "etloop submit --wait-limit")
         raise JobNotEnded(f"job {job_id} did not end within {seconds_text(limit)}; it is cancelled") from None
 
 
-async def _followed(rack: RackClient, job_id: str, *, as_json: bool) -> CommandResult:
+async def _follow(rack: RackClient, job_id: str, *, as_json: bool) -> CommandResult:
     last_line = ""
     async for update in rack.follow(job_id):
         line = _progress_line(update)
@@ -232,10 +244,10 @@ async def _followed(rack: RackClient, job_id: str, *, as_json: bool) -> CommandR
 
 def _progress_line(update: JobStatus | ProgressStatus) -> str:
     if isinstance(update, JobStatus):
-        why = f" ({update.reason})" if update.reason and update.state not in ENDED else ""
-        return f"job {update.job_id}: {update.state}{why}"
-    moved = approximate_bytes(update.wire_tx_bytes)
-    return f"job {update.job_id}: {update.phase} {update.ops_done}/{update.ops_total} ops, {moved}"
+        reason_text = f" ({update.reason})" if update.reason and update.state not in ENDED else ""
+        return f"job {update.job_id}: {update.state}{reason_text}"
+    sent_text = approximate_bytes(update.wire_tx_bytes)
+    return f"job {update.job_id}: {update.phase} {update.ops_done}/{update.ops_total} ops, {sent_text}"
 
 
 def _result_text(result: ResultStatus) -> str:
@@ -248,17 +260,17 @@ def _result_text(result: ResultStatus) -> str:
 
 
 def _verdict_words(summary: object) -> str:
-    """Return what a summary.json from the rack says of its verdict; "" where there is no summary."""
+    """Return the verdict of a rack's summary.json in words, or "" if there is no summary."""
     if not isinstance(summary, dict):
         return ""
     verdict = summary.get("verdict")
     if not isinstance(verdict, dict):
         return "none: the scenario has no conditions"
-    listed = verdict.get("checks")
+    checks = verdict.get("checks")
     results = (
-        [str(one.get("result")) for one in listed if isinstance(one, dict)]
-        if isinstance(listed, list)
+        [str(check.get("result")) for check in checks if isinstance(check, dict)]
+        if isinstance(checks, list)
         else []
     )
-    counted = ", ".join(f"{count} {result}" for result, count in Counter(results).items())
-    return printable(f"{str(verdict.get('result')).upper()}: {counted}")
+    counts_text = ", ".join(f"{count} {result}" for result, count in Counter(results).items())
+    return printable(f"{str(verdict.get('result')).upper()}: {counts_text}")

@@ -1,7 +1,7 @@
 """`etloop sweep`: many runs of a scenario with values changed. Arguments in, table, sweep.json and compare.html out.
 
-Lays every point out before the first run, so that what one of them cannot have is told at once; then the runs, then what
-came of them. A shell for chance: it draws the order of runs from the sweep's seed.
+Plans every point before the first run, so that the problems of all points are reported at once; then carries out the runs and
+compares them. A shell for randomness: it draws the order of runs from the sweep's seed.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
     from etloop.experiments.sweep.run import Study
 
 STATUS_EVERY: Final = 50
-"""Points laid out between two words about how far it is."""
+"""Points planned between two status lines."""
 
 
 def sweep_command(parsed: argparse.Namespace) -> CommandResult:
-    """Run a sweep, or list it. Raises as `sweep_of`."""
+    """Run a sweep, or list it. Raise as `sweep_of` does."""
     return sweep_of(InputFile(parsed.sweep), parsed)
 
 
 def sweep_of(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
     """Run the sweep of a file, or list it.
 
-    Raises an `InputError` with what is wrong with any of its points, before the first run.
+    Raise an `InputError` with the problems of all points before the first run.
     """
     from etloop.results.compare.compare import refuse_figures
 
     settings = settings_of(parsed)
     text = file.read()
-    sweep = _asked_for(parse_sweep(text, file.source, file.path.parent), parsed)
+    sweep = _with_options(parse_sweep(text, file.source, file.path.parent), parsed)
     mode = Mode.TWIN if parsed.twin else Mode.LAB if parsed.lab else Mode.LIVE
     refuse_figures(settings.figures)
     if parsed.out is None and not parsed.dry_run:
         raise ConfigError(Problem("--out", "is missing", "name a directory for the results"))
-    found, record = _laid_out(sweep, mode, strict=parsed.strict)
-    plan_of_runs = _turns(sweep, len(found))
+    planned_points, record = _laid_out(sweep, mode, strict=parsed.strict)
+    run_turns = _run_order(sweep, len(planned_points))
     if parsed.dry_run:
-        return _listed(record, plan_of_runs, as_json=parsed.json)
-    # Here, because only runs need the event loop, sockets and labs.
+        return _listed(record, run_turns, as_json=parsed.json)
+    # Imported here, because only runs need the event loop, sockets and labs.
     from etloop.experiments.sweep.run import Study, SweepOptions
 
     options = SweepOptions(
@@ -69,38 +69,38 @@ def sweep_of(file: InputFile, parsed: argparse.Namespace) -> CommandResult:
         strict=parsed.strict,
     )
     directory = SweepDirectory(parsed.out)
-    study = Study(sweep, options, found, directory)
-    files = {point.name: one for point, one in found}
+    study = Study(sweep, options, planned_points, directory)
+    files = {point.name: point_file_set for point, point_file_set in planned_points}
     if not parsed.resume:
         directory.make()
     elif not directory.path.is_dir():
-        directory.earlier()  # refuses it
+        directory.earlier()  # raises its error
     with directory.locked():
         if sweep.search is not None:
             if not parsed.resume:
                 directory.begin(None, text, files)
             return _search(parsed, study, text, record)
         if parsed.resume:
-            before = directory.earlier()
+            earlier = directory.earlier()
             refuse_another(
-                before, record, str(parsed.out), lambda name: directory.changed_values(name, files[name])
+                earlier, record, str(parsed.out), lambda name: directory.changed_values(name, files[name])
             )
-            record = replace(record, runs=before.runs)
+            record = replace(record, runs=earlier.runs)
         else:
             directory.begin(record, text, files)
-        return _run(parsed, study, plan_of_runs, record, settings)
+        return _run(parsed, study, run_turns, record, settings)
 
 
-def _asked_for(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
-    """With what the command line says instead of the file."""
+def _with_options(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
+    """Return the sweep with the values that the command line overrides."""
     if parsed.rig is not None:
         sweep = replace(sweep, rig=parsed.rig)
     if parsed.repeats is not None:
         runs = parsed.repeats * points_of(sweep)
         if not 1 <= parsed.repeats <= MOST_REPEATS or runs > MOST_RUNS:
-            what = f"{parsed.repeats} of each point are {runs} runs"
+            problem = f"{parsed.repeats} of each point are {runs} runs"
             raise ConfigError(
-                Problem("--repeats", what, f"write 1 to {MOST_REPEATS}, {MOST_RUNS} runs in all")
+                Problem("--repeats", problem, f"write 1 to {MOST_REPEATS}, {MOST_RUNS} runs in all")
             )
         sweep = replace(sweep, repeats=parsed.repeats)
     return sweep
@@ -109,7 +109,10 @@ def _asked_for(sweep: Sweep, parsed: argparse.Namespace) -> Sweep:
 def _laid_out(
     sweep: Sweep, mode: Mode, *, strict: bool
 ) -> tuple[tuple[tuple[Point, PointFiles], ...], SweepRecord]:
-    """Every point with its files, and the index of the sweep. Raises an `InputError` with the problems of all points."""
+    """Return every point with its files, and the index of the sweep.
+
+    Raise an `InputError` with the problems of all points.
+    """
     contents: dict[Path, bytes] = {}
 
     def read(path: Path) -> bytes:
@@ -117,33 +120,35 @@ def _laid_out(
             contents[path] = read_file(path)
         return contents[path]
 
-    found: list[tuple[Point, PointFiles]] = []
-    laid_out: list[PointRecord] = []
+    planned_points: list[tuple[Point, PointFiles]] = []
+    records: list[PointRecord] = []
     problems: list[Problem] = []
-    seen: set[Problem] = set()
-    every = points(sweep)
-    for number, point in enumerate(every):
-        if number % STATUS_EVERY == 0 and len(every) > STATUS_EVERY:
-            print_status(f"laying out {len(every)} points: {number} done")
+    reported: set[Problem] = set()
+    all_points = points(sweep)
+    for number, point in enumerate(all_points):
+        if number % STATUS_EVERY == 0 and len(all_points) > STATUS_EVERY:
+            print_status(f"laying out {len(all_points)} points: {number} done")
         try:
             files = point_files(sweep, point, read, lab=mode is Mode.LAB)
-            laid_out.append(
-                _point_record(point, files, mode, PrepareOptions(strict=strict, keeps_case=False))
-            )
-            found.append((point, files))
+            records.append(_point_record(point, files, mode, PrepareOptions(strict=strict, keeps_case=False)))
+            planned_points.append((point, files))
         except InputError as error:
-            # What all points have in common is told once, for the first of them.
-            fresh = [
-                one for one in error.problems if replace(one, where=one.where.split(": ", 1)[-1]) not in seen
+            # A problem that several points share is reported once, for the first of them.
+            new_problems = [
+                problem
+                for problem in error.problems
+                if replace(problem, where=problem.where.split(": ", 1)[-1]) not in reported
             ]
-            seen.update(replace(one, where=one.where.split(": ", 1)[-1]) for one in error.problems)
-            problems += fresh
+            reported.update(
+                replace(problem, where=problem.where.split(": ", 1)[-1]) for problem in error.problems
+            )
+            problems += new_problems
         if len(problems) > MOST_PROBLEMS:
             problems[MOST_PROBLEMS:] = [Problem(sweep.source, "more problems", "fix those above first")]
             break
     if problems:
         raise InputError(*problems)
-    return tuple(found), sweep_record(sweep, mode, laid_out)
+    return tuple(planned_points), sweep_record(sweep, mode, records)
 
 
 def _point_record(point: Point, files: PointFiles, mode: Mode, options: PrepareOptions) -> PointRecord:
@@ -151,11 +156,11 @@ def _point_record(point: Point, files: PointFiles, mode: Mode, options: PrepareO
         prepared = prepare(RunInputs(files.scenario, files.rig, files.topology), options)
     except InputError as error:
         raise InputError(*(at_point(point, problem) for problem in error.problems)) from None
-    needs = mode in {Mode.TWIN, Mode.LAB}
-    if needs and files.topology is None:
-        what = "the sweep names no topology"
+    needs_topology = mode in {Mode.TWIN, Mode.LAB}
+    if needs_topology and files.topology is None:
+        missing = "the sweep names no topology"
         remedy = f"write topology: FILE; --{mode} runs on the switches that it describes"
-        raise ConfigError(Problem(f"point {point.name} ({point.words}): topology", what, remedy))
+        raise ConfigError(Problem(f"point {point.name} ({point.words}): topology", missing, remedy))
     return point_record(point, files, prepared.plan)
 
 
@@ -164,19 +169,19 @@ def _search(parsed: argparse.Namespace, study: Study, text: bytes, record: Sweep
     from etloop.results.schema.sweep import SEARCH_FILE
 
     directory = study.directory
-    searched = begin_search(
+    search = begin_search(
         study.sweep, text, study.options.mode, record.points, directory, resume=parsed.resume
     )
     try:
-        table, code = carry_out_search(study, searched, read_file, StatusWatcher())
+        table, code = carry_out_search(study, search, read_file, StatusWatcher())
     except BaseException:
         print_status(f"what was tried is kept in {parsed.out}; the same command with --resume goes on")
         raise
-    as_json = (directory.path / SEARCH_FILE).read_text(encoding="utf-8") if parsed.json else table
-    return CommandResult(as_json, code)
+    text = (directory.path / SEARCH_FILE).read_text(encoding="utf-8") if parsed.json else table
+    return CommandResult(text, code)
 
 
-def _turns(sweep: Sweep, count: int) -> tuple[Turn, ...]:
+def _run_order(sweep: Sweep, count: int) -> tuple[Turn, ...]:
     rng = random.Random(sweep.seed)  # noqa: S311 - the same order again for the same seed
     return turns(sweep.order, count, sweep.repeats, rng)
 
@@ -208,9 +213,9 @@ def _run(
     try:
         record = carry_out(study, plan_of_runs, record, StatusWatcher())
     except BaseException:
-        done = len(directory.earlier().runs)
+        kept_runs = len(directory.earlier().runs)
         print_status(
-            f"{done} of {len(plan_of_runs)} runs are kept in {parsed.out}; the same command with --resume goes on"
+            f"{kept_runs} of {len(plan_of_runs)} runs are kept in {parsed.out}; the same command with --resume goes on"
         )
         raise
     record, table = finish(record, directory, settings)
@@ -221,7 +226,7 @@ def _run(
 def finish(
     record: SweepRecord, directory: SweepDirectory, settings: ComparisonSettings
 ) -> tuple[SweepRecord, str]:
-    """Works out what came of all runs, leaves sweep.json, compare.html and junit.xml, returns the index and the table."""
+    """Compare all runs, write sweep.json, compare.html and junit.xml, and return the index and the table."""
     from etloop.experiments.sweep.directory import JUNIT_FILE, PAGE_FILE
     from etloop.results.compare.samples import read_side
     from etloop.results.compare.sweep_results import groups, point_results
@@ -236,8 +241,8 @@ def finish(
             sides[point.name] = read_side(directory.point(point.name), settings.warm_up, words)
         except RunDirError as error:
             print_status(f"{point.name} ({words}): {error}")
-    compared = groups(record, sides, settings)
-    record = replace(record, results=point_results(compared, sides))
-    page = sweep_html(record, compared, sides, settings)
+    compared_groups = groups(record, sides, settings)
+    record = replace(record, results=point_results(compared_groups, sides))
+    page = sweep_html(record, compared_groups, sides, settings)
     directory.keep(record, {PAGE_FILE: page, JUNIT_FILE: directory.junit(record)})
-    return record, render_sweep(record, compared, settings, str(directory.path))
+    return record, render_sweep(record, compared_groups, settings, str(directory.path))

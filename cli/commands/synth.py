@@ -1,4 +1,4 @@
-"""`etloop synth`: makes a trace up and writes it."""
+"""`etloop synth`: makes a synthetic trace and writes it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from etloop.workload.synthetic.training_step import SyntheticJob, synthesize
 def synth_command(parsed: argparse.Namespace) -> CommandResult:
     """Write the trace files of a synthetic job, or of a sweep.
 
-    Raises `ConfigError` for an impossible job, `TraceError` if it cannot write.
+    Raise `ConfigError` for an impossible job, `TraceError` if it cannot write.
     """
     if parsed.sweep is not None:
-        swept = _sweep_spec(parsed)
-        kinds = ", ".join(kind.name.lower() for kind in swept.kinds)
-        return _written(parsed, sweep(swept), asdict(swept), f"{kinds} in {len(swept.sizes())} sizes")
+        sweep_spec = _sweep_spec(parsed)
+        kinds = ", ".join(kind.name.lower() for kind in sweep_spec.kinds)
+        return _written(
+            parsed, sweep(sweep_spec), asdict(sweep_spec), f"{kinds} in {len(sweep_spec.sizes())} sizes"
+        )
     spec = SyntheticSpec(
         **{field: getattr(parsed, field) for _, field, _ in SYNTH_OPTIONS},
         experts=parsed.experts,
@@ -38,13 +40,13 @@ def synth_command(parsed: argparse.Namespace) -> CommandResult:
 
 
 def _sweep_spec(parsed: argparse.Namespace) -> SweepSpec:
-    known = {kind.name.lower(): kind for kind in SWEPT}
+    kinds_by_name = {kind.name.lower(): kind for kind in SWEPT}
     names = tuple(dict.fromkeys(name.strip() for name in parsed.sweep.split(",")))
-    if unknown := [name for name in names if name not in known]:
-        what = f'"{unknown[0][:64]}" cannot be swept'
-        raise ConfigError(Problem("--sweep", what, f"name some of {', '.join(known)}"))
+    if unknown := [name for name in names if name not in kinds_by_name]:
+        problem = f'"{unknown[0][:64]}" cannot be swept'
+        raise ConfigError(Problem("--sweep", problem, f"name some of {', '.join(kinds_by_name)}"))
     least_bytes, most_bytes = parsed.sizes
-    kinds = tuple(known[name] for name in names)
+    kinds = tuple(kinds_by_name[name] for name in names)
     return SweepSpec(kinds, least_bytes, most_bytes, parsed.ranks, parsed.repeat)
 
 
@@ -55,13 +57,13 @@ def _written(
     write_trace(out_dir, job.ranks, job.groups, keep=parsed.keep)
     nodes = sum(len(rank) for rank in job.ranks)
     if parsed.json:
-        written = {
+        row = {
             "directory": str(out_dir),
             "ranks": len(job.ranks),
             "nodes": nodes,
             "groups": len(job.groups),
         }
-        return CommandResult(to_json(written | {"spec": spec}))
+        return CommandResult(to_json(row | {"spec": spec}))
     return CommandResult(
         f"{out_dir}: {len(job.ranks)} ranks ({shape}), {nodes} nodes, {len(job.groups)} communicators\n"
     )

@@ -1,7 +1,7 @@
 """`etloop twin`: a scenario in virtual time, through the switches of a topology.
 
-Decides what is printed of it, and which settings of its switches come from a device's profile; how a run takes place is
-decided by `controller.run`, what the flow level knows by `traffic.flow_level` (docs/flow_level.md).
+Decides what is printed of it, and which settings of its switches come from a device's profile; `controller.run` carries out the
+run, `traffic.flow_level` models the flow level (docs/flow_level.md).
 """
 
 from __future__ import annotations
@@ -50,24 +50,26 @@ _NUMBERED: Final = re.compile(r"(groups|queues)\[(\d+)\](.*)")
 
 
 def twin_command(parsed: argparse.Namespace) -> CommandResult:
-    """Run the twin. Raises an `InputError` with all mistakes of the files, before anything is run."""
+    """Run the twin. Raise an `InputError` with all mistakes of the files before the run."""
     by_flows = parsed.level == "flow"
     if by_flows and parsed.out is not None:
-        what = "the flow level has no records to keep"
-        raise ConfigError(Problem("--out", what, "leave out --out, or --level flow; --json has every figure"))
+        problem = "the flow level has no records to keep"
+        raise ConfigError(
+            Problem("--out", problem, "leave out --out, or --level flow; --json has every figure")
+        )
     if parsed.out is not None:
         refuse_used_directory(parsed.out)
-    with given_files(parsed, Repeat.TWIN, TWIN_ID) as given:
-        return _twin(parsed, given)
+    with given_files(parsed, Repeat.TWIN, TWIN_ID) as files:
+        return _twin(parsed, files)
 
 
 def _twin(parsed: argparse.Namespace, given: GivenFiles) -> CommandResult:
     by_flows = parsed.level == "flow"
-    # What the command line leaves open is as in the run that a case is of.
+    # Options that the command line leaves open are those of the case's run.
     case = given.case
-    before = RepeatedBy(Repeat.TWIN) if case is None else case.case.repeated_by
-    seed = before.seed if parsed.seed is None else parsed.seed
-    limit_ns = _stated(parsed.limit, before.limit_ns, TwinSettings().limit_ns)
+    case_run = RepeatedBy(Repeat.TWIN) if case is None else case.case.repeated_by
+    seed = case_run.seed if parsed.seed is None else parsed.seed
+    limit_ns = _first_stated(parsed.limit, case_run.limit_ns, TwinSettings().limit_ns)
     with reading_bar() as bar:
         options = PrepareOptions(
             device=parsed.device,
@@ -77,34 +79,36 @@ def _twin(parsed: argparse.Namespace, given: GivenFiles) -> CommandResult:
         )
         prepared = given.settled(prepare(given.inputs, options))
     if by_flows:
-        return _by_flows(prepared, seed, limit_ns, as_json=parsed.json)
+        return _expect_at_flow_level(prepared, seed, limit_ns, as_json=parsed.json)
     settings = TwinSettings(
         seed=seed,
         limit_ns=limit_ns,
-        sample_interval_ns=_stated(parsed.sample, before.sample_ns, SAMPLE_INTERVAL_NS)
+        sample_interval_ns=_first_stated(parsed.sample, case_run.sample_ns, SAMPLE_INTERVAL_NS)
         if parsed.out is not None
         else 0,
     )
-    kept = RunOptions(parsed.out, expects=False)
-    hosts = TwinHosts(parsed.hosts or before.hosts or TwinHosts.CARDS)
-    finished = run_plan(prepared, TwinExecution(settings, hosts), kept, StatusWatcher())
+    options_of_run = RunOptions(parsed.out, expects=False)
+    hosts = TwinHosts(parsed.hosts or case_run.hosts or TwinHosts.CARDS)
+    finished = run_plan(prepared, TwinExecution(settings, hosts), options_of_run, StatusWatcher())
     text = _as_json(prepared, finished) if parsed.json else _as_text(prepared, finished, parsed.out)
     return CommandResult(text, finished.summary.result.exit_code)
 
 
-def _stated(*values: int | None) -> int:
-    """Return the first that is stated; the last one is."""
+def _first_stated(*values: int | None) -> int:
+    """Return the first value that is not None; the last one must not be."""
     return next(value for value in values if value is not None)
 
 
-def _by_flows(prepared: Prepared, seed: int | None, limit_ns: int, *, as_json: bool) -> CommandResult:
-    """Work the job out without packets. Raises `PlanError` as `expect_by_flows`."""
+def _expect_at_flow_level(
+    prepared: Prepared, seed: int | None, limit_ns: int, *, as_json: bool
+) -> CommandResult:
+    """Compute the job's expectation at flow level, without packets. Raise `PlanError` as `expect_by_flows` does."""
     device = described_device(prepared)
     device = replace(device, topology=seeded(device.topology, seed))
     expectation = expect_by_flows(prepared.plan, device, limit_ns)
     figures = expected_figures(expectation.runs, expectation.absent, prepared.plan.tables)
-    is_whole = not figures.absent and all(one.complete for one in figures.expected)
-    code = ExitCode.PASS if is_whole else ExitCode.RUN_ERROR
+    is_complete = not figures.absent and all(run.complete for run in figures.expected)
+    code = ExitCode.PASS if is_complete else ExitCode.RUN_ERROR
     if as_json:
         return CommandResult(to_json(asdict(figures)), code)
     return CommandResult("".join(f"{line.rstrip()}\n" for line in expected_lines(figures)), code)
@@ -114,15 +118,15 @@ def _as_text(prepared: Prepared, finished: FinishedRun, out_dir: Path | None) ->
     outcome = finished.executed.twin
     assert outcome is not None
     topology = described_device(prepared).topology
-    where = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
-    spent = approximate_duration(outcome.end_ns - outcome.start_ns)
-    more = (
+    place_text = str(out_dir) if out_dir is not None else "not kept; --out DIR keeps them"
+    duration_text = approximate_duration(outcome.end_ns - outcome.start_ns)
+    twin_text = (
         render_switches(topology, outcome.switch_ports)
         + "".join(f"{line}\n" for line in device_lines(topology))
-        + f"virtual time    {spent}, {outcome.packets} packets over {outcome.hops} links\n"
+        + f"virtual time    {duration_text}, {outcome.packets} packets over {outcome.hops} links\n"
     )
     pages = pages_of(out_dir) if out_dir is not None else {}
-    return on_terminal(render(finished.summary, where, pages=pages, more=more))
+    return on_terminal(render(finished.summary, place_text, pages=pages, more=twin_text))
 
 
 def _as_json(prepared: Prepared, finished: FinishedRun) -> str:
@@ -146,11 +150,11 @@ def _as_json(prepared: Prepared, finished: FinishedRun) -> str:
 
 
 def device_lines(topology: Topology) -> tuple[str, ...]:
-    """Return the lines of every device that the topology's switches are; none where all are presets."""
+    """Return the lines of every device profile of the topology's switches; none if all are presets."""
     lines = []
     for origin, names in _switches_by_origin(topology).items():
         lines.append(f"device          {origin.profile}: {', '.join(names)}")
-        for what, entries in (
+        for label, entries in (
             ("profile", origin.stated),
             ("topology", origin.overridden),
             ("default", origin.defaults),
@@ -159,32 +163,35 @@ def device_lines(topology: Topology) -> tuple[str, ...]:
             lines += textwrap.wrap(
                 "; ".join(_joined(entries)),
                 _WIDTH,
-                initial_indent=f"  {what:<14}",
+                initial_indent=f"  {label:<14}",
                 subsequent_indent=" " * 16,
             )
     return tuple(lines)
 
 
 def device_values(topology: Topology) -> list[dict[str, Any]]:
-    """Return the same for programs."""
+    """Return the same as values for programs."""
     return [{"switches": names, **asdict(origin)} for origin, names in _switches_by_origin(topology).items()]
 
 
 def _switches_by_origin(topology: Topology) -> dict[SettingsOrigin, list[str]]:
-    found: dict[SettingsOrigin, list[str]] = {}
+    by_origin: dict[SettingsOrigin, list[str]] = {}
     for switch in topology.switches:
         if switch.origin is not None:
-            found.setdefault(switch.origin, []).append(switch.name)
-    return found
+            by_origin.setdefault(switch.origin, []).append(switch.name)
+    return by_origin
 
 
 def _joined(entries: Iterable[str]) -> list[str]:
-    """Entries of groups and queues that say the same under one key: "groups[0-2].lossless: false"."""
+    """Return the entries with equal ones of several groups or queues joined: "groups[0-2].lossless: false"."""
     numbers: dict[tuple[str, str], list[int]] = {}
     for entry in entries:
-        numbered = _NUMBERED.fullmatch(entry)
-        if numbered is None:
+        match = _NUMBERED.fullmatch(entry)
+        if match is None:
             numbers[entry, ""] = []
         else:
-            numbers.setdefault((numbered[1], numbered[3]), []).append(int(numbered[2]))
-    return [f"{key}[{rank_ranges(found)}]{rest}" if found else key for (key, rest), found in numbers.items()]
+            numbers.setdefault((match[1], match[3]), []).append(int(match[2]))
+    return [
+        f"{key}[{rank_ranges(indices)}]{suffix}" if indices else key
+        for (key, suffix), indices in numbers.items()
+    ]

@@ -1,6 +1,8 @@
-"""Two readings of a device as rates, a line a port: what it sends and receives against its link, and what else moves. Pure.
+"""Shows two readings of a device as rates, one line per port: sent and received against its link, and other counters that move.
+Pure.
 
-Decides which counter a port's rate is taken from, and the order: what drops or is marked first, then the busiest ports.
+Decides the counter from which a port's rate is taken, and the order: first objects with drops, marks or pauses, then the
+busiest ports.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ if TYPE_CHECKING:
 
 MOST_ROWS: Final = 64
 MOST_WORDS: Final = 6
-"""Counters of one row besides its rates."""
+"""Counters of one row in addition to its rates."""
 _RATES: Final = {
     "tx": ("tx_bytes", "tx_bytes_without_fcs", "roce_tx_bytes"),
     "rx": ("rx_bytes", "rx_bytes_without_fcs", "roce_rx_bytes"),
 }
-"""By direction, the first of these that a port has."""
+"""By direction, in order of preference."""
 _GRAVE: Final = ("dropped", "marked", "paus", "error", "trimmed", "watchdog", "no_route")
 _ROUTINE: Final = frozenset(
     {
@@ -32,7 +34,7 @@ _ROUTINE: Final = frozenset(
         *("roce_rx_bytes", "roce_tx_bytes", "sent_packets", "sent_bytes"),
     }
 )
-"""Counters that every packet moves: the rates say so already."""
+"""Counters that every packet increases: the rates cover them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +43,49 @@ class RateRow:
 
     title: str
     tx_bps: float | None
-    """None: it counts no bytes that way."""
+    """None: it counts no bytes in this direction."""
     rx_bps: float | None
     link_bps: int
     """0: not known."""
     moved: tuple[tuple[str, float], ...]
-    """Other counters by their increase a second, the gravest first."""
+    """Other counters with their increase per second, the gravest first."""
 
     @property
     def is_grave(self) -> bool:
-        """Whether something is lost, marked or paused."""
+        """Return whether packets are lost, marked or paused."""
         return any(_is_grave(name) for name, _ in self.moved)
 
 
 def rate_rows(
     now: CounterBatch, before: CounterBatch, peers: Mapping[str, str], links: Mapping[str, int]
 ) -> tuple[RateRow, ...]:
-    """Return what moved between two readings, by object; ports always, others where something did.
+    """Return the rates between two readings, by object; ports always, others only if one of their counters moved.
 
-    `links`: bits a second by the rig's port that is attached (`peers` has it by the device's name). Values that were set back
-    count from 0.
+    `links`: bits per second by the attached rig port (`peers` has it by the device's name). Values that were reset count from
+    0.
     """
     seconds = max(now.at_ns - before.at_ns, 1) / NS_PER_S
-    past = {(one.object, one.counter): one.value for one in before.readings}
+    previous_values = {(counted.object, counted.counter): counted.value for counted in before.readings}
     increases: dict[CountedObject, dict[str, float]] = {}
     for reading in now.readings:
-        one = reading.object
-        known = BY_OBJECT_AND_NAME.get((one.kind, reading.counter))
-        if known is None or known.nature is not CounterNature.CUMULATIVE:
+        counted = reading.object
+        definition = BY_OBJECT_AND_NAME.get((counted.kind, reading.counter))
+        if definition is None or definition.nature is not CounterNature.CUMULATIVE:
             continue
-        last = past.get((one, reading.counter), reading.value)
-        more = reading.value - last if reading.value >= last else reading.value
-        increases.setdefault(one, {})[reading.counter] = more / seconds
-    rows = [_row(one, found, peers, links) for one, found in increases.items()]
-    shown = [row for row in rows if row.tx_bps is not None or row.rx_bps is not None or row.moved]
+        previous = previous_values.get((counted, reading.counter), reading.value)
+        increase = reading.value - previous if reading.value >= previous else reading.value
+        increases.setdefault(counted, {})[reading.counter] = increase / seconds
+    rows = [_row(counted, rates, peers, links) for counted, rates in increases.items()]
+    shown_rows = [row for row in rows if row.tx_bps is not None or row.rx_bps is not None or row.moved]
     return tuple(
-        sorted(shown, key=lambda row: (not row.is_grave, -(row.tx_bps or 0) - (row.rx_bps or 0), row.title))
+        sorted(
+            shown_rows, key=lambda row: (not row.is_grave, -(row.tx_bps or 0) - (row.rx_bps or 0), row.title)
+        )
     )
 
 
 def rates_text(rows: tuple[RateRow, ...], heading: str) -> str:
-    """Return the table of one source; ends with a newline."""
+    """Return the table of one source; it ends with a newline."""
     cells = [("", "tx", "rx", "moving, a second")]
     cells += [
         (row.title, _rate(row.tx_bps, row), _rate(row.rx_bps, row), _words(row)) for row in rows[:MOST_ROWS]
@@ -97,18 +101,18 @@ def _row(
 ) -> RateRow:
     is_port = one.kind is CounterObject.PORT
     peer = peers.get(one.name, "")
-    moved = [(name, rate) for name, rate in found.items() if rate > 0 and name not in _ROUTINE]
-    moved.sort(key=lambda entry: (not _is_grave(entry[0]), -entry[1]))
+    moving = [(name, rate) for name, rate in found.items() if rate > 0 and name not in _ROUTINE]
+    moving.sort(key=lambda entry: (not _is_grave(entry[0]), -entry[1]))
     return RateRow(
         title=f"{one} ({peer})" if peer else str(one),
-        tx_bps=_bits(found, "tx") if is_port else None,
-        rx_bps=_bits(found, "rx") if is_port else None,
+        tx_bps=_port_rate_bps(found, "tx") if is_port else None,
+        rx_bps=_port_rate_bps(found, "rx") if is_port else None,
         link_bps=links.get(peer, 0) if is_port else 0,
-        moved=tuple(moved),
+        moved=tuple(moving),
     )
 
 
-def _bits(found: Mapping[str, float], direction: str) -> float | None:
+def _port_rate_bps(found: Mapping[str, float], direction: str) -> float | None:
     return next((8 * found[name] for name in _RATES[direction] if name in found), None)
 
 
@@ -124,5 +128,5 @@ def _rate(rate_bps: float | None, row: RateRow) -> str:
 
 
 def _words(row: RateRow) -> str:
-    shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in row.moved[:MOST_WORDS])
-    return f"{shown}, ..." if len(row.moved) > MOST_WORDS else shown
+    text = ", ".join(f"{name} {rate:,.0f}" for name, rate in row.moved[:MOST_WORDS])
+    return f"{text}, ..." if len(row.moved) > MOST_WORDS else text

@@ -1,4 +1,4 @@
-"""Readings of a device's counters for people and programs: a table of what is not 0, or one JSON object. Pure."""
+"""Formats readings of a device's counters: a table of values other than 0, or one JSON object. Pure."""
 
 from __future__ import annotations
 
@@ -20,29 +20,32 @@ MOST_LINES: Final = 2000
 
 
 def values_of(batch: CounterBatch) -> Values:
-    """What a reading told, by object and counter."""
+    """Return the values of a reading, by object and counter."""
     return {(reading.object, reading.counter): reading.value for reading in batch.readings}
 
 
 def reading_text(
     name: str, result: CounterBatch | CounterFailure, peers: Mapping[str, str], before: Values | None
 ) -> str:
-    """One reading of one source. With `before`, the reading before it: what moved since; else all that is not 0."""
+    """Return one reading of one source as text: the changes since `before`, or all values other than 0 if it is None."""
     if isinstance(result, CounterFailure):
         return f"{name}: {result}\n"
     now = values_of(result)
-    shown = now if before is None else _moved(now, before)
-    shown = {key: value for key, value in shown.items() if value}
-    what = "that are not 0" if before is None else "that moved"
-    known = f"their moment known to {us(result.error_ns)} us"
-    lines = [f"{name}: {len(now)} counters, {len(shown)} {what}; {known}"]
+    shown_values = now if before is None else _moved(now, before)
+    shown_values = {key: value for key, value in shown_values.items() if value}
+    selection_text = "that are not 0" if before is None else "that moved"
+    error_text = f"their moment known to {us(result.error_ns)} us"
+    lines = [f"{name}: {len(now)} counters, {len(shown_values)} {selection_text}; {error_text}"]
     objects = sorted(
-        {one for one, _ in shown}, key=lambda one: (one.name, list(CounterObject).index(one.kind), one.number)
+        {counted for counted, _ in shown_values},
+        key=lambda counted: (counted.name, list(CounterObject).index(counted.kind), counted.number),
     )
-    width = max((len(_title(one, peers)) for one in objects), default=0)
-    for one in objects:
-        values_text = ", ".join(f"{counter} {value}" for (at, counter), value in shown.items() if at == one)
-        lines.append(f"  {_title(one, peers):<{width}}  {values_text}")
+    width = max((len(_title(counted, peers)) for counted in objects), default=0)
+    for counted in objects:
+        values_text = ", ".join(
+            f"{counter} {value}" for (owner, counter), value in shown_values.items() if owner == counted
+        )
+        lines.append(f"  {_title(counted, peers):<{width}}  {values_text}")
     if len(lines) > MOST_LINES:
         lines[MOST_LINES:] = [f"  and {len(lines) - MOST_LINES} more; --json tells all"]
     lines += [f"  left out: {complaint}" for complaint in result.complaints]
@@ -55,23 +58,23 @@ def _title(one: CountedObject, peers: Mapping[str, str]) -> str:
 
 
 def _moved(now: Values, before: Values) -> Values:
-    """Amounts as increases, moments as they are; what was set back, is told as it is."""
-    found: Values = {}
+    """Return the changes: increases of cumulative counters (a reset one as it is), and the new values of the others."""
+    changes: Values = {}
     for key, value in now.items():
-        one, counter = key
-        known = BY_OBJECT_AND_NAME.get((one.kind, counter))
-        if known is not None and known.nature is CounterNature.CUMULATIVE:
-            past = before.get(key, 0)
-            found[key] = value - past if value >= past else value
+        counted, counter = key
+        definition = BY_OBJECT_AND_NAME.get((counted.kind, counter))
+        if definition is not None and definition.nature is CounterNature.CUMULATIVE:
+            previous = before.get(key, 0)
+            changes[key] = value - previous if value >= previous else value
         elif value != before.get(key):
-            found[key] = value
-    return found
+            changes[key] = value
+    return changes
 
 
 def reading_json(
     name: str, result: CounterBatch | CounterFailure, peers: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The same for programs: all values, with units."""
+    """Return one reading as values for programs: all values, with units."""
     if isinstance(result, CounterFailure):
         return {"source": name, "failure": {"kind": result.kind, "what": result.what}}
     return {
@@ -80,16 +83,18 @@ def reading_json(
         "error_ns": result.error_ns,
         "counters": [
             {
-                "object": str(one),
-                "kind": one.kind,
-                "port": one.name,
-                "number": one.number,
-                "peer": peers.get(one.name),
+                "object": str(counted),
+                "kind": counted.kind,
+                "port": counted.name,
+                "number": counted.number,
+                "peer": peers.get(counted.name),
                 "counter": counter,
-                "unit": unit.unit if (unit := BY_OBJECT_AND_NAME.get((one.kind, counter))) else "",
+                "unit": definition.unit
+                if (definition := BY_OBJECT_AND_NAME.get((counted.kind, counter)))
+                else "",
                 "value": value,
             }
-            for (one, counter), value in values_of(result).items()
+            for (counted, counter), value in values_of(result).items()
         ],
         "complaints": result.complaints,
     }

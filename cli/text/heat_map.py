@@ -1,4 +1,4 @@
-"""A matrix of bytes by pair as a picture: characters for a terminal, SVG for a browser. Pure.
+"""Draws a matrix of bytes by pair: characters for a terminal, SVG for a browser. Pure.
 
 Decides scale and shape: logarithmic shades, because a pair of pipeline stages moves a thousandth of a pair that reduces
 gradients; rows send, columns receive; large jobs in blocks of neighbouring ranks.
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_CHARACTERS: Final = 64
-"""Cells a side of the picture made of characters."""
+"""Cells per side of the picture made of characters."""
 MOST_SVG_CELLS: Final = 256
-"""Cells a side of the SVG: 65,536 rectangles are still quick to draw."""
+"""Cells per side of the SVG: 65,536 rectangles are still quick to draw."""
 
 _SHADES: Final = ".:-=+*#%@"
 _NOTHING: Final = " "
@@ -28,23 +28,24 @@ _MARGIN_PX: Final = 56
 _LEGEND_PX: Final = 60
 _LIGHT: Final = (222, 235, 247)
 _DARK: Final = (8, 48, 107)
-"""From light to dark blue: also told apart in grey and by people who do not see red and green apart."""
+"""From light to dark blue: also distinguishable in grey and with red-green colour blindness."""
 
 
 def in_blocks(matrix: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], int]:
-    """The matrix with at most `most` cells a side, and how many old cells a side make one new one."""
+    """Return the square matrix (int64, bytes) summed into blocks, at most `most` per side, and the number of cells per block
+    side."""
     side = len(matrix)
-    merged = max(1, -(-side // most))
-    starts = np.arange(0, side, merged)
-    if merged == 1 or not side:
+    block_side = max(1, -(-side // most))
+    starts = np.arange(0, side, block_side)
+    if block_side == 1 or not side:
         return matrix, 1
-    return np.add.reduceat(np.add.reduceat(matrix, starts, axis=0), starts, axis=1), merged
+    return np.add.reduceat(np.add.reduceat(matrix, starts, axis=0), starts, axis=1), block_side
 
 
 def character_map(matrix: NDArray[np.int64], ranks_a_cell: int) -> list[str]:
-    """Lines of a picture of the matrix, its scale included; one character is a cell."""
-    cells, merged = in_blocks(matrix, MOST_CHARACTERS)
-    a_cell = ranks_a_cell * merged
+    """Return the lines of a picture of the square matrix (int64, bytes), its scale included; one character is a cell."""
+    cells, block_side = in_blocks(matrix, MOST_CHARACTERS)
+    a_cell = ranks_a_cell * block_side
     if not cells.any():
         return ["no bytes between ranks"]
     least, most = _bounds(cells)
@@ -54,16 +55,16 @@ def character_map(matrix: NDArray[np.int64], ranks_a_cell: int) -> list[str]:
         shades = "".join(_shade(value, least, most) for value in values)
         lines.append(f"{row * a_cell:>{width}} |{shades}|")
     scale = f"{_SHADES[0]} {approximate_bytes(least)} to {_SHADES[-1]} {approximate_bytes(most)}, logarithmic"
-    each = f", {a_cell} ranks a character" if a_cell > 1 else ""
-    return [f"rows send, columns receive{each}; {scale}", *lines]
+    cell_text = f", {a_cell} ranks a character" if a_cell > 1 else ""
+    return [f"rows send, columns receive{cell_text}; {scale}", *lines]
 
 
 def svg_map(title: str, matrix: NDArray[np.int64], ranks_a_cell: int) -> str:
-    """An SVG document of the matrix with axes, scale and the bytes of a cell as its tooltip."""
-    cells, merged = in_blocks(matrix, MOST_SVG_CELLS)
-    a_cell = ranks_a_cell * merged
+    """Return an SVG document of the square matrix (int64, bytes) with axes, scale and the bytes of a cell as its tooltip."""
+    cells, block_side = in_blocks(matrix, MOST_SVG_CELLS)
+    a_cell = ranks_a_cell * block_side
     side = max(1, len(cells))
-    size = _PICTURE_PX / side
+    cell_px = _PICTURE_PX / side
     width, height = _PICTURE_PX + 2 * _MARGIN_PX, _PICTURE_PX + 2 * _MARGIN_PX + _LEGEND_PX
     parts = [
         (
@@ -82,23 +83,23 @@ def svg_map(title: str, matrix: NDArray[np.int64], ranks_a_cell: int) -> str:
     least, most = _bounds(cells)
     for row, column in zip(*np.nonzero(cells), strict=True):
         value = int(cells[row, column])
-        x, y = _MARGIN_PX + column * size, _MARGIN_PX + row * size
-        words = f"{_ranks(int(row), a_cell)} to {_ranks(int(column), a_cell)}: {value} bytes"
+        x, y = _MARGIN_PX + column * cell_px, _MARGIN_PX + row * cell_px
+        tooltip = f"{_ranks(int(row), a_cell)} to {_ranks(int(column), a_cell)}: {value} bytes"
         parts.append(
-            f'<rect x="{x:.2f}" y="{y:.2f}" width="{size:.2f}" height="{size:.2f}" '
-            f'fill="{_colour(value, least, most)}"><title>{words}</title></rect>'
+            f'<rect x="{x:.2f}" y="{y:.2f}" width="{cell_px:.2f}" height="{cell_px:.2f}" '
+            f'fill="{_colour(value, least, most)}"><title>{tooltip}</title></rect>'
         )
-    parts += [*_axes(side, a_cell, size), *_legend(least, most), "</svg>"]
+    parts += [*_axes(side, a_cell, cell_px), *_legend(least, most), "</svg>"]
     return "\n".join(parts) + "\n"
 
 
 def _bounds(cells: NDArray[np.int64]) -> tuple[int, int]:
-    used = cells[cells > 0]
-    return (int(used.min()), int(used.max())) if used.size else (0, 0)
+    nonzero_bytes = cells[cells > 0]
+    return (int(nonzero_bytes.min()), int(nonzero_bytes.max())) if nonzero_bytes.size else (0, 0)
 
 
 def _level(value: int, least: int, most: int) -> float:
-    """0 for the least, 1 for the most, logarithmic; 1 where all are equal."""
+    """Return the logarithmic position of a value: 0 for the least, 1 for the most; 1 if all are equal."""
     return log(value / least) / log(most / least) if most > least else 1.0
 
 
@@ -141,5 +142,5 @@ def _legend(least: int, most: int) -> list[str]:
             f'<rect x="{_MARGIN_PX + 24 * step}" y="{y}" width="24" height="14" '
             f'fill="{_colour(max(least, min(most, value)), least, most)}"/>'
         )
-    words = f"{approximate_bytes(least)} to {approximate_bytes(most)}, logarithmic"
-    return [*parts, f'<text x="{_MARGIN_PX + 24 * steps + 10}" y="{y + 12}">{words}</text>']
+    scale_text = f"{approximate_bytes(least)} to {approximate_bytes(most)}, logarithmic"
+    return [*parts, f'<text x="{_MARGIN_PX + 24 * steps + 10}" y="{y + 12}">{scale_text}</text>']

@@ -1,4 +1,4 @@
-"""A job of a rack in one line, for people. Pure."""
+"""Formats a job of a rack as one line, for display. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def job_line(job: JobStatus) -> str:
-    """Ends with a newline; where there are results to be had, it ends with their address."""
+    """Return the line of a job, with the address of its results if there are any; it ends with a newline."""
     code = "" if job.exit_code is None else str(job.exit_code)
     reason = job.reason.partition("\n")[0]
     line = f"{job.job_id}  {job.state:<11} {code:>3}  {job.submitted_at}  {reason}".rstrip()
@@ -20,5 +20,5 @@ def job_line(job: JobStatus) -> str:
 
 
 def audit_line(line: AuditLine) -> str:
-    """Ends with a newline, and has no other, whatever stands in it."""
+    """Return the line of an audit record; its only newline is at its end, whatever the record contains."""
     return printable(f"{line.at}  {line.who}: {line.what}  {line.detail}").rstrip() + "\n"

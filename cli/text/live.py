@@ -1,6 +1,7 @@
-"""A run while it goes on, as lines: phase, iteration, time so far and left, each port's rates, our own lateness. Pure.
+"""Formats a run in progress as lines: phase, iteration, elapsed and remaining time, each port's rates, the emulator's own
+lateness. Pure.
 
-Decides over which time rates are taken, how many ports are shown, and when our lateness is worth a warning.
+Decides the interval over which rates are taken, how many ports are shown, and when lateness deserves a warning.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_PORTS: Final = 16
 RATES_OVER_NS: Final = NS_PER_S
-"""Shorter, and they jump; longer, and they say what was."""
+"""Over a shorter time rates fluctuate; over a longer time they lag."""
 LATE_NS: Final = 100 * NS_PER_US
 VERY_LATE_NS: Final = NS_PER_MS
 _WORDS: Final = {
@@ -40,7 +41,7 @@ _SMALL_BAR: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class LiveLine:
-    """A line, and what it is: "" like any other, "good", "doubtful" or "bad"."""
+    """A line, and its mood: "" (neutral), "good", "doubtful" or "bad"."""
 
     text: str
     mood: str = ""
@@ -48,7 +49,7 @@ class LiveLine:
 
 @dataclass(frozen=True, slots=True)
 class LivePort:
-    """A port's rates now."""
+    """A port's current rates."""
 
     name: str
     tx_bps: float
@@ -59,11 +60,11 @@ class LivePort:
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """The same for a page."""
+    """The same content for a page."""
 
     head: str
     share: float
-    """Of all ops, 0 to 1."""
+    """Share of all ops that are done, 0 to 1."""
     time_ms: float
     ports: tuple[LivePort, ...]
     more_ports: int
@@ -73,12 +74,14 @@ class LiveView:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
+    """The progress at one time."""
+
     now_ns: int
     progress: RunProgress
 
 
 class LiveRun:
-    """What is known of a run while it goes on. `now_ns` is any clock that does not go back."""
+    """The known progress of a run. `now_ns` is any monotonic clock."""
 
     def __init__(self, iterations: int, link_bps: Mapping[str, int]) -> None:
         self._iterations = iterations
@@ -87,7 +90,7 @@ class LiveRun:
         self._moments: deque[_Moment] = deque()
 
     def take(self, progress: RunProgress, now_ns: int) -> None:
-        """Take how far the session is."""
+        """Record the progress of the session."""
         if self._begin_ns is None and progress.ops_done > 0:
             self._begin_ns = now_ns
         self._moments.append(_Moment(now_ns, progress))
@@ -95,27 +98,27 @@ class LiveRun:
             self._moments.popleft()
 
     def lines(self) -> tuple[LiveLine, ...]:
-        """Return what a terminal shows."""
+        """Return the lines for a terminal."""
         if not self._moments:
             return ()
         ports = sorted(self._busiest(), key=lambda port: port.name)
-        more = len(self._last.ports) - len(ports)
+        hidden_ports = len(self._last.ports) - len(ports)
         width = max((len(port.name) for port in ports), default=0)
-        shown = [LiveLine(self._head())]
-        shown += [LiveLine(self._port_line(port, width)) for port in ports]
-        if more > 0:
-            shown.append(LiveLine(f"  and {more} ports more"))
-        return (*shown, *self._lateness())
+        live_lines = [LiveLine(self._head())]
+        live_lines += [LiveLine(self._port_line(port, width)) for port in ports]
+        if hidden_ports > 0:
+            live_lines.append(LiveLine(f"  and {hidden_ports} ports more"))
+        return (*live_lines, *self._lateness())
 
     def line(self) -> str:
-        """Return the same in one line, for who reads a log."""
+        """Return the same as one line, for a log."""
         if not self._moments:
             return ""
         rates = [f"{port.name} {self._rate_words(port)}" for port in self._busiest()[:2]]
-        return "; ".join([self._head(bar=False), *rates, *(one.text.strip() for one in self._lateness())])
+        return "; ".join([self._head(bar=False), *rates, *(line.text.strip() for line in self._lateness())])
 
     def view(self) -> LiveView:
-        """Return what a page shows; there is one as soon as anything was taken."""
+        """Return the view for a page. Call it only after `take`."""
         ports = sorted(self._busiest(), key=lambda port: port.name)
         late = self._lateness()
         begin_ns = self._begin_ns if self._begin_ns is not None else self._moments[-1].now_ns
@@ -144,16 +147,16 @@ class LiveRun:
         share = last.ops_done / max(last.ops_total, 1)
         spent_ns = self._moments[-1].now_ns - self._begin_ns
         number = min(int(share * self._iterations) + 1, self._iterations)
-        drawn = f"[{_bar(share, _BAR)}] " if bar else ""
-        words = [f"{state}  {drawn}{share:.0%}"]
+        bar_text = f"[{_bar(share, _BAR)}] " if bar else ""
+        phrases = [f"{state}  {bar_text}{share:.0%}"]
         if self._iterations > 1:
-            words.append(f"iteration {number} of {self._iterations}")
+            phrases.append(f"iteration {number} of {self._iterations}")
         if spent_ns > 0 and share > 0:
             if self._iterations > 1:
-                words.append(f"{approximate_duration(round(spent_ns / share / self._iterations))} each")
+                phrases.append(f"{approximate_duration(round(spent_ns / share / self._iterations))} each")
             left_ns = round(spent_ns * (1 - share) / share)
-            words.append(f"{approximate_duration(spent_ns)} so far, {approximate_duration(left_ns)} left")
-        return ", ".join([*words, f"{approximate_bytes(last.wire_tx_bytes)} sent"])
+            phrases.append(f"{approximate_duration(spent_ns)} so far, {approximate_duration(left_ns)} left")
+        return ", ".join([*phrases, f"{approximate_bytes(last.wire_tx_bytes)} sent"])
 
     def _busiest(self) -> list[PortProgress]:
         return sorted(
@@ -161,14 +164,16 @@ class LiveRun:
         )[:MOST_PORTS]
 
     def _rates_bps(self, port: PortProgress) -> tuple[float, float]:
-        first = self._moments[0]
-        before = next((one for one in first.progress.ports if one.name == port.name), None)
-        spent_ns = self._moments[-1].now_ns - first.now_ns
-        if before is None or spent_ns <= 0:
+        oldest = self._moments[0]
+        previous = next(
+            (candidate for candidate in oldest.progress.ports if candidate.name == port.name), None
+        )
+        spent_ns = self._moments[-1].now_ns - oldest.now_ns
+        if previous is None or spent_ns <= 0:
             return 0.0, 0.0
         tx_bytes, rx_bytes = (
-            port.wire_tx_bytes - before.wire_tx_bytes,
-            port.wire_rx_bytes - before.wire_rx_bytes,
+            port.wire_tx_bytes - previous.wire_tx_bytes,
+            port.wire_rx_bytes - previous.wire_rx_bytes,
         )
         return tx_bytes * 8e9 / spent_ns, rx_bytes * 8e9 / spent_ns
 
@@ -190,12 +195,12 @@ class LiveRun:
         if late_ns < 0:
             return ()
         mood = "good" if late_ns < LATE_NS else "doubtful" if late_ns < VERY_LATE_NS else "bad"
-        words = {
+        hints = {
             "good": "",
             "doubtful": "; the agents' hosts are busy",
             "bad": "; the agents' hosts are too busy",
         }
-        text = f"  our own lateness {approximate_duration(late_ns)} (99 of 100 ops begin sooner){words[mood]}"
+        text = f"  our own lateness {approximate_duration(late_ns)} (99 of 100 ops begin sooner){hints[mood]}"
         return (LiveLine(text, mood),)
 
 

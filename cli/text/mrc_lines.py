@@ -1,4 +1,4 @@
-"""A packet of MRC as part of a line, for people: what each of its headers says. Pure: bytes in, text out."""
+"""Formats an MRC packet as part of a line: the fields of each of its headers. Pure: bytes in, text out."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ _RECEIVED_BYTES: Final = 256
 
 
 def is_mrc(opcode: int) -> bool:
-    """Return whether an opcode is among those by which MRC keeps itself from RoCEv2 on a shared port."""
+    """Return whether an opcode is in the range that distinguishes MRC from RoCEv2 on a shared UDP port."""
     return opcode >> 5 == 0b110
 
 
 def mrc_text(datagram: bytes, datagram_bytes: int) -> str:
-    """What a UDP payload of `datagram_bytes` says, of which `datagram` was kept."""
+    """Return the text of a UDP payload of `datagram_bytes`, of which `datagram` was captured."""
     try:
         bth, body, _ = _native.mrc_decode(datagram, datagram_bytes)
-    except ValueError as malformed:
-        return _of_remains(datagram, str(malformed))
+    except ValueError as error:
+        return _malformed_text(datagram, str(error))
     text = f"{MRC_NAMES[bth.opcode]} qp {bth.dest_qpn:#x} psn {bth.psn}"
     text += " retransmitted" if bth.retransmitted else ""
     text += " sackreq" if bth.sack_req else ""
-    return text + _body(body)
+    return text + _body_text(body)
 
 
-def _of_remains(datagram: bytes, why: str) -> str:
-    """Name a packet that is cut or malformed by its base transport header, where there is one."""
+def _malformed_text(datagram: bytes, why: str) -> str:
+    """Return the text of a trimmed or malformed packet, with queue pair and PSN if its base transport header is there."""
     name = MRC_NAMES.get(datagram[0], f"opcode {datagram[0]:#04x}") if datagram else ""
     try:
         _, qpn, psn, _ = _native.mrc_decode_cut(datagram)
@@ -65,7 +65,7 @@ def _of_remains(datagram: bytes, why: str) -> str:
     return f"{name} qp {qpn:#x} psn {psn} malformed: {why}"
 
 
-def _body(body: _native.MrcBody) -> str:
+def _body_text(body: _native.MrcBody) -> str:
     if isinstance(body, _native.MrcWrite):
         reth, imm = body.reth, body.imm
         text = f" msn {body.meth.msn} va {reth.va:#x} rkey {reth.rkey:#x} len {reth.dma_bytes}"
@@ -73,7 +73,7 @@ def _body(body: _native.MrcBody) -> str:
     if isinstance(body, _native.MrcAeth):
         return f" msn {body.msn}" + ("" if body.syndrome == 0x1F else f" NAK {body.syndrome:#04x}")
     if isinstance(body, _native.MrcSack):
-        return _sack(body)
+        return _sack_text(body)
     if isinstance(body, _native.MrcNeth):
         reason = _REASONS.get(body.reason, f"reason {body.reason:#04x}")
         return f" {reason} {body.nack_psn} entropy {body.entropy}"
@@ -84,7 +84,7 @@ def _body(body: _native.MrcBody) -> str:
     return f" {operation}{ports}"
 
 
-def _sack(sack: _native.MrcSack) -> str:
+def _sack_text(sack: _native.MrcSack) -> str:
     seth = sack.seth
     text = f" up to {seth.cack_psn}"
     ahead = psn_ranges((seth.cack_psn + seth.sack_offset) % _PSNS, seth.sack_bitmap)
@@ -99,8 +99,8 @@ def _sack(sack: _native.MrcSack) -> str:
 
 
 def psn_ranges(base: int, bitmap: int, psns: int = _PSNS) -> str:
-    """The sequence numbers whose bits are set, the lowest bit being `base`, of `psns`: "7,9-12"; "" for none."""
-    parts = []
+    """Return the PSNs of the set bits, the lowest bit being `base`, modulo `psns`: "7,9-12"; "" if none is set."""
+    ranges = []
     bit = 0
     while bitmap >> bit:
         if not bitmap >> bit & 1:
@@ -110,5 +110,5 @@ def psn_ranges(base: int, bitmap: int, psns: int = _PSNS) -> str:
         while bitmap >> bit & 1:
             bit += 1
         low, high = (base + first) % psns, (base + bit - 1) % psns
-        parts.append(str(low) if low == high else f"{low}-{high}")
-    return ",".join(parts)
+        ranges.append(str(low) if low == high else f"{low}-{high}")
+    return ",".join(ranges)

@@ -1,6 +1,6 @@
-"""The text of `etloop plan`: a plan as a person reads it, at most a screen or two however large the job is.
+"""The text of `etloop plan`: a plan for display, at most one or two screens however large the job is.
 
-Decides wording and what is shortened; every figure comes from `plan_report`.
+Decides wording and what is shortened; `controller.plan.report` has every figure.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from etloop.controller.plan.report import PlanReport, UnevenExchange
 
 MOST_ROWS: Final = 32
-_MOST_RANGES: Final = 6
 """Rows of a table that are shown; --json has all."""
+_MOST_RANGES: Final = 6
 
 
 def render_plan(report: PlanReport) -> str:
-    """The plan in words and tables; ends with a newline."""
+    """Return the plan in words and tables; it ends with a newline."""
     paths = ", ".join(f"{count} {path.replace('_', '-')}" for path, count in report.connections.items())
     tables = (
         table_lines(_rank_heading(report), _rank_rows(report)),
@@ -58,13 +58,13 @@ def _headline(report: PlanReport) -> str:
 def _crossing(report: PlanReport) -> tuple[str, ...]:
     total, crossing = approximate_bytes(report.payload_bytes), approximate_bytes(report.fabric_bytes)
     share = f"S_fabric {crossing} ({share_text(report.fabric_bytes, report.payload_bytes)})"
-    rails: tuple[str, ...] = ()
+    rail_lines: tuple[str, ...] = ()
     if report.same_rail_bytes is not None:
-        kept = approximate_bytes(report.same_rail_bytes)
-        rails = (
-            f"of S_fabric, {kept} ({share_text(report.same_rail_bytes, report.fabric_bytes)}) stay on their rail",
+        same_rail_text = approximate_bytes(report.same_rail_bytes)
+        rail_lines = (
+            f"of S_fabric, {same_rail_text} ({share_text(report.same_rail_bytes, report.fabric_bytes)}) stay on their rail",
         )
-    return (f"payload an iteration: S {total}, of which {share} crosses the device under test", *rails)
+    return (f"payload an iteration: S {total}, of which {share} crosses the device under test", *rail_lines)
 
 
 def _bound(report: PlanReport) -> str:
@@ -162,14 +162,16 @@ def _byte_range(least: int, most: int) -> str:
 
 
 def _why(choice: PlannedChoice) -> str:
-    """The reason, and what the model says of the choice and of the best of the others."""
-    ordered = sorted(choice.alternatives.items(), key=lambda item: item[1])
-    chosen = f"{'ring' if choice.algorithm == 'chain' else choice.algorithm} {choice.protocol}"
-    own = choice.alternatives.get(chosen)
-    others = [f"{name} {approximate_duration(time_ns)}" for name, time_ns in ordered if name != chosen]
-    if own is None or not others:
+    """Return the reason of a choice, with the model's times of the choice and of the best alternative."""
+    by_time = sorted(choice.alternatives.items(), key=lambda item: item[1])
+    choice_name = f"{'ring' if choice.algorithm == 'chain' else choice.algorithm} {choice.protocol}"
+    choice_ns = choice.alternatives.get(choice_name)
+    alternatives = [
+        f"{name} {approximate_duration(time_ns)}" for name, time_ns in by_time if name != choice_name
+    ]
+    if choice_ns is None or not alternatives:
         return choice.reason
-    return f"{choice.reason}: {approximate_duration(own)}, next {others[0]}"
+    return f"{choice.reason}: {approximate_duration(choice_ns)}, next {alternatives[0]}"
 
 
 _UNEVEN_HEADING: Final = ("uneven all-to-all", "ranks", "ops", "payload", "sends most", "receives most")
@@ -190,7 +192,7 @@ def _uneven_rows(report: PlanReport) -> list[tuple[str, ...]]:
 
 
 def _busiest(rank: int, rank_bytes: int, use: UnevenExchange) -> str:
-    """A rank, its bytes, and how many times the mean that is."""
+    """Return a rank, its bytes, and their ratio to the mean."""
     if not rank_bytes:
         return "nobody"
     return f"rank {rank}: {approximate_bytes(rank_bytes)} ({rank_bytes * use.ranks / use.payload_bytes:.1f} x mean)"
@@ -218,26 +220,26 @@ def share_text(part: int, whole: int) -> str:
 
 
 def rank_ranges(ranks: Sequence[int]) -> str:
-    """Ranks as a reader counts them, in their order: "0-3,8-11", strides as "0-56:8"; six of them, then "..."."""
-    parts: list[str] = []
-    at = 0
-    while at < len(ranks):
-        end = at + 1
-        step = ranks[at + 1] - ranks[at] if end < len(ranks) else 0
+    """Format ranks in their order: "0-3,8-11", strides as "0-56:8"; at most six ranges, then "..."."""
+    ranges: list[str] = []
+    begin = 0
+    while begin < len(ranks):
+        end = begin + 1
+        step = ranks[begin + 1] - ranks[begin] if end < len(ranks) else 0
         while end < len(ranks) and ranks[end] - ranks[end - 1] == step > 0:
             end += 1
-        if end - at < 3 and step != 1:
-            end = at + 1
-        first, last = ranks[at], ranks[end - 1]
-        stride = f":{step}" if step > 1 and end - at > 1 else ""
-        parts.append(f"{first}-{last}{stride}" if end - at > 1 else str(first))
-        at = end
-    return ",".join(parts[:_MOST_RANGES]) + (",..." if len(parts) > _MOST_RANGES else "")
+        if end - begin < 3 and step != 1:
+            end = begin + 1
+        first, last = ranks[begin], ranks[end - 1]
+        stride = f":{step}" if step > 1 and end - begin > 1 else ""
+        ranges.append(f"{first}-{last}{stride}" if end - begin > 1 else str(first))
+        begin = end
+    return ",".join(ranges[:_MOST_RANGES]) + (",..." if len(ranges) > _MOST_RANGES else "")
 
 
 def table_lines(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
-    """A table in columns, shortened to `MOST_ROWS`."""
-    shown = rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS - 1]
-    yield from aligned((heading, *shown), range(len(heading)))
-    if len(rows) > len(shown):
-        yield f"... and {len(rows) - len(shown)} more (--json has all)"
+    """Yield the lines of a table in columns, shortened to `MOST_ROWS`."""
+    shown_rows = rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS - 1]
+    yield from aligned((heading, *shown_rows), range(len(heading)))
+    if len(rows) > len(shown_rows):
+        yield f"... and {len(rows) - len(shown_rows)} more (--json has all)"

@@ -1,4 +1,4 @@
-"""The text of `etloop plan --summary`: a job on paper, in a screen however many ranks it has.
+"""The text of `etloop plan --summary`: a job laid out without a full plan, on one screen however many ranks it has.
 
 Communicators, hosts and ports with equal figures share a row; --json has each.
 """
@@ -21,9 +21,9 @@ _MOST_NOTES: Final = 8
 
 
 def render_summary(summary: PlanSummary) -> str:
-    """The summary in words and tables; ends with a newline."""
-    first = local_traffic_warning(summary.fabric_bytes, summary.payload_bytes)
-    lines = [f"warning: {text}" for text in (first, *summary.warnings) if text]
+    """Return the summary in words and tables; it ends with a newline."""
+    local_warning = local_traffic_warning(summary.fabric_bytes, summary.payload_bytes)
+    lines = [f"warning: {text}" for text in (local_warning, *summary.warnings) if text]
     lines += [*_headlines(summary), ""]
     heading = ("communicators", "ranks", "ops each", "connections each", "payload each", "through DUT each")
     lines += [*table_lines((*heading, "first ranks"), _communicator_rows(summary)), ""]
@@ -53,26 +53,26 @@ def _headlines(summary: PlanSummary) -> tuple[str, ...]:
     )
 
 
-def _alike(
+def _group_rows(
     rows: Iterable[Row], figures: Callable[[Row], tuple[str, ...]]
 ) -> dict[tuple[str, ...], list[Row]]:
-    """Rows by what a reader sees of them, in the order in which each is met first."""
-    found: dict[tuple[str, ...], list[Row]] = {}
+    """Group rows by their displayed figures, in the order of first occurrence."""
+    rows_by_figures: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(figures(row), []).append(row)
-    return found
+        rows_by_figures.setdefault(figures(row), []).append(row)
+    return rows_by_figures
 
 
 def _communicator_rows(summary: PlanSummary) -> list[tuple[str, ...]]:
-    found = _alike(
+    rows_by_figures = _group_rows(
         summary.communicators,
-        lambda one: (
-            "sends" if one.point_to_point else "",
-            str(one.ranks),
-            str(one.operations),
-            str(one.connections),
-            approximate_bytes(one.payload_bytes),
-            approximate_bytes(one.fabric_bytes),
+        lambda communicator: (
+            "sends" if communicator.point_to_point else "",
+            str(communicator.ranks),
+            str(communicator.operations),
+            str(communicator.connections),
+            approximate_bytes(communicator.payload_bytes),
+            approximate_bytes(communicator.fabric_bytes),
         ),
     )
     return [
@@ -81,34 +81,38 @@ def _communicator_rows(summary: PlanSummary) -> list[tuple[str, ...]]:
             *figures[1:],
             rank_ranges([row.first_rank for row in rows]),
         )
-        for figures, rows in found.items()
+        for figures, rows in rows_by_figures.items()
     ]
 
 
 def _host_rows(summary: PlanSummary) -> list[tuple[str, ...]]:
-    found = _alike(
+    rows_by_figures = _group_rows(
         summary.hosts,
-        lambda one: (
-            str(one.ranks),
-            approximate_bytes(one.sent_bytes),
-            approximate_bytes(one.received_bytes),
+        lambda host: (
+            str(host.ranks),
+            approximate_bytes(host.sent_bytes),
+            approximate_bytes(host.received_bytes),
         ),
     )
     return [
-        (str(len(rows)), *figures, rank_ranges([row.host for row in rows])) for figures, rows in found.items()
+        (str(len(rows)), *figures, rank_ranges([row.host for row in rows]))
+        for figures, rows in rows_by_figures.items()
     ]
 
 
 def _port_rows(summary: PlanSummary) -> list[tuple[str, ...]]:
-    found = _alike(
+    rows_by_figures = _group_rows(
         summary.ports,
-        lambda one: (
-            format_rate(one.link_bps),
-            str(one.ranks),
-            str(one.queue_pairs),
-            approximate_bytes(one.tx_bytes),
-            approximate_bytes(one.rx_bytes),
-            approximate_duration(one.link_time_ns),
+        lambda port: (
+            format_rate(port.link_bps),
+            str(port.ranks),
+            str(port.queue_pairs),
+            approximate_bytes(port.tx_bytes),
+            approximate_bytes(port.rx_bytes),
+            approximate_duration(port.link_time_ns),
         ),
     )
-    return [(str(len(rows)), *figures, f"{rows[0].agent}/{rows[0].port}") for figures, rows in found.items()]
+    return [
+        (str(len(rows)), *figures, f"{rows[0].agent}/{rows[0].port}")
+        for figures, rows in rows_by_figures.items()
+    ]

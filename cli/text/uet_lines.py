@@ -1,4 +1,4 @@
-"""A packet of Ultra Ethernet's transport as part of a line, for people. Pure: bytes in, text out."""
+"""Formats an Ultra Ethernet transport packet as part of a line. Pure: bytes in, text out."""
 
 from __future__ import annotations
 
@@ -107,57 +107,59 @@ _PSNS: Final = 1 << 32
 
 
 def uet_text(datagram: bytes, datagram_bytes: int) -> str:
-    """What a UDP payload of `datagram_bytes` says, of which `datagram` was kept."""
+    """Return the text of a UDP payload of `datagram_bytes`, of which `datagram` was captured."""
     try:
         pds, ses, _ = _native.uet_decode(datagram, datagram_bytes)
-    except ValueError as malformed:
-        return _of_remains(datagram, str(malformed))
-    return _delivery(pds) + _semantics(ses)
+    except ValueError as error:
+        return _malformed_text(datagram, str(error))
+    return _delivery_text(pds) + _semantics_text(ses)
 
 
 def cut_from(datagram: bytes, datagram_bytes: int) -> str:
-    """How much longer a write was whose lengths are new since a switch cut it; "" of what is whole."""
+    """Return how many bytes a trimmed write or send with rewritten lengths lacks, as text; "" if it is complete."""
     try:
         _, ses, _ = _native.uet_decode(datagram, datagram_bytes)
     except ValueError:
         return ""
     if not isinstance(ses, _native.UetStandardRequest) or ses.start.operation not in {0x1, 0x5}:
         return ""
-    here_bytes = datagram_bytes - 12 - 44
+    payload_bytes = datagram_bytes - 12 - 44
     start = ses.start
     stated_bytes = ses.message_bytes if start.start_of_message and start.end_of_message else ses.payload_bytes
-    return f"{stated_bytes - here_bytes} B less than it states" if stated_bytes > here_bytes else ""
+    return f"{stated_bytes - payload_bytes} B less than it states" if stated_bytes > payload_bytes else ""
 
 
-def _of_remains(datagram: bytes, why: str) -> str:
+def _malformed_text(datagram: bytes, why: str) -> str:
     name = TYPE_NAMES.get(datagram[0] >> 3, f"UET type {datagram[0] >> 3}") if datagram else "UET"
     try:
-        return f"{_delivery(_native.uet_decode_cut(datagram))} malformed: {why}"
+        return f"{_delivery_text(_native.uet_decode_cut(datagram))} malformed: {why}"
     except ValueError:
         return f"{name} malformed: {why}"
 
 
-def _delivery(pds: _native.UetPds) -> str:
+def _delivery_text(pds: _native.UetPds) -> str:
     text = TYPE_NAMES[pds.type]
     match pds:
         case _native.UetUnreliable():
             return text
         case _native.UetIdempotent():
-            return f"{text} packet {pds.packet_id}" + _flags(marked=pds.marked, again=pds.retransmitted)
+            return f"{text} packet {pds.packet_id}" + _flags_text(marked=pds.marked, again=pds.retransmitted)
         case _native.UetRequest():
-            return text + _place(pds) + f" psn {pds.psn}" + _flags(asks=pds.asks, again=pds.retransmitted)
+            return (
+                text + _place(pds) + f" psn {pds.psn}" + _flags_text(asks=pds.asks, again=pds.retransmitted)
+            )
         case _native.UetControl():
-            what = CONTROL_NAMES.get(pds.control, f"type {pds.control}")
+            control_name = CONTROL_NAMES.get(pds.control, f"type {pds.control}")
             probe = f" {pds.probe_id}" if pds.control == 6 else ""
-            return f"{text} {what}{probe}{_place(pds)} psn {pds.psn}" + _flags(
+            return f"{text} {control_name}{probe}{_place(pds)} psn {pds.psn}" + _flags_text(
                 asks=pds.asks, again=pds.retransmitted
             )
         case _native.UetNack():
             code = NACK_NAMES.get(pds.code, f"code {pds.code:#04x}")
             text += f" pdc {pds.spdcid} > {pds.dpdcid} {code} {pds.psn}"
-            return text + _flags(marked=pds.marked, again=pds.retransmitted)
+            return text + _flags_text(marked=pds.marked, again=pds.retransmitted)
         case _native.UetAck():
-            return text + _ack(pds)
+            return text + _ack_text(pds)
 
 
 def _place(header: _native.UetRequest | _native.UetControl) -> str:
@@ -166,11 +168,11 @@ def _place(header: _native.UetRequest | _native.UetControl) -> str:
     return f" pdc {header.spdcid} > {header.dpdcid}"
 
 
-def _flags(*, marked: bool = False, asks: bool = False, again: bool = False) -> str:
+def _flags_text(*, marked: bool = False, asks: bool = False, again: bool = False) -> str:
     return (" marked" if marked else "") + (" ackreq" if asks else "") + (" retransmitted" if again else "")
 
 
-def _ack(ack: _native.UetAck) -> str:
+def _ack_text(ack: _native.UetAck) -> str:
     text = f" pdc {ack.spdcid} > {ack.dpdcid} up to {ack.cack_psn}"
     state = ack.state
     if state is not None:
@@ -181,40 +183,38 @@ def _ack(ack: _native.UetAck) -> str:
         if ack.answers_probe
         else f" for {(ack.cack_psn + ack.ack_psn_offset) % _PSNS}"
     )
-    text += _flags(marked=ack.marked, again=ack.retransmitted)
+    text += _flags_text(marked=ack.marked, again=ack.retransmitted)
     text += {1: " asks to clear", 2: " asks to close"}.get(ack.request, "")
     if state is not None and state.cc_type == _NSCC:
         text += f" received {_native.uet_nscc_state(state.state).received_256bytes * _RECEIVED_BYTES} B"
     return text
 
 
-def _semantics(ses: _native.UetSes) -> str:
+def _semantics_text(ses: _native.UetSes) -> str:
     match ses:
         case None:
             return ""
         case _native.UetStandardRequest():
             start = ses.start
-            at = "" if start.start_of_message else f" from {ses.message_offset}"
-            text = f" {_operation(start)} message {start.message_id_or_bytes} of {ses.message_bytes} B{at}"
+            offset_text = "" if start.start_of_message else f" from {ses.message_offset}"
+            text = f" {_operation_name(start)} message {start.message_id_or_bytes} of {ses.message_bytes} B{offset_text}"
             text += f" to {ses.buffer_offset:#x} key {ses.memory_key:#x}"
             return text + (
                 f" imm {ses.header_data}" if start.has_header_data and start.start_of_message else ""
             )
         case _native.UetMediumRequest() | _native.UetSmallRequest():
-            return f" {_operation(ses.start)} of {ses.start.message_id_or_bytes & 0x3FFF} B"
+            return f" {_operation_name(ses.start)} of {ses.start.message_id_or_bytes & 0x3FFF} B"
         case _native.UetSmallDataResponse():
-            return f" data of {ses.payload_bytes} B {_returned(ses.code)}"
+            return f" data of {ses.payload_bytes} B {_return_name(ses.code)}"
         case _native.UetResponse():
-            return f" response to message {ses.message_id} {_returned(ses.code)}"
+            return f" response to message {ses.message_id} {_return_name(ses.code)}"
         case _native.UetDataResponse():
-            return (
-                f" response to message {ses.message_id} {_returned(ses.code)}, data of {ses.payload_bytes} B"
-            )
+            return f" response to message {ses.message_id} {_return_name(ses.code)}, data of {ses.payload_bytes} B"
 
 
-def _operation(start: _native.UetRequestStart) -> str:
+def _operation_name(start: _native.UetRequestStart) -> str:
     return OPERATION_NAMES.get(start.operation, f"operation {start.operation:#04x}")
 
 
-def _returned(code: int) -> str:
+def _return_name(code: int) -> str:
     return RETURN_NAMES.get(code, f"code {code:#04x}")

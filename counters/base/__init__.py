@@ -1,1 +1,1 @@
-"""What every reader of counters is and needs: its protocol, addresses, credentials."""
+"""The protocol of all readers of counters, with their addresses and credentials."""

@@ -1,4 +1,4 @@
-"""`HOST:PORT` of a device's management address, as a rig writes it. Pure: whether it can be reached is a reader's to find out."""
+"""`HOST:PORT` of a device's management address, as a rig writes it. Pure: a reader finds out whether it can be reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host by name or IP address, and a port of it."""
+    """A host, by name or IP address, and one of its ports."""
 
     host: str
     port: int
@@ -28,16 +28,16 @@ class Address:
 
 
 def address(default_port: int) -> Callable[[str], Address]:
-    """A parser of `HOST`, `HOST:PORT` and `[IPv6]:PORT`. It raises `QuantityError`."""
+    """Return a parser of `HOST`, `HOST:PORT` and `[IPv6]:PORT`. The parser raises `QuantityError`."""
     remedy = f"write HOST or HOST:PORT (port {default_port} if none is given), an IPv6 address in brackets"
 
     def parse(text: str) -> Address:
-        found = _FORMS.fullmatch(text.strip())
-        if found is None:
+        match = _FORMS.fullmatch(text.strip())
+        if match is None:
             raise QuantityError(f'"{text[:64]}" is not an address', remedy)
-        port = int(found["six_port"] or found["port"] or default_port)
+        port = int(match["six_port"] or match["port"] or default_port)
         if not 0 < port < 1 << 16:
             raise QuantityError(f"{port} is no port", "write a port from 1 to 65535")
-        return Address(found["six"] or found["host"], port)
+        return Address(match["six"] or match["host"], port)
 
     return FormedParser(parse, pattern_form("HOST or HOST:PORT", r"[A-Za-z0-9_\[][A-Za-z0-9_.:\[\]-]*"))

@@ -1,6 +1,6 @@
-"""Credentials of a device: files that only their owner can read, and what stands in them. A shell: looks at files' modes.
+"""Reads a device's credentials from files that only their owner can read. A shell: checks the files' modes.
 
-A rig never holds a secret, it names a file that does, a small YAML mapping. Nothing of its text is repeated in any message,
+A rig never holds a secret; it names a file that does, which is a small YAML mapping. Messages never repeat text of that file,
 because a mistake in it may be the secret itself; values are left out of every `repr`.
 """
 
@@ -26,12 +26,12 @@ MOST_BYTES: Final = 65_536
 MOST_PEM_BYTES: Final = 1 << 20
 MOST_SECRET_CHARACTERS: Final = 256
 LEAST_PASSWORD_CHARACTERS: Final = 8
-"""Of SNMPv3 (RFC 3414 section 11.2)."""
+"""Minimum of SNMPv3 (RFC 3414 section 11.2)."""
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class AuthProtocol(StrEnum):
-    """How SNMPv3 messages are signed (RFC 3414, RFC 7860)."""
+    """Authentication protocols of SNMPv3 (RFC 3414, RFC 7860)."""
 
     MD5 = "md5"
     SHA1 = "sha1"
@@ -42,7 +42,7 @@ class AuthProtocol(StrEnum):
 
 
 class PrivacyProtocol(StrEnum):
-    """How SNMPv3 messages are encrypted (RFC 3414, RFC 3826; more than 128 bits as draft-blumenthal-aes-usm-04)."""
+    """Encryption protocols of SNMPv3 (RFC 3414, RFC 3826; more than 128 bits as draft-blumenthal-aes-usm-04)."""
 
     DES = "des"
     AES128 = "aes128"
@@ -52,14 +52,14 @@ class PrivacyProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Community:
-    """What SNMPv2c has for a password, in clear text on the wire."""
+    """The community string of SNMPv2c: its password, sent in clear text."""
 
     community: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SnmpUser:
-    """A user of SNMPv3 with authentication and encryption; less is not offered."""
+    """An SNMPv3 user with authentication and encryption; lower security levels are not supported."""
 
     user: str
     auth: AuthProtocol
@@ -70,46 +70,46 @@ class SnmpUser:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A user and a password, as gNMI devices take them in the metadata of each call."""
+    """A user and a password, as gNMI devices expect them in the metadata of each call."""
 
     user: str
     password: str = field(repr=False)
 
 
 def credentials_text(file: Path) -> bytes:
-    """The content of a file of credentials. Raises `ConfigError` if it cannot be read, or others than its owner can."""
+    """Read a credentials file. Raise `ConfigError` if it cannot be read or if its mode lets other users than the owner use it."""
     try:
-        with file.open("rb") as opened:
-            if os.fstat(opened.fileno()).st_mode & _OTHERS:
+        with file.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_mode & _OTHERS:
                 remedy = f"chmod 600 {file}, and change what others have read"
                 raise ConfigError(Problem(str(file), "others than its owner can use it", remedy))
-            return opened.read(MOST_BYTES + 1)
+            return stream.read(MOST_BYTES + 1)
     except OSError as error:
         remedy = "name a file that this user can read"
         raise ConfigError(Problem(str(file), f"cannot be read: {error.strerror}", remedy)) from None
 
 
 def pem_bytes(file: Path) -> bytes:
-    """The content of a file of certificates or of a key. Raises `ConfigError` if it cannot be read."""
+    """Read a PEM file of certificates or of a key. Raise `ConfigError` if it cannot be read."""
     try:
-        with file.open("rb") as opened:
-            return opened.read(MOST_PEM_BYTES)
+        with file.open("rb") as stream:
+            return stream.read(MOST_PEM_BYTES)
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigError(Problem(str(file), what, "name a PEM file that this user can read")) from None
+        problem = f"cannot be read: {error.strerror}"
+        raise ConfigError(Problem(str(file), problem, "name a PEM file that this user can read")) from None
 
 
 def snmp_credentials(text: bytes, name: Path) -> Community | SnmpUser:
-    """A community, or a user of SNMPv3. Raises `ConfigError` without repeating anything of the text."""
+    """Parse a community or an SNMPv3 user. Raise `ConfigError`, which repeats no text of the file."""
     remedy = (
         "give community; or user, auth (such as sha256), auth_password, privacy (such as aes128) and privacy_password, with "
         f"passwords of {LEAST_PASSWORD_CHARACTERS} to {MOST_SECRET_CHARACTERS} characters"
     )
-    return _read(text, name, remedy, _snmp)
+    return _read(text, name, remedy, _read_snmp)
 
 
 def gnmi_login(text: bytes, name: Path) -> Login:
-    """A user and a password. Raises `ConfigError` without repeating anything of the text."""
+    """Parse a user and a password. Raise `ConfigError`, which repeats no text of the file."""
     remedy = f"give user and password, printable ASCII of at most {MOST_SECRET_CHARACTERS} characters"
     return _read(text, name, remedy, _login)
 
@@ -125,10 +125,10 @@ def _read(text: bytes, name: Path, remedy: str, read: Callable[[Section], T]) ->
         top.close()
         file.refuse_mistakes()
     except ConfigError as error:
-        # The problems quote what they are about; only their line is told.
-        lines = dict.fromkeys(_line_of(problem.where, str(name)) for problem in error.problems)
+        # The problems quote the offending text, which may be a secret: keep only their line numbers.
+        places = dict.fromkeys(_line_of(problem.where, str(name)) for problem in error.problems)
         raise ConfigError(
-            *(Problem(where, "these credentials are not understood", remedy) for where in lines)
+            *(Problem(place, "these credentials are not understood", remedy) for place in places)
         ) from None
     return value
 
@@ -138,12 +138,12 @@ def _line_of(where: str, place: str) -> str:
     return f"{place}:{line}" if line.isdecimal() else place
 
 
-def _snmp(top: Section) -> Community | SnmpUser:
+def _read_snmp(top: Section) -> Community | SnmpUser:
     if top.has("community"):
-        return Community(top.required("community", _secret(1), "?", ""))
-    password = _secret(LEAST_PASSWORD_CHARACTERS)
+        return Community(top.required("community", _secret_parser(1), "?", ""))
+    password = _secret_parser(LEAST_PASSWORD_CHARACTERS)
     return SnmpUser(
-        user=top.required("user", _secret(1), "?", ""),
+        user=top.required("user", _secret_parser(1), "?", ""),
         auth=top.required("auth", word_of(AuthProtocol), AuthProtocol.SHA256, ""),
         auth_password=top.required("auth_password", password, "?", ""),
         privacy=top.required("privacy", word_of(PrivacyProtocol), PrivacyProtocol.AES128, ""),
@@ -153,12 +153,12 @@ def _snmp(top: Section) -> Community | SnmpUser:
 
 def _login(top: Section) -> Login:
     return Login(
-        top.required("user", _secret(1), "?", ""),
-        top.required("password", _secret(1), "?", ""),
+        top.required("user", _secret_parser(1), "?", ""),
+        top.required("password", _secret_parser(1), "?", ""),
     )
 
 
-def _secret(least: int) -> Callable[[str], str]:
+def _secret_parser(least: int) -> Callable[[str], str]:
     def parse(text: str) -> str:
         # gRPC's metadata and SNMP's octet strings both carry ASCII without loss; a line break is a mistake of the file.
         if not least <= len(text) <= MOST_SECRET_CHARACTERS or not text.isascii() or not text.isprintable():

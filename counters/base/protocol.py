@@ -1,17 +1,17 @@
-"""What every reader of a device's counters is: opened, read again and again, closed. Nothing it does can end a run.
+"""The interface of every reader of a device's counters: opened, read repeatedly, closed. A reader can never end a run.
 
-Decides the shape and the bounds. Each source is a file of this folder with a class that satisfies `DeviceCounters`; which ones a
-run uses, is decided by the rig; when they are read, by `sampling`.
+Decides the interface and its bounds. Each source is a file in `readers` with a class that satisfies `DeviceCounters`; the rig
+decides which sources a run uses, `sampling` when they are read.
 
 A reader
-* answers with a value, a batch or a `CounterFailure`, and raises nothing but `asyncio.CancelledError`: everything that comes
-  from a device is hostile, and everything can be missing;
-* may be cancelled in any `await`, after which only `close` is called; what is read late is told as LATE by the caller, so a
-  reader needs no timeouts of its own, except to tell more precisely what was late;
-* does not block the event loop: sockets are asyncio's, calls that block are handed to a thread and bounded there;
+* answers with a value, a batch or a `CounterFailure`, and raises only `asyncio.CancelledError`: all input from a device is
+  hostile, and any part of it can be missing;
+* may be cancelled in any `await`, after which only `close` is called; the caller reports a late reading as LATE, so a reader
+  needs no timeouts of its own, except to report more precisely what was late;
+* does not block the event loop: sockets are asyncio's, blocking calls run in a thread and are bounded there;
 * reads at most `MOST_READINGS` values, gives canonical names only (contract/model/counters.py), and never writes credentials
-  into anything that it gives;
-* may be opened again after it was closed, which is how a lost connection comes back.
+  into its output;
+* may be opened again after it was closed, which is how a lost connection is restored.
 """
 
 from __future__ import annotations
@@ -22,36 +22,35 @@ from typing import Final, Protocol
 from etloop.contract.model.counters import CounterBatch, CounterFailure, CounterReading, reading_mistake
 
 MOST_COMPLAINTS: Final = 8
-"""Of one batch."""
+"""Per batch."""
 
 
 class DeviceCounters(Protocol):
     """One source of the counters of one device."""
 
     async def open(self) -> CounterFailure | None:
-        """Gets ready to read: connects, signs in, finds the objects. None when it is."""
+        """Connect, sign in and find the objects to read. Return None when ready to read."""
 
     async def read(self) -> CounterBatch | CounterFailure:
-        """Every value of the objects that are asked for, at this moment. Only after an `open` that succeeded.
+        """Return the current values of all requested objects. Call it only after an `open` that succeeded.
 
-        Within one batch an object's counter appears once. A failure leaves the reader as it was; the caller may read again
-        or close.
+        Within one batch an object's counter appears once. After a failure the caller may read again or close.
         """
 
     async def close(self) -> None:
-        """Lets go of everything, whatever state it is in; more than once does no harm."""
+        """Release all resources, in any state. Repeated calls are harmless."""
 
 
 def sifted(
     readings: Iterable[CounterReading], complaints: Iterable[str] = ()
 ) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
-    """Return those readings that can be one, and the complaints with those about the others."""
-    kept = []
-    noted = dict.fromkeys(complaints)
+    """Return the valid readings, and the complaints extended by one for each invalid reading; at most `MOST_COMPLAINTS`."""
+    valid = []
+    noted_complaints = dict.fromkeys(complaints)
     for reading in readings:
         mistake = reading_mistake(reading)
         if not mistake:
-            kept.append(reading)
-        elif len(noted) < MOST_COMPLAINTS:
-            noted.setdefault(mistake)
-    return tuple(kept), tuple(noted)[:MOST_COMPLAINTS]
+            valid.append(reading)
+        elif len(noted_complaints) < MOST_COMPLAINTS:
+            noted_complaints.setdefault(mistake)
+    return tuple(valid), tuple(noted_complaints)[:MOST_COMPLAINTS]

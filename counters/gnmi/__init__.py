@@ -1,1 +1,1 @@
-"""gNMI for both ends: messages and paths, the names of OpenConfig and SONiC, and what a lab serves of its switches."""
+"""gNMI for both ends: messages, paths, the names of OpenConfig and SONiC, and the server of a lab's counters."""

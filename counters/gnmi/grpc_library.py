@@ -1,12 +1,12 @@
-"""gRPC, made quiet before it is loaded. A shell: the environment. Everybody here imports it from this module."""
+"""Imports gRPC with its logging silenced. A shell: sets environment variables. Import gRPC from this module only."""
 
 from __future__ import annotations
 
 import os
 
-# Read once, when the library is loaded. Its own log lines would stand between a command's, and errors reach us as values.
+# The library reads it once, on import. Its log lines would mix with a command's output; errors reach us as values.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-# Programs that are started beside a connection need nothing of it.
+# Child processes do not use the connection.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc

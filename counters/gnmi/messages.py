@@ -1,10 +1,11 @@
-"""The messages of gNMI that counters need, as protobuf classes made from the tables below. Pure.
+"""The gNMI messages that counters need, as protobuf classes built from the tables below. Pure.
 
-The numbers are those of openconfig/gnmi:proto/gnmi/gnmi.proto (gNMI 0.10), which never change; fields that are not listed,
-such as extensions, are carried as unknown fields and mean nothing here. `Set` is not spoken at all. The classes live in a
-pool of their own, so that any other package's gNMI can be loaded beside them. A test compares every field with another's.
+Field numbers are those of openconfig/gnmi:proto/gnmi/gnmi.proto (gNMI 0.10), which never change; fields that are not listed,
+such as extensions, are kept as unknown fields and ignored. `Set` is not supported. The classes live in a descriptor pool of
+their own, so that another package's gNMI can be loaded in the same process. A test compares every field with another
+implementation's.
 
-protobuf makes classes at run time, so their types are `Any`: `wire` turns them into values of ours at once.
+protobuf makes classes at run time, so their types are `Any`; callers convert them into typed values at once.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 PACKAGE: Final = "gnmi"
 SERVICE: Final = "gnmi.gNMI"
 VERSION: Final = "0.10.0"
-"""Of the protocol, as Capabilities tells it."""
+"""Of the protocol, as Capabilities reports it."""
 
 
 class Encoding(IntEnum):
-    """How values travel."""
+    """Encodings of values."""
 
     JSON = 0
     BYTES = 1
@@ -31,7 +32,7 @@ class Encoding(IntEnum):
 
 
 class ListMode(IntEnum):
-    """What kind of subscription a list is."""
+    """Modes of a list of subscriptions."""
 
     STREAM = 0
     ONCE = 1
@@ -39,7 +40,7 @@ class ListMode(IntEnum):
 
 
 class SubscriptionMode(IntEnum):
-    """When a path of a stream is sent."""
+    """Modes of one path in a STREAM subscription: when it is sent."""
 
     TARGET_DEFINED = 0
     ON_CHANGE = 1
@@ -47,7 +48,7 @@ class SubscriptionMode(IntEnum):
 
 
 class DataType(IntEnum):
-    """What a Get asks for."""
+    """Kinds of data that a Get requests."""
 
     ALL = 0
     CONFIG = 1
@@ -113,16 +114,16 @@ def _file() -> Any:
     _add_field(entry, "string key=1")
     _add_field(entry, "string value=2")
     for name, members in _ENUMS.items():
-        owner, _, own = name.rpartition(".")
-        enum = (messages[owner] if owner else file).enum_type.add(name=own)
+        owner, _, enum_name = name.rpartition(".")
+        enum = (messages[owner] if owner else file).enum_type.add(name=enum_name)
         for member in members:
             enum.value.add(name=member.name, number=member.value)
     return file
 
 
 def _add_field(message: Any, written: str) -> None:
-    kind, _, rest = written.lstrip("*|").partition(" ")
-    name, _, number = rest.partition("=")
+    kind, _, assignment = written.lstrip("*|").partition(" ")
+    name, _, number = assignment.partition("=")
     field = message.field.add(name=name, number=int(number))
     field.label = _Field.LABEL_REPEATED if written[0] == "*" else _Field.LABEL_OPTIONAL
     if kind in _SCALARS:
@@ -138,22 +139,22 @@ POOL: Final = descriptor_pool.DescriptorPool()
 POOL.Add(_file())
 
 
-def _class(name: str) -> Any:
+def _message_class(name: str) -> Any:
     return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
 
-Notification: Final = _class("Notification")
-Update: Final = _class("Update")
-TypedValue: Final = _class("TypedValue")
-Path: Final = _class("Path")
-SubscribeRequest: Final = _class("SubscribeRequest")
-SubscribeResponse: Final = _class("SubscribeResponse")
-GetRequest: Final = _class("GetRequest")
-GetResponse: Final = _class("GetResponse")
-CapabilityRequest: Final = _class("CapabilityRequest")
-CapabilityResponse: Final = _class("CapabilityResponse")
+Notification: Final = _message_class("Notification")
+Update: Final = _message_class("Update")
+TypedValue: Final = _message_class("TypedValue")
+Path: Final = _message_class("Path")
+SubscribeRequest: Final = _message_class("SubscribeRequest")
+SubscribeResponse: Final = _message_class("SubscribeResponse")
+GetRequest: Final = _message_class("GetRequest")
+GetResponse: Final = _message_class("GetResponse")
+CapabilityRequest: Final = _message_class("CapabilityRequest")
+CapabilityResponse: Final = _message_class("CapabilityResponse")
 
 
 def kind_of(message: Any) -> str:
-    """Which member of a message's oneof is there; "" if none is."""
+    """Return the name of the set member of the message's oneof, or "" if none is set."""
     return message.WhichOneof(_ONEOF) or ""

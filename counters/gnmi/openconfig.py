@@ -1,8 +1,8 @@
-"""OpenConfig's names of counters, both ways: readings to leaves of its tree, and what a device sent to readings. Pure.
+"""OpenConfig's names of counters, both ways: readings to leaves of its tree, and a device's updates to readings. Pure.
 
 Decides which leaf is which canonical counter (openconfig/public: openconfig-interfaces.yang, openconfig-if-ethernet.yang,
-openconfig-qos.yang and the modules they take in). Its model has no pauses by priority, no priority groups and no pool:
-those come over SONiC's tables (`sonic`) only.
+openconfig-qos.yang and the modules they import). Its model has no PFC pauses, no priority groups and no pool: those are read
+from SONiC's tables (`sonic`) only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODELS: Final = (
     (INTERFACES, "OpenConfig working group", "3.8.1"),
     (QOS, "OpenConfig working group", "2.0.1"),
 )
-"""Modules of which a lab serves leaves, with the revision that the names were taken from."""
+"""Modules whose leaves a lab serves, with the revision that the names were taken from."""
 _COUNTERS: Final = ("interfaces", "interface", "state", "counters")
 _ETHERNET: Final = ("interfaces", "interface", "ethernet", "state", "counters")
 _QUEUE: Final = ("qos", "interfaces", "interface", "output", "queues", "queue", "state")
@@ -37,7 +37,7 @@ KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One counter's place."""
+    """The path of one counter in the tree."""
 
     names: tuple[str, ...]
     kind: CounterObject
@@ -89,27 +89,27 @@ LEAVES: Final = (
     ),
 )
 _BEYOND: Final = tuple(_leaves(_QUEUE, CounterObject.QUEUE, (("trim-pkts", "trimmed_packets"),)))
-"""Understood where a device has it, and not served: revision 2.0.1 of the model does not list it."""
+"""Read where a device has it, but not served: revision 2.0.1 of the model does not list it."""
 _BY_NAMES: Final = {leaf.names: leaf for leaf in (*LEAVES, *_BEYOND)}
 _BY_COUNTER: Final = {(leaf.kind, leaf.counter): leaf for leaf in LEAVES}
 PORT_NAMES: Final = GnmiPath(
     (Element("interfaces"), Element("interface", (("name", ANY),)), Element("state"), Element("name"))
 )
 GROUPS: Final = (_COUNTERS, _ETHERNET, _QUEUE)
-"""Containers that a client asks for, the most wanted first: devices often lack the later ones."""
+"""Containers that a client requests, the most important first: devices often lack the later ones."""
 _QUEUE_NUMBER: Final = re.compile(r"(?:.*[^0-9])?([0-9]{1,3})")
 
 
 def module_of(names: tuple[str, ...]) -> str:
-    """The module that a node is of, by the names on the way to it."""
+    """Return the YANG module of a node, given the names on its path."""
     if names[0] == "qos":
         return QOS
     return ETHERNET if "ethernet" in names else INTERFACES
 
 
 def is_served(pattern: GnmiPath) -> bool:
-    """Whether a pattern stands for a node of the models' counters, with or without a value at this moment."""
-    # Whatever keys it has: an interface that is not there yet is none that cannot be.
+    """Return whether a pattern matches a node of the models' counters, with or without a value at this moment."""
+    # Ignore the keys: an interface that does not exist yet may appear later.
     keyless = tuple(
         Element(element.name, tuple((key, ANY) for key, _ in element.keys)) for element in pattern.elements
     )
@@ -120,33 +120,34 @@ def is_served(pattern: GnmiPath) -> bool:
 
 
 def leaves_of(readings: Iterable[CounterReading]) -> tuple[tuple[tuple[Element, ...], Scalar], ...]:
-    """The leaves of OpenConfig's tree that readings are values of, keys of lists included, in the order of the readings."""
-    found: list[tuple[tuple[Element, ...], Scalar]] = []
+    """Return the leaves of OpenConfig's tree that the readings are values of, keys of lists included, in the order of the
+    readings."""
+    leaves: list[tuple[tuple[Element, ...], Scalar]] = []
     entries: dict[tuple[CounterObject, str, int], tuple[Element, ...]] = {}
     keyed: set[tuple[str, str]] = set()
     for reading in readings:
         leaf = _BY_COUNTER.get((reading.object.kind, reading.counter))
         if leaf is None:
             continue
-        one = reading.object
-        identity = (one.kind, one.name, one.number)
+        counted = reading.object
+        identity = (counted.kind, counted.name, counted.number)
         entry = entries.get(identity)
         if entry is None:
-            entry = entries[identity] = _place(_ENTRY[one.kind], one)
-            found += _key_leaves(entry, one, keyed)
-        found.append((entry + _TAILS[leaf.names], reading.value))
-    return tuple(found)
+            entry = entries[identity] = _place(_ENTRY[counted.kind], counted)
+            leaves += _key_leaves(entry, counted, keyed)
+        leaves.append((entry + _TAILS[leaf.names], reading.value))
+    return tuple(leaves)
 
 
 def _key_leaves(
     entry: tuple[Element, ...], one: CountedObject, keyed: set[tuple[str, str]]
 ) -> Iterator[tuple[tuple[Element, ...], Scalar]]:
-    """The keys of the lists on the way to an entry, as leaves of the entries' state, each once."""
+    """Yield the keys of the lists on the path to an entry, as leaves of the entries' state, each once."""
     for length, element in enumerate(entry, 1):
         for key, value in element.keys:
             number = "" if key == "interface-id" or one.number < 0 else str(one.number)
-            if (which := (f"{key} {one.name}", number)) not in keyed:
-                keyed.add(which)
+            if (identity := (f"{key} {one.name}", number)) not in keyed:
+                keyed.add(identity)
                 yield (*entry[:length], Element("state"), Element(key)), value
 
 
@@ -160,14 +161,14 @@ def _place(names: tuple[str, ...], one: CountedObject) -> tuple[Element, ...]:
 
 
 _ENTRY: Final = {CounterObject.PORT: _COUNTERS[:2], CounterObject.QUEUE: _QUEUE[:-1]}
-"""Of each kind, the way to its entry of a list."""
+"""Kind of object -> path to its list entry."""
 _TAILS: Final = {
     leaf.names: tuple(Element(name) for name in leaf.names[len(_ENTRY[leaf.kind]) :]) for leaf in LEAVES
 }
 
 
 def _served_places() -> Iterator[tuple[Element, ...]]:
-    """The place of every leaf, keys of lists included."""
+    """Yield the path of every leaf, keys of lists included."""
     for leaf in LEAVES:
         place = _place(leaf.names, CountedObject(leaf.kind, ANY, 0))
         yield place
@@ -183,7 +184,7 @@ _EVERY_PLACE: Final = tuple(_served_places())
 
 
 def wanted(ports: Iterable[str]) -> tuple[tuple[GnmiPath, ...], ...]:
-    """The paths that a client asks for, by group (`GROUPS`). Of no ports: of all."""
+    """Return the paths that a client requests, by group (`GROUPS`). No ports means all ports."""
     names = tuple(ports) or (ANY,)
     groups: list[tuple[GnmiPath, ...]] = []
     for group in GROUPS:
@@ -191,7 +192,10 @@ def wanted(ports: Iterable[str]) -> tuple[tuple[GnmiPath, ...], ...]:
         groups.append(
             tuple(
                 GnmiPath(
-                    tuple(Element(e.name, (("name", ANY),)) if e.name == "queue" else e for e in place),
+                    tuple(
+                        Element(element.name, (("name", ANY),)) if element.name == "queue" else element
+                        for element in place
+                    ),
                 )
                 for place in places
             )
@@ -202,33 +206,38 @@ def wanted(ports: Iterable[str]) -> tuple[tuple[GnmiPath, ...], ...]:
 def readings_of(
     updates: Iterable[tuple[GnmiPath, Value]],
 ) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
-    """Readings of a device's updates, whole subtrees as JSON or leaf by leaf, and complaints. Other leaves are passed over."""
-    found: dict[tuple[CountedObject, str], int] = {}
+    """Return the readings of a device's updates, and complaints.
+
+    An update is a whole subtree as JSON or a single leaf. Unknown leaves are ignored; if two queues of an object have the same
+    number, only the first counts.
+    """
+    values: dict[tuple[CountedObject, str], int] = {}
     from_queue: dict[tuple[CountedObject, str], str] = {}
     complaints: dict[str, None] = {}
     for path, value in updates:
-        for place, scalar in _flat(path.elements, value):
-            leaf = _BY_NAMES.get(tuple(_bare(element.name) for element in place))
+        for place, scalar in _flatten(path.elements, value):
+            leaf = _BY_NAMES.get(tuple(_strip_module(element.name) for element in place))
             if leaf is None:
                 continue
-            one, queue = _object(leaf, place)
+            counted, queue = _leaf_object(leaf, place)
             number = counter_value(scalar)
-            if one is None or number is None:
+            if counted is None or number is None:
                 complaints.setdefault(
                     f"{GnmiPath(place)} is {str(scalar)[:32]!r}, and no counter of an object"
                 )
-            elif from_queue.setdefault((one, leaf.counter), queue) != queue:
+            elif from_queue.setdefault((counted, leaf.counter), queue) != queue:
                 complaints.setdefault(
-                    f"{one}: two queues of the device have that number, {queue} is left out"
+                    f"{counted}: two queues of the device have that number, {queue} is left out"
                 )
             else:
-                found[one, leaf.counter] = number
-    readings = tuple(CounterReading(one, counter, value) for (one, counter), value in found.items())
+                values[counted, leaf.counter] = number
+    readings = tuple(CounterReading(counted, counter, value) for (counted, counter), value in values.items())
     return readings, tuple(complaints)
 
 
-def _object(leaf: Leaf, place: tuple[Element, ...]) -> tuple[CountedObject | None, str]:
-    """What a leaf is a counter of, and the device's name of the queue."""
+def _leaf_object(leaf: Leaf, place: tuple[Element, ...]) -> tuple[CountedObject | None, str]:
+    """Return the object that a leaf counts, or None if its keys identify none, and the device's name of its queue ("" for
+    ports)."""
     entries = [value for element in place for _, value in element.keys]
     if leaf.kind is CounterObject.PORT:
         return (CountedObject(leaf.kind, entries[0]) if len(entries) == 1 else None), ""
@@ -240,25 +249,25 @@ def _object(leaf: Leaf, place: tuple[Element, ...]) -> tuple[CountedObject | Non
     return (CountedObject(leaf.kind, entries[0], int(numbered[1])) if numbered else None), queue
 
 
-def _flat(place: tuple[Element, ...], value: Value) -> Iterator[tuple[tuple[Element, ...], Scalar]]:
-    """The leaves of a value. Depth is bounded by the JSON reader's own, and by the longest leaf."""
+def _flatten(place: tuple[Element, ...], value: Value) -> Iterator[tuple[tuple[Element, ...], Scalar]]:
+    """Yield the leaves of a value. The depth is bounded by the JSON reader and by the longest leaf."""
     if len(place) > len(_QUEUE) + 1:
         return
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _flat((*place, Element(_bare(name))), inner)
+            yield from _flatten((*place, Element(_strip_module(name))), inner)
     elif isinstance(value, list):
-        names = tuple(_bare(element.name) for element in place)
+        names = tuple(_strip_module(element.name) for element in place)
         key = KEYS.get(names)
         for entry in value if key else ():
-            if isinstance(entry, dict) and (of := _entry_key(entry, key or "")) is not None:
-                yield from _flat((*place[:-1], Element(names[-1], ((key or "", of),))), entry)
+            if isinstance(entry, dict) and (key_value := _entry_key(entry, key or "")) is not None:
+                yield from _flatten((*place[:-1], Element(names[-1], ((key or "", key_value),))), entry)
     else:
         yield place, value
 
 
 def _entry_key(entry: dict[str, Value], key: str) -> str | None:
-    value = next((inner for name, inner in entry.items() if _bare(name) == key), None)
+    value = next((inner for name, inner in entry.items() if _strip_module(name) == key), None)
     if not isinstance(value, str):
         return None
     try:
@@ -268,6 +277,6 @@ def _entry_key(entry: dict[str, Value], key: str) -> str | None:
     return value
 
 
-def _bare(name: str) -> str:
-    """A JSON member's name without its module (RFC 7951 section 4)."""
+def _strip_module(name: str) -> str:
+    """Return a JSON member's name without its module (RFC 7951 section 4)."""
     return name.rpartition(":")[2]

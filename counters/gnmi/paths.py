@@ -1,7 +1,7 @@
-"""Paths of gNMI as values: written, read and matched with wildcards. Pure.
+"""gNMI paths as values: formatted, parsed and matched with wildcards. Pure.
 
-Decides what a path may be at most, and what a pattern stands for: `*` is any one element or any key, `...` any number of
-elements (gNMI specification 2.4.1), and a key that is left out is any, too. The text form is the specification's
+Decides the bounds of a path, and what a pattern matches: `*` is any one element or any key, `...` any number of elements (gNMI
+specification 2.4.1), and a key that is left out matches any value, too. The text form is the specification's
 (gnmi-path-strings.md): `/a/b[k=v]`, with `\\` before `]`, `=`, `/` and itself.
 """
 
@@ -21,32 +21,32 @@ ANY_DEPTH: Final = "..."
 
 
 class BadPath(ValueError):
-    """A path that cannot be one; the text says why."""
+    """An invalid path; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One step of a path."""
+    """One element of a path."""
 
     name: str
     keys: tuple[tuple[str, str], ...] = ()
-    """In the order of their names."""
+    """Sorted by name."""
 
     def __str__(self) -> str:
-        keys = "".join(f"[{name}={_escaped(value, ']')}]" for name, value in self.keys)
-        return _escaped(self.name, "/[") + keys
+        keys = "".join(f"[{name}={_escape(value, ']')}]" for name, value in self.keys)
+        return _escape(self.name, "/[") + keys
 
     def key(self, name: str) -> str:
-        """A key's value; "" where it has none of that name."""
+        """Return the value of a key, or "" if the element has no key of that name."""
         return next((value for key, value in self.keys if key == name), "")
 
     def fits(self, pattern: Element) -> bool:
-        """Whether this concrete element is one that a pattern stands for."""
+        """Return whether this concrete element matches a pattern's element."""
         if pattern.name not in (ANY, self.name):
             return False
-        mine = dict(self.keys)
-        return all(value == ANY or mine.get(key) == value for key, value in pattern.keys) and all(
-            key in mine for key, _ in pattern.keys
+        own_keys = dict(self.keys)
+        return all(value == ANY or own_keys.get(key) == value for key, value in pattern.keys) and all(
+            key in own_keys for key, _ in pattern.keys
         )
 
 
@@ -63,18 +63,21 @@ class GnmiPath:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the elements, without keys."""
+        """Return the names of the elements, without keys."""
         return tuple(element.name for element in self.elements)
 
     def below(self, prefix: GnmiPath) -> GnmiPath:
-        """This path, as it stands behind a prefix; target and origin are the prefix's where it has them."""
+        """Return this path appended to a prefix; target and origin are the prefix's where it has them."""
         return GnmiPath(
             prefix.elements + self.elements, prefix.target or self.target, prefix.origin or self.origin
         )
 
 
 def first_key(elements: tuple[Element, ...]) -> str:
-    """The key of the first list on a way, which is a port in all trees of counters; "" where a pattern does not say one."""
+    """Return the key of the first list on a path, or "" if a pattern leaves it open.
+
+    In all trees of counters this key is the port.
+    """
     for element in elements:
         if element.name == ANY_DEPTH:
             return ""
@@ -85,26 +88,28 @@ def first_key(elements: tuple[Element, ...]) -> str:
 
 
 def matched_length(elements: tuple[Element, ...], pattern: tuple[Element, ...]) -> int:
-    """How many elements from the root a pattern covers: the node that it stands for, on the way to a leaf. -1: not on it.
+    """Return how many elements from the root the pattern covers: the depth of the node that it matches on the path to a leaf.
 
-    A pattern that ends in `...` covers the leaf itself.
+    Return -1 if the pattern does not match. A pattern that ends in `...` covers the leaf itself.
     """
-    # Positions of the elements up to which the pattern can have come; one pass, as patterns have at most MOST_ELEMENTS.
-    places = {0}
+    # The numbers of elements that the pattern so far can cover; one pass is enough, as patterns have at most MOST_ELEMENTS.
+    lengths = {0}
     for part in pattern:
         if part.name == ANY_DEPTH:
-            places = set(range(min(places), len(elements) + 1))
+            lengths = set(range(min(lengths), len(elements) + 1))
         else:
-            places = {place + 1 for place in places if place < len(elements) and elements[place].fits(part)}
-        if not places:
+            lengths = {
+                length + 1 for length in lengths if length < len(elements) and elements[length].fits(part)
+            }
+        if not lengths:
             return -1
     if pattern and pattern[-1].name == ANY_DEPTH:
         return len(elements)
-    return min(places)
+    return min(lengths)
 
 
 def checked(path: GnmiPath) -> GnmiPath:
-    """The path itself. Raises `BadPath` where it is more than a path may be."""
+    """Return the path unchanged. Raise `BadPath` if it exceeds the bounds of a path."""
     if len(path.elements) > MOST_ELEMENTS:
         raise BadPath(f"it has {len(path.elements)} elements, more than {MOST_ELEMENTS}")
     for element in path.elements:
@@ -119,5 +124,5 @@ def checked(path: GnmiPath) -> GnmiPath:
     return path
 
 
-def _escaped(text: str, ends: str) -> str:
+def _escape(text: str, ends: str) -> str:
     return re.sub(rf"([\\{re.escape(ends)}])", r"\\\1", text)

@@ -1,6 +1,7 @@
-"""Requests as a server gets them -> values, or a refusal with gRPC's status and a reason. Pure; every request is hostile.
+"""Converts requests, as a server gets them, into values, or refuses them with a gRPC status and a reason. Pure; every request
+is hostile.
 
-Decides what may be asked at all: bounds of paths, subscriptions and intervals, encodings, modes. What is there is `tree`'s.
+Decides which requests are valid: bounds of paths, subscriptions and intervals, encodings, modes. `tree` decides what exists.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from etloop.counters.gnmi.paths import BadPath, Element, GnmiPath, checked, firs
 from etloop.counters.gnmi.sonic import TARGET
 
 MOST_PATHS: Final = 1024
-"""Of one request: SONiC's priority groups are asked for one by one, eight a port."""
+"""Per request: SONiC's priority groups are requested one by one, eight per port."""
 MOST_WIDE_PATHS: Final = 32
-"""Of those, that do not say a port and are looked for everywhere."""
+"""Of those, paths that name no port and are searched in all of them."""
 LEAST_SAMPLE_NS: Final = 100 * NS_PER_MS
-"""Between two samples, and what a client gets who asks for the shortest there is (gNMI specification 3.5.1.5.2)."""
+"""Shortest time between two samples, also used if a client asks for the shortest possible (gNMI specification 3.5.1.5.2)."""
 DEFAULT_SAMPLE_NS: Final = NS_PER_S
 MOST_SAMPLE_NS: Final = 3600 * NS_PER_S
 ENCODINGS: Final = (Encoding.JSON, Encoding.JSON_IETF, Encoding.PROTO)
@@ -30,7 +31,7 @@ SONIC_ORIGINS: Final = ("", "sonic-db")
 
 
 class Refused(Exception):
-    """A request that is not answered: gRPC's name of the status, and what to do about it."""
+    """A refused request: gRPC's name of the status, and the reason with a remedy."""
 
     def __init__(self, status: str, what: str) -> None:
         super().__init__(what)
@@ -40,7 +41,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GetQuery:
-    """A Get."""
+    """A valid Get request."""
 
     paths: tuple[GnmiPath, ...]
     encoding: Encoding
@@ -52,16 +53,16 @@ class SubscribedPath:
 
     path: GnmiPath
     sample_ns: int = 0
-    """Between two samples of a stream."""
+    """Time between two samples of a stream."""
     suppress_redundant: bool = False
     """Whether values that did not change are left out."""
     heartbeat_ns: int = 0
-    """How long an unchanged value may be left out; 0: for ever."""
+    """Longest time for which an unchanged value may be left out; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribeQuery:
-    """A list of subscriptions."""
+    """A valid list of subscriptions."""
 
     mode: ListMode
     paths: tuple[SubscribedPath, ...]
@@ -70,40 +71,42 @@ class SubscribeQuery:
 
 
 def get_query(message: Any) -> GetQuery:
-    """A GetRequest. Raises `Refused`."""
+    """Validate a GetRequest. Raise `Refused`."""
     prefix = path_of(message.prefix)
-    paths = _bounded(message.path, "paths") or (Path(),)
-    _known_models(message.use_models)
-    return GetQuery(_narrow(tuple(_asked(one, prefix) for one in paths)), _encoding(message.encoding))
+    paths = _limit_count(message.path, "paths") or (Path(),)
+    _refuse_unknown_models(message.use_models)
+    return GetQuery(_limit_wide(tuple(_asked(path, prefix) for path in paths)), _encoding(message.encoding))
 
 
 def subscribe_query(message: Any) -> SubscribeQuery:
-    """The first SubscribeRequest of a call. Raises `Refused`."""
+    """Validate the first SubscribeRequest of a call. Raise `Refused`."""
     if kind_of(message) != "subscribe":
         raise Refused("INVALID_ARGUMENT", "a call begins with a list of subscriptions")
-    asked = message.subscribe
-    prefix = path_of(asked.prefix)
-    if asked.mode not in set(ListMode):
-        raise Refused("INVALID_ARGUMENT", f"{asked.mode} is no mode of a list: use STREAM, ONCE or POLL")
-    mode = ListMode(asked.mode)
-    subscriptions = _bounded(asked.subscription, "subscriptions")
+    subscription_list = message.subscribe
+    prefix = path_of(subscription_list.prefix)
+    if subscription_list.mode not in set(ListMode):
+        raise Refused(
+            "INVALID_ARGUMENT", f"{subscription_list.mode} is no mode of a list: use STREAM, ONCE or POLL"
+        )
+    mode = ListMode(subscription_list.mode)
+    subscriptions = _limit_count(subscription_list.subscription, "subscriptions")
     if not subscriptions:
         raise Refused("INVALID_ARGUMENT", "the list has no subscription")
-    _known_models(asked.use_models)
+    _refuse_unknown_models(subscription_list.use_models)
     paths = tuple(
-        _streamed(one, _asked(one.path, prefix))
+        _streamed(subscription, _asked(subscription.path, prefix))
         if mode is ListMode.STREAM
-        else SubscribedPath(_asked(one.path, prefix))
-        for one in subscriptions
+        else SubscribedPath(_asked(subscription.path, prefix))
+        for subscription in subscriptions
     )
-    _narrow(tuple(one.path for one in paths))
-    return SubscribeQuery(mode, paths, _encoding(asked.encoding), asked.updates_only)
+    _limit_wide(tuple(subscription.path for subscription in paths))
+    return SubscribeQuery(mode, paths, _encoding(subscription_list.encoding), subscription_list.updates_only)
 
 
 def path_of(message: Any) -> GnmiPath:
-    """A path as a value. Raises `Refused` with INVALID_ARGUMENT."""
-    # What was before elem (gNMI 0.4): names alone.
-    elements = [Element(one.name, tuple(sorted(one.key.items()))) for one in message.elem]
+    """Convert a path message into a value. Raise `Refused` with INVALID_ARGUMENT."""
+    # The `element` field, which preceded `elem` (gNMI 0.4), has names alone.
+    elements = [Element(element.name, tuple(sorted(element.key.items()))) for element in message.elem]
     elements = elements or [Element(name) for name in message.element]
     try:
         return checked(GnmiPath(tuple(elements), message.target, message.origin))
@@ -112,7 +115,7 @@ def path_of(message: Any) -> GnmiPath:
 
 
 def path_message(path: GnmiPath) -> Any:
-    """A path as a message."""
+    """Convert a path into a message."""
     message = Path(origin=path.origin, target=path.target)
     for element in path.elements:
         message.elem.add(name=element.name).key.update(dict(element.keys))
@@ -125,20 +128,20 @@ def _asked(message: Any, prefix: GnmiPath) -> GnmiPath:
         raise Refused("INVALID_ARGUMENT", "a path has another target than the prefix")
     if path.origin and prefix.origin and path.origin != prefix.origin:
         raise Refused("INVALID_ARGUMENT", "a path has another origin than the prefix")
-    whole = path.below(prefix)
-    origins = SONIC_ORIGINS if whole.target == TARGET else ORIGINS
-    if whole.origin not in origins:
-        what = f'the origin "{whole.origin[:64]}" is not served; leave it out or give {origins[-1]}'
-        raise Refused("UNIMPLEMENTED", what)
-    return whole
+    joined = path.below(prefix)
+    origins = SONIC_ORIGINS if joined.target == TARGET else ORIGINS
+    if joined.origin not in origins:
+        problem = f'the origin "{joined.origin[:64]}" is not served; leave it out or give {origins[-1]}'
+        raise Refused("UNIMPLEMENTED", problem)
+    return joined
 
 
-def _narrow(paths: tuple[GnmiPath, ...]) -> tuple[GnmiPath, ...]:
+def _limit_wide(paths: tuple[GnmiPath, ...]) -> tuple[GnmiPath, ...]:
     wide = sum(path.target != TARGET and not first_key(path.elements) for path in paths)
     wide += sum(path.target == TARGET and len(path.elements) < 2 for path in paths)
     if wide > MOST_WIDE_PATHS:
-        what = f"{wide} paths name no port; at most {MOST_WIDE_PATHS} such are served at once"
-        raise Refused("RESOURCE_EXHAUSTED", what)
+        problem = f"{wide} paths name no port; at most {MOST_WIDE_PATHS} such are served at once"
+        raise Refused("RESOURCE_EXHAUSTED", problem)
     return paths
 
 
@@ -164,23 +167,23 @@ def _streamed(message: Any, path: GnmiPath) -> SubscribedPath:
 
 def _encoding(number: int) -> Encoding:
     if number not in ENCODINGS:
-        names = ", ".join(one.name for one in ENCODINGS)
+        names = ", ".join(encoding.name for encoding in ENCODINGS)
         raise Refused("UNIMPLEMENTED", f"the encoding {number} is not served; use {names}")
     return Encoding(number)
 
 
-def _bounded(messages: Iterable[Any], what: str) -> tuple[Any, ...]:
-    found = tuple(messages)
-    if len(found) > MOST_PATHS:
-        raise Refused("RESOURCE_EXHAUSTED", f"{len(found)} {what}; at most {MOST_PATHS} are served at once")
-    return found
+def _limit_count(messages: Iterable[Any], what: str) -> tuple[Any, ...]:
+    items = tuple(messages)
+    if len(items) > MOST_PATHS:
+        raise Refused("RESOURCE_EXHAUSTED", f"{len(items)} {what}; at most {MOST_PATHS} are served at once")
+    return items
 
 
-def _known_models(models: Iterable[Any]) -> None:
-    known = {name for name, _, _ in MODELS}
-    for one in models:
-        if one.name not in known:
+def _refuse_unknown_models(models: Iterable[Any]) -> None:
+    known_names = {name for name, _, _ in MODELS}
+    for model in models:
+        if model.name not in known_names:
             raise Refused(
                 "UNIMPLEMENTED",
-                f'the model "{one.name[:64]}" is not served; Capabilities lists those that are',
+                f'the model "{model.name[:64]}" is not served; Capabilities lists those that are',
             )

@@ -1,4 +1,4 @@
-"""One path of a stream of samples: when it is due, and what of it is sent then. Pure: the time is an argument."""
+"""Schedules the samples of one path of a stream, and selects the updates to send. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ class Sampled:
         self._beat_ns = 0
         self._sent: dict[bytes, bytes] = {}
         self.next_ns = 0
-        """When the next sample is due; the first is at once."""
+        """Time of the next sample; the first is taken at once."""
 
     def due(self, tree: Tree, now_ns: int, encoding: Encoding) -> tuple[Any, ...]:
-        """The updates of this moment, and the next moment set. Raises `Refused` where there never can be any."""
+        """Return the updates of the current sample and schedule the next one. Raise `Refused` if the path can never have a
+        value."""
         if self._begin_ns < 0:
             self._begin_ns = self._beat_ns = now_ns
-        # From the begin on, so that samples do not drift; those that were missed are not made up for.
-        past = (now_ns - self._begin_ns) // self.asked.sample_ns
-        self.next_ns = self._begin_ns + (past + 1) * self.asked.sample_ns
+        # Counted from the first sample, so that samples do not drift; missed samples are skipped.
+        intervals = (now_ns - self._begin_ns) // self.asked.sample_ns
+        self.next_ns = self._begin_ns + (intervals + 1) * self.asked.sample_ns
         updates = tree.subscribed(self.asked.path, encoding)
         return self._changed(updates, now_ns) if self.asked.suppress_redundant else updates
 
     def _changed(self, updates: tuple[Any, ...], now_ns: int) -> tuple[Any, ...]:
-        """Those whose value is another than was sent last; all of them with a heartbeat."""
+        """Return the updates whose value differs from the one sent last; all of them with a heartbeat."""
         heartbeat_ns = self.asked.heartbeat_ns
-        beats = heartbeat_ns > 0 and now_ns - self._beat_ns >= heartbeat_ns
-        if beats:
+        is_heartbeat = heartbeat_ns > 0 and now_ns - self._beat_ns >= heartbeat_ns
+        if is_heartbeat:
             self._beat_ns += (now_ns - self._beat_ns) // heartbeat_ns * heartbeat_ns
-        before, self._sent = self._sent, {}
+        previous, self._sent = self._sent, {}
         changed = []
         for update in updates:
             path, value = update.path.SerializeToString(deterministic=True), update.val.SerializeToString()
             self._sent[path] = value
-            if beats or before.get(path) != value:
+            if is_heartbeat or previous.get(path) != value:
                 changed.append(update)
         return tuple(changed)

@@ -1,7 +1,7 @@
 """A gNMI server of one device's counters: Capabilities, Get, Subscribe. A shell: grpc.aio, the clock.
 
-It reads its device by a `DeviceCounters`, anew for every answer. What may be asked is `requests`'s, what is answered `tree`'s;
-here are calls, their ends, and who may make them. `Set` is UNIMPLEMENTED, as everything that is not listed.
+It reads its device through a `DeviceCounters`, anew for every answer. `requests` decides what may be asked, `tree` what is
+answered; this module handles calls, their ends and authentication. `Set` is UNIMPLEMENTED, like every call that is not listed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 MOST_REQUEST_BYTES: Final = 1 << 18
 MOST_RESPONSE_BYTES: Final = 4 << 20
-"""What gRPC's clients take unless they are told otherwise."""
+"""The default limit of gRPC's clients."""
 MOST_CALLS: Final = 64
 UPDATES_A_NOTIFICATION: Final = 1000
 PATIENCE_NS: Final = 5 * NS_PER_S
@@ -67,12 +67,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ServerKeys:
-    """What TLS needs, as PEM."""
+    """TLS certificates and key of the server, as PEM."""
 
     certificate: bytes
     key: bytes
     clients: bytes | None = None
-    """Certificates of authorities: only their clients get in."""
+    """Certificates of authorities: only clients with a certificate of theirs are accepted."""
 
 
 class GnmiServer:
@@ -81,9 +81,10 @@ class GnmiServer:
     def __init__(
         self, device: DeviceCounters, login: Login | None = None, *, patience_ns: int = PATIENCE_NS
     ) -> None:
-        """`login`: who must sign in, in each call's metadata; None lets everybody in who can connect.
+        """Serve `device`.
 
-        `patience_ns`: how long the device may take for one reading.
+        `login`: the user who must sign in, in each call's metadata; None accepts every client that can connect. `patience_ns`:
+        how long the device may take for one reading.
         """
         self._device = device
         self._patience_s = patience_ns / NS_PER_S
@@ -93,17 +94,17 @@ class GnmiServer:
         self._server: grpc.aio.Server | None = None
 
     async def open(self, address: Address, keys: ServerKeys | None) -> int:
-        """Listens, in clear text without keys, and returns the port. Raises `RigError` where it cannot."""
+        """Listen (in clear text without keys) and return the port. Raise `RigError` if the server cannot listen."""
         options = (
             ("grpc.max_receive_message_length", MOST_REQUEST_BYTES),
             ("grpc.max_metadata_size", 1 << 14),
-            ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a helper
+            ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake
         )
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MOST_CALLS)
-        answered = {"Capabilities": self._capabilities, "Get": self._get}
+        answers = {"Capabilities": self._capabilities, "Get": self._get}
         methods: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(self._answering(answer))
-            for name, answer in answered.items()
+            for name, answer in answers.items()
         }
         methods["Subscribe"] = grpc.stream_stream_rpc_method_handler(self._subscribe)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
@@ -119,15 +120,15 @@ class GnmiServer:
                 raise RuntimeError("not bound")  # noqa: TRY301
         except RuntimeError:
             await server.stop(None)
-            what = "cannot be listened on, or the certificate and key do not fit"
+            problem = "cannot be listened on, or the certificate and key do not fit"
             remedy = "give an address of this host and a free port, and PEM files that belong together"
-            raise RigError(Problem(f"gNMI at {address}", what, remedy)) from None
+            raise RigError(Problem(f"gNMI at {address}", problem, remedy)) from None
         await server.start()
         self._server = server
         return int(port)
 
     async def close(self) -> None:
-        """Ends all calls."""
+        """End all calls and close the device."""
         if self._server is not None:
             await self._server.stop(END_S)
             self._server = None
@@ -149,21 +150,21 @@ class GnmiServer:
         return handle
 
     async def _capabilities(self, request: bytes) -> bytes:
-        _parsed(CapabilityRequest, request)
+        _parse(CapabilityRequest, request)
         response = CapabilityResponse(supported_encodings=list(ENCODINGS), gNMI_version=VERSION)
         for name, organization, version in MODELS:
             response.supported_models.add(name=name, organization=organization, version=version)
         return bytes(response.SerializeToString())
 
     async def _get(self, request: bytes) -> bytes:
-        asked = get_query(_parsed(GetRequest, request))
+        query = get_query(_parse(GetRequest, request))
         tree = await self._tree()
         response = GetResponse()
-        size = 0
-        for path in asked.paths:
-            notification = _notification(path, tree.updates(path, asked.encoding))
-            size += notification.ByteSize()
-            _refuse_size(size)
+        size_bytes = 0
+        for path in query.paths:
+            notification = _notification(path, tree.updates(path, query.encoding))
+            size_bytes += notification.ByteSize()
+            _refuse_size(size_bytes)
             response.notification.append(notification)
         return bytes(response.SerializeToString())
 
@@ -173,14 +174,14 @@ class GnmiServer:
             first = await anext(aiter(requests), None)
             if first is None:
                 return
-            asked = subscribe_query(_parsed(SubscribeRequest, first))
-            match asked.mode:
+            query = subscribe_query(_parse(SubscribeRequest, first))
+            match query.mode:
                 case ListMode.ONCE:
-                    responses = self._once(asked)
+                    responses = self._once(query)
                 case ListMode.POLL:
-                    responses = self._polled(asked, requests)
+                    responses = self._polled(query, requests)
                 case ListMode.STREAM:
-                    responses = self._streamed(asked, requests)
+                    responses = self._streamed(query, requests)
             async with contextlib.aclosing(responses):
                 async for response in responses:
                     yield response
@@ -190,16 +191,18 @@ class GnmiServer:
     async def _once(self, asked: SubscribeQuery) -> AsyncGenerator[bytes, None]:
         if not asked.updates_only:
             tree = await self._tree()
-            for response in _updates(tree, [one.path for one in asked.paths], asked.encoding):
+            for response in _update_responses(
+                tree, [subscription.path for subscription in asked.paths], asked.encoding
+            ):
                 yield response
-        yield _synchronised()
+        yield _sync_response()
 
     async def _polled(
         self, asked: SubscribeQuery, requests: AsyncIterator[bytes]
     ) -> AsyncGenerator[bytes, None]:
-        """Nothing until the first Poll, as the specification has it (3.5.1.5.3)."""
+        """Yield one set of updates for each Poll, none before the first, as the specification requires (3.5.1.5.3)."""
         async for request in requests:
-            if kind_of(_parsed(SubscribeRequest, request)) != "poll":
+            if kind_of(_parse(SubscribeRequest, request)) != "poll":
                 raise Refused("INVALID_ARGUMENT", "after its list, a POLL subscription takes polls only")
             async for response in self._once(asked):
                 yield response
@@ -207,25 +210,25 @@ class GnmiServer:
     async def _streamed(
         self, asked: SubscribeQuery, requests: AsyncIterator[bytes]
     ) -> AsyncGenerator[bytes, None]:
-        more = asyncio.ensure_future(anext(aiter(requests), None))
-        schedule = [Sampled(one) for one in asked.paths]
+        next_request = asyncio.ensure_future(anext(aiter(requests), None))
+        schedule = [Sampled(path) for path in asked.paths]
         try:
             now_ns = monotonic_ns()
             tree = await self._tree()
             for sampled in schedule:
-                # Always made, so that a path that is not there is refused at once.
+                # Computed even for `updates_only`, so that a path that does not exist is refused at once.
                 updates = sampled.due(tree, now_ns, asked.encoding)
                 for response in () if asked.updates_only else _responses(sampled.asked.path, updates):
                     yield response
-            yield _synchronised()
+            yield _sync_response()
             while True:
                 next_ns = min(sampled.next_ns for sampled in schedule)
                 wait_s = max(0, next_ns - monotonic_ns()) / NS_PER_S
-                if more.done():  # the client will ask nothing more; it still listens
+                if next_request.done():  # the client has closed its side and still listens
                     await asyncio.sleep(wait_s)
                 else:
-                    await asyncio.wait({more}, timeout=wait_s)
-                if more.done() and more.result() is not None:
+                    await asyncio.wait({next_request}, timeout=wait_s)
+                if next_request.done() and next_request.result() is not None:
                     raise Refused("INVALID_ARGUMENT", "a STREAM subscription takes no second request")
                 now_ns = monotonic_ns()
                 due = [sampled for sampled in schedule if sampled.next_ns <= now_ns]
@@ -236,7 +239,7 @@ class GnmiServer:
                     for response in _responses(sampled.asked.path, updates):
                         yield response
         finally:
-            more.cancel()
+            next_request.cancel()
 
     # ---- what calls need
 
@@ -244,20 +247,21 @@ class GnmiServer:
         if self._login is None:
             return
         metadata = {str(key): value for key, value in context.invocation_metadata() or ()}
-        known = (
+        pairs = (
             (metadata.get("username"), self._login.user),
             (metadata.get("password"), self._login.password),
         )
-        # Both are compared, so that the time tells nothing about which was wrong.
+        # Compare both, so that the response time does not reveal which one was wrong.
         equal = [
-            isinstance(one, str) and hmac.compare_digest(one.encode(), right.encode()) for one, right in known
+            isinstance(received, str) and hmac.compare_digest(received.encode(), expected.encode())
+            for received, expected in pairs
         ]
         if not all(equal):
-            what = "sign in with username and password in the call's metadata"
-            raise Refused("UNAUTHENTICATED", what)
+            remedy = "sign in with username and password in the call's metadata"
+            raise Refused("UNAUTHENTICATED", remedy)
 
     async def _tree(self) -> Tree:
-        """The device's counters, read after this was called."""
+        """Return the device's counters, read after this call began. Raise `Refused` (UNAVAILABLE) if they cannot be read."""
         async with self._turn:
             try:
                 outcome = await asyncio.wait_for(self._read(), self._patience_s)
@@ -268,14 +272,15 @@ class GnmiServer:
         return Tree(outcome.readings)
 
     async def _read(self) -> CounterBatch | CounterFailure:
-        """One reading; a device that was gone is opened once more."""
+        """Return one reading; reopen the device once if a reading fails."""
         outcome: CounterBatch | CounterFailure | None = None
         for _ in range(2):
             if not self._is_open:
                 await self._device.close()
                 if (failure := await self._device.open()) is not None:
                     return failure
-            # A reading that is given up, because its client left, leaves an answer behind that nobody may take for the next.
+            # If the client leaves during a reading, its answer stays in the connection; the next call must not take it for its
+            # own.
             self._is_open = False
             outcome = await self._device.read()
             if isinstance(outcome, CounterBatch):
@@ -285,31 +290,31 @@ class GnmiServer:
         return outcome
 
 
-def _updates(tree: Tree, paths: Sequence[GnmiPath], encoding: Encoding) -> list[bytes]:
+def _update_responses(tree: Tree, paths: Sequence[GnmiPath], encoding: Encoding) -> list[bytes]:
     return [response for path in paths for response in _responses(path, tree.subscribed(path, encoding))]
 
 
 def _responses(path: GnmiPath, updates: Sequence[Any]) -> list[bytes]:
     return [
-        _bounded(
-            SubscribeResponse(update=_notification(path, updates[first : first + UPDATES_A_NOTIFICATION]))
+        _serialise(
+            SubscribeResponse(update=_notification(path, updates[start : start + UPDATES_A_NOTIFICATION]))
         )
-        for first in range(0, len(updates), UPDATES_A_NOTIFICATION)
+        for start in range(0, len(updates), UPDATES_A_NOTIFICATION)
     ]
 
 
 def _notification(path: GnmiPath, updates: Sequence[Any]) -> Any:
     prefix = path_message(GnmiPath((), path.target, path.origin))
-    # gNMI's times are of the wall clock.
+    # gNMI's timestamps are wall clock time.
     now_ns = (datetime.now(UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
     return Notification(timestamp=now_ns, prefix=prefix, update=updates)
 
 
-def _synchronised() -> bytes:
+def _sync_response() -> bytes:
     return bytes(SubscribeResponse(sync_response=True).SerializeToString())
 
 
-def _bounded(message: Any) -> bytes:
+def _serialise(message: Any) -> bytes:
     content = bytes(message.SerializeToString())
     _refuse_size(len(content))
     return content
@@ -317,13 +322,13 @@ def _bounded(message: Any) -> bytes:
 
 def _refuse_size(size: int) -> None:
     if size > MOST_RESPONSE_BYTES:
-        what = (
+        problem = (
             f"the answer has {size} bytes or more, and {MOST_RESPONSE_BYTES} are served; ask for a part of it"
         )
-        raise Refused("RESOURCE_EXHAUSTED", what)
+        raise Refused("RESOURCE_EXHAUSTED", problem)
 
 
-def _parsed(kind: Any, content: bytes) -> Any:
+def _parse(kind: Any, content: bytes) -> Any:
     try:
         return kind.FromString(content)
     except DecodeError:

@@ -1,9 +1,9 @@
 """SONiC's COUNTERS_DB over gNMI, both ways: its tables of SAI's names to readings, and readings to its tables. Pure.
 
 Decides which SAI counter is which canonical one, and what the target COUNTERS_DB answers to a path: the name maps, and
-`COUNTERS` by port (`Ethernet*` is every port, whatever their names), by field, by queue, and by object identifier
-(sonic-net/SONiC: doc/system-telemetry/grpc_telemetry.md; sonic-net/sonic-gnmi: sonic_data_client/virtual_db.go). Values are
-texts, as redis has them.
+`COUNTERS` by port (`Ethernet*` is every port, whatever its name), by field, by queue, and by object identifier (sonic-
+net/SONiC: doc/system-telemetry/grpc_telemetry.md; sonic-net/sonic-gnmi: sonic_data_client/virtual_db.go). Values are strings,
+as in redis.
 """
 
 from __future__ import annotations
@@ -85,13 +85,14 @@ FIELDS: Final[Mapping[CounterObject, Mapping[str, str]]] = {
         "SAI_BUFFER_POOL_STAT_DROPPED_PACKETS": "dropped_packets",
     },
 }
-"""SAI's name -> the canonical one, by object. A port's priorities are fields of the port, `SAI_PORT_STAT_PFC_n_RX_PKTS`."""
+"""Kind of object -> SAI's name -> the canonical one. A port's priorities are fields of the port, `SAI_PORT_STAT_PFC_n_RX_PKTS`.
+"""
 _SAI: Final = {(kind, counter): field for kind, fields in FIELDS.items() for field, counter in fields.items()}
 _TOTALS: Final = (
     ("rx_packets", ("SAI_PORT_STAT_IF_IN_UCAST_PKTS", "SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS")),
     ("tx_packets", ("SAI_PORT_STAT_IF_OUT_UCAST_PKTS", "SAI_PORT_STAT_IF_OUT_NON_UCAST_PKTS")),
 )
-"""How SONiC's own portstat counts all packets; where a device has these, they win over SAI's count without errors."""
+"""How SONiC's own portstat counts all packets; where a device has both parts, their sum replaces SAI's count without errors."""
 
 Row = Mapping[str, str]
 
@@ -100,7 +101,7 @@ Row = Mapping[str, str]
 
 
 def object_identifier(one: CountedObject, place: int) -> str:
-    """The identifier of the `place`-th object of its kind; the upper part is SAI's type of it (saitypes.h)."""
+    """Return the identifier of the `place`-th object of its kind; the upper 16 bits are SAI's object type (saitypes.h)."""
     types = {
         CounterObject.PORT: 0x1,
         CounterObject.QUEUE: 0x15,
@@ -111,30 +112,30 @@ def object_identifier(one: CountedObject, place: int) -> str:
 
 
 def tables_of(readings: Iterable[CounterReading]) -> dict[str, dict[str, Row]]:
-    """The name maps, and `COUNTERS` by object identifier: table -> key ("" for the maps, which have none) -> fields."""
+    """Return the name maps, and `COUNTERS` by object identifier: table -> key ("" for the maps, which have none) -> fields."""
     rows: dict[CountedObject, dict[str, str]] = {}
     for reading in readings:
-        one = reading.object
-        if one.kind is CounterObject.PRIORITY:
+        counted = reading.object
+        if counted.kind is CounterObject.PRIORITY:
             if reading.counter in ("pfc_rx", "pfc_tx"):
-                port = CountedObject(CounterObject.PORT, one.name)
-                field = f"SAI_PORT_STAT_PFC_{one.number}_{reading.counter[4:].upper()}_PKTS"
+                port = CountedObject(CounterObject.PORT, counted.name)
+                field = f"SAI_PORT_STAT_PFC_{counted.number}_{reading.counter[4:].upper()}_PKTS"
                 rows.setdefault(port, {})[field] = str(reading.value)
-        elif (field := _SAI.get((one.kind, reading.counter), "")) != "":
-            rows.setdefault(one, {})[field] = str(reading.value)
+        elif (field := _SAI.get((counted.kind, reading.counter), "")) != "":
+            rows.setdefault(counted, {})[field] = str(reading.value)
     tables: dict[str, dict[str, Row]] = {COUNTERS: {}}
     for kind, table in _MAPS.items():
         names = {}
-        for place, one in enumerate(each for each in rows if each.kind is kind):
-            identifier = object_identifier(one, place)
-            names[one.name if one.number < 0 else f"{one.name}:{one.number}"] = identifier
-            tables[COUNTERS][identifier] = rows[one]
+        for place, counted in enumerate(candidate for candidate in rows if candidate.kind is kind):
+            identifier = object_identifier(counted, place)
+            names[counted.name if counted.number < 0 else f"{counted.name}:{counted.number}"] = identifier
+            tables[COUNTERS][identifier] = rows[counted]
         tables[table] = {"": names}
     return tables
 
 
 def answer(tables: Mapping[str, Mapping[str, Row]], names: Sequence[str]) -> Value | None:
-    """What COUNTERS_DB answers to a path of these names; None if it has nothing there."""
+    """Return COUNTERS_DB's answer to a path of these names, or None if no entry matches."""
     if not names or names[0] not in tables:
         return None
     if names[0] != COUNTERS:
@@ -149,31 +150,32 @@ def answer(tables: Mapping[str, Mapping[str, Row]], names: Sequence[str]) -> Val
     ports = tables[PORT_MAP][""]
     queues = tables[QUEUE_MAP][""]
     if names[1].endswith("*"):
-        wanted, rest = tuple(ports), tuple(names[2:])
+        chosen_ports, tail = tuple(ports), tuple(names[2:])
     else:
-        wanted, rest = _port_in(ports, names[1:])
-    if not wanted or len(rest) > 1:
+        chosen_ports, tail = _split_port(ports, names[1:])
+    if not chosen_ports or len(tail) > 1:
         return None
-    if rest == (QUEUES,):
+    if tail == (QUEUES,):
         return {
             queue: dict(rows[identifier])
             for queue, identifier in queues.items()
-            if queue.rpartition(":")[0] in wanted
+            if queue.rpartition(":")[0] in chosen_ports
         }
-    found = {port: _chosen(rows[ports[port]], rest) for port in wanted}
+    rows_by_port = {port: _chosen(rows[ports[port]], tail) for port in chosen_ports}
     if names[1].endswith("*"):
-        return {port: row for port, row in found.items() if row} or None
-    only = found[wanted[0]]
-    return (only.get(rest[0]) if rest else only) if only else None
+        return {port: row for port, row in rows_by_port.items() if row} or None
+    port_row = rows_by_port[chosen_ports[0]]
+    return (port_row.get(tail[0]) if tail else port_row) if port_row else None
 
 
 def _chosen(row: Row, rest: Sequence[str]) -> dict[str, Value]:
-    """A row, or one field of it."""
+    """Return a row, restricted to one field if `rest` names one."""
     return {field: value for field, value in row.items() if not rest or field == rest[0]}
 
 
-def _port_in(ports: Row, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The port that names begin with, and what follows. A port's own name may have slashes, which a client writes as such."""
+def _split_port(ports: Row, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the port that the names begin with, and the names after it. A port's own name may contain slashes, which split it
+    here."""
     for length in range(len(names), 0, -1):
         if (name := "/".join(names[:length])) in ports:
             return (name,), tuple(names[length:])
@@ -184,19 +186,23 @@ def _port_in(ports: Row, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[s
 
 
 def path(*names: str) -> GnmiPath:
-    """A path below COUNTERS_DB."""
+    """Return a path below COUNTERS_DB."""
     return GnmiPath(tuple(Element(name) for name in names), TARGET)
 
 
 def identifiers(value: Value) -> dict[str, str]:
-    """A name map: the device's names -> object identifiers. What cannot be one is left out."""
+    """Return a name map, the device's names -> object identifiers, without entries that are no identifiers."""
     if not isinstance(value, dict):
         return {}
-    return {name: one for name, one in value.items() if isinstance(one, str) and _OID.fullmatch(one)}
+    return {
+        name: identifier
+        for name, identifier in value.items()
+        if isinstance(identifier, str) and _OID.fullmatch(identifier)
+    }
 
 
 def wanted(ports: Sequence[str], groups: Mapping[str, str], pools: Mapping[str, str]) -> Iterator[GnmiPath]:
-    """The paths of one reading, those of every port if none is named. `groups` and `pools` are names -> identifiers."""
+    """Yield the paths of one reading, those of every port if none is named. `groups` and `pools` map names to identifiers."""
     for port in ports or (EVERY_PORT,):
         yield path(COUNTERS, port)
         yield path(COUNTERS, port, QUEUES)
@@ -208,27 +214,30 @@ def wanted(ports: Sequence[str], groups: Mapping[str, str], pools: Mapping[str, 
 def readings_of(
     updates: Iterable[tuple[GnmiPath, Value]], identified: Mapping[str, CountedObject]
 ) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
-    """Readings of what came for the paths of `wanted`, and complaints. `identified` says what identifiers stand for."""
+    """Return the readings in the answers to the paths of `wanted`, and complaints.
+
+    `identified` maps object identifiers to objects.
+    """
     readings: dict[tuple[CountedObject, str], CounterReading] = {}
     complaints: dict[str, None] = {}
-    for where, value in updates:
-        rows = dict(_rows(where.names, value, identified)) if isinstance(value, dict) else {}
+    for answered_path, value in updates:
+        rows = dict(_rows(answered_path.names, value, identified)) if isinstance(value, dict) else {}
         if not rows:
-            complaints.setdefault(f"{where}: no rows of counters in the answer")
-        for one, row in rows.items():
-            for reading in _row_readings(one, row, complaints):
+            complaints.setdefault(f"{answered_path}: no rows of counters in the answer")
+        for counted, row in rows.items():
+            for reading in _row_readings(counted, row, complaints):
                 readings[reading.object, reading.counter] = reading
     return tuple(readings.values()), tuple(complaints)
 
 
 def counted(names: Mapping[str, str], kind: CounterObject) -> dict[str, CountedObject]:
-    """Identifiers of a name map -> what they stand for."""
-    found = {}
+    """Return identifier -> object of a name map; names that cannot be parsed are left out."""
+    objects = {}
     for name, identifier in names.items():
-        one = CountedObject(kind, name) if kind is CounterObject.POOL else _numbered(kind, name)
-        if one is not None:
-            found[identifier] = one
-    return found
+        counted_object = CountedObject(kind, name) if kind is CounterObject.POOL else _numbered(kind, name)
+        if counted_object is not None:
+            objects[identifier] = counted_object
+    return objects
 
 
 def _numbered(kind: CounterObject, name: str) -> CountedObject | None:
@@ -245,9 +254,9 @@ def _rows(
         yield identified[names[1]], value
     elif names[-1] == QUEUES:
         for name, row in value.items():
-            one = _numbered(CounterObject.QUEUE, name)
-            if one is not None and isinstance(row, dict):
-                yield one, row
+            queue = _numbered(CounterObject.QUEUE, name)
+            if queue is not None and isinstance(row, dict):
+                yield queue, row
     elif names[1].endswith("*"):
         for name, row in value.items():
             if isinstance(row, dict):
@@ -267,7 +276,7 @@ def _row_readings(
             continue
         number = counter_value(value)
         if number is None:
-            # Platforms without a counter say N/A.
+            # Platforms without this counter write N/A.
             if value != "N/A":
                 complaints.setdefault(f"{one}: {field} is {str(value)[:32]!r}, no counter")
         elif priority is not None:

@@ -1,7 +1,7 @@
-"""What a device answers to a path at one moment: updates made of one reading of its counters. Pure.
+"""Answers a path at one moment: updates made of one reading of a device's counters. Pure.
 
-Decides how OpenConfig's tree and SONiC's tables are cut to a path and put into an encoding. PROTO is a value a leaf; JSON is
-one value a node that the path stands for, with its subtree in it.
+Decides how OpenConfig's tree and SONiC's tables are cut to a path and encoded. PROTO gives one value per leaf; JSON gives one
+value per node that the path matches, with its subtree in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place = tuple[Element, ...]
 Leaves = tuple[tuple[Place, Scalar], ...]
 
 MOST_UPDATE_LEAVES: Final = 250_000
-"""Of one answer, leaf by leaf."""
+"""Per answer with one update per leaf."""
 
 
 class Tree:
@@ -38,40 +38,41 @@ class Tree:
 
     @cached_property
     def _readings_of_ports(self) -> Mapping[str, Sequence[CounterReading]]:
-        found: dict[str, list[CounterReading]] = {}
+        by_port: dict[str, list[CounterReading]] = {}
         for reading in self._readings:
-            found.setdefault(reading.object.name, []).append(reading)
-        return found
+            by_port.setdefault(reading.object.name, []).append(reading)
+        return by_port
 
     def _leaves(self, port: str) -> Leaves:
-        """The leaves of one port, of "" those of all, made when they are first asked for."""
+        """Return the leaves of one port, or of all for "", built on first use."""
         if port not in self._leaves_of_ports:
             readings = self._readings_of_ports.get(port, ()) if port else self._readings
             self._leaves_of_ports[port] = leaves_of(readings)
         return self._leaves_of_ports[port]
 
     def updates(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
-        """The updates for one path. Raises `Refused` where there is nothing."""
+        """Return the updates for one path. Raise `Refused`, with NOT_FOUND if no node matches the path."""
         if path.target == TARGET:
             return self._sonic_updates(path, encoding)
-        # Where a pattern names its port, only that one's leaves are looked through; a request has many such patterns.
-        found = _nodes(self._leaves(first_key(path.elements)), path.elements)
-        if not found:
+        # Where a pattern names its port, only that port's leaves are searched; a request has many such patterns.
+        leaves_by_node = _nodes(self._leaves(first_key(path.elements)), path.elements)
+        if not leaves_by_node:
             raise Refused("NOT_FOUND", f"{path}: nothing is there")
         if encoding is Encoding.PROTO:
-            leaves = [leaf for leaves in found.values() for leaf in leaves]
+            leaves = [leaf for leaves in leaves_by_node.values() for leaf in leaves]
             if len(leaves) > MOST_UPDATE_LEAVES:
                 raise Refused("RESOURCE_EXHAUSTED", f"{path}: {len(leaves)} leaves; ask for a part of them")
             return tuple(_update(GnmiPath(place), typed_leaf(value, encoding)) for place, value in leaves)
         return tuple(
             _update(GnmiPath(node), typed_json(_node_json(node, leaves, encoding), encoding))
-            for node, leaves in found.items()
+            for node, leaves in leaves_by_node.items()
         )
 
     def subscribed(self, path: GnmiPath, encoding: Encoding) -> tuple[Any, ...]:
-        """The same for a subscription, which what is not there yet does not end (gNMI specification 3.5.1.3).
+        """Return the updates for one path of a subscription, which a node that does not exist yet does not end (gNMI
+        specification 3.5.1.3).
 
-        Raises `Refused` where it never can be.
+        Raise `Refused` if the path can never have a value.
         """
         try:
             return self.updates(path, encoding)
@@ -100,41 +101,41 @@ def _update(path: GnmiPath, value: Any) -> Any:
 
 
 def _nodes(leaves: Leaves, pattern: Place) -> dict[Place, list[tuple[Place, Scalar]]]:
-    """The nodes that a pattern stands for, each with its leaves. Of a list without keys, the entries are the nodes."""
-    found: dict[Place, list[tuple[Place, Scalar]]] = {}
+    """Return the nodes that a pattern matches, each with its leaves. For a list without keys, the entries are the nodes."""
+    by_node: dict[Place, list[tuple[Place, Scalar]]] = {}
     for place, value in leaves:
         length = matched_length(place, pattern)
         if length >= 0:
-            found.setdefault(place[:length], []).append((place, value))
-    return found
+            by_node.setdefault(place[:length], []).append((place, value))
+    return by_node
 
 
 def _node_json(node: Place, leaves: Sequence[tuple[Place, Scalar]], encoding: Encoding) -> Value:
-    """The JSON of one node: of a leaf its value, of others an object with what is below."""
+    """Return the JSON of one node: the value of a leaf, an object with the subtree otherwise."""
     if len(leaves) == 1 and leaves[0][0] == node:
         return leaf_json(leaves[0][1], encoding)
-    top: dict[str, Value] = {}
+    root: dict[str, Value] = {}
     entries: dict[tuple[int, str], dict[str, Value]] = {}
     for place, value in leaves:
-        at = top
+        parent = root
         for depth in range(len(node), len(place)):
             element = place[depth]
-            name = _member(node, place[: depth + 1], encoding)
+            name = _member_name(node, place[: depth + 1], encoding)
             if depth == len(place) - 1:
-                at[name] = leaf_json(value, encoding)
+                parent[name] = leaf_json(value, encoding)
             elif element.keys:
-                at = _entry(at, name, element, entries)
+                parent = _list_entry(parent, name, element, entries)
             else:
-                inner = at.setdefault(name, {})
+                inner = parent.setdefault(name, {})
                 assert isinstance(inner, dict)
-                at = inner
-    return top
+                parent = inner
+    return root
 
 
-def _entry(
+def _list_entry(
     at: dict[str, Value], name: str, element: Element, entries: dict[tuple[int, str], dict[str, Value]]
 ) -> dict[str, Value]:
-    """The entry of a list, made with its keys where it is not there yet."""
+    """Return the entry of a list, and create it with its keys if missing."""
     key = (id(at), str(element))
     if key not in entries:
         rows = at.setdefault(name, [])
@@ -144,8 +145,8 @@ def _entry(
     return entries[key]
 
 
-def _member(node: Place, place: Place, encoding: Encoding) -> str:
-    """A member's name: IETF's form writes the module before it where that changes, and at the top (RFC 7951 section 4)."""
+def _member_name(node: Place, place: Place, encoding: Encoding) -> str:
+    """Return a member's name: the IETF form puts the module in front where it changes, and at the top (RFC 7951 section 4)."""
     names = tuple(element.name for element in place)
     if encoding is not Encoding.JSON_IETF:
         return names[-1]

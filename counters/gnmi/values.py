@@ -1,4 +1,4 @@
-"""Values of gNMI: what a TypedValue holds, as plain values, and counters out of them. Pure; every value is hostile."""
+"""Converts the content of a gNMI TypedValue into plain values, and those into counters. Pure; every value is hostile."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from etloop.counters.gnmi.messages import Encoding, TypedValue, kind_of
 
 Scalar = str | int | float | bool | None
 Value = Scalar | list["Value"] | dict[str, "Value"]
-"""What JSON can say; binary values do not occur among counters."""
+"""Every JSON value; binary values do not occur among counters."""
 MOST_DIGITS: Final = 20
-"""Of an unsigned number of 64 bits."""
+"""Of an unsigned 64-bit number."""
 
 
 class BadValue(ValueError):
-    """A value that cannot be read; the text says why."""
+    """A value that cannot be read; the text gives the reason."""
 
 
 def value_of(message: Any) -> Value:
-    """The plain value of a TypedValue. Raises `BadValue`."""
+    """Return the plain value of a TypedValue. Raise `BadValue`."""
     kind = kind_of(message)
     match kind:
         case "json_val" | "json_ietf_val":
@@ -32,7 +32,7 @@ def value_of(message: Any) -> Value:
 
 
 def read_json(content: bytes) -> Value:
-    """A JSON text. Raises `BadValue`."""
+    """Parse a JSON text. Raise `BadValue`."""
     try:
         value: Value = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -41,7 +41,7 @@ def read_json(content: bytes) -> Value:
 
 
 def counter_value(value: Value) -> int | None:
-    """A counter of 64 bits, written as a number or as its digits (RFC 7951 section 6.1); None if it is none."""
+    """Return a 64-bit counter, given as a number or as its digits (RFC 7951 section 6.1), or None if the value is no counter."""
     if isinstance(value, str):
         if not (value.isascii() and value.isdecimal() and len(value) <= MOST_DIGITS):
             return None
@@ -52,19 +52,19 @@ def counter_value(value: Value) -> int | None:
 
 
 def typed_leaf(value: Scalar, encoding: Encoding) -> Any:
-    """The TypedValue of one leaf."""
+    """Return the TypedValue of one leaf."""
     if encoding is Encoding.PROTO:
         return TypedValue(uint_val=value) if isinstance(value, int) else TypedValue(string_val=str(value))
     return typed_json(leaf_json(value, encoding), encoding)
 
 
 def leaf_json(value: Scalar, encoding: Encoding) -> Scalar:
-    """A leaf as JSON has it: IETF's form writes numbers of 64 bits as texts, so that no reader rounds them."""
+    """Return a leaf's JSON value: the IETF form writes 64-bit numbers as strings, so that no reader rounds them."""
     return str(value) if encoding is Encoding.JSON_IETF and isinstance(value, int) else value
 
 
 def typed_json(value: Value, encoding: Encoding) -> Any:
-    """The TypedValue of a JSON value."""
+    """Return the TypedValue of a JSON value."""
     content = json.dumps(value, separators=(",", ":")).encode()
     return (
         TypedValue(json_ietf_val=content) if encoding is Encoding.JSON_IETF else TypedValue(json_val=content)

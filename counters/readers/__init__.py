@@ -1,1 +1,1 @@
-"""One reader a file or a few: Linux, SNMP, gNMI, the lab's switch."""
+"""Readers of Linux, SNMP, gNMI and the lab's switch, one or a few files each."""

@@ -1,4 +1,5 @@
-"""Reader of a gNMI server. The part that needs no gRPC, so that a rig that names one can be read without the package."""
+"""Reads counters of a gNMI server. This part does not import gRPC, so that a rig with a gNMI source can be read without the
+package."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ class GnmiCounters:
         try:
             from etloop.counters.readers.gnmi_session import GnmiSession
         except ImportError as error:
-            what = f"{error.name} is not installed: pip install 'etloop[gnmi]'"
-            return CounterFailure(FailureKind.REFUSED, what)
+            problem = f"{error.name} is not installed: pip install 'etloop[gnmi]'"
+            return CounterFailure(FailureKind.REFUSED, problem)
         await self.close()
         self._session = GnmiSession(self._source, self._ports)
         failure = await self._session.open()

@@ -1,8 +1,9 @@
-"""One connection to a gNMI server: signed in, its paths found out, read by Get or by subscription. A shell: grpc.aio, the clock.
+"""One connection to a gNMI server: signs in, finds the device's paths, reads them by Get or by subscription. A shell: grpc.aio,
+the clock.
 
-Opening asks for each group of paths once and goes on without the groups that a device does not have, which the first batch
-says. What is asked for and what answers mean is `gnmi_answers`'s. TLS checks the device's certificate in every case; clear
-text is spoken only where the rig says so.
+Opening requests each group of paths once and continues without the groups that a device lacks; the first batch reports those.
+`gnmi_values` decides what is requested and what answers mean. TLS checks the device's certificate in every case; clear text is
+used only where the rig requests it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from etloop.dut_profiles.model.profile import CounterPaths
 from google.protobuf.message import DecodeError
 
 MOST_RESPONSE_BYTES: Final = 1 << 24
-"""Of one message."""
+"""Per message."""
 MOST_DETAIL_CHARACTERS: Final = 160
 MOST_NAMES_SHOWN: Final = 8
 _KINDS: Final = {
@@ -74,13 +75,15 @@ _KINDS: Final = {
 _LACKING: Final = frozenset(
     {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED}
 )
-"""What devices answer to a path that they do not have."""
+"""Status codes of devices for a path that they do not have."""
 
 
 T = TypeVar("T")
 
 
 class _Failed(Exception):
+    """A failed exchange with the device. `lacks_path`: the device does not have the requested path."""
+
     def __init__(self, failure: CounterFailure, *, lacks_path: bool = False) -> None:
         super().__init__(str(failure))
         self.failure = failure
@@ -88,7 +91,7 @@ class _Failed(Exception):
 
 
 class GnmiSession:
-    """A connection, open or not."""
+    """A connection to one device, open or closed."""
 
     def __init__(self, source: GnmiSource, ports: tuple[str, ...]) -> None:
         self._source = source
@@ -99,12 +102,12 @@ class GnmiSession:
         self._groups: tuple[Group, ...] = ()
         self._identified: dict[str, CountedObject] = {}
         self._remarks: tuple[str, ...] = ()
-        """What the first batch complains about."""
+        """Complaints of the first batch."""
         self._samples: _Samples | None = None
         self._has_read = False
 
     async def open(self) -> CounterFailure | None:
-        """Connects and finds out what the device has."""
+        """Connect and find the groups of paths that the device has. Return the failure, or None if open."""
         try:
             self._connect()
             await self._find_groups()
@@ -116,13 +119,13 @@ class GnmiSession:
         return None
 
     async def read(self) -> CounterBatch | CounterFailure:
-        """One reading."""
+        """Return one reading of all ports, or the failure."""
         begun_ns = monotonic_ns()
         try:
             if self._samples is not None:
                 begun_ns, ended_ns, updates = await self._guarded(self._samples.after(begun_ns))
             else:
-                updates = [one for group in self._groups for one in await self._fetched(group.paths)]
+                updates = [update for group in self._groups for update in await self._fetched(group.paths)]
                 ended_ns = monotonic_ns()
         except _Failed as failed:
             return failed.failure
@@ -136,7 +139,7 @@ class GnmiSession:
         return CounterBatch(begun_ns, ended_ns, readings, (*remarks, *complaints))
 
     async def close(self) -> None:
-        """Ends the stream and the connection."""
+        """End the stream and the connection."""
         samples, self._samples = self._samples, None
         if samples is not None:
             await samples.close()
@@ -152,7 +155,8 @@ class GnmiSession:
             if source.credentials is not None:
                 login = gnmi_login(credentials_text(source.credentials), source.credentials)
                 self._metadata = (("username", login.user), ("password", login.password))
-            # Of one's own: else a connection that failed a moment ago fails for every later one to that address, too.
+            # A subchannel pool of its own: with the shared one, a connection that failed a moment ago fails for every later one
+            # to that address, too.
             options: list[tuple[str, int | str]] = [
                 ("grpc.max_receive_message_length", MOST_RESPONSE_BYTES),
                 ("grpc.use_local_subchannel_pool", 1),
@@ -166,8 +170,8 @@ class GnmiSession:
                 options.append(("grpc.ssl_target_name_override", source.tls.name))
             credentials = _channel_credentials(source.tls)
         except ConfigError as error:
-            what = "; ".join(str(one) for one in error.problems)
-            raise _Failed(CounterFailure(FailureKind.REFUSED, what)) from None
+            problems = "; ".join(str(problem) for problem in error.problems)
+            raise _Failed(CounterFailure(FailureKind.REFUSED, problems)) from None
         self._channel = grpc.aio.secure_channel(str(source.address), credentials, options=options)
 
     async def _find_groups(self) -> None:
@@ -176,45 +180,47 @@ class GnmiSession:
             groups, self._identified = sonic_groups(self._ports, names)
         else:
             groups = openconfig_groups(self._ports)
-        kept: list[Group] = []
-        seen: set[str] = set()
+        served_groups: list[Group] = []
+        seen_ports: set[str] = set()
         for group in groups:
             try:
                 updates = await self._fetched(group.paths)
             except _Failed as failed:
                 if not failed.lacks_path:
                     raise
-                if not kept:
+                if not served_groups:
                     raise await self._without_ports(failed) from None
                 self._remarks += (f"the device has no counters of {group.name}",)
                 continue
             readings, _ = readings_of(updates, self._paths, self._identified)
-            seen |= {reading.object.name for reading in readings if reading.object.kind is CounterObject.PORT}
+            seen_ports |= {
+                reading.object.name for reading in readings if reading.object.kind is CounterObject.PORT
+            }
             if readings:
-                kept.append(group)
-            elif not kept:
-                what = f"{self._source.address} answers without a counter in it"
-                raise _Failed(CounterFailure(FailureKind.REFUSED, what))
+                served_groups.append(group)
+            elif not served_groups:
+                problem = f"{self._source.address} answers without a counter in it"
+                raise _Failed(CounterFailure(FailureKind.REFUSED, problem))
             else:
                 self._remarks += (f"the device has no counters of {group.name}",)
-        if missing := [port for port in self._ports if port not in seen]:
+        if missing := [port for port in self._ports if port not in seen_ports]:
             raise self._failed(FailureKind.REFUSED, f'no counters of a port called "{missing[0]}"')
-        self._groups = tuple(kept)
+        self._groups = tuple(served_groups)
 
     async def _without_ports(self, failed: _Failed) -> _Failed:
-        """The failure of a device that does not have the first paths, with the ports that it does have."""
+        """Return the failure of a device that lacks the first paths, naming the ports that it does have."""
         path = sonic.path(sonic.PORT_MAP) if self._paths is CounterPaths.SONIC else openconfig.PORT_NAMES
         try:
-            known = port_names(await self._fetched([path]))
+            device_ports = port_names(await self._fetched([path]))
         except _Failed:
             return failed
-        if not known:
+        if not device_ports:
             return failed
-        more = ", ..." if len(known) > MOST_NAMES_SHOWN else ""
-        listed = ", ".join(known[:MOST_NAMES_SHOWN]) + more
-        missing = next((port for port in self._ports if port not in known), "")
-        what = f'no port is called "{missing}"' if missing else failed.failure.what
-        return self._failed(FailureKind.REFUSED, f"{what}; it has {listed}")
+        ellipsis = ", ..." if len(device_ports) > MOST_NAMES_SHOWN else ""
+        shown_ports = ", ".join(device_ports[:MOST_NAMES_SHOWN]) + ellipsis
+        missing = next((port for port in self._ports if port not in device_ports), "")
+        problem = f'no port is called "{missing}"' if missing else failed.failure.what
+        return self._failed(FailureKind.REFUSED, f"{problem}; it has {shown_ports}")
 
     async def _names(self, path: GnmiPath) -> dict[str, str]:
         try:
@@ -223,13 +229,15 @@ class GnmiSession:
             if failed.lacks_path:
                 return {}
             raise
-        return {name: one for _, value in updates for name, one in sonic.identifiers(value).items()}
+        return {
+            name: identifier for _, value in updates for name, identifier in sonic.identifiers(value).items()
+        }
 
     # ---- asking
 
     async def _fetched(self, paths: Sequence[GnmiPath]) -> list[Update]:
-        ask = self._get if self._source.mode is GnmiMode.GET else self._once
-        return [update for portion in requests_of(paths) for update in await ask(portion)]
+        request = self._get if self._source.mode is GnmiMode.GET else self._once
+        return [update for portion in requests_of(paths) for update in await request(portion)]
 
     async def _get(self, paths: Sequence[GnmiPath]) -> list[Update]:
         assert self._channel is not None
@@ -240,7 +248,7 @@ class GnmiSession:
         call: Any = self._channel.unary_unary(f"/{SERVICE}/Get")
         content = await self._guarded(call(request.SerializeToString(), metadata=self._metadata))
         try:
-            return collected(_parsed(GetResponse, content).notification)
+            return collected(_parse(GetResponse, content).notification)
         except Unreadable as error:
             raise self._failed(FailureKind.NONSENSE, str(error)) from None
 
@@ -263,15 +271,15 @@ class GnmiSession:
         return self._subscription([path for group in self._groups for path in group.paths], ListMode.STREAM)
 
     async def _subscription(self, paths: Sequence[GnmiPath], mode: ListMode) -> AsyncGenerator[Any, None]:
-        """The responses to one list of subscriptions; leaving it ends the call."""
+        """Yield the responses to one list of subscriptions; closing the generator cancels the call."""
         assert self._channel is not None
         request = SubscribeRequest()
-        asked = request.subscribe
-        asked.prefix.CopyFrom(prefix_message(self._target))
-        asked.mode = mode
-        asked.encoding = Encoding[self._source.encoding.name]
+        subscriptions = request.subscribe
+        subscriptions.prefix.CopyFrom(prefix_message(self._target))
+        subscriptions.mode = mode
+        subscriptions.encoding = Encoding[self._source.encoding.name]
         for path in paths:
-            subscription = asked.subscription.add(path=relative_message(path))
+            subscription = subscriptions.subscription.add(path=relative_message(path))
             if mode is ListMode.STREAM:
                 subscription.mode = SubscriptionMode.SAMPLE
                 subscription.sample_interval = self._source.sample_ns
@@ -279,7 +287,7 @@ class GnmiSession:
         try:
             await call.write(request.SerializeToString())
             async for content in call:
-                yield _parsed(SubscribeResponse, content)
+                yield _parse(SubscribeResponse, content)
         finally:
             call.cancel()
 
@@ -288,12 +296,12 @@ class GnmiSession:
         return sonic.TARGET if self._paths is CounterPaths.SONIC else self._source.target
 
     async def _guarded(self, asked: Awaitable[T]) -> T:
-        """What a call gives; every way in which it can fail as a failure."""
+        """Await a call and return its result. Raise `_Failed` for every way in which it can fail."""
         try:
             return await asked
         except grpc.aio.AioRpcError as error:
             code, detail = error.code(), _detail(error.details())
-            # The library's words for a connection that failed begin with the same half sentence each time.
+            # The library's message for a failed connection always begins with the same phrase.
             detail = detail.removeprefix("failed to connect to all addresses; last error: ")
             kind = _KINDS.get(code, FailureKind.NONSENSE)
             if kind is FailureKind.UNREACHABLE and self._has_read:
@@ -309,7 +317,7 @@ class GnmiSession:
             raise self._failed(FailureKind.NONSENSE, str(error)) from None
         except (
             asyncio.InvalidStateError
-        ) as error:  # of the library, where a call ended while it was written to
+        ) as error:  # raised by the library if a call ends while it is written to
             raise self._failed(FailureKind.ENDED, str(error)) from None
 
     def _failed(self, kind: FailureKind, what: str) -> _Failed:
@@ -317,7 +325,7 @@ class GnmiSession:
 
 
 class _Samples:
-    """What a stream sends, the newest of each path, gathered beside whoever reads."""
+    """The newest update of each path of a stream, gathered by a task while the caller waits or reads."""
 
     def __init__(self, responses: AsyncIterator[Any]) -> None:
         self._responses = responses
@@ -328,24 +336,24 @@ class _Samples:
         self._task.add_done_callback(lambda _: self._changed.set())
 
     async def synchronised(self) -> None:
-        """Returns when everything was there once."""
+        """Return once the stream has sent every path once."""
         await self._until(lambda: self._is_synchronised)
 
     async def after(self, moment_ns: int) -> tuple[int, int, list[Update]]:
-        """All paths as they came after a moment, with the times of the first and the last."""
+        """Return all paths' updates that arrived at or after a moment, and the arrival times of the first and the last (ns)."""
         await self._until(lambda: all(at_ns >= moment_ns for _, at_ns in self._newest.values()))
         times = [at_ns for _, at_ns in self._newest.values()]
         return min(times), max(times), [update for update, _ in self._newest.values()]
 
     async def close(self) -> None:
-        """Ends the stream."""
+        """End the stream."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         while not (self._newest and holds()):
             if self._task.done():
-                await self._task  # raises why it ended
+                await self._task  # raises the reason of its end
                 raise Unreadable("the subscription ended")
             self._changed.clear()
             await self._changed.wait()
@@ -363,8 +371,8 @@ class _Samples:
             self._changed.set()
 
 
-def _parsed(kind: Any, content: bytes) -> Any:
-    # Not by the library, whose answer to bytes that are no message is None.
+def _parse(kind: Any, content: bytes) -> Any:
+    # Not parsed by the library, which returns None for bytes that are no message.
     try:
         return kind.FromString(content)
     except DecodeError:
@@ -372,11 +380,13 @@ def _parsed(kind: Any, content: bytes) -> Any:
 
 
 def _channel_credentials(tls: Tls) -> Any:
-    files = [None if one is None else pem_bytes(one) for one in (tls.authority, tls.key, tls.certificate)]
+    files = [None if file is None else pem_bytes(file) for file in (tls.authority, tls.key, tls.certificate)]
     return grpc.ssl_channel_credentials(*files)
 
 
 def _detail(text: str | None) -> str:
-    """A server's own words, as far as they can be shown."""
-    shown = "".join(one if one.isprintable() else " " for one in (text or "no reason given"))
-    return shown[:MOST_DETAIL_CHARACTERS]
+    """Return a server's own message without unprintable characters, at most MOST_DETAIL_CHARACTERS long."""
+    printable_text = "".join(
+        character if character.isprintable() else " " for character in (text or "no reason given")
+    )
+    return printable_text[:MOST_DETAIL_CHARACTERS]

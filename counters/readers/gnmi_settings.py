@@ -1,4 +1,4 @@
-"""The source `gnmi` as a rig states it. What the paths are is `controller.gnmi`'s, how they are asked for `gnmi`'s."""
+"""The source `gnmi` as a rig states it. `counters.gnmi` defines the paths; the reader `gnmi` decides how they are requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from etloop.counters.base.address import Address, address
 from etloop.dut_profiles.model.profile import CounterAccess, CounterPaths, CounterReader
 
 GNMI_PORT: Final = 9339
-"""IANA's for gNMI. Devices have their own: SONiC's container 8080 or 50051, Arista 6030, Cisco 57400."""
+"""IANA's port of gNMI. Devices have their own: SONiC's container 8080 or 50051, Arista 6030, Cisco 57400."""
 DEFAULT_SAMPLE_NS: Final = NS_PER_S
 _PATHS: Final = (CounterPaths.OPENCONFIG, CounterPaths.SONIC)
 LEAST_SAMPLE_NS: Final = 10 * NS_PER_MS
@@ -25,18 +25,18 @@ MOST_SAMPLE_NS: Final = 3600 * NS_PER_S
 
 
 class GnmiMode(StrEnum):
-    """How values are asked for."""
+    """How values are requested."""
 
     GET = "get"
-    """A Get for each reading."""
+    """One Get per reading."""
     ONCE = "once"
-    """A subscription ONCE for each reading, for devices whose Get gives configuration only."""
+    """One subscription ONCE per reading, for devices whose Get returns configuration only."""
     SAMPLE = "sample"
-    """One STREAM subscription; a reading waits until the device has sent everything anew."""
+    """One STREAM subscription; a reading waits until the device has sent every path anew."""
 
 
 class GnmiEncoding(StrEnum):
-    """How values travel; devices have one of the first two at least."""
+    """Encodings of values; devices have at least one of the first two."""
 
     JSON_IETF = "json_ietf"
     JSON = "json"
@@ -45,12 +45,13 @@ class GnmiEncoding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What a connection is secured with. The device's certificate is always checked."""
+    """Files and names of a TLS connection. The device's certificate is always checked."""
 
     authority: Path | None = None
-    """PEM of who signed the device's certificate, or that itself; None: the authorities that gRPC ships."""
+    """PEM of the authority that signed the device's certificate, or the certificate itself; None: the authorities that gRPC
+    ships."""
     certificate: Path | None = None
-    """PEM of ours, where the device asks for one."""
+    """PEM of the client certificate, where the device requests one."""
     key: Path | None = None
     name: str = ""
     """The name in the device's certificate, where it is not the address."""
@@ -58,25 +59,25 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class GnmiSource:
-    """A gNMI server."""
+    """A gNMI server to read."""
 
     address: Address
     credentials: Path | None = None
     tls: Tls | None = Tls()
-    """None: clear text, which must be asked for."""
+    """None: clear text, which the rig must request."""
     paths: CounterPaths | None = None
-    """Whose names are asked for; None: those that the device's profile states, else OpenConfig's."""
+    """Whose names are requested; None: those that the device's profile states, else OpenConfig's."""
     mode: GnmiMode = GnmiMode.GET
     encoding: GnmiEncoding = GnmiEncoding.JSON_IETF
     target: str = ""
-    """Of the prefix, where a server stands for several devices. SONiC's tables are always the target COUNTERS_DB."""
+    """Target of the prefix, where a server represents several devices. SONiC's tables always have the target COUNTERS_DB."""
     sample_ns: int = DEFAULT_SAMPLE_NS
-    """Of the mode `sample`."""
+    """Sample interval of the mode `sample`."""
 
 
 def read_gnmi(section: Section, directory: Path) -> GnmiSource:
-    """The keys of an entry with `reader: gnmi`; mistakes go to the section's file."""
-    where = section.required(
+    """Parse the keys of an entry with `reader: gnmi`; mistakes are reported to the section's file."""
+    server_address = section.required(
         "address", address(GNMI_PORT), Address("?", GNMI_PORT), "write HOST or HOST:PORT"
     )
     credentials = section.optional("credentials", words, "")
@@ -97,7 +98,7 @@ def read_gnmi(section: Section, directory: Path) -> GnmiSource:
     if section.has("sample_interval") and mode is not GnmiMode.SAMPLE:
         section.mistake("sample_interval", "is only of mode sample", "leave it out, or write mode: sample")
     return GnmiSource(
-        where,
+        server_address,
         directory / credentials if credentials else None,
         None if plaintext else tls,
         paths,
@@ -109,9 +110,11 @@ def read_gnmi(section: Section, directory: Path) -> GnmiSource:
 
 
 def with_stated_paths(source: GnmiSource, accesses: Iterable[CounterAccess]) -> GnmiSource:
-    """A source that says whose names it asks for: its own, else the first that a profile states for gNMI."""
-    stated = (one.paths for one in accesses if one.reader is CounterReader.GNMI and one.paths in _PATHS)
-    return replace(source, paths=source.paths or next(stated, CounterPaths.OPENCONFIG))
+    """Return the source with its paths decided: its own, else the first that a profile states for gNMI, else OpenConfig's."""
+    profile_paths = (
+        access.paths for access in accesses if access.reader is CounterReader.GNMI and access.paths in _PATHS
+    )
+    return replace(source, paths=source.paths or next(profile_paths, CounterPaths.OPENCONFIG))
 
 
 def _read_tls(section: Section, directory: Path) -> Tls:

@@ -1,7 +1,8 @@
-"""What a gNMI server answered -> readings of canonical counters, whichever names it has. Pure; everything is hostile.
+"""Converts a gNMI server's answers into readings of canonical counters, with OpenConfig's or SONiC's names. Pure; all input is
+hostile.
 
-Decides which paths are asked for, in which groups, and what notifications mean; OpenConfig's and SONiC's names are
-`controller.gnmi`'s. When and over which connection is `gnmi`'s business.
+Decides which paths are requested, in which groups, and what notifications mean; `counters.gnmi` has OpenConfig's and SONiC's
+names. `gnmi_session` decides when and over which connection.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from etloop.dut_profiles.model.profile import CounterPaths
 
 MOST_UPDATES: Final = MOST_READINGS
 PATHS_A_REQUEST: Final = 128
-"""More are asked for in several requests; servers bound what they take."""
+"""More paths are split over several requests, because servers bound the size of one."""
 
 Update = tuple[GnmiPath, Value]
 
 
 class Unreadable(ValueError):
-    """An answer that is none of gNMI's; the text says why."""
+    """An answer that is not valid gNMI; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Paths that a device has together or not at all."""
+    """Paths that a device has all together or not at all."""
 
     name: str
     paths: tuple[GnmiPath, ...]
 
 
 def updates_of(notification: Any) -> Iterator[Update]:
-    """The updates of one notification, paths whole. Raises `Unreadable`; values that cannot be counters are None."""
+    """Yield the updates of one notification with full paths. Raise `Unreadable`. Values that cannot be counters are None."""
     try:
         prefix = path_of(notification.prefix)
         for update in notification.update:
@@ -58,24 +59,25 @@ def updates_of(notification: Any) -> Iterator[Update]:
 
 
 def collected(notifications: Iterable[Any], most: int = MOST_UPDATES) -> list[Update]:
-    """All updates of some notifications. Raises `Unreadable`, also where there are more than `most`."""
-    found: list[Update] = []
+    """Return all updates of some notifications. Raise `Unreadable`, also if there are more than `most`."""
+    updates: list[Update] = []
     for notification in notifications:
         for update in updates_of(notification):
-            if len(found) == most:
+            if len(updates) == most:
                 raise Unreadable(f"more than {most} updates")
-            found.append(update)
-    return found
+            updates.append(update)
+    return updates
 
 
 def openconfig_groups(ports: Sequence[str]) -> tuple[Group, ...]:
-    """Counters of ports, pauses of ports, counters of queues: many devices lack the later ones."""
+    """Return the groups of ports' counters, ports' pauses and queues' counters, in this order: many devices lack the later
+    ones."""
     names = ("interfaces", "pauses", "queues")
     return tuple(Group(name, paths) for name, paths in zip(names, openconfig.wanted(ports), strict=True))
 
 
 def sonic_maps() -> tuple[tuple[CounterObject, GnmiPath], ...]:
-    """The name maps that say what identifiers stand for."""
+    """Return the name maps that are needed to resolve object identifiers, by kind of object."""
     return (
         (CounterObject.GROUP, sonic.path(sonic.GROUP_MAP)),
         (CounterObject.POOL, sonic.path(sonic.POOL_MAP)),
@@ -85,24 +87,27 @@ def sonic_maps() -> tuple[tuple[CounterObject, GnmiPath], ...]:
 def sonic_groups(
     ports: Sequence[str], names: Mapping[CounterObject, Mapping[str, str]]
 ) -> tuple[tuple[Group, ...], dict[str, CountedObject]]:
-    """Ports with their priorities, queues, and what has identifiers only; and what those stand for."""
+    """Return the groups of ports (with priorities), queues, and objects with identifiers only; and identifier -> object of the
+    last."""
     group_names = names.get(CounterObject.GROUP, {})
     pool_names = names.get(CounterObject.POOL, {})
     paths = tuple(sonic.wanted(ports, group_names, pool_names))
     queues = tuple(path for path in paths if path.names[-1] == sonic.QUEUES)
-    identified = tuple(path for path in paths if path.names[-1].startswith("oid:"))
-    plain = tuple(path for path in paths if path not in (*queues, *identified))
-    groups = (Group("ports", plain), Group("queues", queues), Group("priority groups and pools", identified))
-    stands_for = sonic.counted(group_names, CounterObject.GROUP) | sonic.counted(
-        pool_names, CounterObject.POOL
+    by_identifier = tuple(path for path in paths if path.names[-1].startswith("oid:"))
+    port_paths = tuple(path for path in paths if path not in (*queues, *by_identifier))
+    groups = (
+        Group("ports", port_paths),
+        Group("queues", queues),
+        Group("priority groups and pools", by_identifier),
     )
-    return tuple(group for group in groups if group.paths), stands_for
+    objects = sonic.counted(group_names, CounterObject.GROUP) | sonic.counted(pool_names, CounterObject.POOL)
+    return tuple(group for group in groups if group.paths), objects
 
 
 def readings_of(
     updates: Iterable[Update], paths: CounterPaths, identified: Mapping[str, CountedObject]
 ) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
-    """Readings, each of which can be one, and complaints."""
+    """Return the valid readings, at most MOST_READINGS, and complaints."""
     if paths is CounterPaths.SONIC:
         readings, complaints = sonic.readings_of(updates, identified)
     else:
@@ -111,27 +116,27 @@ def readings_of(
 
 
 def port_names(updates: Iterable[Update]) -> tuple[str, ...]:
-    """The ports of an answer to OpenConfig's `PORT_NAMES` or to SONiC's map of ports."""
-    found: dict[str, None] = {}
+    """Return the ports in an answer to OpenConfig's `PORT_NAMES` or to SONiC's map of ports."""
+    names: dict[str, None] = {}
     for path, value in updates:
         if path.names[:1] == (sonic.PORT_MAP,):
-            found |= dict.fromkeys(sonic.identifiers(value))
+            names |= dict.fromkeys(sonic.identifiers(value))
         elif isinstance(value, str) and first_key(path.elements):
-            found.setdefault(first_key(path.elements))
-    return tuple(name for name in found if len(name) <= MOST_NAME_CHARACTERS and name.isprintable())
+            names.setdefault(first_key(path.elements))
+    return tuple(name for name in names if len(name) <= MOST_NAME_CHARACTERS and name.isprintable())
 
 
 def requests_of(paths: Sequence[GnmiPath]) -> Iterator[Sequence[GnmiPath]]:
-    """Paths in portions of one request."""
-    for first in range(0, len(paths), PATHS_A_REQUEST):
-        yield paths[first : first + PATHS_A_REQUEST]
+    """Yield the paths in portions of one request."""
+    for start in range(0, len(paths), PATHS_A_REQUEST):
+        yield paths[start : start + PATHS_A_REQUEST]
 
 
 def prefix_message(target: str) -> Any:
-    """The prefix of a request to a target."""
+    """Return the prefix message of a request to a target."""
     return path_message(GnmiPath((), target))
 
 
 def relative_message(path: GnmiPath) -> Any:
-    """A path behind such a prefix."""
+    """Return a path message to send after a prefix that has the target."""
     return path_message(GnmiPath(path.elements))

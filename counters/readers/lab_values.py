@@ -1,6 +1,6 @@
-"""A lab's answer to `counters` -> readings under canonical names. Pure.
+"""Converts a lab's answer to `counters` into readings under canonical names. Pure.
 
-Decides which of its values are counters of which object; their names are the canonical ones already
+Decides which of its values are counters of which object; they have the canonical names already
 (contract/model/switch_counters.py).
 """
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from etloop.contract.protocol.lab import LabCounters
 
 _PORT, _PRIORITY = (
-    tuple(one.name for one in counters_of(owner, CounterUse.MODELLED))
+    tuple(definition.name for definition in counters_of(owner, CounterUse.MODELLED))
     for owner in (CounterObject.PORT, CounterObject.PRIORITY)
 )
 
 
 def lab_readings(counters: LabCounters) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
-    """Return the readings, and what could not be one."""
+    """Return the valid readings of a lab, and complaints."""
     return sifted(_readings(counters))
 
 
 def switch_port_readings(name: str, row: np.void) -> tuple[CounterReading, ...]:
-    """Return those of a port by its row of `SWITCH_PORT_COUNTERS`."""
+    """Return the readings of one port from its row of `SWITCH_PORT_COUNTERS`."""
     readings, complaints = sifted(_port_readings(name, row))
     assert not complaints, complaints
     return readings
@@ -49,11 +49,15 @@ def _readings(counters: LabCounters) -> Iterator[CounterReading]:
         for port in switch.ports:
             yield from _port_readings(f"{switch.name}/{port.name}", port.counters)
     for attachment in counters.attachments:
-        # What the soft switch did at a port beside running the model.
-        end = CountedObject(CounterObject.PORT, attachment.end)
-        own = attachment.soft_switch
-        yield CounterReading(end, "overload_frames", sum(int(own[name]) for name in OVERLOAD_COUNTERS))
-        yield CounterReading(end, "late_frames", int(own["late_frames"]))
+        # Counted by the soft switch itself, not by the switch model.
+        attached_port = CountedObject(CounterObject.PORT, attachment.end)
+        soft_switch_counters = attachment.soft_switch
+        yield CounterReading(
+            attached_port,
+            "overload_frames",
+            sum(int(soft_switch_counters[name]) for name in OVERLOAD_COUNTERS),
+        )
+        yield CounterReading(attached_port, "late_frames", int(soft_switch_counters["late_frames"]))
 
 
 def _port_readings(name: str, row: np.void) -> Iterator[CounterReading]:
@@ -68,6 +72,6 @@ def _port_readings(name: str, row: np.void) -> Iterator[CounterReading]:
         ("groups", CounterObject.GROUP, GROUP_COUNTERS),
     ):
         for number, values in enumerate(row[key].tolist()):
-            one = CountedObject(kind, name, number)
+            counted = CountedObject(kind, name, number)
             for counter, value in zip(layout.names or (), values, strict=True):
-                yield CounterReading(one, counter, value)
+                yield CounterReading(counted, counter, value)

@@ -1,6 +1,6 @@
-"""Counters of a Linux host's interfaces, here or elsewhere: by a process that reads there and answers line by line. I/O.
+"""Reads counters of interfaces of a Linux host, local or remote, through a process there that answers line by line. I/O.
 
-What is asked of the process is `linux_process`, what its answers mean `linux_names`.
+`linux_process` is that process; `linux_names` interprets its answers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ END_S: Final = 2
 
 
 class LinuxCounters:
-    """See `DeviceCounters`."""
+    """The source `linux`; see `protocol.DeviceCounters`."""
 
     def __init__(self, command: tuple[str, ...], interfaces: tuple[str, ...]) -> None:
-        """`command` reads at its place as `etloop dut linux-counters` does; () reads on this host."""
+        """Read `interfaces`. `command` runs where they are and reads as `etloop dut linux-counters` does; () reads on this
+        host."""
         self._here = not command
         self._command = (*(command or own_module("etloop.counters.readers.linux_process")), *interfaces)
         self._process: asyncio.subprocess.Process | None = None
@@ -38,7 +39,7 @@ class LinuxCounters:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 limit=MOST_RESPONSE_BYTES,
-                start_new_session=True,  # Ctrl-C ends the run, which ends this
+                start_new_session=True,  # Ctrl-C ends the run, which ends this process
             )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -58,7 +59,7 @@ class LinuxCounters:
             await process.stdin.drain()
             line = await process.stdout.readline()
         except OSError:
-            pass  # its end is told below
+            pass  # reported below as the end of the process
         except ValueError:
             return CounterFailure(FailureKind.NONSENSE, f"an answer of more than {MOST_RESPONSE_BYTES} bytes")
         if not line.endswith(b"\n"):

@@ -1,9 +1,9 @@
-"""What Linux calls the counters of an interface and of its RDMA device -> canonical readings. Pure.
+"""Maps Linux's names of an interface's and its RDMA device's counters to canonical readings. Pure.
 
-Decides which names mean the same as a canonical counter, by driver: mlx5 and bnxt_en for what ethtool tells of physical
-ports and priorities (linux: drivers/net/ethernet/mellanox/mlx5/core/en_stats.c, drivers/net/ethernet/broadcom/bnxt/
-bnxt_ethtool.c), the kernel's own for links, pauses (`ethtool -I -a`) and RDMA (include/rdma/rdma_counter.h). All other
-names are left out. What the physical port counted, goes before what the kernel's link did: RDMA passes the kernel by.
+Decides which names mean the same as a canonical counter, by driver: mlx5 and bnxt_en for ethtool's counters of physical ports
+and priorities (linux: drivers/net/ethernet/mellanox/mlx5/core/en_stats.c, drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c),
+the kernel's own for links, pauses (`ethtool -I -a`) and RDMA (include/rdma/rdma_counter.h). All other names are ignored.
+Counters of the physical port take precedence over those of the kernel's link, because RDMA bypasses the kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from etloop.contract.model.counters import (
 from etloop.counters.base.protocol import MOST_COMPLAINTS, sifted
 
 VERSION: Final = 1
-"""Of the text that `linux_process` writes."""
+"""Version of the text that `linux_process` writes."""
 _NS_PER_US: Final = 1000
 _WORD_BYTES: Final = 4
 """port_rcv_data and port_xmit_data count words (InfiniBand Architecture Specification, PortCounters)."""
@@ -36,9 +36,9 @@ _LINK: Final = {
     "tx_dropped": "tx_dropped_packets",
     "multicast": "rx_multicast_packets",
 }
-"""struct rtnl_link_stats64. Bytes are without check sequence, packets are what the stack saw: joined ones count once."""
+"""struct rtnl_link_stats64. Bytes exclude the FCS; packets are those that the stack saw: merged ones (GRO) count once."""
 _ETHTOOL: Final = {
-    # mlx5: of the physical port, whoever's they are; bytes with check sequence.
+    # mlx5: all traffic of the physical port, of the kernel or not; bytes include the FCS.
     "rx_packets_phy": "rx_packets",
     "tx_packets_phy": "tx_packets",
     "rx_bytes_phy": "rx_bytes",
@@ -90,14 +90,14 @@ _BY_PRIORITY: Final = (
 )
 """Name, canonical counter of the priority, factor of its unit."""
 _BNXT_BYTES: Final = {"rx_bytes": "rx_bytes", "tx_bytes": "tx_bytes"}
-"""Of bnxt_en's physical port, known by `rx_total_frames` beside it: other drivers have software counters of that name."""
+"""Of bnxt_en's physical port, recognised by `rx_total_frames`: other drivers have software counters of these names."""
 _PAUSE: Final = {"rx_pause_frames": "rx_pause_frames", "tx_pause_frames": "tx_pause_frames"}
 _RDMA: Final = {
     "port_rcv_packets": ("roce_rx_packets", 1),
     "port_xmit_packets": ("roce_tx_packets", 1),
     "port_rcv_data": ("roce_rx_bytes", _WORD_BYTES),
     "port_xmit_data": ("roce_tx_bytes", _WORD_BYTES),
-    # bnxt_re and rxe have names of their own for some of what mlx5 counts.
+    # bnxt_re and rxe have other names for some of mlx5's counters.
     "cnp_rx_pkts": ("rp_cnp_handled", 1),
     "cnp_tx_pkts": ("np_cnp_sent", 1),
     "ecn_marked_rx": ("np_ecn_marked_roce_packets", 1),
@@ -114,11 +114,12 @@ _RDMA: Final = {
 
 
 class NotCounters(Exception):
-    """A text that has not even the shape of an answer."""
+    """A text that does not have the form of an answer."""
 
 
 def linux_readings(answer: object) -> tuple[tuple[CounterReading, ...], tuple[str, ...]]:
-    """What `linux_process` wrote, as readings and complaints. Raises `NotCounters` where it is something else."""
+    """Convert the parsed JSON answer of `linux_process` into readings and complaints. Raise `NotCounters` if it is something
+    else."""
     if not isinstance(answer, dict) or answer.get("version") != VERSION:
         raise NotCounters(f"not what version {VERSION} of the reading command writes")
     interfaces = answer.get("interfaces")
@@ -128,41 +129,43 @@ def linux_readings(answer: object) -> tuple[tuple[CounterReading, ...], tuple[st
     for name, groups in interfaces.items():
         if not isinstance(name, str) or not isinstance(groups, dict):
             raise NotCounters("an interface without a name or counters")
-        readings += _interface(name, groups)
+        readings += _interface_readings(name, groups)
     complaints = answer.get("complaints")
-    told = complaints[:MOST_COMPLAINTS] if isinstance(complaints, list) else []
-    return sifted(readings, [str(one)[:200] for one in told])
+    process_complaints = complaints[:MOST_COMPLAINTS] if isinstance(complaints, list) else []
+    return sifted(readings, [str(complaint)[:200] for complaint in process_complaints])
 
 
-def _interface(name: str, groups: dict[object, object]) -> list[CounterReading]:
-    """All of one interface, each canonical counter once: the physical port's value where there is one."""
+def _interface_readings(name: str, groups: dict[object, object]) -> list[CounterReading]:
+    """Return the readings of one interface, each canonical counter once: the physical port's value where there is one."""
     port = CountedObject(CounterObject.PORT, name)
-    found: dict[tuple[CountedObject, str], int] = {}
-    driver = _whole(groups.get("ethtool"))
-    for given, value in driver.items():
-        counter = _ETHTOOL.get(given) or (_BNXT_BYTES.get(given) if "rx_total_frames" in driver else None)
+    values: dict[tuple[CountedObject, str], int] = {}
+    driver = _valid_entries(groups.get("ethtool"))
+    for linux_name, value in driver.items():
+        counter = _ETHTOOL.get(linux_name) or (
+            _BNXT_BYTES.get(linux_name) if "rx_total_frames" in driver else None
+        )
         if counter is not None:
-            found.setdefault((port, counter), value)
-        for pattern, of_priority, factor in _BY_PRIORITY:
-            if match := pattern.fullmatch(given):
-                one = CountedObject(CounterObject.PRIORITY, name, int(match[1]))
-                found.setdefault((one, of_priority), value * factor)
-    for given, value in _whole(groups.get("pause")).items():
-        if given in _PAUSE:
-            found.setdefault((port, _PAUSE[given]), value)
-    physical = (port, "rx_bytes") in found
-    for given, value in _whole(groups.get("link")).items():
-        if given in _LINK and not (physical and given.endswith("_bytes")):
-            found.setdefault((port, _LINK[given]), value)
-    for given, value in _whole(groups.get("rdma")).items():
-        counter, factor = _RDMA.get(given, (given, 1))
-        if (CounterObject.PORT, counter) in BY_OBJECT_AND_NAME and given not in _LINK:
-            found.setdefault((port, counter), value * factor)
-    return [CounterReading(one, counter, value) for (one, counter), value in found.items()]
+            values.setdefault((port, counter), value)
+        for pattern, priority_counter, factor in _BY_PRIORITY:
+            if match := pattern.fullmatch(linux_name):
+                counted = CountedObject(CounterObject.PRIORITY, name, int(match[1]))
+                values.setdefault((counted, priority_counter), value * factor)
+    for linux_name, value in _valid_entries(groups.get("pause")).items():
+        if linux_name in _PAUSE:
+            values.setdefault((port, _PAUSE[linux_name]), value)
+    physical = (port, "rx_bytes") in values
+    for linux_name, value in _valid_entries(groups.get("link")).items():
+        if linux_name in _LINK and not (physical and linux_name.endswith("_bytes")):
+            values.setdefault((port, _LINK[linux_name]), value)
+    for linux_name, value in _valid_entries(groups.get("rdma")).items():
+        counter, factor = _RDMA.get(linux_name, (linux_name, 1))
+        if (CounterObject.PORT, counter) in BY_OBJECT_AND_NAME and linux_name not in _LINK:
+            values.setdefault((port, counter), value * factor)
+    return [CounterReading(counted, counter, value) for (counted, counter), value in values.items()]
 
 
-def _whole(group: object) -> dict[str, int]:
-    """The entries of a group of counters that can be values: drivers also tell negative numbers and texts."""
+def _valid_entries(group: object) -> dict[str, int]:
+    """Return the non-negative integers of a group of counters: drivers also report negative numbers and texts."""
     if not isinstance(group, dict):
         return {}
     return {

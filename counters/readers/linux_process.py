@@ -1,8 +1,8 @@
-"""Reads interfaces of the host and namespace that it runs in: a line on standard input, a line of JSON on standard output.
+"""Reads interfaces of its own host and namespace: for each line on standard input it writes a line of JSON to standard output.
 
-Run as `etloop dut linux-counters INTERFACE...`, also by ssh or inside a namespace, which is why it is a process of its own;
-without interfaces it reads all but the loopback. It tells Linux's own names; what they mean is `linux_names`. An interface or
-a group of counters that cannot be read is a complaint in the answer, never an end.
+Run as `etloop dut linux-counters INTERFACE...`, also over ssh or inside a namespace, which is why it is a separate process;
+without interfaces it reads all but the loopback. It reports Linux's own names; `linux_names` maps them. An interface or a group
+of counters that cannot be read is a complaint in the answer and never ends the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOOPBACK_FLAG: Final = 0x8
 
 
 def main(interfaces: Sequence[str]) -> int:
-    """Answers every line of standard input until it ends."""
+    """Answer every line of standard input until it ends, and return the exit code."""
     with IPRoute() as route:
         for _ in sys.stdin:
             sys.stdout.write(json.dumps(_answer(route, interfaces)) + "\n")
@@ -49,18 +49,18 @@ def _answer(route: Any, wanted: Sequence[str]) -> dict[str, object]:
 
 
 def _links(route: Any, wanted: Sequence[str], complaints: list[str]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    stats_by_name: dict[str, dict[str, int]] = {}
     if not wanted:
         for link in route.get_links():
             if not link["flags"] & _LOOPBACK_FLAG:
-                found[link.get_attr("IFLA_IFNAME")] = _stats(link)
-        return found
+                stats_by_name[link.get_attr("IFLA_IFNAME")] = _stats(link)
+        return stats_by_name
     for name in wanted:
         try:
-            found[name] = _stats(route.link("get", ifname=name)[0])
+            stats_by_name[name] = _stats(route.link("get", ifname=name)[0])
         except (NetlinkError, OSError, ValueError, IndexError):
             complaints.append(f"there is no interface {name} here")
-    return found
+    return stats_by_name
 
 
 def _stats(link: Any) -> dict[str, int]:
@@ -69,14 +69,14 @@ def _stats(link: Any) -> dict[str, int]:
 
 
 def _driver_counters(name: str) -> dict[str, int]:
-    """`ethtool -S`, which only the ioctl has: netlink tells standard groups only (linux: net/ethtool/stats.c)."""
+    """Return `ethtool -S`, which only the ioctl has: netlink reports standard groups only (linux: net/ethtool/stats.c)."""
     try:
         device = IoctlEthtool(name)
         try:
             statistics = device.get_statistics()
         finally:
             device.close()
-    except Exception:  # noqa: BLE001 - a driver without statistics, or one whose list changed meanwhile: nothing is told
+    except Exception:  # noqa: BLE001 - a driver without statistics, or whose list changed during the call: report none
         return {}
     return {_plain(label): int(value) for label, value in statistics}
 
@@ -87,8 +87,8 @@ def _plain(label: object) -> str:
 
 
 def rdma_counters(sysfs: Path, interface: str) -> dict[str, int]:
-    """`counters` and `hw_counters` of the RDMA ports that stand on an interface, added up; {} where there is none."""
-    found: dict[str, int] = {}
+    """Return `counters` and `hw_counters` of an interface's RDMA ports, summed by name; {} if it has none."""
+    totals: dict[str, int] = {}
     for port in sorted((sysfs / "infiniband").glob("*/ports/*")):
         if _interface_of(port) != interface:
             continue
@@ -96,14 +96,14 @@ def rdma_counters(sysfs: Path, interface: str) -> dict[str, int]:
             try:
                 value = int(file.read_text())
             except (OSError, ValueError):
-                continue  # some cannot be read by users, and `lifespan` is no counter
+                continue  # some need root, and `lifespan` is no counter
             if file.name != "lifespan":
-                found[file.name] = found.get(file.name, 0) + value
-    return found
+                totals[file.name] = totals.get(file.name, 0) + value
+    return totals
 
 
 def _interface_of(port: Path) -> str:
-    """The interface under an RDMA port: that of its first address, else, for software devices, its parent."""
+    """Return the interface under an RDMA port: that of its first GID, else (software devices) the content of `parent`."""
     for source in (port / "gid_attrs" / "ndevs" / "0", port.parent.parent / "parent"):
         try:
             return source.read_text().strip()

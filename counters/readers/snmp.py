@@ -1,8 +1,8 @@
-"""Reader of an SNMP agent, version 2c or 3 (authenticated and encrypted). A shell: gufo-snmp's asyncio session over UDP.
+"""Reads an SNMP agent, version 2c or 3 (authenticated and encrypted). A shell: gufo-snmp's asyncio session over UDP.
 
-Opening finds the interfaces by a bulk walk of their names, and by asking for everything of a few of them which columns
-this agent serves; reading asks for those of all interfaces, a bounded number a request. A request without an answer is repeated
-(`SnmpSource.tries`). What a value means is `snmp_rows`'s; the library checks request numbers, engine and signatures.
+Opening finds the interfaces by a bulk walk of their names, and the columns that this agent serves by requesting all columns of
+a few interfaces; reading requests those columns of all interfaces, a bounded number per request. A request without an answer is
+repeated (`SnmpSource.tries`). `snmp_rows` interprets values; the library checks request numbers, engine and signatures.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VALUES_A_REQUEST: Final = 24
-"""An answer of so many stays below 1,472 bytes, whatever the values; agents need not take larger ones (RFC 3417: 484)."""
+"""An answer with this many values fits into 1,472 bytes whatever they are; agents need not accept larger ones (RFC 3417: 484)."""
 MOST_INTERFACES: Final = 4096
 MOST_WALK_ROWS: Final = 2 * MOST_INTERFACES
 REFRESH_AFTER_NS: Final = 60 * NS_PER_S
-"""Version 3 allows clocks to differ by 150 s (RFC 3414 section 3.2), so the agent's time is asked for again before."""
+"""Version 3 allows clocks to differ by 150 s (RFC 3414 section 3.2); the agent's time is requested again well before that."""
 _NAME_COLUMNS: Final = {
     InterfaceNames.IF_NAME: IF_NAME,
     InterfaceNames.IF_ALIAS: IF_ALIAS,
@@ -60,7 +60,7 @@ _NAME_COLUMNS: Final = {
 
 
 class _Failed(Exception):
-    """A conversation that went wrong, with the failure that the reader gives."""
+    """A failed exchange, with the failure that the reader returns."""
 
     def __init__(self, kind: FailureKind, what: str) -> None:
         super().__init__(what)
@@ -78,7 +78,7 @@ class SnmpCounters:
         self._refreshed_ns = 0
         self._instances: tuple[Instance, ...] = ()
         self._witness = ""
-        """An instance that this agent is known to have: an answer without it is no answer."""
+        """An instance that this agent is known to have: an answer without it is an error of the whole request."""
         self._uptime: SnmpValue = None
 
     async def open(self) -> CounterFailure | None:
@@ -101,7 +101,7 @@ class SnmpCounters:
         try:
             if self._encrypted and begun_ns - self._refreshed_ns > REFRESH_AFTER_NS:
                 await self._refresh()
-            answers = await self._answers([SYS_UPTIME, *(one.oid for one in self._instances)])
+            answers = await self._answers([SYS_UPTIME, *(instance.oid for instance in self._instances)])
         except _Failed as failed:
             return failed.failure
         readings, complaints = readings_of(
@@ -128,27 +128,29 @@ class SnmpCounters:
         try:
             credentials = snmp_credentials(credentials_text(source.credentials), source.credentials)
         except ConfigError as error:
-            raise _Failed(FailureKind.REFUSED, "; ".join(str(one) for one in error.problems)) from None
+            raise _Failed(
+                FailureKind.REFUSED, "; ".join(str(problem) for problem in error.problems)
+            ) from None
         try:
             from gufo.snmp.aio import SnmpSession
             from gufo.snmp.version import SnmpVersion
         except ImportError:
-            what = "the package gufo-snmp is not installed: pip install 'etloop[snmp]'"
-            raise _Failed(FailureKind.REFUSED, what) from None
-        host = await _resolved(source)
+            missing = "the package gufo-snmp is not installed: pip install 'etloop[snmp]'"
+            raise _Failed(FailureKind.REFUSED, missing) from None
+        host = await _resolve(source)
         self._encrypted = isinstance(credentials, SnmpUser)
-        signed_in: dict[str, Any]
+        version_and_user: dict[str, Any]
         if isinstance(credentials, Community):
-            signed_in = {"version": SnmpVersion.v2c, "community": credentials.community}
+            version_and_user = {"version": SnmpVersion.v2c, "community": credentials.community}
         else:
-            signed_in = {"version": SnmpVersion.v3, "user": _user(credentials)}
+            version_and_user = {"version": SnmpVersion.v3, "user": _user(credentials)}
         try:
             self._session = SnmpSession(
                 host,
                 source.address.port,
                 timeout=source.response_timeout_ns / NS_PER_S,
                 max_repetitions=VALUES_A_REQUEST,
-                **signed_in,
+                **version_and_user,
             )
         except (OSError, ValueError) as error:
             raise _Failed(FailureKind.UNREACHABLE, f"{source.address}: {error}") from None
@@ -156,7 +158,7 @@ class SnmpCounters:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        """Learns the agent's engine and clock, and signs in."""
+        """Request the agent's engine and clock, and sign in."""
         assert self._session is not None
         await self._tried(self._session.refresh)
         self._refreshed_ns = monotonic_ns()
@@ -165,114 +167,115 @@ class SnmpCounters:
         column = _NAME_COLUMNS[self._source.names]
         rows = [row async for row in self._walk(column)]
         if not rows:
-            what = (
+            problem_text = (
                 f"{self._source.address} lets us see no interfaces by {self._source.names} (IF-MIB {column})"
             )
-            raise _Failed(FailureKind.REFUSED, what)
-        found, problem = chosen(interfaces_of(rows, column), self._ports)
-        if problem or not found:
-            what = problem or "no interface has a name of its own"
-            raise _Failed(FailureKind.REFUSED, f"{self._source.address}: {what}")
-        self._witness = f"{column}.{found[0].index}"
-        return found
+            raise _Failed(FailureKind.REFUSED, problem_text)
+        interfaces, problem = chosen(interfaces_of(rows, column), self._ports)
+        if problem or not interfaces:
+            problem_text = problem or "no interface has a name of its own"
+            raise _Failed(FailureKind.REFUSED, f"{self._source.address}: {problem_text}")
+        self._witness = f"{column}.{interfaces[0].index}"
+        return interfaces
 
     async def _served_by(self, interfaces: Sequence[Interface]) -> tuple[Instance, ...]:
-        """The instances to read. What some interfaces have counts for all: they are of one agent."""
+        """Return the instances to read. A few interfaces are probed for the columns that the agent serves."""
         instances: list[Instance] = []
         answers: dict[str, SnmpValue] = {}
-        for one in asked_first(interfaces):
-            own = candidates(one)
-            instances += own
-            answers |= await self._answers([each.oid for each in own])
+        for interface in asked_first(interfaces):
+            probed = candidates(interface)
+            instances += probed
+            answers |= await self._answers([instance.oid for instance in probed])
         columns = served(instances, answers)
         if not columns:
-            what = f"{self._source.address} lets us see no counters of {interfaces[0].name}"
-            raise _Failed(FailureKind.REFUSED, what)
+            problem = f"{self._source.address} lets us see no counters of {interfaces[0].name}"
+            raise _Failed(FailureKind.REFUSED, problem)
         return instances_of(interfaces, columns)
 
     # ---- requests
 
     async def _walk(self, column: str) -> AsyncIterator[tuple[str, SnmpValue]]:
-        """The rows of a column, each later than the one before, as an honest agent has them; at most MOST_WALK_ROWS."""
+        """Yield the rows of a column, at most MOST_WALK_ROWS.
+
+        Raise `_Failed` if OIDs do not increase or there are too many rows.
+        """
         assert self._session is not None
         rows = self._session.getbulk(column, VALUES_A_REQUEST)
-        before: tuple[int, ...] = ()
+        previous: tuple[int, ...] = ()
         for _ in range(MOST_WALK_ROWS):
             with contextlib.suppress(StopAsyncIteration):
                 oid, value = await self._tried(rows.__anext__)
                 place = tuple(map(int, oid.split(".")))
-                if place <= before:
-                    what = f"{self._source.address} goes in circles at {oid}"
-                    raise _Failed(FailureKind.NONSENSE, what)
-                before = place
+                if place <= previous:
+                    problem = f"{self._source.address} goes in circles at {oid}"
+                    raise _Failed(FailureKind.NONSENSE, problem)
+                previous = place
                 yield oid, value
                 continue
             return
-        what = f"{self._source.address} has more than {MOST_WALK_ROWS} rows at {column}"
-        raise _Failed(FailureKind.NONSENSE, what)
+        problem = f"{self._source.address} has more than {MOST_WALK_ROWS} rows at {column}"
+        raise _Failed(FailureKind.NONSENSE, problem)
 
     async def _answers(self, oids: Sequence[str]) -> dict[str, SnmpValue]:
-        """The values of those instances that the agent has."""
+        """Return the values of those instances that the agent has."""
         assert self._session is not None
         session = self._session
         answers: dict[str, SnmpValue] = {}
         at_once = VALUES_A_REQUEST
         place = 0
         while place < len(oids):
-            asked = [self._witness, *oids[place : place + at_once]]
-            came = await self._tried(partial(session.get_many, asked))
-            if self._witness not in came and at_once > 1:
-                at_once //= (
-                    2  # an error of the whole request, such as tooBig (RFC 3416), comes without any value
-                )
+            request_oids = [self._witness, *oids[place : place + at_once]]
+            response = await self._tried(partial(session.get_many, request_oids))
+            if self._witness not in response and at_once > 1:
+                at_once //= 2  # an error of the whole request, such as tooBig (RFC 3416), has no values
                 continue
-            answers |= {oid: came[oid] for oid in asked if oid in came}
+            answers |= {oid: response[oid] for oid in request_oids if oid in response}
             place += at_once
         return answers
 
     async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """One request, sent again while no answer comes."""
+        """Send one request, up to `SnmpSource.tries` times until an answer comes, and return the answer. Raise `_Failed`."""
         from gufo.snmp import SnmpAuthError, SnmpError
 
-        where = self._source.address
+        agent = self._source.address
         is_refused = False
         try:
             for _ in range(self._source.tries):
                 begun_ns = monotonic_ns()
                 with contextlib.suppress(TimeoutError):
                     return await ask()
-                # The library tells an ICMP refusal as a timeout, too, but at once.
+                # The library reports an ICMP refusal as a timeout, too, but at once.
                 if is_refused := monotonic_ns() - begun_ns < self._source.response_timeout_ns // 2:
                     break
         except OSError as error:
-            raise _Failed(FailureKind.UNREACHABLE, f"{where}: {error.strerror or error}") from None
+            raise _Failed(FailureKind.UNREACHABLE, f"{agent}: {error.strerror or error}") from None
         except SnmpAuthError:
-            what = f"{where} does not accept the user or its keys ({self._source.credentials})"
-            raise _Failed(FailureKind.REFUSED, what) from None
+            problem = f"{agent} does not accept the user or its keys ({self._source.credentials})"
+            raise _Failed(FailureKind.REFUSED, problem) from None
         except (SnmpError, ValueError) as error:
-            what = f"{where} answers what is no SNMP: {str(error)[:128]}"
-            raise _Failed(FailureKind.NONSENSE, what) from None
+            problem = f"{agent} answers what is no SNMP: {str(error)[:128]}"
+            raise _Failed(FailureKind.NONSENSE, problem) from None
         except BaseException as error:
-            # A panic of the library's Rust, which is no Exception in Python and must not end a run.
+            # A panic of the library's Rust code is not an `Exception` in Python; it must not end a run.
             if type(error).__name__ != "PanicException":
                 raise
-            what = f"{where} answers what breaks the SNMP library: {str(error)[:128]}"
-            raise _Failed(FailureKind.NONSENSE, what) from None
+            problem = f"{agent} answers what breaks the SNMP library: {str(error)[:128]}"
+            raise _Failed(FailureKind.NONSENSE, problem) from None
         if is_refused:
-            raise _Failed(FailureKind.UNREACHABLE, f"nothing listens at UDP {where}")
+            raise _Failed(FailureKind.UNREACHABLE, f"nothing listens at UDP {agent}")
         waited = self._source.response_timeout_ns * self._source.tries / NS_PER_S
-        secret = "key of privacy" if self._encrypted else "community"
-        what = f"no answer from {where} in {waited:g} s; agents also say nothing to a wrong {secret}"
-        raise _Failed(FailureKind.UNREACHABLE, what)
+        likely_cause = "key of privacy" if self._encrypted else "community"
+        problem = f"no answer from {agent} in {waited:g} s; agents also say nothing to a wrong {likely_cause}"
+        raise _Failed(FailureKind.UNREACHABLE, problem)
 
 
-async def _resolved(source: SnmpSource) -> str:
+async def _resolve(source: SnmpSource) -> str:
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(source.address.host, source.address.port, type=socket.SOCK_DGRAM)
+        addresses = await loop.getaddrinfo(source.address.host, source.address.port, type=socket.SOCK_DGRAM)
     except OSError as error:
         raise _Failed(FailureKind.UNREACHABLE, f"{source.address}: {error.strerror}") from None
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 def _user(credentials: SnmpUser) -> User:

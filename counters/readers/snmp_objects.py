@@ -1,6 +1,6 @@
 """Which columns of which MIBs hold which canonical counter, and how a row's index names its object. Pure tables.
 
-Where several columns hold the same counter, the first that a device serves counts. Of CISCO-PFC-EXT-MIB only the table by
+Where several columns hold the same counter, the first that a device serves counts. From CISCO-PFC-EXT-MIB only the table by
 priority is read: SONiC's agent answers the table by interface with priority 3 alone (sonic-net/sonic-snmpagent:
 src/sonic_ax_impl/mibs/vendor/cisco/ciscoPfcExtMIB.py).
 """
@@ -13,7 +13,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.model.counters import CounterObject
 
 SYS_UPTIME: Final = "1.3.6.1.2.1.1.3.0"
-"""Hundredths of a second since the agent began (RFC 3418): it goes back when counters begin anew."""
+"""Hundredths of a second since the agent started (RFC 3418); it goes back when the agent restarts, and counters with it."""
 _IF_X: Final = "1.3.6.1.2.1.31.1.1.1"
 _IF: Final = "1.3.6.1.2.1.2.2.1"
 IF_NAME: Final = f"{_IF_X}.1"
@@ -32,14 +32,14 @@ class Column:
     counter: str
     width_bits: int = 64
     between: str = ""
-    """Index parts after ifIndex and before the number of priority or queue."""
+    """Index parts between ifIndex and the number of the priority or queue."""
     first_number: int = 0
-    """What the MIB calls the number 0."""
+    """The MIB's number of our number 0."""
     after: str = ""
     """Index parts after the number."""
 
     def oid(self, if_index: int, number: int = -1) -> str:
-        """The instance of an interface; of tables by priority or queue, of that number, too."""
+        """Return the OID of an interface's instance; in tables by priority or queue, of the one with this number."""
         numbered = "" if number < 0 else f".{number + self.first_number}"
         return f"{self.base}.{if_index}{self.between}{numbered}{self.after}"
 
@@ -60,7 +60,7 @@ _DOT3_PAUSE_ROWS: Final = "1.3.6.1.2.1.10.7.10.1"
 
 
 def _qos(name: str, counter: str, statistic: int) -> Column:
-    # Index: ifIndex, direction (2: egress), queue from 1, which statistic (of unicast queues).
+    # Index: ifIndex, direction (2: egress), queue from 1, statistic (of unicast queues).
     return Column(
         _CISCO_QOS,
         name,
@@ -103,6 +103,6 @@ SUMS: Final = (
     ("rx_packets", ("rx_unicast_packets", "rx_multicast_packets", "rx_broadcast_packets")),
     ("tx_packets", ("tx_unicast_packets", "tx_multicast_packets", "tx_broadcast_packets")),
 )
-"""IF-MIB has no count of all packets; where all parts are served, their sum is one."""
+"""IF-MIB has no count of all packets; if all parts are served, it is their sum."""
 NUMBERED: Final = ((CounterObject.PRIORITY, 8), (CounterObject.QUEUE, 16))
-"""Which objects of an interface are numbered, and how many numbers are tried."""
+"""Kinds of numbered objects of an interface, and how many numbers are probed."""

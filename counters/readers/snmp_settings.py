@@ -1,4 +1,4 @@
-"""The source `snmp` as a rig states it. What lies behind the names is `snmp_objects`'s, how it is asked for `snmp`'s."""
+"""The source `snmp` as a rig states it. `snmp_objects` defines what is read, `snmp` how it is requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_TRIES: Final = 10
 
 
 class InterfaceNames(StrEnum):
-    """Which column of IF-MIB has the names by which the rig knows the device's ports."""
+    """The column of IF-MIB with the names by which the rig knows the device's ports."""
 
     IF_NAME = "if_name"
     IF_ALIAS = "if_alias"
@@ -30,21 +30,21 @@ class InterfaceNames(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SnmpSource:
-    """An SNMP agent. Whether version 2c or 3 is spoken follows from the credentials."""
+    """An SNMP agent. The credentials decide between version 2c and 3."""
 
     address: Address
     credentials: Path
     names: InterfaceNames = InterfaceNames.IF_NAME
     octets_include_fcs: bool = True
-    """Whether the device counts octets as IF-MIB says; an agent on Linux gives what its kernel has, without the FCS."""
+    """Whether the device counts octets as IF-MIB defines them; an agent on Linux gives its kernel's, without the FCS."""
     response_timeout_ns: int = DEFAULT_RESPONSE_TIMEOUT_NS
-    """How long an answer to one request is waited for."""
+    """Timeout of one request."""
     tries: int = DEFAULT_TRIES
-    """How often a request is sent before its answer counts as missing."""
+    """Attempts per request before its answer counts as missing."""
 
 
 def read_snmp(section: Section, directory: Path) -> SnmpSource:
-    """The keys of an entry with `reader: snmp`; mistakes go to the section's file."""
+    """Parse the keys of an entry with `reader: snmp`; mistakes are reported to the section's file."""
     return SnmpSource(
         address=section.required(
             "address", address(SNMP_PORT), Address("?", SNMP_PORT), "write HOST or HOST:PORT of the agent"

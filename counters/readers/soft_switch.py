@@ -1,4 +1,4 @@
-"""Counters of a lab's switches, over the lab's Unix socket (docs/lab.md). I/O; what an answer means is `lab_values`."""
+"""Reads counters of a lab's switches over the lab's Unix socket (docs/lab.md). I/O; `lab_values` interprets an answer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from etloop.runtime.sockets.unix_socket import short_path
 
 
 class SoftSwitchCounters:
-    """See `DeviceCounters`."""
+    """The source `soft_switch`; see `protocol.DeviceCounters`."""
 
     def __init__(self, lab: str, socket_path: Path | None = None) -> None:
-        """`lab` is a lab of this user, by its name; its socket is looked for where no path is given."""
+        """Read the lab of this user with the name `lab`, over its socket in the lab's directory unless `socket_path` is given."""
         self._lab = lab
         self._socket_path = socket_path
         self._reader: asyncio.StreamReader | None = None
@@ -62,7 +62,7 @@ class SoftSwitchCounters:
         if not isinstance(answer, LabCounters):
             return CounterFailure(FailureKind.NONSENSE, f"the answer {type(answer).__name__}, not counters")
         readings, complaints = lab_readings(answer)
-        # A lab is on this machine, and says by the same clock when it counted.
+        # A lab runs on this machine and reports by the same clock when it counted.
         if begun_ns <= answer.at_ns <= ended_ns:
             begun_ns = ended_ns = answer.at_ns
         return CounterBatch(begun_ns, ended_ns, readings, complaints)

@@ -1,1 +1,1 @@
-"""What is known of a device, every value stated with its basis and source."""
+"""Properties of a device, every value with its basis and source."""

@@ -1,6 +1,7 @@
-"""What an examination of a profile finds: contradictions, remarks, and what could not be examined for want of a value.
+"""Results of an examination of a profile: contradictions, remarks, and rules that could not be applied because a value is
+missing.
 
-Decides the shape of rules and findings. The rules are in the modules called `*contradictions`.
+Decides the form of rules and findings. The rules are in `rules`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class NotStated:
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[S]):
-    """One thing that is looked for, in a profile or in a profile and a job."""
+    """One check, of a profile alone or of a profile with a job or a rig."""
 
     name: str
     severity: Severity
@@ -35,7 +36,7 @@ class Rule(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that found something."""
+    """A problem that a rule found."""
 
     rule: str
     severity: Severity
@@ -44,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRule:
-    """A rule that could not be applied in full, and the values that it would have needed."""
+    """A rule that could not be applied in full, and the values that it lacked."""
 
     rule: str
     missing: tuple[str, ...]
@@ -52,44 +53,44 @@ class SkippedRule:
 
 @dataclass(frozen=True, slots=True)
 class ProfileVerdict:
-    """All that came out."""
+    """All findings and skipped rules of an examination."""
 
     findings: tuple[Finding, ...] = ()
     skipped: tuple[SkippedRule, ...] = ()
 
     @property
     def contradictions(self) -> tuple[Problem, ...]:
-        """The problems that forbid a run."""
-        return tuple(each.problem for each in self.findings if each.severity is Severity.ERROR)
+        """Return the problems that forbid a run: those of severity error."""
+        return tuple(finding.problem for finding in self.findings if finding.severity is Severity.ERROR)
 
     def __add__(self, other: ProfileVerdict) -> ProfileVerdict:
         return ProfileVerdict(self.findings + other.findings, self.skipped + other.skipped)
 
 
 def apply(rules: Iterable[Rule[S]], subject: S) -> ProfileVerdict:
-    """What all rules find, in their order."""
+    """Apply all rules in their order and return their findings, and the rules that lacked values."""
     findings: list[Finding] = []
     skipped: list[SkippedRule] = []
     for rule in rules:
         missing: dict[str, None] = {}
-        for found in rule.look(subject):
-            if isinstance(found, NotStated):
-                missing[found.path] = None
+        for outcome in rule.look(subject):
+            if isinstance(outcome, NotStated):
+                missing[outcome.path] = None
             else:
-                findings.append(Finding(rule.name, rule.severity, found))
+                findings.append(Finding(rule.name, rule.severity, outcome))
         if missing:
             skipped.append(SkippedRule(rule.name, tuple(missing)))
     return ProfileVerdict(tuple(findings), tuple(skipped))
 
 
 def where(stated: Stated[T], otherwise: str) -> str:
-    """The place of the value that is believed, for a `Problem`."""
+    """Return the place of the best claim for a `Problem`, or `otherwise` if it has none."""
     claim = stated.best
     return claim.where or otherwise if claim is not None else otherwise
 
 
 def absent(**values: Stated[object]) -> Iterator[NotStated]:
-    """The names of what is not stated; double underscores stand for dots."""
+    """Yield the paths of the values that are not stated; a double underscore in a name is a dot of the path."""
     for name, stated in values.items():
         if stated.best is None:
             yield NotStated(name.replace("__", "."))

@@ -1,9 +1,9 @@
-"""What is known of a device under test, as values: a switch or a NIC.
+"""Properties of a device under test, a switch or a NIC, as values.
 
 Terms follow SAI (opencompute/SAI:inc): a packet's DSCP gives its traffic class; the class gives the priority group that
-it is accounted to on ingress, and the queue that it leaves by. Every property is a `Stated`: declared, configured and
-measured apart, with sources. How a profile is written is decided by `profile_file`; what in it contradicts itself or a
-job, by `contradictions`.
+accounts for it on ingress, and the queue that it leaves by. Every property is a `Stated`: declared, configured and measured
+values are kept apart, with sources. `profile_file` decides how a profile is written; `rules` finds what contradicts itself or a
+job.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from etloop.contract.model.topology import HashField
 from etloop.dut_profiles.model.stated import Source, Stated
 
 PRIORITIES: Final = 8
-"""Of PFC (IEEE 802.1Qbb); priority groups are as many, traffic classes at least."""
+"""Of PFC (IEEE 802.1Qbb); there are as many priority groups, and at least as many traffic classes."""
 MOST_CLASSES: Final = 16
 DSCPS: Final = 64
 MOST_QUEUES: Final = 16
 
 
 class DutKind(StrEnum):
-    """What sort of device is under test."""
+    """Kinds of device under test."""
 
     SWITCH = "switch"
     NIC = "nic"
 
 
 class Scheduler(StrEnum):
-    """How a queue takes its turn."""
+    """Scheduling of an egress queue."""
 
     STRICT = "strict"
     DWRR = "dwrr"
@@ -47,14 +47,14 @@ class MarkingPoint(StrEnum):
 
 
 class Trust(StrEnum):
-    """Which field of a packet gives its traffic class."""
+    """The field of a packet that gives its traffic class."""
 
     DSCP = "dscp"
     PCP = "pcp"
 
 
 class WatchdogAction(StrEnum):
-    """What a PFC watchdog does with a queue that it finds in a storm."""
+    """Action of a PFC watchdog on a queue in a pause storm."""
 
     DROP = "drop"
     FORWARD = "forward"
@@ -62,7 +62,7 @@ class WatchdogAction(StrEnum):
 
 
 class BalancingMode(StrEnum):
-    """How packets are spread over paths of equal cost."""
+    """Load balancing over paths of equal cost."""
 
     ECMP = "ecmp"
     FLOWLET = "flowlet"
@@ -72,21 +72,21 @@ class BalancingMode(StrEnum):
 
 
 class ForwardingMode(StrEnum):
-    """When a frame may leave: while it is still coming in, or once it is complete."""
+    """When a frame may leave: while it still arrives, or once it is complete."""
 
     CUT_THROUGH = "cut_through"
     STORE_AND_FORWARD = "store_and_forward"
 
 
 class Retransmission(StrEnum):
-    """What a NIC sends again after a loss."""
+    """Retransmission schemes of a NIC after a loss."""
 
     GO_BACK_N = "go_back_n"
     SELECTIVE_REPEAT = "selective_repeat"
 
 
 class CnpScope(StrEnum):
-    """What a NIC's least time between two congestion notifications is counted for."""
+    """The object whose CNPs the minimum interval of a NIC separates."""
 
     QUEUE_PAIR = "queue_pair"
     ADDRESS = "address"
@@ -94,7 +94,7 @@ class CnpScope(StrEnum):
 
 
 class CounterReader(StrEnum):
-    """By which source counters are read."""
+    """Kinds of sources of counters."""
 
     SOFT_SWITCH = "soft_switch"
     LINUX = "linux"
@@ -104,10 +104,10 @@ class CounterReader(StrEnum):
 
 
 class CounterPaths(StrEnum):
-    """Whose names the counters have."""
+    """Naming schemes of counters."""
 
     CANONICAL = "canonical"
-    """Those of the soft switch: our own."""
+    """The soft switch's names, which are ETLoop's own."""
     SONIC = "sonic"
     """SONiC's COUNTERS_DB."""
     OPENCONFIG = "openconfig"
@@ -120,7 +120,7 @@ class CounterPaths(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a report must say of the device (the identification table of the BMWG AI-fabric draft)."""
+    """Identification of the device for a report (the identification table of the BMWG AI-fabric draft)."""
 
     vendor: Stated[str] = Stated()
     model: Stated[str] = Stated()
@@ -135,7 +135,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Breakout:
-    """What one port may be split into: `count` ports of `speed_bps`."""
+    """A possible split of one port: into `count` ports of `speed_bps`."""
 
     count: int
     speed_bps: int
@@ -143,14 +143,14 @@ class Breakout:
 
 @dataclass(frozen=True, slots=True)
 class PortGroup:
-    """Ports that are alike."""
+    """Ports with equal properties."""
 
     name: str
     count: Stated[int] = Stated()
     speed_bps: Stated[int] = Stated()
-    """As they are used."""
+    """Speed in use."""
     speeds_bps: Stated[tuple[int, ...]] = Stated()
-    """That they can be set to, without breakouts."""
+    """Speeds that the ports can be set to, without breakouts."""
     breakouts: Stated[tuple[Breakout, ...]] = Stated()
     lanes: Stated[int] = Stated()
     fec: Stated[str] = Stated()
@@ -161,47 +161,47 @@ class PortGroup:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A part of the buffer that is shared."""
+    """A shared part of the buffer."""
 
     name: str
     size_bytes: Stated[int] = Stated()
     headroom_bytes: Stated[int] = Stated()
-    """Shared headroom beside it; what SONiC calls a pool's xoff."""
+    """Shared headroom in addition to the pool's size; SONiC calls it the pool's xoff."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """The packet buffer as a whole."""
+    """The packet buffer of the device."""
 
     total_bytes: Stated[int] = Stated()
     cell_bytes: Stated[int] = Stated()
     headroom_bytes: Stated[int] = Stated()
-    """Kept for all lossless groups of all ports together."""
+    """Headroom for all lossless groups of all ports together."""
     pools: tuple[Pool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityGroup:
-    """Ingress accounting of one priority group, alike on every port."""
+    """Ingress accounting of one priority group, equal on every port."""
 
     group: int
     lossless: Stated[bool] = Stated()
     reserved_bytes: Stated[int] = Stated()
     alpha: Stated[Fraction] = Stated()
-    """May use alpha times the free shared buffer."""
+    """The group may use alpha times the free shared buffer."""
     headroom_bytes: Stated[int] = Stated()
-    """For what arrives after xoff has been decided; what a SONiC buffer profile calls xoff."""
+    """For packets that arrive after the xoff decision; a SONiC buffer profile calls it xoff."""
     xoff_bytes: Stated[int] = Stated()
     """Occupancy at which senders are paused, where it is fixed; with alpha it moves with the free buffer."""
     xon_bytes: Stated[int] = Stated()
-    """Occupancy below which they may go on, where it is fixed."""
+    """Occupancy below which senders may resume, where it is fixed."""
     xon_offset_bytes: Stated[int] = Stated()
-    """They may go on this far below the occupancy that paused them."""
+    """Senders may resume this far below the occupancy that paused them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ecn:
-    """Marking of one queue: none up to Kmin, then rising to Pmax at Kmax, beyond it every packet."""
+    """ECN marking of one queue: no packet up to Kmin, a share rising to Pmax at Kmax, every packet above."""
 
     enabled: Stated[bool] = Stated()
     kmin_bytes: Stated[int] = Stated()
@@ -212,7 +212,7 @@ class Ecn:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One egress queue, alike on every port."""
+    """One egress queue, equal on every port."""
 
     queue: int
     scheduler: Stated[Scheduler] = Stated()
@@ -224,7 +224,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """From a packet's mark to what is done with it, and from a received pause to what stops. Position is the key."""
+    """Maps from a packet's mark to its treatment, and from a received pause to the paused queue. The position is the key."""
 
     trust: Stated[Trust] = Stated()
     dscp_to_class: Stated[tuple[int, ...]] = Stated()
@@ -242,7 +242,7 @@ class Pfc:
     """Priority flow control."""
 
     priorities: Stated[tuple[int, ...]] = Stated()
-    """On which it is enabled; stated as none: it is off."""
+    """Priorities on which it is enabled; stated as none: it is off."""
     watchdog_detect_ns: Stated[int] = Stated()
     watchdog_restore_ns: Stated[int] = Stated()
     watchdog_action: Stated[WatchdogAction] = Stated()
@@ -250,12 +250,12 @@ class Pfc:
 
 @dataclass(frozen=True, slots=True)
 class Balancing:
-    """Paths of equal cost."""
+    """Load balancing over paths of equal cost."""
 
     mode: Stated[BalancingMode] = Stated()
     """In use."""
     modes: Stated[tuple[BalancingMode, ...]] = Stated()
-    """That the device can do."""
+    """Supported by the device."""
     hash_fields: Stated[tuple[HashField, ...]] = Stated()
     hash_seed: Stated[int] = Stated()
     flowlet_gap_ns: Stated[int] = Stated()
@@ -263,21 +263,21 @@ class Balancing:
 
 @dataclass(frozen=True, slots=True)
 class Trimming:
-    """Cutting packets down instead of dropping them."""
+    """Packet trimming: cutting packets down instead of dropping them."""
 
     enabled: Stated[bool] = Stated()
     size_bytes: Stated[int] = Stated()
     dscp: Stated[int] = Stated()
-    """Of what is left of a packet."""
+    """Of a trimmed packet."""
     last_hop_dscp: Stated[int] = Stated()
-    """The same at ports with a host behind them, where it is another (asymmetric, by traffic class)."""
+    """Of a packet trimmed at a port to a host, where it differs (asymmetric, by traffic class)."""
     queue: Stated[int] = Stated()
-    """That it waits in, where that is not the queue of its DSCP."""
+    """Queue of trimmed packets, where it is not the queue of their DSCP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Port to port, without congestion."""
+    """Latency from port to port, without congestion."""
 
     mode: Stated[ForwardingMode] = Stated()
     port_to_port_ns: Stated[int] = Stated()
@@ -285,10 +285,10 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class NicTransport:
-    """RoCEv2 as a NIC does it."""
+    """RoCEv2 transport of a NIC."""
 
     path_mtu_bytes: Stated[int] = Stated()
-    """The largest, payload only."""
+    """The largest path MTU, payload only."""
     retransmission: Stated[Retransmission] = Stated()
     accepts_out_of_order: Stated[bool] = Stated()
     ack_every_packets: Stated[int] = Stated()
@@ -298,12 +298,12 @@ class NicTransport:
     """Of data."""
     ecn_capable: Stated[bool] = Stated()
     source_port: Stated[str] = Stated()
-    """By which rule it is chosen."""
+    """The rule by which the UDP source port is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cnp:
-    """Congestion notifications of a NIC."""
+    """Congestion notification packets of a NIC."""
 
     interval_ns: Stated[int] = Stated()
     scope: Stated[CnpScope] = Stated()
@@ -321,7 +321,7 @@ class CongestionParameter:
 
 @dataclass(frozen=True, slots=True)
 class CongestionControl:
-    """What slows a NIC's queue pairs down."""
+    """Congestion control of a NIC's queue pairs."""
 
     algorithm: Stated[str] = Stated()
     sends_probes: Stated[bool] = Stated()
@@ -331,22 +331,22 @@ class CongestionControl:
 
 @dataclass(frozen=True, slots=True)
 class CounterAccess:
-    """One source of the device's counters. Where the device is reached is the rig's business."""
+    """One source of the device's counters. The rig has the address of the device."""
 
     reader: CounterReader
     paths: CounterPaths
     objects: tuple[CounterObject, ...]
     interval_ns: Stated[int] = Stated()
-    """How often the device refreshes them; reading them more often shows nothing new."""
+    """Refresh interval of the device; reading more often gives no new values."""
     caveat: str = ""
-    """What is missing or misleading."""
+    """Missing or misleading counters."""
     where: str = ""
     """File, line and key, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """How counters are read, and how far they may differ from what the agents counted."""
+    """How counters are read, and how far they may differ from the agents' counts."""
 
     access: tuple[CounterAccess, ...] = ()
     tolerance_per_million: Stated[int] = Stated()
@@ -354,7 +354,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCheck:
-    """A condition that a run's results must meet; the language of `expression` is that of the verdict."""
+    """A condition that a run's results must meet; `expression` is in the language of the verdict."""
 
     expression: str
     why: str
@@ -364,7 +364,7 @@ class VerdictCheck:
 
 @dataclass(frozen=True, slots=True)
 class DutProfile:
-    """All that is known of a device."""
+    """All known properties of a device."""
 
     name: str
     kind: DutKind
@@ -388,23 +388,23 @@ class DutProfile:
     counters: Counters = Counters()
     checks: tuple[VerdictCheck, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader should know and no field says."""
+    """Facts that a reader should know and that have no field."""
 
     @property
     def lossless_groups(self) -> tuple[PriorityGroup, ...]:
-        """The priority groups that are stated to be lossless."""
+        """Return the priority groups that are stated to be lossless."""
         return tuple(group for group in self.groups if group.lossless.value)
 
     @property
     def port_count(self) -> int | None:
-        """How many ports it has; None if some of its groups of ports do not say so, or there are none."""
+        """Return the number of ports, or None if a group of ports does not state its count or there are no groups."""
         counts = [ports.count.value for ports in self.ports if ports.count.value is not None]
         return sum(counts) if counts and len(counts) == len(self.ports) else None
 
     def group(self, number: int) -> PriorityGroup:
-        """The priority group of that number; one without any statement if the profile has none."""
+        """Return the priority group with this number; if the profile has none, one without any stated value."""
         return next((group for group in self.groups if group.group == number), PriorityGroup(number))
 
     def queue(self, number: int) -> Queue:
-        """The queue of that number; one without any statement if the profile has none."""
+        """Return the queue with this number; if the profile has none, one without any stated value."""
         return next((queue for queue in self.queues if queue.queue == number), Queue(number))

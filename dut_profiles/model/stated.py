@@ -1,7 +1,7 @@
-"""A value of a device with where it comes from: declared, configured and measured are three different things.
+"""A value of a device with its basis and source: declared, configured and measured values are kept apart.
 
-Decides how much each is believed (measured before configured before declared) and when two of them contradict each
-other. Which values a profile has is decided by `profile`.
+Decides their order of precedence (measured before configured before declared) and when two of them contradict each other.
+`profile` decides which values a profile has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DISAGREEMENT: Final = Fraction(1, 10)
 
 
 class Basis(StrEnum):
-    """What a value rests on, the most trustworthy first."""
+    """The basis of a value, the most trustworthy first."""
 
     MEASURED = "measured"
     """By a test of the device itself."""
@@ -36,20 +36,20 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where values come from: something that a reader can look up."""
+    """An origin of values that a reader can look up."""
 
     name: str
-    """By which the values of a profile refer to it."""
+    """The name by which a profile's values refer to it."""
     title: str
     url: str
-    """Empty for a source that has no address, such as a measurement of one's own."""
+    """Empty for a source without an address, such as the user's own measurement."""
     dated: date
-    """When it was published, read or measured."""
+    """Date of publication, access or measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim(Generic[T_co]):
-    """A value and who says so."""
+    """A value with its source."""
 
     value: T_co
     source: Source
@@ -59,7 +59,7 @@ class Claim(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Stated(Generic[T_co]):
-    """What is known of one property of a device; nothing at all is possible, too."""
+    """All claims about one property of a device; there may be none."""
 
     measured: Claim[T_co] | None = None
     configured: Claim[T_co] | None = None
@@ -67,21 +67,21 @@ class Stated(Generic[T_co]):
 
     @property
     def best(self) -> Claim[T_co] | None:
-        """The claim that is believed."""
+        """Return the claim on the most trustworthy basis, or None if there is no claim."""
         return self.measured or self.configured or self.declared
 
     @property
     def value(self) -> T_co | None:
-        """The value that is believed; None if nothing is stated."""
+        """Return the value of the best claim, or None if there is no claim."""
         return self.best.value if self.best is not None else None
 
     @property
     def basis(self) -> Basis | None:
-        """What `value` rests on."""
+        """Return the basis of `value`, or None if there is no claim."""
         return next((basis for basis, _ in self.claims()), None)
 
     def claims(self) -> Iterator[tuple[Basis, Claim[T_co]]]:
-        """Everything stated, the most trustworthy first."""
+        """Yield all claims, the most trustworthy first."""
         for basis in Basis:
             claim: Claim[T_co] | None = getattr(self, basis.value)
             if claim is not None:
@@ -89,7 +89,8 @@ class Stated(Generic[T_co]):
 
 
 def disagree(one: object, other: object) -> bool:
-    """Whether two claims about one property cannot both hold: numbers by more than `DISAGREEMENT`, all else at all."""
+    """Return whether two claims about one property contradict each other: numbers by more than `DISAGREEMENT`, others if
+    unequal."""
     if isinstance(one, int | Fraction) and isinstance(other, int | Fraction) and not isinstance(one, bool):
         first, second = Fraction(one), Fraction(other)
         return abs(first - second) > DISAGREEMENT * max(abs(first), abs(second))
@@ -97,9 +98,9 @@ def disagree(one: object, other: object) -> bool:
 
 
 def stated_values(part: object, path: str = "") -> Iterator[tuple[str, Stated[object]]]:
-    """Every `Stated` within a part of a profile, by its path, such as `queues[3].ecn.kmin_bytes`.
+    """Yield every `Stated` within a part of a profile, with its path, such as `queues[3].ecn.kmin_bytes`.
 
-    Parts in a tuple are told apart by their first field: a name or a number.
+    The path identifies an item of a tuple by its first field: a name or a number.
     """
     if isinstance(part, Stated):
         yield path, part
@@ -109,5 +110,5 @@ def stated_values(part: object, path: str = "") -> Iterator[tuple[str, Stated[ob
                 yield from stated_values(item, f"{path}[{getattr(item, fields(item)[0].name)}]")
     elif is_dataclass(part) and not isinstance(part, type):
         for field in fields(part):
-            inner = f"{path}.{field.name}" if path else field.name
-            yield from stated_values(getattr(part, field.name), inner)
+            inner_path = f"{path}.{field.name}" if path else field.name
+            yield from stated_values(getattr(part, field.name), inner_path)

@@ -1,4 +1,4 @@
-"""Values of a profile as words: with the unit that the last word of their field's name tells."""
+"""Formats values of a profile as text, in the unit that the end of their field's name gives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PER_PERCENT: Final = 10_000
 
 
 def value_text(path: str, value: object) -> str:
-    """A value under `path`, as a profile's YAML would write it."""
+    """Return the text of the value at `path`, as a profile's YAML would write it."""
     name = path.rpartition(".")[2]
     if isinstance(value, tuple):
         return _list(name, value)
@@ -49,7 +49,7 @@ def _list(name: str, values: tuple[object, ...]) -> str:
 
 
 def _map(values: tuple[object, ...]) -> str:
-    """A map from the positions: `identity`, or the most frequent value as default and what differs from it."""
+    """Return the text of a map whose keys are positions: `identity`, or the most frequent value as default and the exceptions."""
     if values == tuple(range(len(values))) and len(values) < DSCPS:
         return "identity"
     default = max(dict.fromkeys(values), key=values.count)
@@ -59,5 +59,5 @@ def _map(values: tuple[object, ...]) -> str:
             runs[-1] = (runs[-1][0], key, value)
         elif value != default:
             runs.append((key, key, value))
-    others = [f"{first if first == last else f'{first}-{last}'}: {value}" for first, last, value in runs]
-    return "{" + ", ".join([f"default: {default}", *others]) + "}"
+    exceptions = [f"{first if first == last else f'{first}-{last}'}: {value}" for first, last, value in runs]
+    return "{" + ", ".join([f"default: {default}", *exceptions]) + "}"

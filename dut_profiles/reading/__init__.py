@@ -1,1 +1,1 @@
-"""Profile files -> profiles, with every mistake at its line."""
+"""Reads profile files, and reports every mistake at its line."""

@@ -1,6 +1,6 @@
-"""Which profiles there are: those shipped beside this file, by name, and files of the user's own, by path.
+"""Finds profiles: shipped ones by name, files of the user by path.
 
-Decides what a name means. What a file may say is decided by `profile_file`.
+Decides the meaning of a name. `profile_file` decides the content of a file.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _SUFFIX: Final = ".yaml"
 
 
 def profile_names() -> tuple[str, ...]:
-    """The names of all shipped profiles."""
+    """Return the names of all shipped profiles."""
     return tuple(sorted(path.stem for path in _SHIPPED.glob(f"*{_SUFFIX}")))
 
 
 def is_path(name_or_path: str) -> bool:
-    """Whether this names a file and not a shipped profile."""
+    """Return whether the text names a file and not a shipped profile."""
     return "/" in name_or_path or name_or_path.endswith((_SUFFIX, ".yml"))
 
 
 def find_profile(name_or_path: str) -> DutProfile:
-    """The profile of a shipped name, or of a file: whatever has a slash or ends in .yaml or .yml.
+    """Return the profile of a shipped name or of a file: a text with a slash or that ends in .yaml or .yml is a path.
 
-    Raises `ConfigError` with all mistakes of the file, or for a name that is not shipped.
+    Raise `ConfigError` with all mistakes of the file, or for a name that is not shipped.
     """
     if is_path(name_or_path):
         path = Path(name_or_path)
@@ -42,7 +42,7 @@ def find_profile(name_or_path: str) -> DutProfile:
 
 
 def profile_content(name_or_path: str) -> bytes:
-    """The text of the same file. Raises as `find_profile`, but for mistakes in it."""
+    """Return the text of the profile that `find_profile` reads. Raise `ConfigError` likewise, except for mistakes in it."""
     if is_path(name_or_path):
         return _read(Path(name_or_path))
     _refuse_unknown(name_or_path)
@@ -52,10 +52,10 @@ def profile_content(name_or_path: str) -> bytes:
 def _refuse_unknown(name_or_path: str) -> None:
     names = profile_names()
     if name_or_path not in names:
-        near = difflib.get_close_matches(name_or_path, names, n=1)
-        hint = f"write {near[0]} if you mean that" if near else f"there are {', '.join(names)}"
-        what = f'"{name_or_path[:64]}" is not a shipped profile'
-        raise ConfigError(Problem("profile", what, f"{hint}, or name a file that ends in {_SUFFIX}"))
+        close_names = difflib.get_close_matches(name_or_path, names, n=1)
+        hint = f"write {close_names[0]} if you mean that" if close_names else f"there are {', '.join(names)}"
+        problem = f'"{name_or_path[:64]}" is not a shipped profile'
+        raise ConfigError(Problem("profile", problem, f"{hint}, or name a file that ends in {_SUFFIX}"))
 
 
 @functools.cache
@@ -67,8 +67,8 @@ def _shipped(name: str) -> DutProfile:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            # One byte more than is allowed, so that the reader can say that it is too much.
+            # Read one byte more than the limit, so that the reader can refuse a file that is too large.
             return file.read(LARGEST_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
-        what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise ConfigError(Problem(str(path), what, "check the name and that it may be read")) from None
+        problem = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise ConfigError(Problem(str(path), problem, "check the name and that it may be read")) from None

@@ -1,6 +1,6 @@
-"""The `maps:` of a profile: which class, queue, group and priority a mark leads to.
+"""Reads the `maps:` of a profile: the class, queue, group and priority of a mark.
 
-Every map is complete; those from classes may go on beyond the eighth, for devices that have more.
+Every map is complete; those from classes may continue beyond the eighth, for devices that have more.
 
 dscp_to_class: {default: 0, 26: 3, 40-47: 5, 48: 6}
 class_to_queue: identity
@@ -19,8 +19,8 @@ from etloop.dut_profiles.reading.quantities import number_range
 from etloop.dut_profiles.reading.statements import one
 
 
-def _map_of(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, str], tuple[int, ...]]:
-    """A reader of a map to 0..values-1: `identity`, or ranges of keys with a value each.
+def _map_reader(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, str], tuple[int, ...]]:
+    """Return a reader of a map to 0..values-1: `identity`, or ranges of keys with a value each.
 
     All of 0..keys-1 must be mapped; up to `most_keys` may be.
     """
@@ -31,7 +31,7 @@ def _map_of(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, st
             return place.optional(name, one_of({"identity": identity} if keys <= values else {}), identity)
         entries = place.section(name)
         default = entries.optional("default", integer(0, values - 1), None)
-        chosen: dict[int, int] = {}
+        mapped: dict[int, int] = {}
         for key in entries.entry_names():
             if key == "default":
                 continue
@@ -41,26 +41,26 @@ def _map_of(keys: int, values: int, most_keys: int = 0) -> Callable[[Section, st
             except QuantityError as error:
                 entries.mistake(key, error.what, error.remedy)
                 continue
-            if twice := sorted(chosen.keys() & set(numbers)):
-                entries.mistake(key, f"{twice[0]} is mapped twice", "map every number once")
-            chosen.update((number, value) for number in numbers)
-        length = max(keys, 1 + max(chosen, default=0))
-        absent = [number for number in range(length) if number not in chosen]
-        if absent and default is None:
+            if repeated := sorted(mapped.keys() & set(numbers)):
+                entries.mistake(key, f"{repeated[0]} is mapped twice", "map every number once")
+            mapped.update((number, value) for number in numbers)
+        length = max(keys, 1 + max(mapped, default=0))
+        unmapped = [number for number in range(length) if number not in mapped]
+        if unmapped and default is None:
             place.mistake(
-                name, f"{len(absent)} of {length} are not mapped, such as {absent[0]}", "add default: N"
+                name, f"{len(unmapped)} of {length} are not mapped, such as {unmapped[0]}", "add default: N"
             )
-        return tuple(chosen.get(number, default or 0) for number in range(length))
+        return tuple(mapped.get(number, default or 0) for number in range(length))
 
     return read
 
 
 MAPS: Final = {
     "trust": one(word_of(Trust)),
-    "dscp_to_class": _map_of(DSCPS, MOST_CLASSES),
-    "pcp_to_class": _map_of(PRIORITIES, MOST_CLASSES),
-    "class_to_queue": _map_of(PRIORITIES, MOST_QUEUES, MOST_CLASSES),
-    "class_to_group": _map_of(PRIORITIES, PRIORITIES, MOST_CLASSES),
-    "group_to_priority": _map_of(PRIORITIES, PRIORITIES),
-    "priority_to_queue": _map_of(PRIORITIES, MOST_QUEUES),
+    "dscp_to_class": _map_reader(DSCPS, MOST_CLASSES),
+    "pcp_to_class": _map_reader(PRIORITIES, MOST_CLASSES),
+    "class_to_queue": _map_reader(PRIORITIES, MOST_QUEUES, MOST_CLASSES),
+    "class_to_group": _map_reader(PRIORITIES, PRIORITIES, MOST_CLASSES),
+    "group_to_priority": _map_reader(PRIORITIES, PRIORITIES),
+    "priority_to_queue": _map_reader(PRIORITIES, MOST_QUEUES),
 }

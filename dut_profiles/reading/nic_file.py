@@ -1,4 +1,4 @@
-"""The sections of a profile that only NICs have: transport, notifications, congestion control."""
+"""Reads the sections of a profile that only NICs have: transport, notifications, congestion control."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_PARAMETERS: Final = 128
 _PATH_MTUS: Final = {str(mtu): mtu for mtu in (256, 512, 1024, 2048, 4096)}
 
 
-def _per_second(written: str) -> int:
+def _parse_message_rate(written: str) -> int:
     number, _, unit = written.strip().partition("/")
     if unit != "s":
         raise QuantityError(f'"{written[:64]}" is not a rate of messages', 'write it as "215000000/s"')
@@ -35,7 +35,7 @@ NIC_TRANSPORT: Final = {
     "accepts_out_of_order": one(yes_or_no),
     "ack_every_packets": one(integer(1, 65536)),
     "timeout_ns": one(duration),
-    "message_rate_per_s": one(_per_second),
+    "message_rate_per_s": one(_parse_message_rate),
     "dscp": one(integer(0, DSCPS - 1)),
     "ecn_capable": one(yes_or_no),
     "source_port": one(text),
@@ -50,11 +50,11 @@ _CONGESTION: Final = {"algorithm": one(text), "sends_probes": one(yes_or_no)}
 
 
 def read_congestion(section: Section, statements: Statements) -> CongestionControl:
-    """`congestion_control:`; mistakes go to the section's file."""
-    listed = section.section("parameters")
-    here = statements.within(section)
-    within = here.within(listed)
-    names = [name for name in listed.entry_names() if name not in ("basis", "source")]
+    """Read `congestion_control:` and close the section; mistakes are reported to the section's file."""
+    parameter_section = section.section("parameters")
+    section_statements = statements.within(section)
+    parameter_statements = section_statements.within(parameter_section)
+    names = [name for name in parameter_section.entry_names() if name not in ("basis", "source")]
     if len(names) > MOST_PARAMETERS:
         section.mistake("parameters", f"{len(names)} parameters", f"give at most {MOST_PARAMETERS}")
     parameters = []
@@ -62,9 +62,11 @@ def read_congestion(section: Section, statements: Statements) -> CongestionContr
         try:
             parse_name(name)
         except QuantityError as error:
-            listed.mistake(name, error.what, error.remedy)
-        parameters.append(CongestionParameter(name, within.read(listed, name, one(text))))
-    found = here.fields(section, _CONGESTION)
-    listed.close()
+            parameter_section.mistake(name, error.what, error.remedy)
+        parameters.append(
+            CongestionParameter(name, parameter_statements.read(parameter_section, name, one(text)))
+        )
+    fields = section_statements.fields(section, _CONGESTION)
+    parameter_section.close()
     section.close()
-    return CongestionControl(parameters=tuple(parameters[:MOST_PARAMETERS]), **found)
+    return CongestionControl(parameters=tuple(parameters[:MOST_PARAMETERS]), **fields)

@@ -1,8 +1,8 @@
-"""A profile's YAML text -> `DutProfile`, with every mistake of the file.
+"""Reads a profile's YAML text into a `DutProfile` and reports every mistake of the file.
 
-Decides the keys, their units and limits; docs/profiles.md lists them. How a value is stated with its source is decided
-by `statements`, which profiles are shipped by `catalogue`. Whether the values make sense together is for
-`contradictions`: a profile that contradicts itself can be read, because that is what is to be found out.
+Decides the keys, their units and limits; docs/profiles.md lists them. `statements` decides how a value is stated with its
+source, `catalogue` which profiles are shipped. Whether the values are consistent is for `rules`: a profile that contradicts
+itself can be read, so that the contradiction can be reported.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from etloop.dut_profiles.reading.quantities import (
 from etloop.dut_profiles.reading.statements import Statements, one, read_sources, several, text
 
 MOST_ENTRIES: Final = 256
-"""Port groups, pools, checks and the like; no device needs as many."""
+"""Limit on port groups, pools, checks and similar lists; no device needs as many."""
 DEFAULT_TOLERANCE_PER_MILLION: Final = 20_000
-"""Of a device that states none: what sonic-mgmt allows between the counters of device and tester (2 %)."""
+"""For a device that states none: the tolerance of sonic-mgmt between the counters of device and tester (2 %)."""
 
 
 _NAMED: Final = ("vendor", "model", "asic", "software", "config_hash", "buffer_architecture")
@@ -122,9 +122,9 @@ COUNTERS: Final = {"tolerance_per_million": one(parse_share_per_million)}
 
 
 def parse_profile(written: bytes, source: str) -> DutProfile:
-    """The profile of a YAML text; `source` names the file in messages.
+    """Return the profile of a YAML text; `source` names the file in messages.
 
-    Raises `ConfigError` with all mistakes of the file.
+    Raise `ConfigError` with all mistakes of the file.
     """
     file = ConfigFile(source)
     top = read_document(written, file)
@@ -183,56 +183,56 @@ def _port_groups(top: Section, stated: Statements) -> tuple[PortGroup, ...]:
 
 
 def _buffer(section: Section, stated: Statements) -> Buffer:
-    here = stated.within(section)
+    statements = stated.within(section)
     pools: list[Pool] = []
     for entry in _entries(section, "pools"):
         name = entry.required("name", parse_name, "?", "name the pool")
         if any(name == other.name for other in pools):
             entry.mistake("name", f'"{name}" is the name of a pool above', "choose another name")
-        pools.append(here.part(entry, Pool, POOL, name=name))
-    found = here.fields(section, BUFFER)
+        pools.append(statements.part(entry, Pool, POOL, name=name))
+    fields = statements.fields(section, BUFFER)
     section.close()
-    return Buffer(pools=tuple(pools), **found)
+    return Buffer(pools=tuple(pools), **fields)
 
 
 def _numbers(section: Section, key: str, most: int, taken: set[int]) -> tuple[int, ...]:
-    """The numbers that an entry stands for; one that stood before is a mistake."""
+    """Expand the numbers of an entry, such as "0-3"; a number listed twice, here or in an earlier entry, is a mistake."""
     if not section.has(key):
         section.mistake(key, "is missing", f"write {key}: 3, or {key}: [3, 4]")
     ranges = section.texts(key, number_range(most), range(0))
-    numbers = [number for part in ranges for number in part]
-    if twice := sorted(number for number in set(numbers) if number in taken or numbers.count(number) > 1):
-        section.mistake(key, f"{key} {twice[0]} is described twice", "describe it once")
+    numbers = [number for span in ranges for number in span]
+    if repeated := sorted(number for number in set(numbers) if number in taken or numbers.count(number) > 1):
+        section.mistake(key, f"{key} {repeated[0]} is described twice", "describe it once")
     taken.update(numbers)
     return tuple(dict.fromkeys(numbers))
 
 
 def _priority_groups(top: Section, stated: Statements) -> tuple[PriorityGroup, ...]:
     groups: list[PriorityGroup] = []
-    taken: set[int] = set()
+    described_numbers: set[int] = set()
     for section in _entries(top, "groups"):
-        numbers = _numbers(section, "group", PRIORITIES - 1, taken)
-        found = stated.within(section).fields(section, GROUP)
-        groups += [PriorityGroup(number, **found) for number in numbers]
+        numbers = _numbers(section, "group", PRIORITIES - 1, described_numbers)
+        fields = stated.within(section).fields(section, GROUP)
+        groups += [PriorityGroup(number, **fields) for number in numbers]
         section.close()
     return tuple(sorted(groups, key=lambda group: group.group))
 
 
 def _queues(top: Section, stated: Statements) -> tuple[Queue, ...]:
     queues: list[Queue] = []
-    taken: set[int] = set()
+    described_numbers: set[int] = set()
     for section in _entries(top, "queues"):
-        numbers = _numbers(section, "queue", MOST_QUEUES - 1, taken)
-        here = stated.within(section)
-        found = here.fields(section, QUEUE)
-        ecn = here.part(section.section("ecn"), Ecn, ECN)
-        queues += [Queue(number, ecn=ecn, **found) for number in numbers]
+        numbers = _numbers(section, "queue", MOST_QUEUES - 1, described_numbers)
+        section_statements = stated.within(section)
+        fields = section_statements.fields(section, QUEUE)
+        ecn = section_statements.part(section.section("ecn"), Ecn, ECN)
+        queues += [Queue(number, ecn=ecn, **fields) for number in numbers]
         section.close()
     return tuple(sorted(queues, key=lambda queue: queue.queue))
 
 
 def _counters(section: Section, stated: Statements) -> Counters:
-    here = stated.within(section)
+    section_statements = stated.within(section)
     access = []
     for entry in _entries(section, "access"):
         reader = entry.required("reader", word_of(CounterReader), CounterReader.GNMI, "say how they are read")
@@ -242,13 +242,13 @@ def _counters(section: Section, stated: Statements) -> Counters:
         if not entry.has("objects"):
             entry.mistake("objects", "is missing", f"list some of {', '.join(CounterObject)}")
         objects = entry.texts("objects", word_of(CounterObject), CounterObject.PORT)
-        interval = here.within(entry).read(entry, "interval", one(duration))
+        interval = section_statements.within(entry).read(entry, "interval", one(duration))
         caveat = entry.optional("caveat", text, "")
         access.append(CounterAccess(reader, paths, objects, interval, caveat, entry.where("paths")))
         entry.close()
-    found = here.fields(section, COUNTERS)
+    fields = section_statements.fields(section, COUNTERS)
     section.close()
-    return Counters(access=tuple(access), **found)
+    return Counters(access=tuple(access), **fields)
 
 
 def _checks(top: Section) -> tuple[VerdictCheck, ...]:

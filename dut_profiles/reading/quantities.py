@@ -1,4 +1,4 @@
-"""Parsers of the quantities in profiles, with their limits: what no device has is a mistake of writing."""
+"""Parsers of the quantities in profiles, with their limits: a value that no device has is a typing mistake."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ duration: Final[Callable[[str], int]] = bounded(parse_duration_ns, 0, 3600 * NS_
 
 
 def breakout(text: str) -> Breakout:
-    """A breakout as "4x100Gbps"."""
+    """Parse a breakout such as "4x100Gbps". Raise `QuantityError`."""
     match = re.fullmatch(r"([1-9][0-9]?) ?x ?(\S+)", text)
     if match is None:
         raise QuantityError(f'"{text[:64]}" is not a breakout', 'write count and speed, such as "4x100Gbps"')
@@ -40,7 +40,7 @@ def breakout(text: str) -> Breakout:
 
 
 def number_range(most: int) -> Callable[[str], range]:
-    """A parser of numbers from 0 to `most`: "3", or "3-5" for all of them."""
+    """Return a parser of "3", or of "3-5" for the numbers 3 to 5, from 0 to `most`. The parser raises `QuantityError`."""
 
     def parse(text: str) -> range:
         match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", text.strip())

@@ -1,4 +1,4 @@
-"""How a value is stated in a profile's YAML: plainly, or as declared, configured or measured, always with a source.
+"""Reads stated values of a profile's YAML: plain ones, or declared, configured or measured ones, always with a source.
 
     buffer:
       basis: configured            # holds for the plain values of this section and of those in it
@@ -9,7 +9,7 @@
         configured: 29423360B
         measured: {value: 29MB, source: run_17}
 
-Decides these forms and that nothing is stated without a source. Which values there are is decided by `profile_file`.
+Decides these forms and that every value has a source. `profile_file` decides which values there are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REMEDY: Final = "write {declared: VALUE, source: NAME}, or give the section a b
 
 
 class Statements:
-    """Reads stated values; knows the profile's sources, and the basis and source that hold for plain values here."""
+    """Reads stated values; has the profile's sources, and the basis and source of plain values in a section."""
 
     def __init__(
         self, sources: Mapping[str, Source], basis: Basis | None = None, source: Source | None = None
@@ -47,7 +47,7 @@ class Statements:
         self._source = source
 
     def within(self, section: Section) -> Statements:
-        """The same for the values of a section, which may have a basis and a source of its own."""
+        """Return the reader for the values of a section, which may have a basis and a source of its own."""
         basis = section.optional("basis", one_of(_BASES), self._basis)
         return Statements(self.sources, basis, self._source_at(section))
 
@@ -56,33 +56,33 @@ class Statements:
         return {name: self.read(section, _UNIT.sub("", name), reader) for name, reader in readers.items()}
 
     def part(self, section: Section, kind: type[P], readers: Mapping[str, Reader], **others: object) -> P:
-        """Read a part of a profile that has a section to itself, and close that; `others` are read already."""
-        found = self.within(section).fields(section, readers)
+        """Read a part of a profile that has its own section, and close that section; `others` are fields read already."""
+        fields = self.within(section).fields(section, readers)
         section.close()
-        return kind(**found, **others)
+        return kind(**fields, **others)
 
     def read(self, section: Section, key: str, reader: Reader) -> Stated[Any]:
-        """What is stated under `key`; `reader` reads a value from a section and a key of it."""
+        """Read all claims under `key`; `reader` reads a value from a section and a key of it."""
         if not section.has(key):
             return Stated()
         if not set(section.keys_under(key)) & _BASES.keys():
             return self._plain(section, key, reader)
-        inner = section.section(key)
-        common = self._source_at(inner)
+        key_section = section.section(key)
+        common_source = self._source_at(key_section)
         claims: dict[str, Claim[Any]] = {}
         for basis in _BASES:
-            if not inner.has(basis):
+            if not key_section.has(basis):
                 continue
-            place, name, source = inner, basis, common
-            if "value" in inner.keys_under(basis):
-                place, name = inner.section(basis), "value"
-                source = self._source_at(place) if place.has("source") else common
+            place, name, source = key_section, basis, common_source
+            if "value" in key_section.keys_under(basis):
+                place, name = key_section.section(basis), "value"
+                source = self._source_at(place) if place.has("source") else common_source
             if source is None:
                 place.mistake(name, "is stated without a source", "add source: NAME, a name of sources")
             claims[basis] = Claim(reader(place, name), source or _UNKNOWN, place.where(name))
-            if place is not inner:
+            if place is not key_section:
                 place.close()
-        inner.close()
+        key_section.close()
         return Stated(**claims)
 
     def _plain(self, section: Section, key: str, reader: Reader) -> Stated[Any]:
@@ -94,7 +94,7 @@ class Statements:
         return Stated(**{(self._basis or Basis.DECLARED).value: claim})
 
     def _source_at(self, section: Section) -> Source | None:
-        """The source that a section names; else the one that holds around it."""
+        """Return the source that a section names, else the one of the enclosing section."""
         return (
             section.optional("source", one_of(self.sources), _UNKNOWN)
             if section.has("source")
@@ -103,17 +103,17 @@ class Statements:
 
 
 def one(parse: Callable[[str], object]) -> Reader:
-    """Read one value, as `parse` does. What stands in for a mistake is never looked at: the file is refused."""
+    """Return a reader of one value that `parse` parses. A mistake yields None, which is never used: the file is refused."""
     return lambda place, name: place.optional(name, parse, None)
 
 
 def several(parse: Callable[[str], object]) -> Reader:
-    """Read a list of values; `[]` states that there are none."""
+    """Return a reader of a list of values; `[]` states that there are none."""
     return lambda place, name: place.texts(name, parse, None)
 
 
 def read_sources(top: Section) -> dict[str, Source]:
-    """The `sources:` of a profile by their names; at least one."""
+    """Read the `sources:` of a profile, by name; at least one is required."""
     section = top.section("sources")
     names = section.entry_names()
     if not names:
@@ -137,7 +137,7 @@ def read_sources(top: Section) -> dict[str, Source]:
 
 
 def text(written: str) -> str:
-    """Any text of a line or a paragraph, on one line."""
+    """Return a text of one or more lines, joined to one line. Raise `QuantityError` if it is too long or not printable."""
     joined = " ".join(words(written).split())
     if len(joined) > LONGEST_TEXT or not joined.isprintable():
         raise QuantityError("the text is too long or not printable", f"keep it below {LONGEST_TEXT} letters")

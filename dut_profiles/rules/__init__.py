@@ -1,1 +1,1 @@
-"""What in a profile contradicts itself, a job or a rig."""
+"""Rules that find contradictions within a profile, and with a job or a rig."""

@@ -1,7 +1,7 @@
-"""Rules for what a device does with its memory: marking, pausing, headroom, pools and what is reserved.
+"""Rules for a device's memory: marking, pausing, headroom, pools and reserves.
 
-Decides what of a buffer and its thresholds cannot be true together. Ports and everything else of a device are examined by
-`contradictions`, the way of a packet by `map_contradictions`.
+Decides which values of a buffer and its thresholds contradict each other. `contradictions` examines ports and everything else
+of a device, `maps` the path of a packet.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from etloop.dut_profiles.model.profile import DutKind, DutProfile, PortGroup
 FRAME_OVERHEAD_BYTES: Final = 38
 """Of an IP packet on the link: Ethernet header 14, FCS 4, preamble 8, gap 12."""
 PAUSE_FRAME_BYTES: Final = 84
-"""64 of the frame, preamble and gap."""
+"""64 of the frame, plus preamble and gap."""
 CABLE_NS_PER_METRE: Final = 5
 
 
 def least_headroom_bytes(speed_bps: int, ip_mtu_bytes: int, cable_metres: int) -> int:
-    """What still arrives after xoff is decided, at the very least.
+    """Return a lower bound on the bytes that arrive after the xoff decision.
 
-    Twice the cable, a largest frame that had just begun at each end, and the pause frame itself (IEEE 802.1Q Annex N has
-    the full sum; the time that the peer's MAC takes to stop is left out here, so real needs are higher).
+    Twice the cable, a largest frame that has just begun at each end, and the pause frame itself (IEEE 802.1Q Annex N has the
+    full sum; the peer MAC's reaction time is left out here, so real needs are higher).
     """
-    on_the_cable = 2 * cable_metres * CABLE_NS_PER_METRE * speed_bps // 8_000_000_000
-    return on_the_cable + 2 * (ip_mtu_bytes + FRAME_OVERHEAD_BYTES) + PAUSE_FRAME_BYTES
+    cable_bytes = 2 * cable_metres * CABLE_NS_PER_METRE * speed_bps // 8_000_000_000
+    return cable_bytes + 2 * (ip_mtu_bytes + FRAME_OVERHEAD_BYTES) + PAUSE_FRAME_BYTES
 
 
-def _xon(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_xon(profile: DutProfile) -> Iterator[Problem | NotStated]:
     for group in profile.groups:
         xoff, path = group.xoff_bytes.value, f"groups[{group.group}]"
         for name, stated in (("xon", group.xon_bytes), ("xon_offset", group.xon_offset_bytes)):
             if xoff is not None and stated.value is not None and stated.value > xoff:
-                what = (
+                problem = (
                     f"{name} {format_bytes(stated.value)} is above xoff {format_bytes(xoff)} "
                     f"of priority group {group.group}"
                 )
-                yield Problem(where(stated, path), what, "pausing would never end: state xon below xoff")
+                yield Problem(where(stated, path), problem, "pausing would never end: state xon below xoff")
 
 
-def _thresholds(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_thresholds(profile: DutProfile) -> Iterator[Problem | NotStated]:
     for queue in profile.queues:
         ecn, path = queue.ecn, f"queues[{queue.queue}].ecn"
         if not ecn.enabled.value:
             continue
         kmin, kmax = ecn.kmin_bytes.value, ecn.kmax_bytes.value
-        sought = (("kmin", ecn.kmin_bytes), ("kmax", ecn.kmax_bytes), ("pmax", ecn.pmax_per_million))
-        yield from (NotStated(f"{path}.{name}") for name, stated in sought if stated.best is None)
+        thresholds = (("kmin", ecn.kmin_bytes), ("kmax", ecn.kmax_bytes), ("pmax", ecn.pmax_per_million))
+        yield from (NotStated(f"{path}.{name}") for name, stated in thresholds if stated.best is None)
         if kmin is not None and kmax is not None and kmin > kmax:
-            what = f"Kmin {format_bytes(kmin)} of queue {queue.queue} is above Kmax {format_bytes(kmax)}"
-            yield Problem(where(ecn.kmin_bytes, path), what, "state Kmin at or below Kmax")
+            problem = f"Kmin {format_bytes(kmin)} of queue {queue.queue} is above Kmax {format_bytes(kmax)}"
+            yield Problem(where(ecn.kmin_bytes, path), problem, "state Kmin at or below Kmax")
 
 
-def _never_marks(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_marking(profile: DutProfile) -> Iterator[Problem | NotStated]:
     total = profile.buffer.total_bytes.value
     for queue in profile.queues:
         ecn, path = queue.ecn, f"queues[{queue.queue}].ecn"
@@ -66,16 +66,20 @@ def _never_marks(profile: DutProfile) -> Iterator[Problem | NotStated]:
         if total is None:
             yield NotStated("buffer.total")
         elif kmin is not None and kmin >= total:
-            what = f"Kmin {format_bytes(kmin)} of queue {queue.queue} is not below the whole buffer, {format_bytes(total)}"
+            problem = f"Kmin {format_bytes(kmin)} of queue {queue.queue} is not below the whole buffer, {format_bytes(total)}"
             yield Problem(
-                where(ecn.kmin_bytes, path), what, "the queue never marks: lower Kmin, or say enabled: false"
+                where(ecn.kmin_bytes, path),
+                problem,
+                "the queue never marks: lower Kmin, or say enabled: false",
             )
         if pmax == 0 and kmin != kmax:
-            what = f"Pmax of queue {queue.queue} is 0% between Kmin and Kmax"
-            yield Problem(where(ecn.pmax_per_million, path), what, "raise Pmax, or make Kmin and Kmax equal")
+            problem = f"Pmax of queue {queue.queue} is 0% between Kmin and Kmax"
+            yield Problem(
+                where(ecn.pmax_per_million, path), problem, "raise Pmax, or make Kmin and Kmax equal"
+            )
 
 
-def _pause_before_mark(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_pause_before_mark(profile: DutProfile) -> Iterator[Problem | NotStated]:
     if profile.kind is DutKind.NIC:
         return
     queue_of, group_of = profile.maps.class_to_queue.value, profile.maps.class_to_group.value
@@ -84,74 +88,74 @@ def _pause_before_mark(profile: DutProfile) -> Iterator[Problem | NotStated]:
             maps__class_to_queue=profile.maps.class_to_queue, maps__class_to_group=profile.maps.class_to_group
         )
         return
-    pairs = dict.fromkeys(zip(queue_of, group_of, strict=False))
-    for queue, group in pairs:
+    queue_group_pairs = dict.fromkeys(zip(queue_of, group_of, strict=False))
+    for queue, group in queue_group_pairs:
         kmin, xoff = profile.queue(queue).ecn.kmin_bytes, profile.group(group).xoff_bytes
-        marks = profile.queue(queue).ecn.enabled.value
-        if marks and kmin.value is not None and xoff.value is not None and kmin.value >= xoff.value:
-            what = (
+        is_marking = profile.queue(queue).ecn.enabled.value
+        if is_marking and kmin.value is not None and xoff.value is not None and kmin.value >= xoff.value:
+            problem = (
                 f"Kmin {format_bytes(kmin.value)} of queue {queue} is not below xoff {format_bytes(xoff.value)} "
                 f"of group {group}"
             )
             remedy = "few senders are paused before the first packet is marked: lower Kmin or raise xoff"
-            yield Problem(where(kmin, f"queues[{queue}].ecn"), what, remedy)
+            yield Problem(where(kmin, f"queues[{queue}].ecn"), problem, remedy)
 
 
-def _headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_headroom(profile: DutProfile) -> Iterator[Problem | NotStated]:
     for ports in profile.ports:
         for group in profile.lossless_groups:
-            known = (ports.speed_bps.value, ports.ip_mtu_bytes.value, ports.cable_metres.value)
-            speed_bps, ip_mtu_bytes, cable_metres = known
+            link_values = (ports.speed_bps.value, ports.ip_mtu_bytes.value, ports.cable_metres.value)
+            speed_bps, ip_mtu_bytes, cable_metres = link_values
             headroom = group.headroom_bytes
             if speed_bps is None or ip_mtu_bytes is None or cable_metres is None or headroom.value is None:
-                yield from _needed_for_headroom(ports, group.group, headroom.best is None)
+                yield from _missing_for_headroom(ports, group.group, headroom.best is None)
                 continue
             needed = least_headroom_bytes(speed_bps, ip_mtu_bytes, cable_metres)
             if headroom.value < needed:
-                what = (
+                problem = (
                     f"headroom {format_bytes(headroom.value)} of lossless group {group.group} is below the "
                     f"{format_bytes(needed)} that arrive after xoff at {format_rate(speed_bps)} over "
                     f"{cable_metres} m with packets of {format_bytes(ip_mtu_bytes)}"
                 )
                 remedy = "raise the headroom, shorten the cable or lower the MTU; else a paused port drops"
-                yield Problem(where(headroom, f"groups[{group.group}]"), what, remedy)
+                yield Problem(where(headroom, f"groups[{group.group}]"), problem, remedy)
 
 
-def _needed_for_headroom(ports: PortGroup, group: int, headroom_absent: bool) -> Iterator[NotStated]:
+def _missing_for_headroom(ports: PortGroup, group: int, headroom_absent: bool) -> Iterator[NotStated]:
     path = f"ports[{ports.name}]"
-    sought = (
+    link_values = (
         ("speed", ports.speed_bps),
         ("ip_mtu", ports.ip_mtu_bytes),
         ("cable_metres", ports.cable_metres),
     )
-    yield from (NotStated(f"{path}.{name}") for name, stated in sought if stated.best is None)
+    yield from (NotStated(f"{path}.{name}") for name, stated in link_values if stated.best is None)
     if headroom_absent:
         yield NotStated(f"groups[{group}].headroom")
 
 
-def _headroom_pool(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_headroom_pool(profile: DutProfile) -> Iterator[Problem | NotStated]:
     pool = profile.buffer.headroom_bytes
-    each = [group.headroom_bytes.value for group in profile.lossless_groups]
+    group_bytes = [group.headroom_bytes.value for group in profile.lossless_groups]
     ports = profile.port_count
-    if not each:
+    if not group_bytes:
         return
-    if pool.value is None or None in each or ports is None:
+    if pool.value is None or None in group_bytes or ports is None:
         yield from absent(buffer__headroom=pool)
         if ports is None:
             yield NotStated("ports.count")
         return
-    wanted = ports * sum(one or 0 for one in each)
-    if wanted > pool.value:
-        what = (
-            f"the headroom of all lossless groups of all ports is {format_bytes(wanted)}, "
+    needed_bytes = ports * sum(headroom_bytes or 0 for headroom_bytes in group_bytes)
+    if needed_bytes > pool.value:
+        problem = (
+            f"the headroom of all lossless groups of all ports is {format_bytes(needed_bytes)}, "
             f"the pool for it {format_bytes(pool.value)}"
         )
-        share = 100 * pool.value // wanted
+        share = 100 * pool.value // needed_bytes
         remedy = f"enough while at most {share}% of ports and groups are paused at a time; more may drop"
-        yield Problem(where(pool, "buffer.headroom"), what, remedy)
+        yield Problem(where(pool, "buffer.headroom"), problem, remedy)
 
 
-def _pools(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_pools(profile: DutProfile) -> Iterator[Problem | NotStated]:
     total = profile.buffer.total_bytes
     if not profile.buffer.pools:
         return
@@ -159,14 +163,14 @@ def _pools(profile: DutProfile) -> Iterator[Problem | NotStated]:
         yield NotStated("buffer.total")
         return
     for pool in profile.buffer.pools:
-        used = (pool.size_bytes.value or 0) + (pool.headroom_bytes.value or 0)
-        if used > total.value:
-            what = f"pool {pool.name} with its headroom is {format_bytes(used)}, the buffer {format_bytes(total.value)}"
+        pool_bytes = (pool.size_bytes.value or 0) + (pool.headroom_bytes.value or 0)
+        if pool_bytes > total.value:
+            problem = f"pool {pool.name} with its headroom is {format_bytes(pool_bytes)}, the buffer {format_bytes(total.value)}"
             remedy = "ingress and egress pools may cover the same memory, but none exceeds it"
-            yield Problem(where(pool.size_bytes, f"buffer.pools[{pool.name}]"), what, remedy)
+            yield Problem(where(pool.size_bytes, f"buffer.pools[{pool.name}]"), problem, remedy)
 
 
-def _xoff(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_xoff(profile: DutProfile) -> Iterator[Problem | NotStated]:
     total = profile.buffer.total_bytes
     for group in profile.groups:
         xoff, path = group.xoff_bytes, f"groups[{group.group}]"
@@ -175,14 +179,14 @@ def _xoff(profile: DutProfile) -> Iterator[Problem | NotStated]:
         if total.value is None:
             yield NotStated("buffer.total")
         elif xoff.value >= total.value:
-            what = (
+            problem = (
                 f"xoff {format_bytes(xoff.value)} of priority group {group.group} is not below the whole buffer, "
                 f"{format_bytes(total.value)}"
             )
-            yield Problem(where(xoff, path), what, "it drops before it pauses anybody: lower xoff")
+            yield Problem(where(xoff, path), problem, "it drops before it pauses anybody: lower xoff")
 
 
-def _marks_incomplete(profile: DutProfile) -> Iterator[Problem | NotStated]:
+def _check_full_marking(profile: DutProfile) -> Iterator[Problem | NotStated]:
     total = profile.buffer.total_bytes
     for queue in profile.queues:
         kmin, kmax = queue.ecn.kmin_bytes.value, queue.ecn.kmax_bytes
@@ -191,32 +195,36 @@ def _marks_incomplete(profile: DutProfile) -> Iterator[Problem | NotStated]:
         if total.value is None:
             yield NotStated("buffer.total")
         elif kmax.value > total.value and (kmin is None or kmin < total.value):
-            what = (
+            problem = (
                 f"Kmax {format_bytes(kmax.value)} of queue {queue.queue} is above the whole buffer, "
                 f"{format_bytes(total.value)}"
             )
             yield Problem(
-                where(kmax, f"queues[{queue.queue}].ecn"), what, "lower Kmax, or correct the buffer"
+                where(kmax, f"queues[{queue.queue}].ecn"), problem, "lower Kmax, or correct the buffer"
             )
 
 
-def _headroom_for_all(profile: DutProfile) -> Iterator[Problem | NotStated]:
-    whole, total = profile.buffer.headroom_bytes, profile.buffer.total_bytes.value
-    if whole.value is None:
+def _check_headroom_parts(profile: DutProfile) -> Iterator[Problem | NotStated]:
+    headroom, total = profile.buffer.headroom_bytes, profile.buffer.total_bytes.value
+    if headroom.value is None:
         return
     if total is None:
         yield NotStated("buffer.total")
-    elif whole.value > total:
-        what = f"the headroom of all ports is {format_bytes(whole.value)}, the buffer {format_bytes(total)}"
+    elif headroom.value > total:
+        problem = (
+            f"the headroom of all ports is {format_bytes(headroom.value)}, the buffer {format_bytes(total)}"
+        )
         yield Problem(
-            where(whole, "buffer.headroom"), what, "headroom is a part of the buffer: correct one of them"
+            where(headroom, "buffer.headroom"),
+            problem,
+            "headroom is a part of the buffer: correct one of them",
         )
     parts = [(f"pool {pool.name}", pool.headroom_bytes) for pool in profile.buffer.pools]
     parts += [(f"priority group {group.group}", group.headroom_bytes) for group in profile.lossless_groups]
     for name, part in parts:
-        if part.value is not None and part.value > whole.value:
-            what = f"{name} has {format_bytes(part.value)} of headroom, all ports together {format_bytes(whole.value)}"
-            yield Problem(where(part, "buffer.headroom"), what, "correct one of them")
+        if part.value is not None and part.value > headroom.value:
+            problem = f"{name} has {format_bytes(part.value)} of headroom, all ports together {format_bytes(headroom.value)}"
+            yield Problem(where(part, "buffer.headroom"), problem, "correct one of them")
 
 
 def _reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
@@ -227,7 +235,7 @@ def _reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
         ("queues", [queue.reserved_bytes for queue in profile.queues]),
     )
     for name, stated in sides:
-        reserved = [each for each in stated if each.value]
+        reserved = [reserve for reserve in stated if reserve.value]
         if not reserved:
             continue
         if total is None or ports is None:
@@ -235,27 +243,37 @@ def _reserved(profile: DutProfile) -> Iterator[Problem | NotStated]:
             if ports is None:
                 yield NotStated("ports.count")
             continue
-        wanted = ports * sum(each.value or 0 for each in reserved)
-        if wanted > total:
-            what = f"{name} of all ports reserve {format_bytes(wanted)}, the buffer has {format_bytes(total)}"
-            yield Problem(where(reserved[0], name), what, "lower what each reserves, or correct the buffer")
+        needed_bytes = ports * sum(reserve.value or 0 for reserve in reserved)
+        if needed_bytes > total:
+            problem = f"{name} of all ports reserve {format_bytes(needed_bytes)}, the buffer has {format_bytes(total)}"
+            yield Problem(
+                where(reserved[0], name), problem, "lower what each reserves, or correct the buffer"
+            )
 
 
 _C: Final = Severity.ERROR
 _R: Final = Severity.WARNING
 
 BUFFER_RULES: Final[tuple[Rule[DutProfile], ...]] = (
-    Rule("xon-above-xoff", _C, "A paused sender would never be let go on.", _xon),
-    Rule("xoff-out-of-reach", _C, "A lossless group drops before it pauses anybody.", _xoff),
-    Rule("kmin-above-kmax", _C, "Marking would begin after it is complete.", _thresholds),
-    Rule("never-marks", _C, "ECN is on, but no length of the queue makes it mark.", _never_marks),
-    Rule("marks-incomplete", _R, "Packets are dropped before all of them are marked.", _marks_incomplete),
-    Rule("pause-before-mark", _R, "PFC acts before congestion control learns anything.", _pause_before_mark),
-    Rule("headroom-too-small", _C, "A lossless group drops what arrives after xoff.", _headroom),
+    Rule("xon-above-xoff", _C, "A paused sender would never be let go on.", _check_xon),
+    Rule("xoff-out-of-reach", _C, "A lossless group drops before it pauses anybody.", _check_xoff),
+    Rule("kmin-above-kmax", _C, "Marking would begin after it is complete.", _check_thresholds),
+    Rule("never-marks", _C, "ECN is on, but no length of the queue makes it mark.", _check_marking),
+    Rule("marks-incomplete", _R, "Packets are dropped before all of them are marked.", _check_full_marking),
     Rule(
-        "headroom-shared", _R, "Headroom is promised to more ports than there is memory for.", _headroom_pool
+        "pause-before-mark",
+        _R,
+        "PFC acts before congestion control learns anything.",
+        _check_pause_before_mark,
     ),
-    Rule("headroom-beyond-buffer", _C, "One has more headroom than there is for all.", _headroom_for_all),
-    Rule("pool-beyond-buffer", _C, "A pool is larger than the buffer that it is a part of.", _pools),
+    Rule("headroom-too-small", _C, "A lossless group drops what arrives after xoff.", _check_headroom),
+    Rule(
+        "headroom-shared",
+        _R,
+        "Headroom is promised to more ports than there is memory for.",
+        _check_headroom_pool,
+    ),
+    Rule("headroom-beyond-buffer", _C, "One has more headroom than there is for all.", _check_headroom_parts),
+    Rule("pool-beyond-buffer", _C, "A pool is larger than the buffer that it is a part of.", _check_pools),
     Rule("reserved-beyond-buffer", _C, "Ports reserve more than the buffer has.", _reserved),
 )

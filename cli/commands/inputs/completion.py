@@ -1,4 +1,4 @@
-"""`etloop completion`: what a shell completes commands and options by, made from the command line itself."""
+"""`etloop completion`: prints the shell completion of commands and options, generated from the command line's parser."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 
 def carried_out(parsed: argparse.Namespace) -> CommandResult:
-    """Print the completion of a shell."""
+    """Return the completion script of a shell."""
     return CommandResult(shtab.complete(whole_parser(), shell=parsed.shell))

@@ -1,4 +1,4 @@
-"""`etloop examples`: what a wheel brings to begin with, copied to where it can be changed. Replaces no file."""
+"""`etloop examples`: lists the examples of the wheel or copies them to where they can be changed. Replaces no file."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ WHAT: Final = {
     "slurm": "agents on the nodes that Slurm allocates",
     "two_hosts": "two hosts and a switch between them",
 }
-"""Example -> what it shows; a test holds it to the folder."""
+"""Example -> summary; a test compares the names with the folder."""
 FOLDER: Final = Path(__file__).parents[3] / "examples"
 _MADE_BY_RUNS: Final = shutil.ignore_patterns("job", "__pycache__", ".ipynb_checkpoints")
 
 
 def carried_out(parsed: argparse.Namespace) -> CommandResult:
-    """List the examples, or copy those that are named. Raises `ConfigError` for an unknown one, or a place that is taken."""
+    """List the examples, or copy the named ones. Raise `ConfigError` for an unknown example or an existing destination."""
     names = tuple(WHAT) if parsed.all else tuple(dict.fromkeys(parsed.names))
     for name in names:
         if name not in WHAT:
-            near = difflib.get_close_matches(name, WHAT, n=1)
-            remedy = f"did you mean {near[0]}?" if near else f"choose from {', '.join(WHAT)}"
+            close_names = difflib.get_close_matches(name, WHAT, n=1)
+            remedy = f"did you mean {close_names[0]}?" if close_names else f"choose from {', '.join(WHAT)}"
             raise ConfigError(Problem("etloop examples", f"{name[:64]!r} is not an example", remedy))
     if not names:
         return CommandResult(to_json(WHAT) if parsed.json else _listed())
-    taken = [str(parsed.to / name) for name in names if (parsed.to / name).exists()]
-    if taken:
-        what = f"{', '.join(taken)} is there already, and nothing was copied"
-        raise ConfigError(Problem("etloop examples", what, "name another directory with --to"))
+    existing = [str(parsed.to / name) for name in names if (parsed.to / name).exists()]
+    if existing:
+        problem = f"{', '.join(existing)} is there already, and nothing was copied"
+        raise ConfigError(Problem("etloop examples", problem, "name another directory with --to"))
     try:
         for name in names:
             shutil.copytree(FOLDER / name, parsed.to / name, ignore=_MADE_BY_RUNS)
     except OSError as error:
-        what = f"cannot be copied to: {error.strerror or error}"
+        problem = f"cannot be copied to: {error.strerror or error}"
         raise ConfigError(
-            Problem(str(parsed.to), what, "name a directory that can be written with --to")
+            Problem(str(parsed.to), problem, "name a directory that can be written with --to")
         ) from None
     copied = [str(parsed.to / name) for name in names]
     return CommandResult(to_json(copied) if parsed.json else "".join(f"{place}\n" for place in copied))
@@ -61,5 +61,5 @@ def carried_out(parsed: argparse.Namespace) -> CommandResult:
 
 def _listed() -> str:
     width = max(map(len, WHAT))
-    lines = [f"{name.ljust(width)}  {what}" for name, what in WHAT.items()]
+    lines = [f"{name.ljust(width)}  {summary}" for name, summary in WHAT.items()]
     return "\n".join((*lines, "", "etloop examples NAME copies one into examples/NAME (--to DIR)")) + "\n"

@@ -1,4 +1,4 @@
-"""`etloop schema`: the JSON Schema of a file or a message, by which editors check files while they are written."""
+"""`etloop schema`: prints the JSON Schema of a file or a message, with which editors check files while they are written."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 _TOP: Final = Path(__file__).parents[3]
 _OF_RACKS: Final = (_TOP / "cli" / "schemas" / "rack-api", _TOP / "docs" / "rack-api")
-"""Where schemas of messages are: in a wheel, and in a source tree."""
+"""Folders of the schemas of messages: in a wheel, and in a source tree."""
 
 
 def carried_out(parsed: argparse.Namespace) -> CommandResult:
-    """Print the schema of a format."""
+    """Return the schema of a format."""
     return CommandResult(_place(parsed.format).read_text(encoding="utf-8"))
 
 
@@ -25,6 +25,6 @@ def _place(name: str) -> Path:
     if name == "summary":
         return _TOP / "results" / "summary.schema.json"
     if name in MESSAGES:
-        folder = next((one for one in _OF_RACKS if one.is_dir()), _OF_RACKS[0])
+        folder = next((path for path in _OF_RACKS if path.is_dir()), _OF_RACKS[0])
         return folder / f"{name}.schema.json"
     return _TOP / "cli" / "schemas" / f"{name}.json"

@@ -1,7 +1,8 @@
-"""`etloop submit --any`: a job to whichever rack of `racks.yaml` can take it and lets it wait least. A shell: the terminal.
+"""`etloop submit --any`: submits a job to the rack of `racks.yaml` that can take it and lets it wait least. A shell: the
+terminal.
 
-One job stays one job. A key that may have been used is looked up in every rack first, and a rack that a submission was sent to
-is asked again before any other; where neither can be known, nothing is submitted.
+One job stays one job. A key that may have been used is looked up in every rack first, and a rack to which a submission was sent
+is asked again before any other; if the result of either is unknown, the job is not submitted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _RANK_FILE: Final = re.compile(r"\.\d+\.et(\.gz|\.zst)?$")
 
 @dataclass(frozen=True, slots=True)
 class PortRequest:
-    """The ports that one rack is asked for."""
+    """The ports to request from one rack."""
 
     ports: tuple[str, ...]
     port_count: int
@@ -49,24 +50,24 @@ class Placing:
     """A job on its way to one of several racks; kept from one attempt to the next."""
 
     key_is_new: bool
-    """Whether nobody can have submitted anything with this key."""
+    """Whether the key is new, so that no job with it can have been submitted."""
     token_file: Path | None = None
-    """What the command line names for every rack; no rack's own is shown to another."""
+    """Token file from the command line, for every rack; a rack's own is never sent to another."""
     sent_to: RackPlace | None = None
     """The rack that has the job, or may have it."""
     ports: PortRequest | None = None
-    """What it was asked for."""
+    """Ports requested from that rack."""
     why: str = ""
     refused: list[tuple[str, str]] = field(default_factory=list)
-    """Racks that do not take it, and why."""
+    """Racks that do not take it, and the reasons."""
 
 
 def job_wish(parsed: argparse.Namespace, ports: Sequence[str]) -> JobWish:
-    """Return what a command line and its scenario ask of a rack, and say what the scenario asks for.
+    """Return what a command line and its scenario require of a rack, and print the requirements.
 
-    Raises `ConfigError` for a scenario that is wrong.
+    Raise `ConfigError` for an invalid scenario.
     """
-    given = Needs(
+    option_needs = Needs(
         ports=tuple(ports),
         ports_key="--ports",
         port_count=parsed.port_count,
@@ -76,26 +77,26 @@ def job_wish(parsed: argparse.Namespace, ports: Sequence[str]) -> JobWish:
         backends=(parsed.backend,) if parsed.backend else (),
         backend_key="--backend",
     )
-    wish = wish_of(_stated(parsed.scenario), given, parsed.dut, parsed.priority)
-    if asked := "; ".join(map(str, wish.needs.listed())):
-        sys.stderr.write(printable(f"asks for {asked}") + "\n")
+    wish = wish_of(_scenario_needs(parsed.scenario), option_needs, parsed.dut, parsed.priority)
+    if needs_text := "; ".join(map(str, wish.needs.listed())):
+        sys.stderr.write(printable(f"asks for {needs_text}") + "\n")
     return wish
 
 
 class _BringsCode(Exception):
-    """A scenario names a congestion control of its own, whose keys only its compiled form knows."""
+    """A scenario has a congestion control of its own, whose keys are known only to its compiled form."""
 
 
-def _stated(path: Path) -> Needs:
-    # Here, because few jobs go to any rack, and a client starts without what reads scenarios.
+def _scenario_needs(path: Path) -> Needs:
+    # Imported here, because few jobs use --any, and a client starts faster without the scenario reader.
     from etloop.controller.inputs.scenario.scenario import parse_scenario
     from etloop.controller.racks.scenario_needs import needs_of
 
-    def no_code(_: Path) -> Plugin:
+    def refuse_code(_: Path) -> Plugin:
         raise _BringsCode
 
     try:
-        scenario = parse_scenario(read_text(path).encode(), str(path), path.parent, no_code)
+        scenario = parse_scenario(read_text(path).encode(), str(path), path.parent, refuse_code)
     except _BringsCode:
         sys.stderr.write(
             f"{path} brings a plugin: what it asks of a rack is not looked at; say it by options\n"
@@ -105,15 +106,15 @@ def _stated(path: Path) -> Needs:
 
 
 def _ranks_of_trace(trace: Path) -> int:
-    """How many ranks a trace of this machine has, by the names of its files; 0 where it is elsewhere or they do not say."""
-    # Here, because few jobs go to any rack.
+    """Return the number of ranks of a local trace by its file names; 0 if it lies elsewhere or the names do not give it."""
+    # Imported here, because few jobs use --any.
     from etloop.workload.readers.files import files_of_trace
 
     try:
-        found = files_of_trace(trace, group_file_too=False)
+        trace_files = files_of_trace(trace, group_file_too=False)
     except (TraceError, OSError):
         return 0
-    names = [name for files in found for name in files.names]
+    names = [name for files in trace_files for name in files.names]
     return len(names) if all(_RANK_FILE.search(name) for name in names) else 0
 
 
@@ -123,10 +124,10 @@ async def place_job(
     placing: Placing,
     submit: Callable[[RackPlace, PortRequest], Awaitable[JobStatus]],
 ) -> tuple[RackPlace, JobStatus]:
-    """Submit a job to the best rack; the rack and the job.
+    """Submit a job to the best rack; return the rack and the job.
 
-    Raises `ConfigError` with the reason of every rack where none takes it, `RackUnreachable` where it is not known whether
-    one has.
+    Raise `ConfigError` with the reason of every rack if none takes it, `RackUnreachable` if it is unknown whether one has taken
+    it.
     """
     places = named_places(parsed, ())
     if placing.sent_to is None and not placing.key_is_new:
@@ -146,16 +147,19 @@ async def place_job(
         try:
             job = await submit(candidate.place, placing.ports)
         except (RequestRefused, ConfigError) as error:
-            # It said no, so it has no such job.
+            # The rack refused it, so it has no such job.
             placing.sent_to = placing.ports = None
             placing.refused.append((candidate.place.name, " ".join(str(error).split())))
             continue
-        placing.refused += [(one.place.name, _later(one)) for one in choice.candidates[rank + 1 :]]
+        placing.refused += [
+            (later_candidate.place.name, _later_reason(later_candidate))
+            for later_candidate in choice.candidates[rank + 1 :]
+        ]
         _report(placing, candidate.place.name)
         return candidate.place, job
     remedy = "ask for less, or see etloop racks status"
     raise ConfigError(
-        *(Problem(f"rack {name}", f"not taken: {why}", remedy) for name, why in placing.refused)
+        *(Problem(f"rack {name}", f"not taken: {reason}", remedy) for name, reason in placing.refused)
     )
 
 
@@ -165,7 +169,10 @@ def _request(candidate: Candidate, wish: JobWish) -> PortRequest:
 
 
 async def _ports_at(place: RackPlace, wish: JobWish) -> PortRequest:
-    """What to ask a rack for that has a job of the key already: what it would be asked for now, so that it is the same job."""
+    """Return the ports to request from a rack that already has a job of the key.
+
+    They are what a new submission would request now, so that it counts as the same job.
+    """
     choice = choose(await ask_racks((place,), view_with(MOST_LISTED), _DEADLINE_S, _DEADLINE_S), wish)
     needs = wish.needs
     if choice.candidates:
@@ -173,29 +180,29 @@ async def _ports_at(place: RackPlace, wish: JobWish) -> PortRequest:
     return PortRequest(needs.ports, needs.port_count, 0 if needs.ports else needs.least_link_bps)
 
 
-def _later(candidate: Candidate) -> str:
+def _later_reason(candidate: Candidate) -> str:
     return candidate.why if candidate.jobs_before else f"it comes later in the file; {candidate.why}"
 
 
 def _report(placing: Placing, name: str) -> None:
     sys.stderr.write(printable(f"rack {name}: {placing.why}") + "\n")
-    for other, why in placing.refused:
-        sys.stderr.write(printable(f"not {other}: {why}") + "\n")
+    for rack_name, reason in placing.refused:
+        sys.stderr.write(printable(f"not {rack_name}: {reason}") + "\n")
 
 
 async def _holder(places: Sequence[RackPlace], key: str) -> RackPlace | None:
-    """Return the rack that has a job of that key. Raises `RackUnreachable` where one does not answer and none has it."""
-    answers = await ask_racks(places, lambda client: _keyed(client, key), _DEADLINE_S, _DEADLINE_S)
-    for each in answers:
-        if each.value:
-            return each.place
-    if lost := [each for each in answers if each.value is None]:
-        names = ", ".join(each.place.name for each in lost)
-        why = f"it cannot be known whether {names} has a job of the key {printable(key)}: {lost[0].trouble}"
-        raise RackUnreachable(f"{why}; submit again when it answers, or name a rack with --rack")
+    """Return the rack that has a job of that key. Raise `RackUnreachable` if one does not answer and no other has it."""
+    answers = await ask_racks(places, lambda client: _jobs_of_key(client, key), _DEADLINE_S, _DEADLINE_S)
+    for answer in answers:
+        if answer.value:
+            return answer.place
+    if unanswered := [answer for answer in answers if answer.value is None]:
+        names = ", ".join(answer.place.name for answer in unanswered)
+        reason = f"it cannot be known whether {names} has a job of the key {printable(key)}: {unanswered[0].trouble}"
+        raise RackUnreachable(f"{reason}; submit again when it answers, or name a rack with --rack")
     return None
 
 
-async def _keyed(client: RackClient, key: str) -> tuple[JobStatus, ...]:
+async def _jobs_of_key(client: RackClient, key: str) -> tuple[JobStatus, ...]:
     job = await client.job_of_key(key)
     return () if job is None else (job,)

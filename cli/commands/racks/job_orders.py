@@ -1,7 +1,8 @@
-"""Orders of `etloop rack` about jobs: by id, or all that are labelled, owned or in a state, in one rack or several. A shell.
+"""Orders of `etloop rack` to jobs: by id, or to all with a label, owner or state, in one rack or several. A shell.
 
-What is selected is read first and then ordered job by job: a job that has moved on meanwhile is refused by its rack, and the
-others go on. Nothing is asked back, on a terminal or without one; --dry-run shows what would be done.
+The selection is read first, then each job gets the order: if a job has changed its state meanwhile, its rack refuses the order,
+and the remaining jobs still get it. There is no confirmation prompt, on a terminal or without; --dry-run shows what would be
+done.
 """
 
 from __future__ import annotations
@@ -50,95 +51,98 @@ MAY_BE_GIVEN_TO: Final = {
     CANCEL: frozenset(JobState) - ENDED,
     FETCH: ENDED,
 }
-"""Order -> jobs that it is for, by state."""
+"""Order -> states of the jobs that accept it."""
 _MOST_PAGES: Final = 100
 """Of `MOST_LISTED` jobs each."""
 _LONGEST_S: Final = 600.0
-"""How long one rack may take for all of its jobs."""
+"""Timeout of one rack for all of its jobs."""
 
 
 @dataclass(slots=True)
 class Ordered:
-    """What came of an order in one rack."""
+    """The outcome of an order in one rack."""
 
     jobs: list[JobStatus] = field(default_factory=list)
-    """As they stand then; or as they stand before, if nothing was to be done."""
+    """Statuses after the order; before it, in a dry run."""
     refused: list[str] = field(default_factory=list)
 
 
 def selects(parsed: argparse.Namespace) -> bool:
-    """Whether a command line means jobs by what they are, and not by their ids."""
+    """Return whether a command line selects jobs by label, owner or state instead of ids."""
     return bool(parsed.label or parsed.owner or parsed.state)
 
 
 def spans_racks(parsed: argparse.Namespace) -> bool:
-    """Whether a command line means all racks of a file."""
+    """Return whether a command line addresses all racks of a file."""
     return parsed.racks is not None and not parsed.rack and not parsed.broker
 
 
 def selection(parsed: argparse.Namespace) -> JobFilter:
-    """Return which jobs a command line means. Raises `ConfigError` for what is no label, or a state that no such order is for."""
+    """Return the filter of a command line's jobs. Raise `ConfigError` for an invalid label, or a state that the order does not
+    accept."""
     allowed = MAY_BE_GIVEN_TO[parsed.order]
-    wanted = frozenset(map(JobState, parsed.state))
-    if odd := wanted - allowed:
-        what = f"{parsed.order} is not for jobs that are {min(odd)}"
-        raise ConfigError(Problem("--state", what, f"name {' or '.join(sorted(allowed))}"))
-    return JobFilter(wanted or allowed, parsed.owner, parse_labels("--label", parsed.label))
+    states = frozenset(map(JobState, parsed.state))
+    if unsupported := states - allowed:
+        problem = f"{parsed.order} is not for jobs that are {min(unsupported)}"
+        raise ConfigError(Problem("--state", problem, f"name {' or '.join(sorted(allowed))}"))
+    return JobFilter(states or allowed, parsed.owner, parse_labels("--label", parsed.label))
 
 
 async def selected_jobs(rack: RackClient, wanted: JobFilter) -> list[JobStatus]:
-    """Return a rack's jobs of that kind, the oldest first; not those that were run again already."""
-    found: list[JobStatus] = []
-    before = 0
+    """Return a rack's jobs that pass the filter, the oldest first, without jobs that were requeued as a new job."""
+    jobs: list[JobStatus] = []
+    before_number = 0
     for _ in range(_MOST_PAGES):
-        page = await rack.jobs(MOST_LISTED, states=tuple(sorted(wanted.states)), before_number=before)
-        found += [job for job in page if wanted.takes(job) and not job.requeued_as]
+        page = await rack.jobs(MOST_LISTED, states=tuple(sorted(wanted.states)), before_number=before_number)
+        jobs += [job for job in page if wanted.takes(job) and not job.requeued_as]
         if len(page) < MOST_LISTED:
             break
-        before = page[-1].number
-    return found[::-1]
+        before_number = page[-1].number
+    return jobs[::-1]
 
 
 def none_selected(parsed: argparse.Namespace, wanted: JobFilter) -> ConfigError:
-    """Return that there is no such job."""
-    which = f" labelled {printable(', '.join(parsed.label))}" if parsed.label else ""
-    which += f" of {printable(parsed.owner)}" if parsed.owner else ""
-    what = f"no job{which} is {' or '.join(sorted(wanted.states))}"
-    return ConfigError(Problem(f"etloop rack {parsed.order}", what, "see etloop submit --list --json"))
+    """Return the error that no job matches the selection."""
+    selection_text = f" labelled {printable(', '.join(parsed.label))}" if parsed.label else ""
+    selection_text += f" of {printable(parsed.owner)}" if parsed.owner else ""
+    problem = f"no job{selection_text} is {' or '.join(sorted(wanted.states))}"
+    return ConfigError(Problem(f"etloop rack {parsed.order}", problem, "see etloop submit --list --json"))
 
 
 async def changed(rack: RackClient, parsed: argparse.Namespace, job_id: str, words: Any) -> JobStatus:
-    """Give the order to one job; the job as it stands then. Raises `ConfigError` if there is none."""
+    """Give the order to one job and return its status after that. Raise `ConfigError` if there is no such job."""
     if parsed.order == CANCEL:
         job = await rack.cancel(job_id, words["submitter"])
     else:
         job = await rack.change(job_id, _CHANGES[parsed.order], priority=parsed.to, **words)
     if job is None:
-        what = f"there is no job {job_id}"
-        raise ConfigError(Problem(f"etloop rack {parsed.order}", what, "see etloop submit --list"))
+        problem = f"there is no job {job_id}"
+        raise ConfigError(Problem(f"etloop rack {parsed.order}", problem, "see etloop submit --list"))
     return job
 
 
 async def order_selected(parsed: argparse.Namespace, words: Any) -> CommandResult:
-    """Give the order to all jobs that the command line selects. Raises `ConfigError` where there is none."""
-    wanted, spans = selection(parsed), spans_racks(parsed)
-    places = named_places(parsed, ()) if spans else (_one_place(parsed),)
-    done = {place.name: Ordered() for place in places}
+    """Give the order to all jobs that the command line selects. Raise `ConfigError` if there are none."""
+    job_filter, has_several_racks = selection(parsed), spans_racks(parsed)
+    places = named_places(parsed, ()) if has_several_racks else (_named_rack(parsed),)
+    outcomes = {place.name: Ordered() for place in places}
     troubles: dict[str, str] = {}
 
     async def in_rack(place: RackPlace) -> None:
-        question = partial(_order, parsed=parsed, wanted=wanted, words=words, ordered=done[place.name])
+        question = partial(
+            _order, parsed=parsed, wanted=job_filter, words=words, ordered=outcomes[place.name]
+        )
         (answer,) = await ask_racks((place,), question, _LONGEST_S, RESPONSE_TIMEOUT_S)
         if answer.trouble:
             troubles[place.name] = answer.trouble
 
     await asyncio.gather(*map(in_rack, places))
-    if not spans and troubles and not done[places[0].name].jobs:
+    if not has_several_racks and troubles and not outcomes[places[0].name].jobs:
         raise RackUnreachable(troubles[places[0].name])
-    if not troubles and not any(each.jobs or each.refused for each in done.values()):
-        raise none_selected(parsed, wanted)
-    failed = bool(troubles) or any(each.refused for each in done.values())
-    text = _as_json(parsed, done, troubles) if parsed.json else _as_text(parsed, done, troubles)
+    if not troubles and not any(outcome.jobs or outcome.refused for outcome in outcomes.values()):
+        raise none_selected(parsed, job_filter)
+    failed = bool(troubles) or any(outcome.refused for outcome in outcomes.values())
+    text = _as_json(parsed, outcomes, troubles) if parsed.json else _as_text(parsed, outcomes, troubles)
     return CommandResult(text, ExitCode.PREPARATION_FAILED if failed else ExitCode.PASS)
 
 
@@ -156,8 +160,8 @@ async def _order(
     return True
 
 
-def _one_place(parsed: argparse.Namespace) -> RackPlace:
-    """Return the rack that the options of a broker name."""
+def _named_rack(parsed: argparse.Namespace) -> RackPlace:
+    """Return the rack that the broker options name."""
     rack = parse_at("rack", parse_name, parsed.rack or DEFAULT_RACK)
     broker = parsed.broker or DEFAULT_BROKER
     return RackPlace(rack, broker, rack, parsed.username, parsed.password_file, parsed.ca)
@@ -167,11 +171,11 @@ def _as_json(parsed: argparse.Namespace, done: dict[str, Ordered], troubles: dic
     rows = [
         {
             "rack": name,
-            "jobs": [plain(job) for job in each.jobs],
-            "refused": each.refused,
+            "jobs": [plain(job) for job in outcome.jobs],
+            "refused": outcome.refused,
             "trouble": troubles.get(name, ""),
         }
-        for name, each in done.items()
+        for name, outcome in done.items()
     ]
     answer = {"racks": rows} if spans_racks(parsed) else {key: rows[0][key] for key in ("jobs", "refused")}
     return to_json({"dry_run": parsed.dry_run} | answer)
@@ -179,11 +183,11 @@ def _as_json(parsed: argparse.Namespace, done: dict[str, Ordered], troubles: dic
 
 def _as_text(parsed: argparse.Namespace, done: dict[str, Ordered], troubles: dict[str, str]) -> str:
     lines = []
-    for name, each in done.items():
-        head = f"{name}  " if spans_racks(parsed) else ""
-        would = f"would {parsed.order}  " if parsed.dry_run else ""
-        lines += [f"{head}{would}{job_line(job)}" for job in each.jobs]
-        lines += [f"{head}refused  {printable(why)}\n" for why in each.refused]
+    for name, outcome in done.items():
+        rack_prefix = f"{name}  " if spans_racks(parsed) else ""
+        order_prefix = f"would {parsed.order}  " if parsed.dry_run else ""
+        lines += [f"{rack_prefix}{order_prefix}{job_line(job)}" for job in outcome.jobs]
+        lines += [f"{rack_prefix}refused  {printable(reason)}\n" for reason in outcome.refused]
         if name in troubles:
-            lines.append(f"{head}no answer: {printable(troubles[name])}\n")
+            lines.append(f"{rack_prefix}no answer: {printable(troubles[name])}\n")
     return "".join(lines)

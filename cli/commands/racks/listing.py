@@ -1,6 +1,6 @@
-"""`etloop racks`: how several racks stand, their jobs and ports, and the page of all. A shell: the terminal.
+"""`etloop racks`: the state of several racks, their jobs and ports, and the web page of all. A shell: the terminal.
 
-The answer of the racks that answer is printed whatever the others do; the exit code is 65 if one did not.
+Racks that answer are printed even if others do not; the exit code is 65 if one did not.
 """
 
 from __future__ import annotations
@@ -33,53 +33,53 @@ _LONGEST_DEADLINE_NS: Final = 600 * NS_PER_S
 
 
 def named_places(parsed: argparse.Namespace, names: Sequence[str]) -> tuple[RackPlace, ...]:
-    """Return the racks that a command line means. Raises `ConfigError`."""
+    """Return the racks that a command line names. Raise `ConfigError`."""
     path = racks_path(parsed.racks, os.environ)
     return chosen_racks(read_racks(path), names, parse_labels("--rack-label", parsed.rack_label), str(path))
 
 
 def job_filter(parsed: argparse.Namespace) -> JobFilter:
-    """Return which jobs a command line means. Raises `ConfigError`."""
+    """Return the filter of the jobs that a command line selects. Raise `ConfigError`."""
     states = frozenset(map(JobState, parsed.state))
     return JobFilter(states, parsed.owner, parse_labels("--label", parsed.label))
 
 
 def racks_command(parsed: argparse.Namespace) -> CommandResult:
-    """Carry the command out. Raises `ConfigError` for bad arguments or a bad file."""
+    """Carry the command out. Raise `ConfigError` for bad arguments or a bad file."""
     if not 1 <= parsed.limit <= MOST_LISTED:
-        what = f"{parsed.limit} jobs cannot be listed"
-        raise ConfigError(Problem("--limit", what, f"give a number from 1 to {MOST_LISTED}"))
+        problem = f"{parsed.limit} jobs cannot be listed"
+        raise ConfigError(Problem("--limit", problem, f"give a number from 1 to {MOST_LISTED}"))
     if not 0 < parsed.deadline <= _LONGEST_DEADLINE_NS:
         raise ConfigError(Problem("--deadline", "is out of range", "give a time from 1ms to 600s"))
     if parsed.order != "serve" and (parsed.bind or parsed.insecure):
         option = "--bind" if parsed.bind else "--insecure"
         raise ConfigError(Problem(option, "is of the order serve", "leave it out"))
     if parsed.order in ("status", "ports", "serve") and (parsed.state or parsed.owner or parsed.label):
-        what = "--state, --owner and --label are of jobs"
+        problem = "--state, --owner and --label are of jobs"
         raise ConfigError(
             Problem(
                 f"etloop racks {parsed.order}",
-                what,
+                problem,
                 "leave them out, or ask for jobs; a page takes them in its query",
             )
         )
-    places, wanted = named_places(parsed, parsed.rack), job_filter(parsed)
+    places, wanted_jobs = named_places(parsed, parsed.rack), job_filter(parsed)
     if parsed.order == "serve":
         return _serve(parsed, places)
     question, deadline_s = view_with(parsed.limit), parsed.deadline / NS_PER_S
     answers = asyncio.run(ask_racks(places, question, deadline_s, deadline_s))
     show, rows = _FORMS[parsed.order]
-    lines = [line for each in answers for line in _lines(each, wanted, show)]
+    lines = [line for answer in answers for line in _lines(answer, wanted_jobs, show)]
     if parsed.json:
-        text = to_json({"racks": [_row(each, wanted, rows) for each in answers]})
+        text = to_json({"racks": [_row(answer, wanted_jobs, rows) for answer in answers]})
     else:
         text = "".join(printable(line).rstrip() + "\n" for line in lines)
-    unanswered = any(each.value is None for each in answers)
+    unanswered = any(answer.value is None for answer in answers)
     return CommandResult(text, ExitCode.PREPARATION_FAILED if unanswered else ExitCode.PASS)
 
 
 def _serve(parsed: argparse.Namespace, places: Sequence[RackPlace]) -> CommandResult:
-    # Here, because only a server needs aiohttp.
+    # Imported here, because only a server needs aiohttp.
     from etloop.controller.racks.server import RacksServer
 
     if parsed.json:
@@ -88,20 +88,20 @@ def _serve(parsed: argparse.Namespace, places: Sequence[RackPlace]) -> CommandRe
     host, port = parse_at("--bind", parse_broker_address, bind)
     if port is None:
         raise ConfigError(Problem("--bind", f'"{printable(bind)}" has no port', "write HOST:PORT"))
-    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    if not is_loopback(f"tcp://{shown}") and not parsed.insecure:
-        what = f"{host} is reachable from other machines, and the page asks nobody who he is"
+    endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if not is_loopback(f"tcp://{endpoint}") and not parsed.insecure:
+        problem = f"{host} is reachable from other machines, and the page asks nobody who he is"
         remedy = (
             "bind a loopback address behind a proxy of yours, or give --insecure if everybody may read it"
         )
-        raise ConfigError(Problem("--bind", what, remedy))
+        raise ConfigError(Problem("--bind", problem, remedy))
     server = RacksServer(places, parsed.limit, parsed.deadline / NS_PER_S)
 
-    def listening() -> None:
-        sys.stderr.write(f"serving {len(places)} racks at http://{shown}/\n")
+    def print_listening() -> None:
+        sys.stderr.write(f"serving {len(places)} racks at http://{endpoint}/\n")
         sys.stderr.flush()
 
-    asyncio.run(server.serve(host, port, listening))
+    asyncio.run(server.serve(host, port, print_listening))
     return CommandResult("")
 
 
@@ -123,14 +123,14 @@ def _row(
 
 def _status_lines(name: str, view: RackView, _: JobFilter) -> list[str]:
     ports, jobs = view.inventory.ports, view.jobs
-    busy = sum(bool(port.job_id) for port in ports)
-    out = sum(bool(port.out_of_service) for port in ports)
-    absent = [agent.name for agent in view.inventory.agents if not agent.present]
-    waits = sum(job.state is JobState.QUEUED for job in jobs)
-    runs = sum(job.state is not JobState.QUEUED and job.state not in ENDED for job in jobs)
-    line = f"{name}  {view.controller.state}, {len(ports)} ports ({busy} leased, {out} out of service)"
-    line += f", {runs} jobs run, {waits} wait"
-    line += f", absent: {', '.join(absent)}" if absent else ""
+    leased = sum(bool(port.job_id) for port in ports)
+    out_of_service = sum(bool(port.out_of_service) for port in ports)
+    absent_agents = [agent.name for agent in view.inventory.agents if not agent.present]
+    waiting = sum(job.state is JobState.QUEUED for job in jobs)
+    running = sum(job.state is not JobState.QUEUED and job.state not in ENDED for job in jobs)
+    line = f"{name}  {view.controller.state}, {len(ports)} ports ({leased} leased, {out_of_service} out of service)"
+    line += f", {running} jobs run, {waiting} wait"
+    line += f", absent: {', '.join(absent_agents)}" if absent_agents else ""
     line += f", paused {view.controller.paused}" if view.controller.paused else ""
     return [line]
 
@@ -146,8 +146,8 @@ def _job_lines(name: str, view: RackView, wanted: JobFilter) -> list[str]:
 def _job_text(name: str, job: JobStatus) -> str:
     code = "" if job.exit_code is None else str(job.exit_code)
     reason = job.reason.partition("\n")[0]
-    who = owner_of(job) or "-"
-    return f"{name}  {job.job_id}  {job.state:<11} {code:>3}  {who}  {job.submitted_at}  {reason}"
+    owner = owner_of(job) or "-"
+    return f"{name}  {job.job_id}  {job.state:<11} {code:>3}  {owner}  {job.submitted_at}  {reason}"
 
 
 def _jobs_row(view: RackView, wanted: JobFilter) -> dict[str, Any]:
@@ -178,4 +178,4 @@ _FORMS: Final[
     "jobs": (_job_lines, _jobs_row),
     "ports": (_port_lines, _ports_row),
 }
-"""Order -> its answer for people, and for programs."""
+"""Order -> its lines for display, and its row for programs."""

@@ -1,4 +1,4 @@
-"""Which rack a command means: the broker that its line names, or a rack of `racks.yaml`. A shell: files, the environment."""
+"""Selects the rack of a command: by the broker on its command line, or from `racks.yaml`. A shell: files, the environment."""
 
 from __future__ import annotations
 
@@ -20,41 +20,42 @@ DEFAULT_RACK: Final = "rack"
 
 
 def take_named_rack(parsed: argparse.Namespace) -> None:
-    """Take broker, account and files from `racks.yaml` where the command line names one of its racks. Raises `ConfigError`.
+    """Set broker, account and files from `racks.yaml` if the command line names one of its racks. Raise `ConfigError`.
 
-    A line that names a broker means that broker. Without one, --rack is a rack of the file, if there is such a file.
+    A broker on the command line takes precedence. Without one, --rack names a rack of the file, if there is such a file.
     """
     if parsed.broker:
         if parsed.racks:
-            what = "names a rack, and so does --racks"
-            raise ConfigError(Problem("--broker", what, "give one or the other"))
+            problem = "names a rack, and so does --racks"
+            raise ConfigError(Problem("--broker", problem, "give one or the other"))
         return
     if parsed.racks and not parsed.rack:
         raise ConfigError(Problem("--racks", "which of its racks is meant is not said", "add --rack NAME"))
     path = racks_path(parsed.racks, os.environ)
-    stated = parsed.racks is not None or bool(os.environ.get(VARIABLE))
-    if parsed.rack and (stated or path.is_file()):
+    is_file_named = parsed.racks is not None or bool(os.environ.get(VARIABLE))
+    if parsed.rack and (is_file_named or path.is_file()):
         place = chosen_racks(read_racks(path), (parsed.rack,), {}, str(path))[0]
-        for option, given in (
+        for option, value in (
             ("--username", parsed.username),
             ("--password-file", parsed.password_file),
             ("--ca", parsed.ca),
         ):
-            if given:
-                what = f"stands in {path} for rack {place.name}"
-                raise ConfigError(Problem(option, what, "leave it out, or name the rack by --broker"))
+            if value:
+                problem = f"stands in {path} for rack {place.name}"
+                raise ConfigError(Problem(option, problem, "leave it out, or name the rack by --broker"))
         take_place(parsed, place, parsed.token_file)
 
 
 def take_place(parsed: argparse.Namespace, place: RackPlace, token_file: Path | None) -> None:
-    """Let a command line mean that rack; `token_file` is what the line itself names, and comes before the rack's own."""
+    """Set the command line's options to those of a rack; `token_file` is from the command line itself and precedes the rack's
+    own."""
     parsed.broker, parsed.rack = place.broker, place.rack
     parsed.username, parsed.password_file, parsed.ca = place.username, place.password_file, place.ca
     parsed.token_file = token_file or place.token_file
 
 
 def rack_client(parsed: argparse.Namespace) -> RackClient:
-    """Return a client of the rack that the options of `cli.options.rack.broker` name. Raises `ConfigError`."""
+    """Return a client of the rack that the options of `cli.options.rack.broker` name. Raise `ConfigError`."""
     settings = broker_settings(
         parsed.broker or DEFAULT_BROKER,
         username=parsed.username,
