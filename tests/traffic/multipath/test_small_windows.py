@@ -100,10 +100,11 @@ def test_a_window_below_the_ack_interval_does_not_stall(delivery: Delivery) -> N
     for seed in range(SEEDS):
         draw = random.Random(seed)
         ordered = delivery.order is DeliveryOrder.SENT
+        drawn = paths_of(delivery, seed)
         paths = replace(
-            paths_of(delivery, seed),
+            drawn,
             sack_bytes=draw.choice((1_024, 4_096, 16_384, 32_768)),
-            credit=CreditSettings(),
+            uet=replace(drawn.uet, credit=CreditSettings()),
         )
         transport = replace(
             sprayed(delivery.kind, multipath=paths, floor_ns=FLOOR_NS),
