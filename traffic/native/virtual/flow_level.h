@@ -21,7 +21,9 @@ struct FlowNetwork {
   std::vector<int64_t> link_bps;
   std::vector<int64_t> way_offsets;
   std::vector<LinkShare> parts;
-  std::vector<Nanos> latency_ns;  // of a way, from the last bit sent to the last bit there
+  std::vector<Nanos> latency_ns;  // of a way, from the last bit sent to the last bit there, beside what stores take
+  // Of a way: nanoseconds for each bit of a packet that switches on it store before they send it on.
+  std::vector<double> store_ns_per_bit;
 };
 
 struct FlowLevelParams {
