@@ -7,12 +7,13 @@ Every value of the settings that decide where packets go, and when, stands in a 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment, TransportSettings
-from etloop.contract.model.topology import FIVE_TUPLE, LoadBalancing, SwitchSettings, Topology
+from etloop.contract.model.topology import FIVE_TUPLE, LoadBalancing, SwitchPort, SwitchSettings, Topology
 from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, TransportKind
 from etloop.traffic.flow_walk import Fabric, Parts
 from etloop.traffic.topology.routes import Routes
@@ -64,6 +65,7 @@ def refuse(assignment: Assignment, topology: Topology, table: Routes) -> None:
             for problem in _of_switch(switch, groups_of(table, number))
         ),
         *_of_steering(assignment, topology, table),
+        *_of_order(assignment, topology, table),
     ]
     if problems:
         raise PlanError(*problems)
@@ -154,6 +156,37 @@ def _of_steering(assignment: Assignment, topology: Topology, table: Routes) -> I
             for why in sorted(whys):
                 yield _problem(f"switch {switch.name}", f"its ways are of different rates, and {why}")
             return
+
+
+def _of_order(assignment: Assignment, topology: Topology, table: Routes) -> Iterator[Problem]:
+    """What comes in another order than it was sent is sent again, unless its receiver takes any order."""
+    used = used_transports(assignment)
+    in_order = any(not takes_any_order(transport) for transport in used)
+    roce = any(transport.kind is TransportKind.ROCE for transport in used)
+    for number, switch in enumerate(topology.switches):
+        groups = groups_of(table, number)
+        if not groups or not switch.balancing.reorders:
+            continue
+        where, how = f"switch {switch.name}", f"balancing: {switch.balancing.name.lower()}"
+        if in_order:
+            yield _problem(where, f"{how} reorders packets that are taken in their order alone")
+            return
+        unlike = any(len({_density(switch.ports[port]) for port in group}) > 1 for group in groups)
+        if roce and switch.balancing is LoadBalancing.SPRAY and unlike:
+            # Beyond `reorder_packets` a late packet counts as lost.
+            yield _problem(where, f"{how} over unlike ways lets RoCEv2's packets fall far behind each other")
+            return
+
+
+def takes_any_order(transport: TransportSettings) -> bool:
+    """Whether receivers keep packets that came ahead of others."""
+    if transport.kind is TransportKind.ROCE:
+        return transport.recovery.accept_out_of_order
+    return transport.multipath.order is DeliveryOrder.ANY
+
+
+def _density(port: SwitchPort) -> Fraction:
+    return Fraction(port.weight, port.rate_bps)
 
 
 def refuse_uneven(fabric: Fabric, parts: Parts, adaptive: NDArray[np.bool_]) -> None:
