@@ -6,14 +6,14 @@ Every value of the settings that decide where packets go, and when, stands in a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
 from etloop.contract.model.assignment import Assignment, TransportSettings
-from etloop.contract.model.topology import FIVE_TUPLE, LoadBalancing, SwitchPort, SwitchSettings, Topology
+from etloop.contract.model.topology import FIVE_TUPLE, LoadBalancing, SwitchSettings, Topology
 from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, TransportKind
 from etloop.traffic.flow_walk import Fabric, Parts
 from etloop.traffic.topology.routes import Routes
@@ -48,7 +48,19 @@ ENTROPY: Final[dict[EntropyChoice, str]] = {
     EntropyChoice.RECYCLED: "entropy: recycled steers by marks away from slower ways",
     EntropyChoice.PENALTIES: "entropy: penalties steers by marks away from slower ways",
 }
-"""Where ways that headers name are of different rates."""
+"""Where packets that choose their paths meet links of different rates."""
+
+CONTROL: Final[dict[str, str]] = {
+    "none": "without congestion control the slowest way does not hold the others back",
+    "dcqcn": "cc: dcqcn does not hold all ways to the slowest",
+    "timely": "cc: timely does not hold all ways to the slowest",
+    "hpcc": "cc: hpcc does not hold all ways to the slowest",
+    "rccc": "credits alone do not hold all ways to the slowest",
+    "dctcp": MODELLED,
+    "swift": MODELLED,
+    "nscc": MODELLED,
+}
+"""The same, by what controls them: a window that follows marks or delays sends by all ways what the slowest one carries."""
 
 DELIVERY: Final[dict[DeliveryOrder, str]] = {DeliveryOrder.ANY: MODELLED, DeliveryOrder.SENT: MODELLED}
 
@@ -62,9 +74,8 @@ def refuse(assignment: Assignment, topology: Topology, table: Routes) -> None:
         *(
             problem
             for number, switch in enumerate(topology.switches)
-            for problem in _of_switch(switch, groups_of(table, number))
+            for problem in _of_switch(switch, table, number)
         ),
-        *_of_steering(assignment, topology, table),
         *_of_order(assignment, topology, table),
     ]
     if problems:
@@ -122,59 +133,34 @@ def _of_queues(assignment: Assignment, topology: Topology) -> Iterator[Problem]:
             return
 
 
-def _of_switch(switch: SwitchSettings, groups: tuple[tuple[int, ...], ...]) -> Iterator[Problem]:
+def _of_switch(switch: SwitchSettings, table: Routes, number: int) -> Iterator[Problem]:
     where = f"switch {switch.name}"
     if switch.faults:
         yield _problem(where, "its faults lose or spoil packets")
-    if not groups:
+    if not groups_of(table, number):
         return
     if why := BALANCING[switch.balancing]:
         yield _problem(where, why)
     if switch.balancing is LoadBalancing.ECMP and set(switch.hash_fields) != set(FIVE_TUPLE):
         yield _problem(where, "hash: is not of the five-tuple")
-    if switch.balancing is LoadBalancing.ADAPTIVE and _overlap(groups):
+    if switch.balancing is LoadBalancing.ADAPTIVE and _overlaps(table, number):
         yield _problem(where, "balancing: adaptive over sets of ports that overlap in part")
 
 
-def _overlap(groups: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether a port is in two of the sets: what balances one of them unbalances the other."""
-    ports = [port for group in groups for port in group]
-    return len(ports) != len(set(ports))
-
-
-def _of_steering(assignment: Assignment, topology: Topology, table: Routes) -> Iterator[Problem]:
-    whys = {
-        ENTROPY[transport.multipath.choice]
-        for transport in used_transports(assignment)
-        if transport.kind is not TransportKind.ROCE and transport.multipath.order is DeliveryOrder.ANY
-    } - {MODELLED}
-    if not whys:
-        return
-    for number, switch in enumerate(topology.switches):
-        rates = [{switch.ports[port].rate_bps for port in group} for group in groups_of(table, number)]
-        if any(len(one) > 1 for one in rates):
-            for why in sorted(whys):
-                yield _problem(f"switch {switch.name}", f"its ways are of different rates, and {why}")
-            return
+def _overlaps(table: Routes, number: int) -> bool:
+    """Whether a port of a set of several leads elsewhere by another set: what balances one unbalances the other."""
+    sets = {ports for ports in set(table[number]) if ports}
+    count = Counter(port for ports in sets for port in ports)
+    return any(count[port] > 1 for ports in sets if len(ports) > 1 for port in ports)
 
 
 def _of_order(assignment: Assignment, topology: Topology, table: Routes) -> Iterator[Problem]:
     """What comes in another order than it was sent is sent again, unless its receiver takes any order."""
-    used = used_transports(assignment)
-    in_order = any(not takes_any_order(transport) for transport in used)
-    roce = any(transport.kind is TransportKind.ROCE for transport in used)
+    in_order = any(not takes_any_order(transport) for transport in used_transports(assignment))
     for number, switch in enumerate(topology.switches):
-        groups = groups_of(table, number)
-        if not groups or not switch.balancing.reorders:
-            continue
-        where, how = f"switch {switch.name}", f"balancing: {switch.balancing.name.lower()}"
-        if in_order:
-            yield _problem(where, f"{how} reorders packets that are taken in their order alone")
-            return
-        unlike = any(len({_density(switch.ports[port]) for port in group}) > 1 for group in groups)
-        if roce and switch.balancing is LoadBalancing.SPRAY and unlike:
-            # Beyond `reorder_packets` a late packet counts as lost.
-            yield _problem(where, f"{how} over unlike ways lets RoCEv2's packets fall far behind each other")
+        if in_order and groups_of(table, number) and switch.balancing.reorders:
+            what = f"balancing: {switch.balancing.name.lower()} reorders packets that are taken in their order alone"
+            yield _problem(f"switch {switch.name}", what)
             return
 
 
@@ -185,33 +171,58 @@ def takes_any_order(transport: TransportSettings) -> bool:
     return transport.multipath.order is DeliveryOrder.ANY
 
 
-def _density(port: SwitchPort) -> Fraction:
-    return Fraction(port.weight, port.rate_bps)
-
-
-def refuse_uneven(fabric: Fabric, parts: Parts, adaptive: NDArray[np.bool_]) -> None:
+def refuse_adaptive(fabric: Fabric, parts: Parts) -> None:
     """Raise `PlanError` where flows meet unlike links behind a switch that balances by load.
 
-    It fills its own ports; what is slower behind one of them it learns by pauses alone, if at all. `adaptive` is by switch.
+    It fills its own ports; what is slower behind one of them it learns by pauses alone, if at all.
     """
-    split = parts.share < 1
+    adaptive = np.array([one.balancing is LoadBalancing.ADAPTIVE for one in fabric.topology.switches])
+    if not adaptive.any():
+        return
     switch = np.searchsorted(fabric.first_link, parts.link, side="right") - 1
     steered = np.zeros(len(parts.elapsed_ns), np.bool_)
-    steered[parts.flow[split & adaptive[switch]]] = True
-    rows = np.flatnonzero(split & steered[parts.flow])
+    steered[parts.flow[(parts.share < 1) & adaptive[switch]]] = True
+    if slowest := unlike_link(fabric, parts, steered):
+        raise PlanError(_problem(f"link {slowest}", "it is slower than others behind balancing: adaptive"))
+
+
+def refuse_unlike(assignment: Assignment, slowest: str, *, sprayed: bool) -> None:
+    """Raise `PlanError` if packets that take all of several ways make something of it that link `slowest` is slower.
+
+    `sprayed`: switches spread packets, also those of RoCEv2.
+    """
+    whys = set()
+    for transport in used_transports(assignment):
+        if transport.kind is TransportKind.ROCE:
+            # Beyond `reorder_packets` a late packet counts as lost.
+            whys.add("RoCEv2's sprayed packets fall far behind each other" if sprayed else MODELLED)
+            continue
+        multipath, congestion = transport.multipath, transport.congestion
+        if multipath.order is DeliveryOrder.ANY:
+            algorithm = "rccc" if multipath.credit.alone else congestion.algorithm
+            control = "a plugin controls congestion" if congestion.plugin_name else CONTROL[algorithm]
+            whys |= {ENTROPY[multipath.choice], control}
+    problems = [_problem(f"link {slowest}", f"it is slower than others, and {why}") for why in sorted(whys - {MODELLED})]
+    if problems:
+        raise PlanError(*problems)
+
+
+def unlike_link(fabric: Fabric, parts: Parts, of_flows: NDArray[np.bool_]) -> str:
+    """Return the slowest link, for its part, where one of some flows is split over links that are not alike; "" if there is none."""
+    rows = np.flatnonzero((parts.share < 1) & of_flows[parts.flow])
     if not len(rows):
-        return
+        return ""
     density = parts.share[rows] / fabric.link_bps[parts.link[rows]]
-    stage, inverse = np.unique(parts.flow[rows] * (parts.depth.max() + 1) + parts.depth[rows], return_inverse=True)
-    inverse = inverse.reshape(-1)
-    most, least = np.zeros(len(stage)), np.full(len(stage), np.inf)
-    np.maximum.at(most, inverse, density)
-    np.minimum.at(least, inverse, density)
+    _, stage = np.unique(parts.flow[rows] * (parts.depth.max() + 1) + parts.depth[rows], return_inverse=True)
+    stage = stage.reshape(-1)
+    most, least = np.zeros(stage.max() + 1), np.full(stage.max() + 1, np.inf)
+    np.maximum.at(most, stage, density)
+    np.minimum.at(least, stage, density)
     uneven = np.flatnonzero(most > _LIKE * least)
-    if len(uneven):
-        among = np.flatnonzero(inverse == uneven[0])
-        slowest = int(parts.link[rows[among[np.argmax(density[among])]]])
-        raise PlanError(_problem(f"link {fabric.names[slowest]}", "it is slower than others behind balancing: adaptive"))
+    if not len(uneven):
+        return ""
+    among = np.flatnonzero(stage == uneven[0])
+    return fabric.names[int(parts.link[rows[among[np.argmax(density[among])]]])]
 
 
 def _listed(numbers: list[int]) -> str:

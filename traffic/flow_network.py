@@ -15,7 +15,7 @@ from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.traffic.flow_bundles import bundle
 from etloop.traffic.flow_level import Between, FlowNetwork, network_with
-from etloop.traffic.flow_limits import refuse, refuse_uneven
+from etloop.traffic.flow_limits import refuse, refuse_adaptive, refuse_unlike, unlike_link
 from etloop.traffic.flow_values import PortValues, port_values, window_of
 from etloop.traffic.flow_walk import BY_KEY, Fabric, Parts, Rows, has_choice, walk
 from etloop.traffic.topology.routes import routes
@@ -80,6 +80,7 @@ class _Ways:
             alone, together = np.flatnonzero(self._goes_by_key), np.flatnonzero(~self._goes_by_key)
             one_by_one = self._one_by_one(alone, src, dst)
             pairs, parts = self._by_switches(src[together], dst[together])
+            self._refuse(one_by_one, parts, src, dst)
             bundled = bundle(parts, fabric.link_bps, np.unique(one_by_one.link))
             flow, row = _of_flows(bundled.flow, pairs)
             latency, store = one_by_one.elapsed_ns, one_by_one.store
@@ -101,6 +102,19 @@ class _Ways:
             )
 
         return replace(network_with(self._assignment, between), notes=self._notes)
+
+    def _refuse(
+        self, one_by_one: Parts, parts: Parts, src: NDArray[np.int64], dst: NDArray[np.int64]
+    ) -> None:
+        """Raise `PlanError` where packets of a flow meet links that are not alike, and something follows from it."""
+        fabric = self._fabric
+        for found in (one_by_one, parts):
+            refuse_adaptive(fabric, found)
+        sprayed = has_choice(fabric, lambda switch: switch.balancing is LoadBalancing.SPRAY)
+        spread = np.flatnonzero((self._values.count > 1) | sprayed)
+        _, even = self._by_switches(src[spread], dst[spread])
+        if slowest := unlike_link(fabric, even, np.ones(len(even.elapsed_ns), np.bool_)):
+            refuse_unlike(self._assignment, slowest, sprayed=sprayed)
 
     def _held_by_windows(
         self,
@@ -142,7 +156,7 @@ class _Ways:
                 nothing.astype(np.int64),
                 nothing,
             )
-            found.append(self._checked(walk(fabric, started, len(src), by_key=True)))
+            found.append(walk(fabric, started, len(src), by_key=True))
         return Parts(
             *(np.concatenate([getattr(one, name) for one in found]) for name in ("flow", "link", "share", "depth")),
             np.maximum.reduce([one.elapsed_ns for one in found]),
@@ -170,16 +184,7 @@ class _Ways:
             nothing.astype(np.int64),
             nothing,
         )
-        return of_pair.reshape(-1), self._checked(walk(fabric, started, count, by_key=False))
-
-    def _checked(self, parts: Parts) -> Parts:
-        """Return the parts. Raises `PlanError` as `refuse_uneven`."""
-        fabric = self._fabric
-        adaptive = [switch.balancing is LoadBalancing.ADAPTIVE for switch in fabric.topology.switches]
-        if any(adaptive):
-            refuse_uneven(fabric, parts, np.array(adaptive))
-        return parts
-
+        return of_pair.reshape(-1), walk(fabric, started, count, by_key=False)
 
 def _of_flows(
     pair: NDArray[np.int64], pair_of_flow: NDArray[np.int64]
