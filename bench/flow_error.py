@@ -83,7 +83,7 @@ IN_ANY_ORDER: Final = "window_packets: 1024, out_of_order: accept, cc: {algorith
 
 def spread(seed: int) -> Case:
     """A collective through leaves and spines without oversubscription, in whose network packets of a flow take many paths."""
-    draw = random.Random(seed)  # noqa: S311 - cases of a measurement, not secrets
+    draw = random.Random(seed)
     leaves, hosts = draw.choice((2, 3, 4)), draw.choice((2, 4, 8))
     entropy = draw.choice(SPRAYED)
     transport, balancing = draw.choice(
@@ -97,7 +97,9 @@ def spread(seed: int) -> Case:
     ranks, spines = leaves * hosts, hosts * draw.choice((1, 2))
     kib = ranks * draw.choice((128, 512))
     # Rings of many channels differ for other reasons (docs/flow_level.md).
-    case = draw.choice((ring(ranks, kib, draw.choice((1, 2))), as_nccl(CollectiveKind.ALL_TO_ALL, ranks, kib)))
+    case = draw.choice(
+        (ring(ranks, kib, draw.choice((1, 2))), as_nccl(CollectiveKind.ALL_TO_ALL, ranks, kib))
+    )
     return replace(case, transport=transport, leaves=leaves, spines=spines, balancing=balancing)
 
 

@@ -37,7 +37,9 @@ def bundle(parts: Parts, link_bps: NDArray[np.int64], kept: NDArray[np.int64]) -
     `kept`: links that other flows take, too, which stay as they are.
     """
     order = np.lexsort((parts.flow, parts.link))
-    flow, link, share, depth = (column[order] for column in (parts.flow, parts.link, parts.share, parts.depth))
+    flow, link, share, depth = (
+        column[order] for column in (parts.flow, parts.link, parts.share, parts.depth)
+    )
     density = (share / link_bps[link] * link_bps.max()).astype(np.float32)
     used, starts = np.unique(link, return_index=True)
     alone = np.isin(used, kept)

@@ -202,7 +202,10 @@ def refuse_unlike(assignment: Assignment, slowest: str, *, sprayed: bool) -> Non
             algorithm = "rccc" if multipath.credit.alone else congestion.algorithm
             control = "a plugin controls congestion" if congestion.plugin_name else CONTROL[algorithm]
             whys |= {ENTROPY[multipath.choice], control}
-    problems = [_problem(f"link {slowest}", f"it is slower than others, and {why}") for why in sorted(whys - {MODELLED})]
+    problems = [
+        _problem(f"link {slowest}", f"it is slower than others, and {why}")
+        for why in sorted(whys - {MODELLED})
+    ]
     if problems:
         raise PlanError(*problems)
 

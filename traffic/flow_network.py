@@ -89,7 +89,9 @@ class _Ways:
             latency = latency + fabric.delay_ns[fabric.last_link[src]] + fabric.hop_ns[last]
             store = store + fabric.store[last]
             bps = np.concatenate([fabric.link_bps, bundled.rates(fabric.link_bps)])
-            held, held_bps = self._held_by_windows(src_port, latency, store, fabric.link_bps[fabric.last_link[src]])
+            held, held_bps = self._held_by_windows(
+                src_port, latency, store, fabric.link_bps[fabric.last_link[src]]
+            )
             shares = (one_by_one.share, bundled.share[row], np.ones(len(src) + len(held)))
             return Between(
                 np.concatenate([one_by_one.flow, together[flow], np.arange(len(src)), held]),
@@ -97,7 +99,11 @@ class _Ways:
                 np.concatenate(shares).astype(np.float32),
                 latency,
                 store,
-                (*fabric.names, *bundled.names(fabric.names), *(f"window of queue pair {one}" for one in held)),
+                (
+                    *fabric.names,
+                    *bundled.names(fabric.names),
+                    *(f"window of queue pair {one}" for one in held),
+                ),
                 np.concatenate([bps, held_bps]),
             )
 
@@ -134,9 +140,7 @@ class _Ways:
         held = np.flatnonzero((window > 0) & (allowed_bps < port_bps))
         return held, np.maximum(allowed_bps[held], 1).astype(np.int64)
 
-    def _one_by_one(
-        self, rows: NDArray[np.int64], src: NDArray[np.int64], dst: NDArray[np.int64]
-    ) -> Parts:
+    def _one_by_one(self, rows: NDArray[np.int64], src: NDArray[np.int64], dst: NDArray[np.int64]) -> Parts:
         """Return the parts of queue pairs whose packets' headers name their ways."""
         fabric, values = self._fabric, self._values
         flow, port = values.ports(rows)
@@ -158,14 +162,15 @@ class _Ways:
             )
             found.append(walk(fabric, started, len(src), by_key=True))
         return Parts(
-            *(np.concatenate([getattr(one, name) for one in found]) for name in ("flow", "link", "share", "depth")),
+            np.concatenate([one.flow for one in found]),
+            np.concatenate([one.link for one in found]),
+            np.concatenate([one.share for one in found]),
+            np.concatenate([one.depth for one in found]),
             np.maximum.reduce([one.elapsed_ns for one in found]),
             np.maximum.reduce([one.store for one in found]),
         )
 
-    def _by_switches(
-        self, src: NDArray[np.int64], dst: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], Parts]:
+    def _by_switches(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], Parts]:
         """Return which pair of switches each of other queue pairs goes between, and the parts of such pairs."""
         fabric = self._fabric
         switches = len(fabric.topology.switches)
@@ -185,6 +190,7 @@ class _Ways:
             nothing,
         )
         return of_pair.reshape(-1), walk(fabric, started, count, by_key=False)
+
 
 def _of_flows(
     pair: NDArray[np.int64], pair_of_flow: NDArray[np.int64]

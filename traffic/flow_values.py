@@ -38,7 +38,9 @@ class PortValues:
         port = np.where(self.count[row] > 1, sprayed, self.first[row])
         return row, port.astype(np.uint16)
 
-    def keys(self, assignment: Assignment, rows: NDArray[np.int64], ports: NDArray[np.uint16]) -> NDArray[np.uint64]:
+    def keys(
+        self, assignment: Assignment, rows: NDArray[np.int64], ports: NDArray[np.uint16]
+    ) -> NDArray[np.uint64]:
         """Return what switches hash of data that these queue pairs send from these ports."""
         raw = _native.source_port_keys(assignment, np.ascontiguousarray(self.queue_pair[rows]), ports)
         return np.frombuffer(raw, np.uint64)
@@ -99,7 +101,9 @@ def _shared_first_ports(
     rows = np.arange(len(src))
     # At the source of a connection, and of what comes the other way: at the target, whose values lead back.
     local, peer = np.concatenate([src, dst]), np.concatenate([dst, src])
-    port = np.concatenate([connections.src_udp_port[starts], connections.dst_udp_port[starts]]).astype(np.int64)
+    port = np.concatenate([connections.src_udp_port[starts], connections.dst_udp_port[starts]]).astype(
+        np.int64
+    )
     order = np.argsort(np.concatenate([rows, rows]), kind="stable")
     pair = local * (len(both) + 1) + peer
     known, first = np.unique(pair[order], return_index=True)

@@ -41,8 +41,16 @@ class Rows:
 
     def at(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Rows:
         """Return some of the rows."""
-        columns = (self.flow, self.share, self.here, self.dst, self.key, self.port, self.elapsed_ns, self.store)
-        return Rows(*(column[rows] for column in columns))
+        return Rows(
+            self.flow[rows],
+            self.share[rows],
+            self.here[rows],
+            self.dst[rows],
+            self.key[rows],
+            self.port[rows],
+            self.elapsed_ns[rows],
+            self.store[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +99,8 @@ class Fabric:
 
     def ways(self, switch: int, attachment: int) -> NDArray[np.int64]:
         """Return the links of a switch that lead to an attachment."""
-        return np.array(self.table[switch][attachment], np.int64) + self.first_link[switch]
+        links: NDArray[np.int64] = np.array(self.table[switch][attachment], np.int64) + self.first_link[switch]
+        return links
 
 
 def members_of(switch: SwitchSettings, ports: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -100,7 +109,8 @@ def members_of(switch: SwitchSettings, ports: NDArray[np.int64]) -> NDArray[np.i
     if (weights == weights[0]).all():
         return np.arange(len(ports))
     group = weights[ports]
-    return np.repeat(np.arange(len(ports)), group // np.gcd.reduce(group))
+    repeated: NDArray[np.int64] = np.repeat(np.arange(len(ports)), group // np.gcd.reduce(group))
+    return repeated
 
 
 def shares_of(fabric: Fabric, number: int, links: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -109,9 +119,11 @@ def shares_of(fabric: Fabric, number: int, links: NDArray[np.int64]) -> NDArray[
     if switch.balancing is LoadBalancing.ADAPTIVE:
         # To the port that is through first: when all are busy, each takes what it can carry.
         rates = fabric.link_bps[links].astype(np.float64)
-        return rates / rates.sum()
+        parts: NDArray[np.float64] = rates / rates.sum()
+        return parts
     members = members_of(switch, links - fabric.first_link[number])
-    return np.bincount(members, minlength=len(links)) / len(members)
+    shares: NDArray[np.float64] = np.bincount(members, minlength=len(links)) / len(members)
+    return shares
 
 
 def named_by_key(switch: SwitchSettings, rows: Rows, ports: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -119,9 +131,13 @@ def named_by_key(switch: SwitchSettings, rows: Rows, ports: NDArray[np.int64]) -
     members = members_of(switch, ports)
     if switch.balancing is LoadBalancing.STRUCTURED:
         field = rows.port.astype(np.int64) >> switch.entropy_shift & (1 << switch.entropy_bits) - 1
-        return members[field % len(members)]
-    chosen = _native.ecmp_choices(np.ascontiguousarray(rows.key), switch.seed, len(members))
-    return members[np.frombuffer(chosen, np.int32)]
+        place: NDArray[np.int64] = members[field % len(members)]
+        return place
+    chosen = np.frombuffer(
+        _native.ecmp_choices(np.ascontiguousarray(rows.key), switch.seed, len(members)), np.int32
+    )
+    hashed: NDArray[np.int64] = members[chosen]
+    return hashed
 
 
 def walk(fabric: Fabric, rows: Rows, flows: int, *, by_key: bool) -> Parts:

@@ -28,8 +28,8 @@ from etloop.contract.model.transport import (
     RecoverySettings,
     TransportKind,
 )
-from etloop.traffic.flow_level import FlowNetwork, flow_level
 from etloop.traffic.congestion import built_in
+from etloop.traffic.flow_level import FlowNetwork, flow_level
 from etloop.traffic.flow_limits import BALANCING, CONTROL, DELIVERY, ENTROPY, KINDS, MODELLED
 from etloop.traffic.flow_network import network_of
 
@@ -155,7 +155,9 @@ def test_hashes_of_other_fields_are_refused_where_there_is_a_choice(field: HashF
 @pytest.mark.parametrize("action", FaultAction, ids=lambda one: one.name.lower())
 def test_faults_of_endpoints_are_refused(action: FaultAction) -> None:
     rule = FaultRule(action, FaultDirection.SENT, FaultPackets.DATA)
-    assert "transport.faults change packets" in refusal(crossing(replace(UNCONTROLLED, faults=(rule,))), star(8))
+    assert "transport.faults change packets" in refusal(
+        crossing(replace(UNCONTROLLED, faults=(rule,))), star(8)
+    )
 
 
 def test_faults_of_switches_are_refused() -> None:
@@ -166,7 +168,7 @@ def test_faults_of_switches_are_refused() -> None:
 def test_planes_and_micro_segments_are_refused() -> None:
     job = crossing()
     cards, stars = on_cards(pairs(((0, 1),), SIZE, sprayed(TransportKind.MRC)), 2), plane_stars(2, 2)
-    names = tuple(attachment.rig_port for attachment in stars.attachments)
+    names = tuple(f"r/{port.name}" for port in cards.ports)
     with pytest.raises(PlanError, match="several planes"):
         network_of(cards, names, stars)
     led = tuple(replace(port, segments=SegmentSettings(0, 1, ())) for port in job.ports)
@@ -259,7 +261,9 @@ def test_windows_hold_queue_pairs_as_packets_have_it(packets: int) -> None:
     agrees(pairs(((0, 4),), 4 * SIZE, held), two_tiers(2, 4, 1))
     paths = MultipathSettings(sack_bytes=4096)
     agrees(
-        pairs(((0, 4),), 4 * SIZE, replace(sprayed(TransportKind.UET, "none", paths), window_packets=packets)),
+        pairs(
+            ((0, 4),), 4 * SIZE, replace(sprayed(TransportKind.UET, "none", paths), window_packets=packets)
+        ),
         two_tiers(2, 4, 1),
     )
 

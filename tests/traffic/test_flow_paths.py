@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -115,7 +114,9 @@ def test_random_permutations_that_are_sprayed() -> None:
 @pytest.mark.parametrize("size", [1_000, 100_000, 1 << 20])
 def test_each_switch_stores_one_packet_of_a_message(switches: int, size: int) -> None:
     """And of a grant what that is long: with more of them flows are no further off, by nanoseconds a packet."""
-    flow, topology = {1: ((0, 1), star(2)), 3: ((0, 4), two_tiers(2, 4, 1)), 5: ((0, 15), fat_tree(4))}[switches]
+    flow, topology = {1: ((0, 1), star(2)), 3: ((0, 4), two_tiers(2, 4, 1)), 5: ((0, 15), fat_tree(4))}[
+        switches
+    ]
     by_flows, by_packets = times(pairs((flow,), size), topology)
     assert by_flows == pytest.approx(by_packets, abs=30 + 2 * (size / 4096) + 80 * (size >= 4096) * 2)
 
