@@ -75,7 +75,7 @@ class FlowLevel final : public MessageCarrier {
 
   void carry(const CarriedMessage& message, uint32_t queue_pair, Nanos now) override;
   void carry_grant(int32_t connection, uint32_t tag, uint32_t index, Nanos now) override {
-    const Nanos latency_ns = latency_of(first_way_[static_cast<size_t>(connection)], bits_.of_grant(connection));
+    const Nanos latency_ns = latency_of(first_way_[static_cast<size_t>(connection)], [&] { return bits_.of_grant(connection); });
     if (latency_ns == 0) {
       core_->carried().on_granted(connection, tag, index, now);
     } else {
@@ -128,10 +128,12 @@ class FlowLevel final : public MessageCarrier {
   void touch(uint32_t stream);
   uint32_t open_stream(int32_t connection, uint32_t way);
   void wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message);
-  // Of a packet of so many bits, from its last bit sent to its last bit there.
-  Nanos latency_of(uint32_t way, int64_t packet_bits) const {
-    const double stored_ns = network_.store_ns_per_bit[way] * static_cast<double>(packet_bits);
-    return network_.latency_ns[way] + static_cast<Nanos>(std::ceil(stored_ns));
+  // Of a packet, from its last bit sent to its last bit there; `bits` gives its size, which is asked for where switches store it.
+  template <typename Bits>
+  Nanos latency_of(uint32_t way, Bits bits) const {
+    const double store = network_.store_ns_per_bit[way];
+    if (store == 0) return network_.latency_ns[way];
+    return network_.latency_ns[way] + static_cast<Nanos>(std::ceil(store * static_cast<double>(bits())));
   }
   void count_bytes(const Stream& stream, const CarriedMessage& message);
   static bool later(const Due& a, const Due& b) { return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.order > b.order; }
@@ -252,16 +254,16 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   }
   touch(number);
   // Each switch sends a packet once it has all of it: the last one of a message follows another as large, if there is one.
-  const Nanos latency_ns = latency_of(stream.way, bits_.of_packet(message));
-  const bool on_wire = plan_.connections[static_cast<size_t>(message.connection)].path == Path::wire;
-  // Inside a host a message is over for its sender when it is out (core/message_paths.h).
-  const Nanos answer_ns = latency_of(stream.way, bits_.of_answer(message.connection));
-  const Nanos acknowledged_ns = now + (on_wire ? latency_ns + answer_ns : 0);
+  const Nanos latency_ns = latency_of(stream.way, [&] { return bits_.of_packet(message); });
   if (latency_ns == 0) {
     core_->carried().on_arrived(message, now);
     core_->carried().on_acknowledged(message, now);
     return;
   }
+  // Inside a host a message is over for its sender when it is out (core/message_paths.h).
+  const bool on_wire = plan_.connections[static_cast<size_t>(message.connection)].path == Path::wire;
+  const Nanos answer_ns = latency_of(stream.way, [&] { return bits_.of_answer(message.connection); });
+  const Nanos acknowledged_ns = now + (on_wire ? latency_ns + answer_ns : 0);
   wait(now + latency_ns, Due::Kind::arrival, message);
   wait(acknowledged_ns, Due::Kind::acknowledgement, message);
 }
