@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,8 +26,13 @@ FlowNetwork network_from(nb::handle columns) {
   FlowNetwork network;
   network.link_bps = read_column<int64_t>(columns, "link_bps");
   network.way_offsets = read_column<int64_t>(columns, "way_offsets");
-  network.latency_ns = read_column<int64_t>(columns, "latency_ns");
-  network.store_ns_per_bit = read_column<double>(columns, "store_ns_per_bit");
+  const auto latency_ns = read_column<int64_t>(columns, "latency_ns");
+  const auto store_ns_per_bit = read_column<double>(columns, "store_ns_per_bit");
+  // Of columns that differ in length `validate` finds the ways wrong, or a store that is no number.
+  const bool fits = latency_ns.size() == store_ns_per_bit.size();
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  network.delays.reserve(latency_ns.size());
+  for (size_t w = 0; w < latency_ns.size(); ++w) network.delays.push_back({latency_ns[w], fits ? store_ns_per_bit[w] : kNone});
   const auto link = read_column<int32_t>(columns, "part_link");
   const auto share = read_column<float>(columns, "part_share");
   if (link.size() != share.size()) throw nb::value_error("part_link and part_share differ in length");

@@ -42,7 +42,7 @@ class FlowLevel final : public MessageCarrier {
         stop_(params.stop, kTurnsPerLook),
         bits_(plan),
         shares_(network.link_bps) {
-    stream_of_way_.assign(network.latency_ns.size(), kNone);
+    stream_of_way_.assign(network.delays.size(), kNone);
     first_way_.reserve(plan.connections.size() + 1);
     uint32_t way = 0;
     for (const PlannedConnection& c : plan.connections) {
@@ -131,9 +131,9 @@ class FlowLevel final : public MessageCarrier {
   // Of a packet, from its last bit sent to its last bit there; `bits` gives its size, which is asked for where switches store it.
   template <typename Bits>
   Nanos latency_of(uint32_t way, Bits bits) const {
-    const double store = network_.store_ns_per_bit[way];
-    if (store == 0) return network_.latency_ns[way];
-    return network_.latency_ns[way] + static_cast<Nanos>(std::ceil(store * static_cast<double>(bits())));
+    const FlowNetwork::Delay& delay = network_.delays[way];
+    if (delay.store_ns_per_bit == 0) return delay.latency_ns;
+    return delay.latency_ns + static_cast<Nanos>(std::ceil(delay.store_ns_per_bit * static_cast<double>(bits())));
   }
   void count_bytes(const Stream& stream, const CarriedMessage& message);
   static bool later(const Due& a, const Due& b) { return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.order > b.order; }
@@ -440,9 +440,9 @@ bool FlowLevel::step() {
 std::string validate(const FlowNetwork& network, const EnginePlan& plan) {
   size_t ways = 0;
   for (const PlannedConnection& c : plan.connections) ways += c.path == Path::wire ? static_cast<size_t>(c.qp_count) : 1;
-  if (network.latency_ns.size() != ways || network.store_ns_per_bit.size() != ways || network.way_offsets.size() != ways + 1 || network.way_offsets.front() != 0 ||
+  if (network.delays.size() != ways || network.way_offsets.size() != ways + 1 || network.way_offsets.front() != 0 ||
       network.way_offsets.back() != static_cast<int64_t>(network.parts.size())) {
-    return "network: the plan has " + std::to_string(ways) + " ways, the network " + std::to_string(network.latency_ns.size());
+    return "network: the plan has " + std::to_string(ways) + " ways, the network " + std::to_string(network.delays.size());
   }
   for (const int64_t link_bps : network.link_bps) {
     if (link_bps <= 0) return "network: a link without a rate";
@@ -450,8 +450,9 @@ std::string validate(const FlowNetwork& network, const EnginePlan& plan) {
   std::vector<size_t> last_way(network.link_bps.size(), SIZE_MAX);
   for (size_t w = 0; w < ways; ++w) {
     if (network.way_offsets[w + 1] < network.way_offsets[w]) return "network: way offsets fall";
-    if (network.latency_ns[w] < 0 || network.latency_ns[w] > 60'000'000'000) return "network: a latency is out of range";
-    if (!(network.store_ns_per_bit[w] >= 0 && network.store_ns_per_bit[w] <= 1e6)) return "network: a store is out of range";
+    const FlowNetwork::Delay& delay = network.delays[w];
+    if (delay.latency_ns < 0 || delay.latency_ns > 60'000'000'000) return "network: a latency is out of range";
+    if (!(delay.store_ns_per_bit >= 0 && delay.store_ns_per_bit <= 1e6)) return "network: a store is out of range";
     for (int64_t p = network.way_offsets[w]; p < network.way_offsets[w + 1]; ++p) {
       const LinkShare& share = network.parts[static_cast<size_t>(p)];
       if (share.link < 0 || static_cast<size_t>(share.link) >= network.link_bps.size()) return "network: a way over no link";
