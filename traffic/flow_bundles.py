@@ -1,7 +1,8 @@
 """Links of a stage that carry all flows in the same proportion are one link with the sum of their rates. Pure.
 
-Where each of n links takes an equal part of whatever crosses them, no allocation is possible with them and impossible with their
-sum, or the reverse: the constraints are the same one, n times. A Clos network has two such stages for a flow, however many spines.
+Where each of n links takes an equal part of whatever crosses them, what is possible over them is what is possible over one with
+the sum of their rates: the constraints are the same one, n times. A Clos network has two such stages for a flow, however many
+spines.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class FlowNetwork:
     part_share: NDArray[np.float32]
     """The part of the flow that takes the link: below 1 where it is spread over several."""
     latency_ns: NDArray[np.int64]
-    """By way, from the last bit sent to the last bit received, beside what stores take; grants and acknowledgements take it too."""
+    """By way, from the last bit sent to the last bit received, beside what stores take; grants and answers take it too."""
     store_ns_per_bit: NDArray[np.float64]
     """By way: what each bit of a packet takes more, since switches on it have all of the packet before they send it on."""
     notes: tuple[str, ...] = ()

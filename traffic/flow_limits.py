@@ -1,7 +1,7 @@
 """What of transports and switches the flow level models, and what it refuses by name. Pure.
 
 Every value of the settings that decide where packets go, and when, stands in a table here: a new one has to be classified
-(tests/traffic/test_flow_limits.py). docs/flow_level.md has the same table with reasons.
+(tests/traffic/flows/test_flow_limits.py). docs/flow_level.md has the same table with reasons.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def refuse_unlike(assignment: Assignment, slowest: str, *, sprayed: bool) -> Non
 
 
 def unlike_link(fabric: Fabric, parts: Parts, of_flows: NDArray[np.bool_]) -> str:
-    """Return the slowest link, for its part, where one of some flows is split over links that are not alike; "" if there is none."""
+    """Return the slowest link, for its part, where one of some flows is split over unlike links; "" if there is none."""
     rows = np.flatnonzero((parts.share < 1) & of_flows[parts.flow])
     if not len(rows):
         return ""

@@ -129,7 +129,7 @@ class _Ways:
         store: NDArray[np.float64],
         port_bps: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return queue pairs whose window is less than a round trip at the rate of their port holds, and the rates that it allows."""
+        """Return queue pairs whose window is less than a round trip holds, and the rates that it allows."""
         assignment = self._assignment
         of_transport = [window_of(transport) for transport in assignment.transports]
         window = np.array([of_transport[port.transport] for port in assignment.ports], np.int64)[src_port]

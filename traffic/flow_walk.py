@@ -99,7 +99,9 @@ class Fabric:
 
     def ways(self, switch: int, attachment: int) -> NDArray[np.int64]:
         """Return the links of a switch that lead to an attachment."""
-        links: NDArray[np.int64] = np.array(self.table[switch][attachment], np.int64) + self.first_link[switch]
+        links: NDArray[np.int64] = (
+            np.array(self.table[switch][attachment], np.int64) + self.first_link[switch]
+        )
         return links
 
 

@@ -8,9 +8,9 @@
 
 #include "cc/flow_controls.h"
 #include "core/message_carrier.h"
-#include "mrc/endpoint.h"
 #include "plan/plan.h"
-#include "uet/endpoint.h"
+#include "wire/mrc.h"
+#include "wire/uet.h"
 #include "wire/wire.h"
 
 namespace etloop {
@@ -55,8 +55,12 @@ class MessageBits {
   static constexpr Headers headers_of(TransportKind kind) {
     switch (kind) {
       case TransportKind::roce: return {wire::kBthBytes + wire::kIcrcBytes, wire::kRethBytes + wire::kImmBytes};
-      case TransportKind::mrc: return {mrc::Endpoint::kWriteBytes, wire::kImmBytes};
-      case TransportKind::uet: return {uet::Endpoint::kWriteBytes, 0};
+      case TransportKind::mrc: {
+        constexpr size_t kWriteBytes =
+            wire::mrc::Bth::kBytes + wire::mrc::Meth::kBytes + wire::mrc::Reth::kBytes + wire::mrc::kIcrcBytes;
+        return {kWriteBytes, wire::kImmBytes};
+      }
+      case TransportKind::uet: return {wire::uet::Request::kBytes + wire::uet::StandardRequest::kBytes, 0};
     }
     return {0, 0};
   }

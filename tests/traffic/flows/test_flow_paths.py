@@ -101,7 +101,7 @@ def test_random_permutations_without_congestion_control(seed: int) -> None:
 
 
 def test_random_permutations_that_are_sprayed() -> None:
-    """At full load congestion control leaves a part of the links unused now and then, and flows do not: one-sided, and mostly little."""
+    """At full load congestion control leaves links unused now and then, and flows do not: one-sided, and mostly little."""
     differences = []
     for seed in range(32):
         flows, packets = random_permutation(seed)
