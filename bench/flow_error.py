@@ -2,16 +2,19 @@
 
     python -m etloop.bench.flow_error [--large] [--check]
 
-Every rank has a port of its own at 100 Gb/s behind one switch, a microsecond away; there is no congestion control. Positive
-differences: flows take longer than packets. --large adds jobs that take packets some seconds. --check ends with 30 when a job
-is further off than the bar.
+Every rank has a port of its own at 100 Gb/s, a microsecond away. Behind one switch there is no congestion control; jobs through
+leaves and spines are drawn by seed, with transports and switches that send one flow by many paths. Positive differences: flows
+take longer than packets. --large adds jobs that take packets some seconds. --check ends with 30 when a job is further off than
+the bar.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from etloop.bench.one_operation import plan_one_operation
@@ -31,12 +34,17 @@ KIB: Final = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One collective; `shaping` without its braces, as a scenario has it."""
+    """One collective; `shaping` and `transport` without their braces, as a scenario has them."""
 
     kind: CollectiveKind
     ranks: int
     message_bytes: int
     shaping: str
+    transport: str = "window_packets: 4096, cc: {algorithm: none}"
+    leaves: int = 0
+    """0: one switch."""
+    spines: int = 0
+    balancing: str = "ecmp"
 
 
 def ring(ranks: int, kib: int, channels: int) -> Case:
@@ -68,6 +76,36 @@ LARGE: Final = (
 )
 
 
+SPRAYED: Final = ("rotation", "oblivious", "recycled", "penalties")
+"""Choices of entropy."""
+IN_ANY_ORDER: Final = "window_packets: 1024, out_of_order: accept, cc: {algorithm: none}"
+
+
+def spread(seed: int) -> Case:
+    """A collective through leaves and spines without oversubscription, in whose network packets of a flow take many paths."""
+    draw = random.Random(seed)
+    leaves, hosts = draw.choice((2, 3, 4)), draw.choice((2, 4, 8))
+    entropy = draw.choice(SPRAYED)
+    transport, balancing = draw.choice(
+        (
+            (f"kind: uet, uet: {{entropy: {entropy}}}, ack: {{dscp: 48}}", "ecmp"),
+            (f"kind: mrc, mrc: {{entropy: {entropy}}}, ack: {{dscp: 48}}", "structured"),
+            (f"kind: uet, uet: {{entropy: {entropy}}}, ack: {{dscp: 48}}", "adaptive"),
+            (IN_ANY_ORDER, "adaptive"),
+        )
+    )
+    ranks, spines = leaves * hosts, hosts * draw.choice((1, 2))
+    kib = ranks * draw.choice((128, 512))
+    # Rings of many channels differ for other reasons (docs/flow_level.md).
+    case = draw.choice(
+        (ring(ranks, kib, draw.choice((1, 2))), as_nccl(CollectiveKind.ALL_TO_ALL, ranks, kib))
+    )
+    return replace(case, transport=transport, leaves=leaves, spines=spines, balancing=balancing)
+
+
+SPREAD: Final = tuple(spread(seed) for seed in range(16))
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """How long a job takes, by either level."""
@@ -82,15 +120,29 @@ class Times:
 
 
 def planned(case: Case) -> tuple[Assignment, tuple[str, ...], Topology]:
-    """The job, its ports and the switch between them."""
+    """The job, its ports and the switches between them."""
     scenario = (
         f"collectives: {{shaping: {case.shaping}}}\nmapping: {{ranks_per_host: 1}}\n"
-        "transport: {window_packets: 4096, cc: {algorithm: none}}\n"
+        f"transport: {{{case.transport}}}\n"
     )
     assignment = plan_one_operation(scenario, case.kind, case.ranks, case.message_bytes).whole()
     names = tuple(port.name for port in assignment.ports)
     described = f"single: {{ports: [{', '.join(names)}], rate: 100Gbps, delay: 1us}}\n"
+    if case.leaves:
+        hosts = case.ranks // case.leaves
+        leaves = [f"{{ports: [{', '.join(names[at : at + hosts])}]}}" for at in range(0, case.ranks, hosts)]
+        described = (
+            f"leaf_spine: {{rate: 100Gbps, delay: 1us, spines: {case.spines}, leaf: {{balancing: {case.balancing}}}, "
+            f"leaves: [{', '.join(leaves)}]}}\n"
+        )
     return assignment, names, parse_topology(described.encode(), "topology.yaml")
+
+
+def shape_of(case: Case) -> str:
+    """Return what is special about a case, in a few words."""
+    if not case.leaves:
+        return case.shaping
+    return f"{case.leaves} leaves, {case.spines} spines, {case.balancing}; {case.transport.split(', ack')[0]}"
 
 
 def measure(case: Case) -> Times:
@@ -114,12 +166,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     furthest = 0.0
     print(f"{'':12s} {'ranks':>5} {'KiB':>6} {'packets us':>11} {'flows us':>9} {'differ %':>9}  shaping")
-    for case in (*CASES, *(LARGE if chosen.large else ())):
+    for case in (*CASES, *SPREAD, *(LARGE if chosen.large else ())):
         times = measure(case)
         furthest = max(furthest, abs(times.difference))
         print(
             f"{case.kind.name.lower():12s} {case.ranks:>5} {case.message_bytes // KIB:>6} {times.packets_ns / 1e3:>11.1f} "
-            f"{times.flows_ns / 1e3:>9.1f} {100 * times.difference:>+9.1f}  {case.shaping}",
+            f"{times.flows_ns / 1e3:>9.1f} {100 * times.difference:>+9.1f}  {shape_of(case)}",
             flush=True,
         )
     print(f"furthest {100 * furthest:.1f} %, bar {100 * BAR:.0f}")

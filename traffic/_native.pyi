@@ -995,6 +995,11 @@ def flow_level(assignment: Assignment, network: FlowNetwork, settings: FlowLevel
 def flow_keys(assignment: Assignment) -> bytes:
     """One uint64 for every queue pair: what switches make of its data packets' five-tuple."""
 
+def source_port_keys(
+    assignment: Assignment, queue_pairs: NDArray[np.int64], src_ports: NDArray[np.uint16]
+) -> bytes:
+    """The same of any queue pairs and UDP source ports, row by row."""
+
 def ecmp_choices(keys: NDArray[np.uint64], seed: int, ways: int) -> bytes:
     """One int32 for every key: which of `ways` equal routes a switch with that seed takes."""
 

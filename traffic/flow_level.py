@@ -8,7 +8,7 @@ traffic/native/virtual/fair_shares and flow_level. docs/flow_level.md says what 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
@@ -39,11 +39,28 @@ class FlowNetwork:
     part_share: NDArray[np.float32]
     """The part of the flow that takes the link: below 1 where it is spread over several."""
     latency_ns: NDArray[np.int64]
-    """By way, from the last bit sent to the last bit received; grants and acknowledgements take it too."""
+    """By way, from the last bit sent to the last bit received, beside what stores take; grants and answers take it too."""
+    store_ns_per_bit: NDArray[np.float64]
+    """By way: what each bit of a packet takes more, since switches on it have all of the packet before they send it on."""
+    notes: tuple[str, ...] = ()
+    """What was simplified, a phrase each."""
 
 
-Between = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.float32]", "NDArray[np.int64]"]
-"""(queue pair, link between the ports, share of the flow on it) of every part, and latency by queue pair."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Between:
+    """What queue pairs take of the links between the ports that they leave and reach.
+
+    One row of `queue_pair`, `link` and `share` is a part of a queue pair's flow; the other columns are by queue pair.
+    """
+
+    queue_pair: NDArray[np.int64]
+    link: NDArray[np.int64]
+    share: NDArray[np.float32]
+    latency_ns: NDArray[np.int64]
+    store_ns_per_bit: NDArray[np.float64]
+    names: tuple[str, ...] = ()
+    """Of the links."""
+    link_bps: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +114,8 @@ def ideal_network(assignment: Assignment, latency_ns: int = 0) -> FlowNetwork:
 
     def nothing_between(src: NDArray[np.int32], _: NDArray[np.int32]) -> Between:
         none = np.zeros(0, np.int64)
-        return none, none, np.zeros(0, np.float32), np.full(len(src), latency_ns, np.int64)
+        latency = np.full(len(src), latency_ns, np.int64)
+        return Between(none, none, np.zeros(0, np.float32), latency, np.zeros(len(src)))
 
     return network_with(assignment, nothing_between)
 
@@ -105,12 +123,10 @@ def ideal_network(assignment: Assignment, latency_ns: int = 0) -> FlowNetwork:
 def network_with(
     assignment: Assignment,
     between: Callable[[NDArray[np.int32], NDArray[np.int32]], Between],
-    names: tuple[str, ...] = (),
-    link_bps: NDArray[np.int64] | None = None,
 ) -> FlowNetwork:
-    """Build the network of the endpoints' links and of `names` at `link_bps`.
+    """Build the network of the endpoints' links and of those between.
 
-    `between` tells, of the ports that every queue pair on the wire goes from and to, which of `names` it takes.
+    `between` returns these, of the ports that every queue pair on the wire goes from and to.
     """
     connections = assignment.connections
     endpoint = EndpointLinks.of(assignment)
@@ -125,32 +141,35 @@ def network_with(
     wire_way = np.repeat(first_way[:-1][wire], qps[wire]) + within
     wire_src, wire_dst = np.repeat(src_port[wire], qps[wire]), np.repeat(dst_port[wire], qps[wire])
     latency = np.repeat(np.where(scale_up, assignment.scale_up_latency_ns, 0), ways)
-    rows, links, shares, latency[wire_way] = between(wire_src, wire_dst)
+    crossed = between(wire_src, wire_dst)
+    latency[wire_way] = crossed.latency_ns
+    store = np.zeros(int(first_way[-1]), np.float64)
+    store[wire_way] = crossed.store_ns_per_bit
     shared = scale_up if assignment.scale_up_bps > 0 else np.zeros_like(scale_up)
     way = np.concatenate(
-        [wire_way, wire_way[rows], wire_way, first_way[:-1][shared], first_way[:-1][hairpin]]
+        [wire_way, wire_way[crossed.queue_pair], wire_way, first_way[:-1][shared], first_way[:-1][hairpin]]
     )
     link = np.concatenate(
         [
             wire_src,
-            len(endpoint.names) + links,
+            len(endpoint.names) + crossed.link,
             endpoint.ports + wire_dst,
             endpoint.of_rank(connections.src_rank[shared]),
             endpoint.hairpin + src_port[hairpin],
         ]
     )
     share = np.ones(len(way), np.float32)
-    share[len(wire_way) : len(wire_way) + len(rows)] = shares
+    share[len(wire_way) : len(wire_way) + len(crossed.share)] = crossed.share
     order = np.argsort(way, kind="stable")
     counts = np.bincount(way, minlength=int(first_way[-1]))
-    own_bps = endpoint.link_bps
     return FlowNetwork(
-        link_names=(*endpoint.names, *names),
-        link_bps=own_bps if link_bps is None else np.concatenate([own_bps, link_bps]),
+        link_names=(*endpoint.names, *crossed.names),
+        link_bps=np.concatenate([endpoint.link_bps, crossed.link_bps]),
         way_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         part_link=link[order].astype(np.int32),
         part_share=share[order],
         latency_ns=latency.astype(np.int64),
+        store_ns_per_bit=store,
     )
 
 

@@ -170,7 +170,15 @@ def _twin(
     if (first := _first_iterations(assignment, run)) is not None:
         return first
     because = f"one iteration has more than {affordable.packets} packets"
-    return _twin_by_flows(assignment, device, affordable, plan, because)
+    try:
+        return _twin_by_flows(assignment, device, affordable, plan, because)
+    except PlanError as error:
+        return f"twin: {_reasons(error)}; {because}"
+
+
+def _reasons(error: PlanError) -> str:
+    """Return why there are no figures, without what a user of the twin command would do about it."""
+    return "; ".join(f"{problem.where}: {problem.what}" for problem in error.problems)
 
 
 def _twin_by_flows(
@@ -186,7 +194,7 @@ def _twin_by_flows(
     streams = plan.parts.streams
     network = less_streams(network_of(assignment, _names(assignment), device.topology), streams)
     notes: tuple[str, ...] = (because,) if because else ()
-    notes += (*left_out(device.topology), *_without_streams(streams))
+    notes += (*network.notes, *left_out(device.topology), *_without_streams(streams))
     return _by_flows(TWIN, assignment, network, device.source, notes, affordable)
 
 

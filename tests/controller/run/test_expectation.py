@@ -45,6 +45,7 @@ def planned(
     iterations: int = 1,
     per_host: int = 1,
     background: str = "",
+    transport: str = "",
 ) -> Plan:
     """One collective over so many ranks, each on its own 100 Gb/s port; ports alternate between two agents."""
     ports = [f"      - {{name: p{rank}, addresses: 10.0.{rank}.1, link: 100Gbps}}\n" for rank in range(ranks)]
@@ -53,7 +54,7 @@ def planned(
     rig += "  - name: b\n    ports:\n" + "".join(ports[half:])
     scenario = (
         f"workload: {{trace: none}}\niterations: {iterations}\ncollectives: {{shaping: plain}}\n"
-        "transport: {path_mtu: 4096, window_packets: 256, ack_every: 16, timeout: 1s}\n"
+        f"transport: {{path_mtu: 4096, window_packets: 256, ack_every: 16, timeout: 1s{transport}}}\n"
         f"mapping: {{ranks_per_host: {per_host}}}\n{background}"
     )
     return make_plan(
@@ -179,47 +180,82 @@ def test_a_job_beyond_all_means_is_not_compared_and_says_so() -> None:
     )
 
 
-def test_ways_that_go_by_source_ports_are_no_matter_of_flows() -> None:
-    plan = planned(A2A, 8, MIB)
-    described = leaf_spine(plan, 4, "structured").topology
-    with pytest.raises(PlanError) as caught:
-        network_of(plan.whole(), tuple(port_names(plan)), described)
-    assert (
-        "balancing: structured goes by source ports, which the flow level does not know; say --level packet"
-        in str(caught.value)
-    )
+def test_source_ports_name_the_ways_of_flows() -> None:
+    """Structured: the lowest bits of the port; what comes of it is as by packets."""
+    plan = planned(A2A, 8, 8 * MIB)
+    described = leaf_spine(plan, 4, "structured")
+    network = network_of(plan.whole(), tuple(port_names(plan)), described.topology)
+    connections = plan.whole().connections
+    for way, port in enumerate(connections.src_udp_port.tolist()):
+        span = slice(int(network.way_offsets[way]), int(network.way_offsets[way + 1]))
+        names = [network.link_names[link] for link in network.part_link[span].tolist()]
+        assert [name for name in names if name.startswith("spine")] in (
+            [],
+            [f"spine{port % 256 % 4}/{int(connections.src_rank[way] < 4)}"],
+        )
+    _, packets = expect(plan, described).runs
+    _, flows = expect(plan, described, Affordable(packets=10)).runs
+    assert jct_ns(flows) == pytest.approx(jct_ns(packets), rel=0.05)
+
+
+ANY_ORDER = ", out_of_order: accept"
 
 
 def test_flows_take_the_ways_that_the_switches_choose() -> None:
-    """Every queue pair on one spine link each way, by the hash; sprayed, on all of them in equal parts."""
-    plan = planned(A2A, 8, MIB)
+    """Every queue pair on one spine link each way, by the hash; sprayed, over all of them, which are as one link."""
+    plan = planned(A2A, 8, MIB, transport=ANY_ORDER)
     assignment, names = plan.whole(), tuple(port_names(plan))
-    for balancing, parts in (("ecmp", [1.0]), ("spray", [0.25] * 4)):
+    for balancing, spine_bps in (("ecmp", 100 * 10**9), ("spray", 400 * 10**9), ("adaptive", 400 * 10**9)):
         described = leaf_spine(plan, 4, balancing).topology
         assert routes(described)
         network = network_of(assignment, names, described)
         crossing = 0
         for way in range(len(network.way_offsets) - 1):
             span = slice(int(network.way_offsets[way]), int(network.way_offsets[way + 1]))
-            names_of = [network.link_names[link] for link in network.part_link[span].tolist()]
-            shares = dict(zip(names_of, network.part_share[span].tolist(), strict=True))
-            of_spines = [share for name, share in shares.items() if name.startswith("spine")]
-            of_leaves = sum(share for name, share in shares.items() if name.startswith("leaf"))
+            links = network.part_link[span].tolist()
+            names_of = [network.link_names[link] for link in links]
+            rates = [int(network.link_bps[link]) for link in links]
+            assert network.part_share[span].tolist() == [1.0] * len(links)
+            of_spines = [rate for name, rate in zip(names_of, rates, strict=True) if name.startswith("spine")]
             # Up to the spines and down to the port; within a leaf only the latter.
-            assert of_leaves == pytest.approx(2 if of_spines else 1)
-            assert of_spines in ([], pytest.approx(parts))
+            assert len([name for name in names_of if name.startswith("leaf")]) == (2 if of_spines else 1)
+            assert of_spines in ([], [spine_bps])
             crossing += bool(of_spines)
         assert crossing == 8 * 4, "each of eight ranks to each of the four on the other leaf"
 
 
 def test_flows_that_collide_on_a_spine_share_it() -> None:
     """One spine for four ports: the links upwards carry four times what a port does."""
-    plan = planned(A2A, 8, 16 * MIB)
+    plan = planned(A2A, 8, 16 * MIB, transport=ANY_ORDER)
     ideal, narrow = expect(plan, leaf_spine(plan, 1), Affordable(packets=10)).runs
     _, wide = expect(plan, leaf_spine(plan, 4, "spray"), Affordable(packets=10)).runs
     # Four of the seven peers are beyond the one spine link that four ranks share.
     assert jct_ns(narrow) == pytest.approx(16 / 7 * jct_ns(ideal), rel=0.03)
     assert jct_ns(wide) == pytest.approx(jct_ns(ideal), rel=0.03)
+
+
+UET = ", kind: uet, ack: {dscp: 48}"
+
+
+def test_a_sprayed_transport_is_followed_where_no_packets_are_affordable() -> None:
+    plan = planned(A2A, 8, 8 * MIB, transport=UET)
+    _, packets = expect(plan, leaf_spine(plan, 4)).runs
+    _, flows = expect(plan, leaf_spine(plan, 4), Affordable(packets=10)).runs
+    assert (packets.level, flows.level) == ("packet", "flow")
+    assert jct_ns(flows) == pytest.approx(jct_ns(packets), rel=0.05)
+
+
+def test_without_packets_there_is_no_twin_of_what_flows_do_not_show_and_it_says_why() -> None:
+    plan = planned(A2A, 8, MIB, transport=ANY_ORDER)
+    network = leaf_spine(plan, 4, "flowlet")
+    assert [run.level for run in expect(plan, network).runs] == ["flow", "packet"], "packets show it"
+    expectation = expect(plan, network, Affordable(packets=10))
+    assert [run.network for run in expectation.runs] == ["ideal"]
+    (why,) = expectation.absent
+    assert why.startswith("twin: switch leaf0: balancing: flowlet draws a way at every gap between packets")
+    assert why.endswith("; one iteration has more than 10 packets")
+    with pytest.raises(PlanError, match="balancing: flowlet draws a way"):
+        expect_by_flows(plan, network, 10**9)
 
 
 def test_sprayed_packets_and_sprayed_flows_take_as_long() -> None:

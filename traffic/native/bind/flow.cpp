@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +26,13 @@ FlowNetwork network_from(nb::handle columns) {
   FlowNetwork network;
   network.link_bps = read_column<int64_t>(columns, "link_bps");
   network.way_offsets = read_column<int64_t>(columns, "way_offsets");
-  network.latency_ns = read_column<int64_t>(columns, "latency_ns");
+  const auto latency_ns = read_column<int64_t>(columns, "latency_ns");
+  const auto store_ns_per_bit = read_column<double>(columns, "store_ns_per_bit");
+  // Of columns that differ in length `validate` finds the ways wrong, or a store that is no number.
+  const bool fits = latency_ns.size() == store_ns_per_bit.size();
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  network.delays.reserve(latency_ns.size());
+  for (size_t w = 0; w < latency_ns.size(); ++w) network.delays.push_back({latency_ns[w], fits ? store_ns_per_bit[w] : kNone});
   const auto link = read_column<int32_t>(columns, "part_link");
   const auto share = read_column<float>(columns, "part_share");
   if (link.size() != share.size()) throw nb::value_error("part_link and part_share differ in length");
@@ -67,20 +74,60 @@ nb::dict run_flow_level(nb::handle assignment, nb::handle columns, nb::handle se
 
 using Keys = nb::ndarray<const uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+using QueuePairNumbers = nb::ndarray<const int64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using SourcePorts = nb::ndarray<const uint16_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Makes keys of the five-tuples that data of a plan's queue pairs leave by, to the UDP port that their receiver listens on.
+class DataKeys {
+ public:
+  explicit DataKeys(const EnginePlan& plan) : plan_(plan), connection_of_(plan.qps.size(), -1) {
+    for (const PlannedRank& rank : plan.ranks) {
+      const auto number = static_cast<size_t>(rank.rank);
+      if (number >= udp_port_of_.size()) udp_port_of_.resize(number + 1, wire::kRoceUdpPort);
+      udp_port_of_[number] = plan.ports[static_cast<size_t>(rank.port)].udp_port;
+    }
+    for (size_t row = 0; row < plan.connections.size(); ++row) {
+      const PlannedConnection& c = plan.connections[row];
+      const auto first = connection_of_.begin() + c.first_qp;
+      std::fill(first, first + c.qp_count, static_cast<int32_t>(row));
+    }
+  }
+
+  uint64_t of(size_t queue_pair, uint16_t src_port) const {
+    if (queue_pair >= connection_of_.size() || connection_of_[queue_pair] < 0) return 0;
+    const PlannedConnection& c = plan_.connections[static_cast<size_t>(connection_of_[queue_pair])];
+    const auto dst = static_cast<size_t>(c.dst_rank);
+    const uint16_t dst_port = dst < udp_port_of_.size() ? udp_port_of_[dst] : wire::kRoceUdpPort;
+    constexpr uint8_t kUdp = 17;
+    return flow_key(FiveTuple{c.src_ip, c.dst_ip, kUdp, src_port, dst_port});
+  }
+
+ private:
+  const EnginePlan& plan_;
+  std::vector<uint16_t> udp_port_of_;   // by rank
+  std::vector<int32_t> connection_of_;  // by queue pair; -1: of none
+};
+
 // The keys of the five-tuples that data leaves by, one for each queue pair of the connections.
 nb::bytes flow_keys(nb::handle assignment) {
   const auto plan = plan_without_control(assignment);
+  const DataKeys made(*plan);
   std::vector<uint64_t> keys(plan->qps.size(), 0);
-  constexpr uint8_t kUdp = 17;
-  for (const PlannedConnection& c : plan->connections) {
-    for (int32_t q = c.first_qp; q < c.first_qp + c.qp_count; ++q) {
-      const PlannedQp& qp = plan->qps[static_cast<size_t>(q)];
-      uint8_t src[16];
-      uint8_t dst[16];
-      std::copy_n(c.src_ip.bytes.begin(), 16, src);
-      std::copy_n(c.dst_ip.bytes.begin(), 16, dst);
-      keys[static_cast<size_t>(q)] = flow_key(src, dst, qp.src_udp_port, wire::kRoceUdpPort, kUdp);
-    }
+  for (size_t q = 0; q < keys.size(); ++q) keys[q] = made.of(q, plan->qps[q].src_udp_port);
+  return as_bytes(keys.data(), keys.size());
+}
+
+using QueuePairs = nb::ndarray<const int64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using SourcePorts = nb::ndarray<const uint16_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// The same of any queue pairs and UDP source ports, row by row.
+nb::bytes source_port_keys(nb::handle assignment, const QueuePairs& queue_pairs, const SourcePorts& src_ports) {
+  if (queue_pairs.shape(0) != src_ports.shape(0)) throw nb::value_error("queue pairs and source ports differ in length");
+  const auto plan = plan_without_control(assignment);
+  const DataKeys made(*plan);
+  std::vector<uint64_t> keys(queue_pairs.shape(0));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    keys[i] = made.of(static_cast<size_t>(queue_pairs.data()[i]), src_ports.data()[i]);
   }
   return as_bytes(keys.data(), keys.size());
 }
@@ -98,6 +145,7 @@ nb::bytes ecmp_choices(const Keys& keys, uint64_t seed, size_t ways) {
 void bind_flow(nb::module_& module) {
   module.def("flow_level", &run_flow_level, nb::arg("assignment"), nb::arg("network"), nb::arg("settings"));
   module.def("flow_keys", &flow_keys, nb::arg("assignment"));
+  module.def("source_port_keys", &source_port_keys, nb::arg("assignment"), nb::arg("queue_pairs"), nb::arg("src_ports"));
   module.def("ecmp_choices", &ecmp_choices, nb::arg("keys"), nb::arg("seed"), nb::arg("ways"));
 }
 

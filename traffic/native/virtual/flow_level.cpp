@@ -8,6 +8,7 @@
 
 #include "core/core.h"
 #include "core/message_carrier.h"
+#include "virtual/message_bits.h"
 #include "virtual/stream_departures.h"
 
 namespace etloop {
@@ -23,8 +24,6 @@ constexpr int32_t kMostInTurn = 16;
 constexpr int64_t kCrowd = 4096;
 constexpr double kCrowdTolerance = 10;
 constexpr double kWidestGridNs = 1e9;
-constexpr int64_t kFirstAndLastBytes = 16 + 4;  // RETH of the first packet, immediate of the last
-constexpr int64_t kEveryPacketBytes = 12 + 4;   // BTH, ICRC
 
 // What happens at a time, and then in the order it was said.
 struct Due {
@@ -41,8 +40,9 @@ class FlowLevel final : public MessageCarrier {
         network_(network),
         params_(params),
         stop_(params.stop, kTurnsPerLook),
+        bits_(plan),
         shares_(network.link_bps) {
-    stream_of_way_.assign(network.latency_ns.size(), kNone);
+    stream_of_way_.assign(network.delays.size(), kNone);
     first_way_.reserve(plan.connections.size() + 1);
     uint32_t way = 0;
     for (const PlannedConnection& c : plan.connections) {
@@ -51,7 +51,6 @@ class FlowLevel final : public MessageCarrier {
     }
     outcome_.link_bytes.assign(network.link_bps.size(), 0);
     turns_.resize(network.link_bps.size());
-    for (const PlannedPort& port : plan.ports) tag_bytes_ = std::max<int64_t>(tag_bytes_, port.tag_bytes);
   }
 
   FlowLevelOutcome run() {
@@ -76,7 +75,7 @@ class FlowLevel final : public MessageCarrier {
 
   void carry(const CarriedMessage& message, uint32_t queue_pair, Nanos now) override;
   void carry_grant(int32_t connection, uint32_t tag, uint32_t index, Nanos now) override {
-    const Nanos latency_ns = network_.latency_ns[first_way_[static_cast<size_t>(connection)]];
+    const Nanos latency_ns = latency_of(first_way_[static_cast<size_t>(connection)], [&] { return bits_.of_grant(connection); });
     if (latency_ns == 0) {
       core_->carried().on_granted(connection, tag, index, now);
     } else {
@@ -129,8 +128,13 @@ class FlowLevel final : public MessageCarrier {
   void touch(uint32_t stream);
   uint32_t open_stream(int32_t connection, uint32_t way);
   void wait(Nanos at_ns, Due::Kind kind, const CarriedMessage& message);
-  int64_t bits_of(const CarriedMessage& message) const;
-  int64_t packet_bits_of(const CarriedMessage& message) const;
+  // Of a packet, from its last bit sent to its last bit there; `bits` gives its size, which is asked for where switches store it.
+  template <typename Bits>
+  Nanos latency_of(uint32_t way, Bits bits) const {
+    const FlowNetwork::Delay& delay = network_.delays[way];
+    if (delay.store_ns_per_bit == 0) return delay.latency_ns;
+    return delay.latency_ns + static_cast<Nanos>(std::ceil(delay.store_ns_per_bit * static_cast<double>(bits())));
+  }
   void count_bytes(const Stream& stream, const CarriedMessage& message);
   static bool later(const Due& a, const Due& b) { return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.order > b.order; }
 
@@ -138,6 +142,7 @@ class FlowLevel final : public MessageCarrier {
   const FlowNetwork& network_;
   const FlowLevelParams& params_;
   StopSign stop_;
+  MessageBits bits_;
   FairShares shares_;
   std::unique_ptr<Core> core_;
   std::vector<uint32_t> first_way_;      // by connection
@@ -152,30 +157,10 @@ class FlowLevel final : public MessageCarrier {
   StreamDepartures departures_;
   std::vector<Due> due_;
   uint64_t order_ = 0;
-  int64_t tag_bytes_ = 0;
   int64_t live_ = 0;
   Nanos now_ns_ = 0;
   FlowLevelOutcome outcome_;
 };
-
-// What a message holds every link of its way for: its packets with all their headers; inside a host the bare bytes.
-int64_t FlowLevel::bits_of(const CarriedMessage& message) const {
-  const PlannedConnection& c = plan_.connections[static_cast<size_t>(message.connection)];
-  if (c.path != Path::wire) return message.bytes * 8;
-  const int64_t mtu = plan_.transport.path_mtu;
-  const int64_t packets = std::max<int64_t>((message.bytes + mtu - 1) / mtu, 1);
-  const int64_t around = (c.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) + tag_bytes_ + kEveryPacketBytes;
-  return (message.bytes + packets * around + kFirstAndLastBytes) * 8;
-}
-
-// What one packet of a message holds a link for; of a message inside a host there are none.
-int64_t FlowLevel::packet_bits_of(const CarriedMessage& message) const {
-  const PlannedConnection& c = plan_.connections[static_cast<size_t>(message.connection)];
-  if (c.path != Path::wire) return 0;
-  CarriedMessage packet = message;
-  packet.bytes = std::min<int64_t>(message.bytes, plan_.transport.path_mtu);
-  return bits_of(packet);
-}
 
 void FlowLevel::carry(const CarriedMessage& message, uint32_t queue_pair, Nanos now) {
   ++outcome_.messages;
@@ -193,7 +178,7 @@ void FlowLevel::carry(const CarriedMessage& message, uint32_t queue_pair, Nanos 
   Stream& stream = streams_[number];
   if (stream.tail == kNone) {
     stream.head = item;
-    stream.head_bits = stream.left_bits = static_cast<double>(bits_of(message));
+    stream.head_bits = stream.left_bits = static_cast<double>(bits_.of(message));
     stream.since_ns = now;
     stream.is_fresh = true;
     touch(number);
@@ -264,25 +249,27 @@ void FlowLevel::depart(uint32_t number, Nanos now) {
   if (stream.head == kNone) {
     stream.tail = kNone;
   } else {
-    stream.head_bits = static_cast<double>(bits_of(queued_[stream.head].message));
+    stream.head_bits = static_cast<double>(bits_.of(queued_[stream.head].message));
     stream.left_bits = std::max(stream.head_bits - ahead_bits, 0.0);
   }
   touch(number);
-  const Nanos latency_ns = network_.latency_ns[stream.way];
-  const bool on_wire = plan_.connections[static_cast<size_t>(message.connection)].path == Path::wire;
-  // Inside a host a message is over for its sender when it is out (core/message_paths.h).
-  const Nanos acknowledged_ns = now + (on_wire ? 2 * latency_ns : 0);
+  // Each switch sends a packet once it has all of it: the last one of a message follows another as large, if there is one.
+  const Nanos latency_ns = latency_of(stream.way, [&] { return bits_.of_packet(message); });
   if (latency_ns == 0) {
     core_->carried().on_arrived(message, now);
     core_->carried().on_acknowledged(message, now);
     return;
   }
+  // Inside a host a message is over for its sender when it is out (core/message_paths.h).
+  const bool on_wire = plan_.connections[static_cast<size_t>(message.connection)].path == Path::wire;
+  const Nanos answer_ns = latency_of(stream.way, [&] { return bits_.of_answer(message.connection); });
+  const Nanos acknowledged_ns = now + (on_wire ? latency_ns + answer_ns : 0);
   wait(now + latency_ns, Due::Kind::arrival, message);
   wait(acknowledged_ns, Due::Kind::acknowledgement, message);
 }
 
 void FlowLevel::count_bytes(const Stream& stream, const CarriedMessage& message) {
-  const int64_t bytes = bits_of(message) / 8;
+  const int64_t bytes = bits_.of(message) / 8;
   const auto first = static_cast<size_t>(network_.way_offsets[stream.way]);
   const auto last = static_cast<size_t>(network_.way_offsets[stream.way + 1]);
   for (size_t p = first; p < last; ++p) {
@@ -320,7 +307,7 @@ void FlowLevel::take_turns() {
     const Stream& stream = streams_[number];
     Turns* turns = stream.is_fresh ? turns_of(stream) : nullptr;
     if (turns == nullptr) continue;
-    const auto bits = static_cast<double>(packet_bits_of(queued_[stream.head].message));
+    const auto bits = static_cast<double>(bits_.of_packet(queued_[stream.head].message));
     turns->packet_bits = turns->fresh++ == 0 ? bits : std::min(turns->packet_bits, bits);
   }
   for (const uint32_t number : touched_) {
@@ -453,9 +440,9 @@ bool FlowLevel::step() {
 std::string validate(const FlowNetwork& network, const EnginePlan& plan) {
   size_t ways = 0;
   for (const PlannedConnection& c : plan.connections) ways += c.path == Path::wire ? static_cast<size_t>(c.qp_count) : 1;
-  if (network.latency_ns.size() != ways || network.way_offsets.size() != ways + 1 || network.way_offsets.front() != 0 ||
+  if (network.delays.size() != ways || network.way_offsets.size() != ways + 1 || network.way_offsets.front() != 0 ||
       network.way_offsets.back() != static_cast<int64_t>(network.parts.size())) {
-    return "network: the plan has " + std::to_string(ways) + " ways, the network " + std::to_string(network.latency_ns.size());
+    return "network: the plan has " + std::to_string(ways) + " ways, the network " + std::to_string(network.delays.size());
   }
   for (const int64_t link_bps : network.link_bps) {
     if (link_bps <= 0) return "network: a link without a rate";
@@ -463,7 +450,9 @@ std::string validate(const FlowNetwork& network, const EnginePlan& plan) {
   std::vector<size_t> last_way(network.link_bps.size(), SIZE_MAX);
   for (size_t w = 0; w < ways; ++w) {
     if (network.way_offsets[w + 1] < network.way_offsets[w]) return "network: way offsets fall";
-    if (network.latency_ns[w] < 0 || network.latency_ns[w] > 60'000'000'000) return "network: a latency is out of range";
+    const FlowNetwork::Delay& delay = network.delays[w];
+    if (delay.latency_ns < 0 || delay.latency_ns > 60'000'000'000) return "network: a latency is out of range";
+    if (!(delay.store_ns_per_bit >= 0 && delay.store_ns_per_bit <= 1e6)) return "network: a store is out of range";
     for (int64_t p = network.way_offsets[w]; p < network.way_offsets[w + 1]; ++p) {
       const LinkShare& share = network.parts[static_cast<size_t>(p)];
       if (share.link < 0 || static_cast<size_t>(share.link) >= network.link_bps.size()) return "network: a way over no link";

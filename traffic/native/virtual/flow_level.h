@@ -18,10 +18,16 @@ namespace etloop {
 // What the connections of a plan cross. A connection on the wire has a way for each queue pair, any other has one, in the
 // order of the connections: way w is parts [way_offsets[w], way_offsets[w + 1]).
 struct FlowNetwork {
+  // Of a way: from the last bit sent to the last bit there, beside what stores take; and nanoseconds for each bit of a packet
+  // that switches store before they send it on.
+  struct Delay {
+    Nanos latency_ns;
+    double store_ns_per_bit;
+  };
   std::vector<int64_t> link_bps;
   std::vector<int64_t> way_offsets;
   std::vector<LinkShare> parts;
-  std::vector<Nanos> latency_ns;  // of a way, from the last bit sent to the last bit there
+  std::vector<Delay> delays;
 };
 
 struct FlowLevelParams {
