@@ -181,7 +181,8 @@ def run_plan(
         RunNotWritten: the results cannot be kept.
     """
     conditions = conditions_of_run(prepared.scenario, prepared.rig, watcher.report, in_twin=execution.is_twin)
-    plan, figures = prepared.plan, basis_of(prepared.scenario, prepared.rig, prepared.plan)
+    plan = prepared.plan
+    figures = basis_of(prepared.scenario, prepared.rig, plan, prepared.device)
     texts = dict[str, str | bytes](prepared.texts)
     if prepared.case is not None and options.out_dir is not None:
         digest = workload_digest(plan.tables)

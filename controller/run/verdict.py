@@ -20,11 +20,13 @@ from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.device_facts import device_facts
+from etloop.controller.run.topology_check import DescribedDevice
 from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from etloop.results.artifacts import run_with_verdict
 from etloop.results.kpis.all import vocabulary
+from etloop.results.kpis.flow_sizes import has_flows
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import RequestedCheck
@@ -40,6 +42,7 @@ from etloop.results.store.run_dir import (
 )
 from etloop.results.verdict.terms import LONGEST_TEXT
 from etloop.results.verdict.verdict import Conditions, check_mistakes
+from etloop.traffic.lone_ways import lone_network
 from etloop.workload.trace.program import OpKind
 
 if TYPE_CHECKING:
@@ -126,8 +129,8 @@ def counting_checks(profile: DutProfile) -> tuple[RequestedCheck, ...]:
     return agree, queues
 
 
-def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
-    """Return what figures need beside the records: speeds and backends of ports, compute of ranks, packets' payload."""
+def basis_of(scenario: Scenario, rig: Rig, plan: Plan, device: DescribedDevice | None) -> KpiBasis:
+    """Return what figures need beside the records: speeds of ports, compute, payload of packets, the network of a lone flow."""
     # Ranks are on the first port of a card, whose rate is that of all its planes.
     speeds = {label: port.link_bps for label, port in rig.ports.items()}
     speeds |= {
@@ -139,7 +142,11 @@ def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
     ]
     compute = tuple(per_program[rank.program] for rank in job.ranks)
     backends = {label: port.backend.name.lower() for label, port in rig.ports.items()}
-    return KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends)
+    network = None
+    if has_flows(plan.tables):
+        topology, source = (None, "") if device is None else (device.topology, device.source)
+        network = lone_network(plan.whole(), topology, source)
+    return KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network)
 
 
 def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | None = None) -> Summary:
