@@ -30,20 +30,24 @@ _Ways = dict[tuple[tuple[int, ...], int], None]
 """(rates of the links, latency), each once."""
 
 
-def lone_network(assignment: Assignment, topology: Topology | None, described_by: str) -> LoneNetwork:
+def lone_network(
+    assignment: Assignment, topology: Topology | None, described_by: str, *, cuts: bool
+) -> LoneNetwork:
     """Return the ways and framing of every pair with a connection through the device.
 
+    `cuts`: transfers consist of several messages, which take queue pairs in turn.
     Without a topology a way is the slower of the two ports, and its latency is unknown. Raises `PlanError` as `attachments_of`.
     """
     connections, ports = assignment.connections, assignment.ports
     port_of = {rank.rank: rank.port for rank in assignment.ranks}
     wire = np.flatnonzero(connections.path == Path.WIRE)
-    queue_pairs = np.diff(connections.qp_offsets)
+    queue_pairs, splits = np.diff(connections.qp_offsets), assignment.transport.split_data_on_qps
     pairs: dict[tuple[int, int], tuple[int, bool]] = {}
     for row in wire.tolist():
         pair = int(connections.src_rank[row]), int(connections.dst_rank[row])
-        count, _ = pairs.get(pair, (0, False))
-        pairs[pair] = count + int(queue_pairs[row]), ":" in ip_text(connections.src_ip[row])
+        count, ipv6 = pairs.get(pair, (0, ":" in ip_text(connections.src_ip[row])))
+        used = int(queue_pairs[row]) if cuts or splits else 1
+        pairs[pair] = count + used, ipv6
     found = _PortWays(ports) if topology is None else _TopologyWays(assignment, topology)
     framings: dict[Framing, int] = {}
     way_sets: dict[tuple[LoneWay, ...], int] = {}
@@ -53,7 +57,8 @@ def lone_network(assignment: Assignment, topology: Topology | None, described_by
         transport = assignment.transports[port.transport]
         spreads = count > 1 or port.planes > 1 or transport.kind is not TransportKind.ROCE
         ways = found.between(port_of[src], port_of[dst], spreads=spreads)
-        framing = framing_of(transport, ipv6=ipv6, led=port.segments is not None)
+        parts = count if splits else 1
+        framing = framing_of(transport, ipv6=ipv6, led=port.segments is not None, parts=parts)
         way_set = way_sets.setdefault(ways, len(way_sets))
         columns.append((src, dst, way_set, framings.setdefault(framing, len(framings))))
     src_rank, dst_rank, way_set_of, framing_number = zip(*columns, strict=True) if columns else ((),) * 4
@@ -69,8 +74,11 @@ def lone_network(assignment: Assignment, topology: Topology | None, described_by
     )
 
 
-def framing_of(transport: TransportSettings, *, ipv6: bool, led: bool) -> Framing:
-    """Return what the data packets of a transport have around their payload. `led`: by an outer header with segments."""
+def framing_of(transport: TransportSettings, *, ipv6: bool, led: bool, parts: int = 1) -> Framing:
+    """Return what the data packets of a transport have around their payload.
+
+    `led`: by an outer header with segments. `parts`: of a message, each on a queue pair of its own.
+    """
     asks = transport.multipath.credit.granted
     around = ETHERNET_BYTES + packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
     around += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (OUTER_HEADER_BYTES if led else 0)
@@ -81,7 +89,7 @@ def framing_of(transport: TransportSettings, *, ipv6: bool, led: bool) -> Framin
         last_bytes = IMMEDIATE_BYTES
     word_bytes = 1 if transport.kind is TransportKind.UET else 4
     around -= first_bytes + last_bytes
-    return Framing(transport.path_mtu_bytes, around, first_bytes, last_bytes, word_bytes)
+    return Framing(transport.path_mtu_bytes, around, first_bytes, last_bytes, word_bytes, parts)
 
 
 class _PortWays:
@@ -137,7 +145,8 @@ class _TopologyWays:
                 link_bps = (self._rate(first), *inner_bps, self._rate(last))
                 shared_bps = link_bps
                 if spread:
-                    shared_bps = (together[0], *(together[1] for _ in inner_bps), together[2])
+                    between_bps = (max(rate, together[1]) for rate in inner_bps)
+                    shared_bps = (together[0], *between_bps, together[2])
                 ways[LoneWay(link_bps, shared_bps, latency_ns + at_ends_ns)] = None
         return _not_dominated(ways)
 

@@ -47,6 +47,8 @@ class Framing:
     """More of them in the last."""
     word_bytes: int
     """Payload is padded to a multiple of this."""
+    parts: int
+    """That a message is cut into, each with packets of its own."""
 
 
 @dataclass(frozen=True, slots=True)

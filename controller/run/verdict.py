@@ -42,6 +42,7 @@ from etloop.results.store.run_dir import (
 )
 from etloop.results.verdict.terms import LONGEST_TEXT
 from etloop.results.verdict.verdict import Conditions, check_mistakes
+from etloop.traffic.collectives.choice import Shaping
 from etloop.traffic.lone_ways import lone_network
 from etloop.workload.trace.program import OpKind
 
@@ -145,7 +146,8 @@ def basis_of(scenario: Scenario, rig: Rig, plan: Plan, device: DescribedDevice |
     network = None
     if has_flows(plan.tables):
         topology, source = (None, "") if device is None else (device.topology, device.source)
-        network = lone_network(plan.whole(), topology, source)
+        cuts = any(part.settings.shaping is not Shaping.PLAIN for part in plan.parts.jobs.parts)
+        network = lone_network(plan.whole(), topology, source, cuts=cuts)
     return KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network)
 
 
