@@ -17,6 +17,7 @@ from etloop.contract.model.empty_network import LatencySource, LoneNetwork
 from etloop.contract.model.run import PlanTables
 from etloop.results.kpis.input import KpiInput
 from etloop.results.kpis.lone_flow import lone_flow_ns
+from etloop.results.kpis.transfers import send_of_receive
 from etloop.results.measure.job_shares import counted_ops
 from etloop.results.schema.flow_sizes import FlowSizeRow, FlowSizes
 from etloop.results.schema.kinds import OpCode
@@ -134,35 +135,19 @@ class _Completed:
 
 def _completed(given: KpiInput) -> _Completed:
     """Return the flows with a record at both ends."""
-    ops = given.frames["ops"].columns
-    kind = ops["kind"]
-    crosses = given.column("ops", "planned_wire_tx_bytes") > 0
-    sends = np.flatnonzero(np.asarray(kind == "send", bool) & crosses)
-    receives = np.flatnonzero(np.asarray(kind == "receive", bool))
-    keys = [
-        np.stack([given.column("ops", name)[rows].astype(np.int64) for name in names], axis=1)
-        for rows, names in (
-            (sends, ("iteration", "rank", "peer", "sequence")),
-            (receives, ("iteration", "peer", "rank", "sequence")),
-        )
-    ]
-    both, number = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
-    of_send = np.full(len(both), -1, np.int64)
-    of_receive = of_send.copy()
-    number = number.reshape(-1)
-    of_send[number[: len(sends)]] = sends
-    of_receive[number[len(sends) :]] = receives
-    whole = (of_send >= 0) & (of_receive >= 0)
-    sent, received = of_send[whole], of_receive[whole]
+    received, sent = send_of_receive(given.frames["ops"])
+    whole = sent >= 0
+    whole[whole] = given.column("ops", "planned_wire_tx_bytes")[sent[whole]] > 0
+    sent, received = sent[whole], received[whole]
     due_ns = given.column("ops", "intended_ns")[sent]
     fct_ns = given.column("ops", "completed_ns")[received] - due_ns
-    ends = both[whole][:, 1:3]
+    src, dst = (given.column("ops", name)[sent].astype(np.int64) for name in ("rank", "peer"))
     return _Completed(
         size_bytes=given.column("ops", "message_bytes")[sent],
         wire_bytes=given.column("ops", "planned_wire_tx_bytes")[sent],
         due_ns=due_ns,
         asked_ns=given.column("ops", "intended_ns")[received],
         fct_ns=fct_ns,
-        src=ends[:, 0],
-        dst=ends[:, 1],
+        src=src,
+        dst=dst,
     )
