@@ -56,8 +56,13 @@ def _all_cos(sources: tuple[IndexedSource, ...]) -> list[_Cos]:
 
 
 def device_cos_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
-    """switches.parquet: one row for every lane; None where no source tells of any."""
+    """switches.parquet: one row for every port and every class that carried something anywhere; None where no source has any.
+
+    Where no class did, every lane has a row.
+    """
     all_cos = _all_cos(sources)
+    used = {cos.number for cos in all_cos if any(_final(cos, *one) for one in COS_COUNTERS.values())}
+    all_cos = [cos for cos in all_cos if not used or cos.number in used]
     if not all_cos:
         return None
     places = [cos.place() for cos in all_cos]

@@ -136,7 +136,12 @@ def uplink_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
         if any(str(peer).startswith(f"{name}/") for name in names):
             link = (str(switch), str(port))
             loads[link] = loads.get(link, 0.0) + float(carried)
-    yield from balance("uplinks", np.array(list(loads.values()), np.float64))
+    carried_bytes = np.array(list(loads.values()), np.float64)
+    if np.isnan(carried_bytes).any():
+        absent = "a link between switches has no count of bytes over the whole run"
+        yield from (("uplinks_jain", absent), ("uplinks_max_to_mean", absent))
+        return
+    yield from balance("uplinks", carried_bytes)
 
 
 _OF_DEVICE: Final = {

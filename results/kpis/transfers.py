@@ -20,6 +20,8 @@ def send_of_receive(ops: Frame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     kind = ops.columns["kind"]
     sends = np.flatnonzero(np.asarray(kind == "send", bool))
     receives = np.flatnonzero(np.asarray(kind == "receive", bool))
+    if not len(receives):
+        return receives, receives
     number = np.zeros(len(sends) + len(receives), np.int64)
     # Column by column: all columns at once, sorted as rows, take ten times as much memory.
     for of_send, of_receive in (

@@ -1,4 +1,4 @@
-"""Switches after and during a run, as Arrow tables: a row for every used lane of every port, and the same over time.
+"""Switches after and during a run, as Arrow tables: a row for every port and class in use, and used lanes over time.
 
 CoS i of a port stands for queue i, PFC priority i and priority group i. Decides columns and names; figures are the switch
 model's (contract/model/switch_counters.py).
@@ -18,7 +18,7 @@ from etloop.contract.model.counters import (
     CounterUse,
     counters_of,
 )
-from etloop.contract.model.switch_counters import SAMPLED
+from etloop.contract.model.switch_counters import SAMPLED, SWITCH_PORT_COUNTERS
 from etloop.contract.model.topology import Topology
 from etloop.results.tables.arrow_tables import text_column
 
@@ -66,24 +66,22 @@ def used_cos(ports: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def lanes_table(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> pa.Table:
-    """switches.parquet: one row for every lane of a port that was used, in the order of the topology."""
-    names = _Names(topology)
-    found: list[tuple[int, int, int]] = []
-    for switch, ports in enumerate(switch_ports):
-        found += [(switch, int(port), int(cos)) for port, cos in np.argwhere(used_cos(ports))]
-    rows = [switch_ports[switch][port] for switch, port, _ in found]
-    all_cos = [cos for _, _, cos in found]
-    columns: dict[str, object] = names.columns(
-        np.array([row[0] for row in found], np.int64), np.array([row[1] for row in found], np.int64)
+    """switches.parquet: one row for every port and every class that carried something anywhere, in the order of the topology.
+
+    A port that a class did not use has a row of zeros: it is known, and it was idle. Classes that nothing used have no rows.
+    """
+    counts = [len(ports) for ports in switch_ports]
+    ports = np.concatenate(switch_ports) if switch_ports else np.empty(0, SWITCH_PORT_COUNTERS)
+    classes = np.flatnonzero(used_cos(ports).any(axis=0))
+    switch = np.repeat(np.arange(len(counts)), counts)
+    port = np.arange(len(ports)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns: dict[str, object] = _Names(topology).columns(
+        np.repeat(switch, len(classes)), np.repeat(port, len(classes))
     )
-    columns["cos"] = np.array(all_cos, np.int32)
+    columns["cos"] = np.tile(classes, len(ports)).astype(np.int32)
     for column, (owner, name) in COS_COUNTERS.items():
-        of_port = _OF_PORT.get(owner)
-        values = [
-            int(row[of_port][cos][name] if of_port else row[name][cos])
-            for row, cos in zip(rows, all_cos, strict=True)
-        ]
-        columns[column] = np.array(values, np.int64)
+        values = ports[_OF_PORT[owner]][name] if owner in _OF_PORT else ports[name]
+        columns[column] = values[:, classes].reshape(-1)
     return _table(columns, LANE_UNITS)
 
 
