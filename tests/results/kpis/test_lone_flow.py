@@ -101,7 +101,9 @@ def test_flows_alone_in_the_twin_have_no_slowdown(
 
 def test_flows_that_share_have_a_slowdown_and_a_flow_elsewhere_changes_none(tmp_path: Path) -> None:
     """4 x 8 MiB into one host: 2,746 us by 688 us."""
-    topology = {"single": {"ports": [f"{name}/p" for name in "abcdefgh"], "rate": "100Gbps", "delay": "500ns"}}
+    topology = {
+        "single": {"ports": [f"{name}/p" for name in "abcdefgh"], "rate": "100Gbps", "delay": "500ns"}
+    }
     flows = [f"{source},7,8388608,0" for source in range(4)]
     (tmp_path / "alone").mkdir()
     (tmp_path / "beside").mkdir()
