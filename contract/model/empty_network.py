@@ -16,9 +16,8 @@ class LatencySource(StrEnum):
 
     STATED = "stated"
     """Links and switches of a topology."""
-    PROBED = "probed"
-    """Half the round trip that a probe measured before the load."""
     UNKNOWN = "unknown"
+    """No topology is given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Flow completion times and slowdowns by size, of runs that consist of sends and receives alone.
 
 Slowdown is the completion time of a flow by what it takes alone in an empty network (`lone_flow`), which follows from links and
-switches as they are stated, or from a round trip measured before the load; never from a flow of the same run. Studies of
+switches as a topology states them, never from a flow of the same run. Studies of
 congestion control plot these (HPCC, SIGCOMM 2019, 5.3).
 """
 
@@ -32,7 +32,9 @@ _BOUNDS: Final = (0, *(10**power for power in range(3, 13)), 1 << 62)
 NO_FLOWS: Final = "the run is not of sends and receives alone"
 NONE_COMPLETED: Final = "no flow crossed the device and completed"
 NO_NETWORK: Final = "what a flow takes alone is not known: the run kept no rates and latencies of its network"
-NO_LATENCY: Final = "what a flow takes alone is not known: no topology is given, and no round trip was measured before the load"
+NO_LATENCY: Final = (
+    "what a flow takes alone is not known: no topology says which links and switches it crosses"
+)
 NOT_ALL_PAIRS: Final = "what a flow takes alone is not known for every pair of ranks"
 
 

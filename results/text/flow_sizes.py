@@ -31,7 +31,6 @@ def slowdown_words(flows: FlowSizes) -> str:
         return flows.why_no_slowdown
     base = {
         LatencySource.STATED: "links and switches as the topology states them, on the quickest of the shortest ways",
-        LatencySource.PROBED: "the slower port's rate, and half the round trip of a probe before the load",
         LatencySource.UNKNOWN: "",
     }[flows.latency]
     return f"completion time from due to arrived / time of the same flow alone in the empty network ({base})"
