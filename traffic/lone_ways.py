@@ -8,12 +8,12 @@ together: what they have between the switches is the maximum flow over them (For
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from etloop.contract.base.ip_address import ip_text
-from etloop.contract.model.assignment import Assignment, Path, TransportSettings
+from etloop.contract.model.assignment import Assignment, Path, PortSettings, TransportSettings
 from etloop.contract.model.capabilities import OUTER_HEADER_BYTES, packet_overhead_bytes
 from etloop.contract.model.empty_network import Framing, LatencySource, LoneNetwork, LoneWay
 from etloop.contract.model.topology import SwitchEnd, Topology
@@ -36,10 +36,8 @@ def lone_network(
     """Return the ways and framing of every pair with a connection through the device.
 
     `cuts`: transfers consist of several messages, which take queue pairs in turn.
-    Without a topology none is known. Raises `PlanError` as `attachments_of`.
+    Without a topology a way is the links of the two ports, and its latency is not known. Raises `PlanError` as `attachments_of`.
     """
-    if topology is None:
-        return LoneNetwork(LatencySource.UNKNOWN, "", (), (), (), (), (), ())
     connections, ports = assignment.connections, assignment.ports
     port_of = {rank.rank: rank.port for rank in assignment.ranks}
     wire = np.flatnonzero(connections.path == Path.WIRE)
@@ -50,7 +48,7 @@ def lone_network(
         count, ipv6 = pairs.get(pair, (0, ":" in ip_text(connections.src_ip[row])))
         used = int(queue_pairs[row]) if cuts or splits else 1
         pairs[pair] = count + used, ipv6
-    found = _TopologyWays(assignment, topology)
+    found = _PortWays(ports) if topology is None else _TopologyWays(assignment, topology)
     framings: dict[Framing, int] = {}
     way_sets: dict[tuple[LoneWay, ...], int] = {}
     columns: list[tuple[int, int, int, int]] = []
@@ -65,7 +63,7 @@ def lone_network(
         columns.append((src, dst, way_set, framings.setdefault(framing, len(framings))))
     src_rank, dst_rank, way_set_of, framing_number = zip(*columns, strict=True) if columns else ((),) * 4
     return LoneNetwork(
-        latency=LatencySource.STATED,
+        latency=LatencySource.UNKNOWN if topology is None else LatencySource.TOPOLOGY,
         described_by=described_by,
         framings=tuple(framings),
         way_sets=tuple(way_sets),
@@ -92,6 +90,20 @@ def framing_of(transport: TransportSettings, *, ipv6: bool, led: bool, parts: in
     word_bytes = 1 if transport.kind is TransportKind.UET else 4
     around -= first_bytes + last_bytes
     return Framing(transport.path_mtu_bytes, around, first_bytes, last_bytes, word_bytes, parts)
+
+
+class _PortWays:
+    """Ways where no topology is known: the links of the two ports, through one switch."""
+
+    def __init__(self, ports: Sequence[PortSettings]) -> None:
+        self._ports = ports
+
+    def between(self, src: int, dst: int, *, spreads: bool) -> tuple[LoneWay, ...]:
+        """Return the one way from a port of the assignment to another, over all planes of a card."""
+        ends = self._ports[src], self._ports[dst]
+        link_bps = ends[0].link_bps, ends[1].link_bps
+        shared_bps = ends[0].link_bps * ends[0].planes, ends[1].link_bps * ends[1].planes
+        return (LoneWay(link_bps, shared_bps if spreads else link_bps, 0),)
 
 
 class _TopologyWays:

@@ -14,10 +14,14 @@ from etloop.contract.base.late_dataclass import dataclass
 class LatencySource(StrEnum):
     """Where the latency of a way comes from."""
 
-    STATED = "stated"
+    TOPOLOGY = "topology"
     """Links and switches of a topology."""
+    STATED = "stated"
+    """`verdict.base_latency` of the scenario, the same for every pair."""
+    PROBED = "probed"
+    """Round trips of every pair before the load."""
     UNKNOWN = "unknown"
-    """No topology is given."""
+    """No topology is given, none is stated, and nothing was probed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +69,6 @@ class LoneNetwork:
     dst_rank: tuple[int, ...]
     way_set: tuple[int, ...]
     framing: tuple[int, ...]
+    latency_ns: tuple[int, ...] = ()
+    """By pair, in place of that of its ways: one way, without the time that packets are sent for; -1: not known. Empty where
+    the ways have their own."""

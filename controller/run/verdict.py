@@ -26,6 +26,7 @@ from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from etloop.results.artifacts import run_with_verdict
 from etloop.results.kpis.all import vocabulary
+from etloop.results.kpis.base_latency import with_stated_base
 from etloop.results.kpis.flow_sizes import has_flows
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
@@ -130,7 +131,9 @@ def counting_checks(profile: DutProfile) -> tuple[RequestedCheck, ...]:
     return agree, queues
 
 
-def basis_of(scenario: Scenario, rig: Rig, plan: Plan, device: DescribedDevice | None) -> KpiBasis:
+def basis_of(
+    scenario: Scenario, rig: Rig, plan: Plan, device: DescribedDevice | None, *, in_twin: bool
+) -> KpiBasis:
     """Return what figures need beside the records: speeds of ports, compute, payload of packets, the network of a lone flow."""
     # Ranks are on the first port of a card, whose rate is that of all its planes.
     speeds = {label: port.link_bps for label, port in rig.ports.items()}
@@ -148,7 +151,9 @@ def basis_of(scenario: Scenario, rig: Rig, plan: Plan, device: DescribedDevice |
         topology, source = (None, "") if device is None else (device.topology, device.source)
         cuts = any(part.settings.shaping is not Shaping.PLAIN for part in plan.parts.jobs.parts)
         network = lone_network(plan.whole(), topology, source, cuts=cuts)
-    return KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network)
+    basis = KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network)
+    # The twin's network is the topology, exactly.
+    return basis if in_twin else with_stated_base(basis, scenario.verdict.base_latency_ns)
 
 
 def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | None = None) -> Summary:
@@ -169,6 +174,8 @@ def renew_verdict(run_dir: Path, conditions: Path | None = None, device: str | N
         stated = VerdictSettings()
         if conditions is not None:
             stated = conditions_of(read_file(conditions), str(conditions))
+            if run.summary.started_at != VIRTUAL_TIME:
+                basis = with_stated_base(basis, stated.base_latency_ns)
         profile = None if device is None else find_profile(device)
         _refuse_mistakes((*stated.checks, *_checks_of(profile)))
         counted_by = run.summary.dut.profile if run.summary.dut is not None else ""

@@ -1,8 +1,8 @@
 """Flow completion times and slowdowns by size, of runs that consist of sends and receives alone.
 
 Slowdown is the completion time of a flow by what it takes alone in an empty network (`lone_flow`), which follows from links and
-switches as a topology states them, never from a flow of the same run. Studies of
-congestion control plot these (HPCC, SIGCOMM 2019, 5.3).
+switches as a topology states them, or from rates of ports and a latency that is stated or was measured before the load; never
+from a flow of the same run. Studies of congestion control plot these (HPCC, SIGCOMM 2019, 5.3).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ NO_FLOWS: Final = "the run is not of sends and receives alone"
 NONE_COMPLETED: Final = "no flow crossed the device and completed"
 NO_NETWORK: Final = "what a flow takes alone is not known: the run kept no rates and latencies of its network"
 NO_LATENCY: Final = (
-    "what a flow takes alone is not known: no topology says which links and switches it crosses"
+    "what a flow takes alone is not known: no round trip was measured before the load, no topology is given, and "
+    "verdict.base_latency is not stated"
 )
 NOT_ALL_PAIRS: Final = "what a flow takes alone is not known for every pair of ranks"
 

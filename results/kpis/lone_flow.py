@@ -8,6 +8,7 @@ The least over the ways counts (docs/metrics.md). Packets that are spread over s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -48,10 +49,20 @@ def lone_flow_ns(
         way_set, framing = divmod(one, len(network.framings))
         members = own[sort == one]
         times = [
-            way_ns(way, network.framings[framing], size_bytes[members]) for way in network.way_sets[way_set]
+            way_ns(way, network.framings[framing], size_bytes[members])
+            for way in ways_of(network, way_set)
         ]
         alone_ns[members] = np.min(times, axis=0)
+    if network.latency_ns:
+        own_ns = np.array(network.latency_ns, np.float64)[row]
+        alone_ns[own] += np.where(own_ns < 0, np.nan, own_ns)
     return alone_ns
+
+
+def ways_of(network: LoneNetwork, way_set: int) -> tuple[LoneWay, ...]:
+    """Return the ways of a set; without their latency where every pair has its own."""
+    ways = network.way_sets[way_set]
+    return tuple(replace(way, latency_ns=0) for way in ways) if network.latency_ns else ways
 
 
 def way_ns(way: LoneWay, framing: Framing, size_bytes: Floats) -> Floats:

@@ -30,10 +30,12 @@ def slowdown_words(flows: FlowSizes) -> str:
     if flows.why_no_slowdown:
         return flows.why_no_slowdown
     base = {
-        LatencySource.STATED: "links and switches as the topology states them, on the quickest of the shortest ways",
+        LatencySource.TOPOLOGY: "links and switches as the topology states them, on the quickest of the shortest ways",
+        LatencySource.STATED: "rates of links, and verdict.base_latency of the scenario",
+        LatencySource.PROBED: "rates of links, and latency measured by probes before the load, per pair",
         LatencySource.UNKNOWN: "",
     }[flows.latency]
-    return f"completion time from due to arrived / time of the same flow alone in the empty network ({base})"
+    return f"completion time from due to arrived / time of the same flow alone in the empty network (base: {base})"
 
 
 def flow_cells(flows: FlowSizes) -> list[tuple[str, ...]]:

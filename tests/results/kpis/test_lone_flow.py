@@ -46,7 +46,7 @@ def test_the_formula_is_what_packets_in_turn_take(seed: int) -> None:
 
 def test_the_quickest_way_counts_and_an_unknown_pair_has_no_time() -> None:
     slow, fast = (LoneWay((bps,), (bps,), ns) for bps, ns in ((10**9, 0), (10**10, 5_000)))
-    network = LoneNetwork(LatencySource.STATED, "t.yaml", (ROCE,), ((slow, fast),), (0,), (1,), (0,), (0,))
+    network = LoneNetwork(LatencySource.TOPOLOGY, "t.yaml", (ROCE,), ((slow, fast),), (0,), (1,), (0,), (0,))
     src, dst = np.array([0, 0, 1]), np.array([1, 1, 0])
     found = lone_flow_ns(network, src, dst, np.array([100.0, 1e6, 100.0]))
     assert found[0] == in_turn_ns(slow, ROCE, 100)
