@@ -172,7 +172,7 @@ def test_a_flow_alone_takes_what_paper_says_and_two_into_a_port_twice_that(tmp_p
     assert flows is not None
     small, large, whole = flows.rows
     assert (small.planned, small.completed, large.completed, whole.completed) == (1, 1, 3, 4)
-    assert (flows.latency, flows.why_no_slowdown) == ("stated", "")
+    assert (flows.latency, flows.why_no_slowdown) == ("topology", "")
     line_ns = 100 * 4178 * 8 * NS_PER_S // 10**10
     assert (large.upto_bytes, whole.upto_bytes) == (409_600, 409_600)
     assert large.slowdown_p50 == pytest.approx(2.0, rel=0.02), "two share the port"
