@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from etloop.contract.model.assignment import SegmentSettings
+from etloop.contract.model.assignment import Assignment, SegmentSettings
 from etloop.contract.model.capabilities import OUTER_HEADER_BYTES
 from etloop.contract.model.empty_network import LatencySource, LoneWay
 from etloop.contract.model.topology import LoadBalancing, Topology
@@ -17,14 +17,19 @@ from tests.support.traffic.planes_by_hand import in_planes, on_cards, plane_star
 from tests.support.traffic.twin_by_hand import DELAY_NS, GBPS, RATE_BPS, UNCONTROLLED, changed, pairs, star, two_tiers
 
 
-def ways_of_first_pair(network: Topology | None, **job: int) -> tuple[LoneWay, ...]:
+def ways_of_first_pair(network: Topology, **job: int) -> tuple[LoneWay, ...]:
     """Return the ways of the only pair of a job of one message from rank 0 to the last."""
     planes, qps = job.get("planes", 1), job.get("qps", 1)
     made = pairs(((0, job.get("to", 1)),), 1 << 20, qps_each=qps)
-    made = on_cards(made, planes) if planes > 1 else made
+    made = attached(on_cards(made, planes) if planes > 1 else made)
     found = lone_network(made, network, "t.yaml", cuts=qps > 1)
-    row = (found.src_rank + (-1,)).index(0)
-    return found.way_sets[found.way_set[row]]
+    assert (found.latency, found.src_rank[0], found.dst_rank[0]) == (LatencySource.TOPOLOGY, 0, job.get("to", 1))
+    return found.way_sets[found.way_set[0]]
+
+
+def attached(job: Assignment) -> Assignment:
+    """Return a job by hand whose ports are called as the topologies by hand call them."""
+    return replace(job, ports=tuple(replace(port, name=f"r/{port.name}") for port in job.ports))
 
 
 def test_one_switch_has_two_links_and_its_own_latency() -> None:
@@ -71,7 +76,7 @@ def test_without_a_topology_the_ports_links_are_the_way_and_the_latency_is_not_k
 
 
 def test_segments_lead_every_packet_by_an_outer_header() -> None:
-    job = pairs(((0, 1),), 1 << 20)
+    job = attached(pairs(((0, 1),), 1 << 20))
     plain = lone_network(job, star(2), "", cuts=False).framings
     led = replace(job, ports=tuple(replace(port, segments=SegmentSettings(48, 16, ())) for port in job.ports))
     (framing,) = lone_network(led, star(2), "", cuts=False).framings
