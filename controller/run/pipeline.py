@@ -183,9 +183,7 @@ def run_plan(
     """
     conditions = conditions_of_run(prepared.scenario, prepared.rig, watcher.report, in_twin=execution.is_twin)
     plan = prepared.plan
-    figures = basis_of(
-        prepared.scenario, prepared.rig, plan, prepared.device, in_twin=execution.is_twin
-    )
+    figures = basis_of(prepared.scenario, prepared.rig, plan, prepared.device, in_twin=execution.is_twin)
     texts = dict[str, str | bytes](prepared.texts)
     if prepared.case is not None and options.out_dir is not None:
         digest = workload_digest(plan.tables)
@@ -250,8 +248,8 @@ def _finished(material: RunMaterial, ran: _Run, options: RunOptions, watcher: Ru
     """Measure what was executed, write and judge it."""
     executed, outcome = ran.executed, ran.executed.outcome
     connections = material.plan.connections
-    basis = with_measured_base(material.basis, outcome, connections, executed.connection_rows)
-    material = replace(material, basis=basis)
+    figures = with_measured_base(material.basis, outcome, connections, executed.connection_rows)
+    material = replace(material, basis=figures)
     stopped_in = Step.EXECUTE if outcome.state is RunEnd.STOPPED else None
     if options.out_dir is not None or material.conditions:
         watcher.enter(Step.WRITE)

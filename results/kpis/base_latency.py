@@ -47,7 +47,9 @@ def with_measured_base(
     least_ns: dict[tuple[int, int], int] = {}
     for agent in outcome.agents:
         rows = connection_rows.get(agent.agent, np.empty(0, np.int32))
-        own = agent.round_trips[(agent.round_trips["connection"] >= 0) & (agent.round_trips["connection"] < len(rows))]
+        own = agent.round_trips[
+            (agent.round_trips["connection"] >= 0) & (agent.round_trips["connection"] < len(rows))
+        ]
         connection = rows[own["connection"]]
         pairs = zip(plan.src_rank[connection].tolist(), plan.dst_rank[connection].tolist(), strict=True)
         for pair, round_trip_ns in zip(pairs, own["round_trip_ns"].tolist(), strict=True):
@@ -77,4 +79,6 @@ def _probe_sent_ns(network: LoneNetwork, way_set: int, framing: int) -> float:
     """Return for how long a full packet and the answer to it are sent, on the way where that is shortest."""
     packets = replace(network.framings[framing], parts=1)
     sizes = np.array([packets.packet_bytes, REPLY_BYTES], np.float64)
-    return min(float(way_ns(replace(way, latency_ns=0), packets, sizes).sum()) for way in network.way_sets[way_set])
+    return min(
+        float(way_ns(replace(way, latency_ns=0), packets, sizes).sum()) for way in network.way_sets[way_set]
+    )

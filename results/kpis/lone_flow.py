@@ -49,8 +49,7 @@ def lone_flow_ns(
         way_set, framing = divmod(one, len(network.framings))
         members = own[sort == one]
         times = [
-            way_ns(way, network.framings[framing], size_bytes[members])
-            for way in ways_of(network, way_set)
+            way_ns(way, network.framings[framing], size_bytes[members]) for way in ways_of(network, way_set)
         ]
         alone_ns[members] = np.min(times, axis=0)
     if network.latency_ns:

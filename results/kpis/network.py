@@ -16,9 +16,9 @@ from etloop.results.schema.needless import needless_packets
 from etloop.results.verdict.evaluation import Frame, aggregate
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from etloop.results.kpis.input import KpiInput
     from etloop.results.kpis.job import Value
+    from numpy.typing import NDArray
 
 NO_COUNTERS = "no agent sent its counters"
 _DISCARDS: Final = [one.name for owner in AgentObject for one in counters_of(owner, CounterUse.DISCARD)]

@@ -14,7 +14,9 @@ def outcome(connection: int, round_trip_ns: int, *, ok: bool = True) -> ProbeOut
 
 
 def test_each_connection_has_the_least_of_its_queue_pairs_that_answered() -> None:
-    found = least_round_trips([outcome(3, 70), outcome(1, 90), outcome(3, 50), outcome(1, 5, ok=False), outcome(2, 0, ok=False)])
+    found = least_round_trips(
+        [outcome(3, 70), outcome(1, 90), outcome(3, 50), outcome(1, 5, ok=False), outcome(2, 0, ok=False)]
+    )
     assert found.tolist() == [(1, 90), (3, 50)]
 
 

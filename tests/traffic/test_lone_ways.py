@@ -14,7 +14,16 @@ from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.traffic.lone_ways import framing_of, lone_network, maximum_flow
 
 from tests.support.traffic.planes_by_hand import in_planes, on_cards, plane_stars
-from tests.support.traffic.twin_by_hand import DELAY_NS, GBPS, RATE_BPS, UNCONTROLLED, changed, pairs, star, two_tiers
+from tests.support.traffic.twin_by_hand import (
+    DELAY_NS,
+    GBPS,
+    RATE_BPS,
+    UNCONTROLLED,
+    changed,
+    pairs,
+    star,
+    two_tiers,
+)
 
 
 def ways_of_first_pair(network: Topology, **job: int) -> tuple[LoneWay, ...]:
@@ -23,7 +32,11 @@ def ways_of_first_pair(network: Topology, **job: int) -> tuple[LoneWay, ...]:
     made = pairs(((0, job.get("to", 1)),), 1 << 20, qps_each=qps)
     made = attached(on_cards(made, planes) if planes > 1 else made)
     found = lone_network(made, network, "t.yaml", cuts=qps > 1)
-    assert (found.latency, found.src_rank[0], found.dst_rank[0]) == (LatencySource.TOPOLOGY, 0, job.get("to", 1))
+    assert (found.latency, found.src_rank[0], found.dst_rank[0]) == (
+        LatencySource.TOPOLOGY,
+        0,
+        job.get("to", 1),
+    )
     return found.way_sets[found.way_set[0]]
 
 
@@ -65,7 +78,9 @@ def test_planes_of_a_card_are_used_together() -> None:
     assert way.link_bps == (RATE_BPS // 4, RATE_BPS // 4)
     assert way.shared_bps == (RATE_BPS, RATE_BPS)
     (way,) = ways_of_first_pair(in_planes(two_tiers(2, 1, 2, uplink_bps=25 * GBPS), 2), planes=2)
-    assert way.shared_bps == (2 * RATE_BPS, 100 * GBPS, 100 * GBPS, 2 * RATE_BPS), "2 planes x 2 spines x 25 Gbit/s"
+    assert way.shared_bps == (2 * RATE_BPS, 100 * GBPS, 100 * GBPS, 2 * RATE_BPS), (
+        "2 planes x 2 spines x 25 Gbit/s"
+    )
 
 
 def test_without_a_topology_the_ports_links_are_the_way_and_the_latency_is_not_known() -> None:
@@ -94,7 +109,9 @@ def test_ipv6_and_a_tag_are_longer() -> None:
 def test_the_maximum_flow_is_the_least_cut(seed: int) -> None:
     """Over all divisions of six nodes that separate source and target (Ford and Fulkerson 1956)."""
     drawn = random.Random(seed)
-    links = {pair: drawn.randint(1, 9) for pair in itertools.permutations(range(6), 2) if drawn.random() < 0.4}
+    links = {
+        pair: drawn.randint(1, 9) for pair in itertools.permutations(range(6), 2) if drawn.random() < 0.4
+    }
     cuts = []
     for size in range(5):
         for others in itertools.combinations(range(1, 5), size):

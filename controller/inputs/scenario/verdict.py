@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.clock import NS_PER_S
+from etloop.contract.base.late_dataclass import dataclass
 from etloop.contract.base.units import format_duration, parse_duration_ns, parse_share_per_million
 from etloop.contract.base.yaml_reader import ConfigFile, Section, bounded, integer, read_document, words
 from etloop.results.schema.verdict import RequestedCheck

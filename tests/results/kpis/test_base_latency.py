@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,12 @@ from etloop.results.kpis.base_latency import REPLY_BYTES, with_measured_base, wi
 from etloop.results.kpis.lone_flow import lone_flow_ns
 from etloop.results.schema.kpis import KpiBasis
 
-from tests.support.runs.records_by_hand import connection_rows_by_hand, outcome_by_hand, tables_by_hand, with_agent
+from tests.support.runs.records_by_hand import (
+    connection_rows_by_hand,
+    outcome_by_hand,
+    tables_by_hand,
+    with_agent,
+)
 
 BPS = 10**9
 ROCE = Framing(4096, 62, 16, 4, 4, 1)
@@ -35,7 +41,7 @@ def measured(*trips: tuple[str, int, int], given: KpiBasis | None = None) -> Lon
     for name in ("a", "b"):
         own = [(rows[name].tolist().index(row), ns) for agent, row, ns in trips if agent == name]
         probes = np.array(own, PROBE_RECORD)
-        outcome = with_agent(outcome, name, lambda agent, probes=probes: replace(agent, round_trips=probes))
+        outcome = with_agent(outcome, name, partial(replace, round_trips=probes))
     found = with_measured_base(given or basis(), outcome, tables_by_hand().connections, rows).lone_network
     assert found is not None
     return found

@@ -91,7 +91,9 @@ def test_the_text_has_a_line_of_zeros_for_an_idle_link_between_switches() -> Non
     sent = {(line[0], line[2]): line[3] for line in lines if line and "/" in line[0]}
     assert sent["leaf0/2", "3"] == sent["spine1/0", "3"] == sent["spine1/1", "3"] == "0"
     assert ("leaf0/2", "0") not in sent
-    assert len(sent) == 1 + 3 + 8, "the heading, three lanes towards hosts, both ends of four links in class 3"
+    assert len(sent) == 1 + 3 + 8, (
+        "the heading, three lanes towards hosts, both ends of four links in class 3"
+    )
 
 
 def test_a_port_without_any_reading_is_not_counted_rather_than_idle() -> None:

@@ -12,7 +12,14 @@ from typing import Final
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 from etloop.contract.base.errors import Problem
-from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, PROBE_RECORD, WAIT_RECORD
+from etloop.contract.model.records import (
+    CC_RECORD,
+    FLOW_RECORD,
+    OP_RECORD,
+    PORT_RECORD,
+    PROBE_RECORD,
+    WAIT_RECORD,
+)
 from etloop.contract.protocol.messages import (
     PROTOCOL_VERSION,
     AgentMessage,
