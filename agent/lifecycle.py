@@ -26,6 +26,7 @@ from etloop.agent.lifecycle_actions import (
     StartEngine,
     StartProbe,
 )
+from etloop.agent.round_trips import least_round_trips
 from etloop.contract.base.clock import seconds_text
 from etloop.contract.base.errors import ExitCode, Problem, ProtocolError
 from etloop.contract.base.ip_address import ip_text
@@ -306,10 +307,10 @@ class AgentLife:
             return self._taken()
         failed = [outcome for outcome in outcomes if not outcome.ok]
         failures = tuple(_probe_failure(each, self._assignment) for each in failed[:_MAX_REPORTED_FAILURES])
-        slowest = max((each.round_trip_ns for each in outcomes if each.ok), default=0)
         self._advance(AgentEvent.FAULT if failed else AgentEvent.PROBED)
         self._do(Log(f"{len(outcomes) - len(failed)} of {len(outcomes)} queue pairs answered their probe"))
-        self._send(Probed(self._assignment.run_id, len(outcomes), len(failed), failures, slowest))
+        found = least_round_trips(outcomes)
+        self._send(Probed(self._assignment.run_id, len(outcomes), len(failed), failures, found))
         return self._taken()
 
     def on_status(self, status: EngineStatus, ops: NDArray[np.void], now_ns: int) -> tuple[Action, ...]:

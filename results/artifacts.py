@@ -136,7 +136,9 @@ def kpi_input(run: RunArtifacts, basis: KpiBasis) -> KpiInput:
             speeds[agent, port] = basis.port_bps[name]
     compute = None if basis.compute_ns is None else np.array(basis.compute_ns, np.int64)
     jobs = of_jobs(frames, plan)
-    return KpiInput(run.summary, plan, jobs, speeds, compute, basis.mtu_bytes, frames["ops"])
+    return KpiInput(
+        run.summary, plan, jobs, speeds, compute, basis.mtu_bytes, frames["ops"], basis.lone_network
+    )
 
 
 def run_with_verdict(

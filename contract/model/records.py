@@ -102,6 +102,15 @@ WAIT_RECORD: Final = np.dtype(
 """One thing that one unfinished op waits for. 40 bytes."""
 
 
+PROBE_RECORD: Final = np.dtype(
+    [
+        ("connection", "<i4"),  # row of Assignment.connections
+        ("round_trip_ns", "<i8"),  # the least of all probes of the connection's queue pairs
+    ]
+)
+"""One connection that was probed before the load: a full-size packet there, 8 bytes of payload back. 12 bytes."""
+
+
 class StreamForm(IntEnum):
     """What the datagrams of a stream beside the jobs are."""
 

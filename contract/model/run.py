@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.model.records import CC_RECORD, StreamCount
+from etloop.contract.model.records import CC_RECORD, PROBE_RECORD, StreamCount
 from numpy.typing import NDArray
 
 
@@ -206,6 +206,8 @@ class AgentRecords:
     """Rates and windows over time; empty if they were not asked for."""
     streams: tuple[StreamCount, ...] = ()
     """Of plain UDP beside the jobs."""
+    round_trips: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PROBE_RECORD))
+    """Least round trips of the agent's connections before the load; empty where nothing was probed."""
     capabilities: tuple[str, ...] = ()
     """What its ports had of what a host may offer or not, such as departure times; none from agents of earlier versions."""
 

@@ -22,6 +22,7 @@ from etloop.contract.model.records import (
     FLOW_RECORD,
     OP_RECORD,
     PORT_RECORD,
+    PROBE_RECORD,
     WAIT_RECORD,
     StreamCount,
 )
@@ -46,6 +47,7 @@ OpRecords: TypeAlias = Annotated[NDArray[np.void], OP_RECORD, "op record"]
 FlowRecords: TypeAlias = Annotated[NDArray[np.void], FLOW_RECORD, "flow record"]
 CcRecords: TypeAlias = Annotated[NDArray[np.void], CC_RECORD, "rate record"]
 PortRecords: TypeAlias = Annotated[NDArray[np.void], PORT_RECORD, "port record"]
+ProbeRecords: TypeAlias = Annotated[NDArray[np.void], PROBE_RECORD, "probe record"]
 WaitRecords: TypeAlias = Annotated[NDArray[np.void], WAIT_RECORD, "wait record"]
 
 
@@ -159,8 +161,8 @@ class Probed:
     queue_pairs: int
     failed: int
     failures: tuple[ProbeFailure, ...]
-    round_trip_ns_max: int
-    """Longest round trip of a probe that got through; 0 if there was none."""
+    round_trips: ProbeRecords
+    """Least round trip of each connection that answered, by connection; no more than fit into one batch."""
 
 
 @dataclass(frozen=True, slots=True)

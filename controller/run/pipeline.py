@@ -39,6 +39,7 @@ from etloop.results.artifacts import (
     run_with_verdict,
     with_joint_figures,
 )
+from etloop.results.kpis.base_latency import with_measured_base
 from etloop.results.measure.joined import NO_OPS
 from etloop.results.measure.summary import Measurement, measure, workload_digest
 from etloop.results.schema.case import CASE_FILE, RepeatedBy
@@ -182,7 +183,8 @@ def run_plan(
         RunNotWritten: the results cannot be kept.
     """
     conditions = conditions_of_run(prepared.scenario, prepared.rig, watcher.report, in_twin=execution.is_twin)
-    plan, figures = prepared.plan, basis_of(prepared.scenario, prepared.rig, prepared.plan)
+    plan = prepared.plan
+    figures = basis_of(prepared.scenario, prepared.rig, plan, prepared.device, in_twin=execution.is_twin)
     texts = dict[str, str | bytes](prepared.texts)
     if prepared.case is not None and options.out_dir is not None:
         digest = workload_digest(plan.tables)
@@ -246,6 +248,9 @@ class _Run:
 def _finished(material: RunMaterial, ran: _Run, options: RunOptions, watcher: RunWatcher) -> FinishedRun:
     """Measure what was executed, write and judge it."""
     executed, outcome = ran.executed, ran.executed.outcome
+    connections = material.plan.connections
+    figures = with_measured_base(material.basis, outcome, connections, executed.connection_rows)
+    material = replace(material, basis=figures)
     stopped_in = Step.EXECUTE if outcome.state is RunEnd.STOPPED else None
     if options.out_dir is not None or material.conditions:
         watcher.enter(Step.WRITE)

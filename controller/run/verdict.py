@@ -20,11 +20,14 @@ from etloop.controller.inputs.scenario.scenario import Scenario
 from etloop.controller.inputs.scenario.verdict import VerdictSettings, conditions_of
 from etloop.controller.run.device_check import contradictions_of
 from etloop.controller.run.device_facts import device_facts
+from etloop.controller.run.topology_check import DescribedDevice
 from etloop.dut_profiles.model.profile import DutKind, DutProfile
 from etloop.dut_profiles.reading.catalogue import find_profile
 from etloop.dut_profiles.reading.profile_file import DEFAULT_TOLERANCE_PER_MILLION
 from etloop.results.artifacts import run_with_verdict
 from etloop.results.kpis.all import vocabulary
+from etloop.results.kpis.base_latency import with_stated_base
+from etloop.results.kpis.flow_sizes import has_flows
 from etloop.results.schema.kpis import KpiBasis
 from etloop.results.schema.summary import VIRTUAL_TIME, Summary
 from etloop.results.schema.verdict import RequestedCheck
@@ -41,6 +44,8 @@ from etloop.results.store.run_dir import (
 from etloop.results.verdict.junit_names import place_of
 from etloop.results.verdict.terms import LONGEST_TEXT
 from etloop.results.verdict.verdict import Conditions, check_mistakes
+from etloop.traffic.collectives.choice import Shaping
+from etloop.traffic.lone_ways import lone_network
 from etloop.workload.trace.program import OpKind
 
 if TYPE_CHECKING:
@@ -127,8 +132,10 @@ def counting_checks(profile: DutProfile) -> tuple[RequestedCheck, ...]:
     return agree, queues
 
 
-def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
-    """Return what figures need beside the records: speeds and backends of ports, compute of ranks, packets' payload."""
+def basis_of(
+    scenario: Scenario, rig: Rig, plan: Plan, device: DescribedDevice | None, *, in_twin: bool
+) -> KpiBasis:
+    """Return what figures need beside the records: speeds of ports, compute, payload of packets, the network of a lone flow."""
     # Ranks are on the first port of a card, whose rate is that of all its planes.
     speeds = {label: port.link_bps for label, port in rig.ports.items()}
     speeds |= {
@@ -140,7 +147,14 @@ def basis_of(scenario: Scenario, rig: Rig, plan: Plan) -> KpiBasis:
     ]
     compute = tuple(per_program[rank.program] for rank in job.ranks)
     backends = {label: port.backend.name.lower() for label, port in rig.ports.items()}
-    return KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends)
+    network = None
+    if has_flows(plan.tables):
+        topology, source = (None, "") if device is None else (device.topology, device.source)
+        cuts = any(part.settings.shaping is not Shaping.PLAIN for part in plan.parts.jobs.parts)
+        network = lone_network(plan.whole(), topology, source, cuts=cuts)
+    basis = KpiBasis(speeds, compute, scenario.transport.path_mtu_bytes, backends, network)
+    # The twin's network is the topology, exactly.
+    return basis if in_twin else with_stated_base(basis, scenario.verdict.base_latency_ns)
 
 
 def judge_again(
@@ -164,6 +178,8 @@ def judge_again(
         stated = VerdictSettings()
         if conditions is not None:
             stated = conditions_of(read_file(conditions), str(conditions))
+            if run.summary.started_at != VIRTUAL_TIME:
+                basis = with_stated_base(basis, stated.base_latency_ns)
         profile = None if device is None else find_profile(device)
         _refuse_mistakes((*stated.checks, *_checks_of(profile)))
         counted_by = run.summary.dut.profile if run.summary.dut is not None else ""

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 from etloop.contract.base.errors import EtloopError, ProtocolError
 from etloop.contract.model.assignment import Assignment
-from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD
+from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, PROBE_RECORD
 from etloop.contract.model.run import AgentRecords
 from etloop.contract.protocol.machine import RunState
 from etloop.contract.protocol.messages import (
@@ -21,6 +21,7 @@ from etloop.contract.protocol.messages import (
     Flows,
     Hello,
     Loaded,
+    Probed,
     Progress,
     QueuePairEnd,
     Rates,
@@ -69,6 +70,7 @@ class RecordSink:
     capabilities: tuple[str, ...] = ()
     ends: tuple[QueuePairEnd, ...] = ()
     """Its queue pair ends on network cards."""
+    round_trips: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PROBE_RECORD))
     finished: Finished | None = None
     spool: RecordKeeper | None = None
     """Where records go as they come; None: they stay in memory."""
@@ -101,6 +103,7 @@ class RecordSink:
             "rate": threads * max(MOST_RATE_ROWS, flows) if asked else 0,
             "port": len(assignment.ports),
             "stream": len(assignment.streams),
+            "probe": len(assignment.connections.src_rank),
         }
         ports = tuple(
             _label(agent, port.name) for port in assignment.ports for _ in range(port.engine_threads)
@@ -110,6 +113,11 @@ class RecordSink:
     def take_loaded(self, loaded: Loaded) -> None:
         """Keeps what the agent's engine said of itself when it was open."""
         self.degraded, self.capabilities, self.ends = loaded.degraded, loaded.capabilities, loaded.ends
+
+    def take_probed(self, probed: Probed) -> None:
+        """Keep the round trips of the agent's connections before the load."""
+        self._within("probe", len(probed.round_trips))
+        self.round_trips = probed.round_trips
 
     def take(self, message: Report | Flows | Rates) -> None:
         """Adds completed ops, queue pair counters, or rates over time."""
@@ -197,6 +205,7 @@ class RecordSink:
             versions=hello.versions,
             complete=not self.shortfall(),
             streams=left.streams if left is not None else (),
+            round_trips=self.round_trips,
         )
 
 

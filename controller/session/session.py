@@ -261,6 +261,7 @@ class Session:
             case Paired() if self.state is RunState.PAIR:
                 self._answered(name, now_ns)
             case Probed() if self.state is RunState.CONNECT:
+                self._sinks[name].take_probed(message)
                 self._unready += run_problems.unreachable(name, message)
                 self._answered(name, now_ns)
             case Armed() if self.state is RunState.ARM:
@@ -304,8 +305,6 @@ class Session:
         if what:
             self._abort(f"agent '{name}': {what}", now_ns)
         self._handed_over(name, now_ns)
-
-    # ---- phases
 
     def _answered(self, name: str, now_ns: int) -> None:
         """Crosses one agent off; the last one moves the run on, or ends it with what all of them found."""

@@ -38,6 +38,9 @@ class _Cos:
         switch, port = self.source.place(self.port)
         return switch, port, self.peer or "", self.number
 
+    def place_and_number(self) -> tuple[str, str, int]:
+        return (*self.source.place(self.port), self.number)
+
     def at(self, kind: CounterObject) -> CountedObject:
         return CountedObject(kind, self.port, self.number)
 
@@ -55,9 +58,30 @@ def _all_cos(sources: tuple[IndexedSource, ...]) -> list[_Cos]:
     return [found[key] for key in sorted(found)]
 
 
+def _not_counted(sources: tuple[IndexedSource, ...], counted: list[_Cos]) -> list[_Cos]:
+    """Return lanes of ports that are known by what they lead to, and of which no source reports a lane."""
+    numbers = sorted({cos.number for cos in counted})
+    known = {cos.place_and_number()[:2] for cos in counted}
+    found: list[_Cos] = []
+    for one in sources:
+        if one.source.is_host_side:
+            continue
+        for port, peer in one.source.peers:
+            if one.place(port) not in known:
+                known.add(one.place(port))
+                found += [_Cos(one, port, number, peer) for number in numbers]
+    return found
+
+
 def device_cos_table(sources: tuple[IndexedSource, ...]) -> pa.Table | None:
-    """switches.parquet: one row for every lane; None where no source tells of any."""
+    """Return switches.parquet: one row for every lane that a source reports, and for ports of which none reports any lane.
+
+    Lanes of the latter are those of the other ports, without values: they are not counted, which is not zero. None where no
+    source reports a lane.
+    """
     all_cos = _all_cos(sources)
+    all_cos += _not_counted(sources, all_cos)
+    all_cos.sort(key=_Cos.place_and_number)
     if not all_cos:
         return None
     places = [cos.place() for cos in all_cos]

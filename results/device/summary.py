@@ -251,7 +251,10 @@ def _gaps(sources: tuple[IndexedSource, ...], start_ns: int) -> tuple[DeviceGap,
 
 
 def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
-    """`queue_dropped_packets` and so on: of every object once, by the first source that tells of it."""
+    """Return `queue_dropped_packets` and so on: of every object once, by the first source that reports it.
+
+    A total of which a part is not known is left out: not counted is not zero.
+    """
     found: dict[str, int] = {}
     for kind in CounterObject:
         for counter in counters_of(kind, CounterUse.SUMMED):
@@ -261,7 +264,7 @@ def _totals(sources: tuple[IndexedSource, ...]) -> dict[str, int]:
                     if (at.kind, name) == (kind, counter.name):
                         seen.setdefault((*one.place(at.name), at.number), one.increase(at, name))
             known = [value for value in seen.values() if value is not None]
-            if known:
+            if seen and len(known) == len(seen):
                 found[f"{kind}_{counter.name}"] = sum(known)
     return found
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.results.export.perfetto_arrows import Slice, arrows
 from etloop.results.export.perfetto_counters import Event, counters, counters_from, named
+from etloop.results.kpis.transfers import begin_ns
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
@@ -85,12 +86,12 @@ def _op_events(given: KpiInput) -> Iterator[Event]:
     hosts = dict(zip(range(len(given.plan.rank_host)), given.plan.rank_host, strict=True))
     for host in sorted(set(hosts.values())):
         yield named("process_name", host, 0, f"host {host}")
-    issued, completed = given.column("ops", "issued_ns"), given.column("ops", "completed_ns")
+    began, completed = begin_ns(given.frames["ops"]), given.column("ops", "completed_ns")
     threads = np.zeros(len(rank), np.int64)
     for one in range(len(given.plan.rank_agent)):
         rows = np.flatnonzero(rank == one)
-        rows = rows[np.argsort(issued[rows], kind="stable")]
-        lanes = lanes_of(issued[rows], completed[rows])
+        rows = rows[np.argsort(began[rows], kind="stable")]
+        lanes = lanes_of(began[rows], completed[rows])
         for lane in range(int(lanes.max(initial=0)) + 1):
             name = f"rank {one} ({given.plan.rank_agent[one]})" + (f", also {lane}" if lane else "")
             yield named("thread_name", hosts[one], _thread(one, lane), name)
@@ -98,12 +99,12 @@ def _op_events(given: KpiInput) -> Iterator[Event]:
         for row in rows.tolist():
             fields = {
                 "tid": int(threads[row]),
-                "dur": float(completed[row] - issued[row]) / 1000,
+                "dur": float(completed[row] - began[row]) / 1000,
                 "name": str(ops["name"][row] or ops["collective"][row] or ops["kind"][row]),
                 "cat": "op",
                 "args": _arguments(given, row),
             }
-            yield Event("X", hosts[one], float(issued[row]), fields)
+            yield Event("X", hosts[one], float(began[row]), fields)
     yield from arrows(given, _Places(hosts, threads, rank).slice_of)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from etloop.results.export.perfetto_counters import Event
 from etloop.results.kpis.job import collective_of_ops
+from etloop.results.kpis.transfers import begin_ns
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
@@ -32,17 +33,17 @@ class Slice(NamedTuple):
 
 def arrows(given: KpiInput, slice_of: Callable[[int], Slice]) -> Iterator[Event]:
     """Yield both ends of every arrow."""
-    issued, completed = given.column("ops", "issued_ns"), given.column("ops", "completed_ns")
+    began, completed = begin_ns(given.frames["ops"]), given.column("ops", "completed_ns")
     joined = itertools.islice(_joined(given), MOST_ARROWS)
     for number, (name, source, target) in enumerate(joined, start=1):
-        begin_ns, end_ns = issued[source] + _INSIDE_NS, completed[target] - _INSIDE_NS
-        inside = begin_ns < completed[source] and end_ns > issued[target]
+        from_ns, to_ns = began[source] + _INSIDE_NS, completed[target] - _INSIDE_NS
+        inside = from_ns < completed[source] and to_ns > began[target]
         # Clocks of two hosts differ by some microseconds; what ends before it begins is no arrow.
-        if inside and begin_ns <= end_ns:
+        if inside and from_ns <= to_ns:
             about = {"name": name, "cat": name, "id": number}
             for phase, row, time_ns, more in (
-                ("s", source, begin_ns, {}),
-                ("f", target, end_ns, {"bp": "e"}),
+                ("s", source, from_ns, {}),
+                ("f", target, to_ns, {"bp": "e"}),
             ):
                 place = slice_of(row)
                 yield Event(phase, place.process, float(time_ns), {"tid": place.thread, **about, **more})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import plotly.graph_objects as go
+from etloop.results.kpis.transfers import begin_ns
 from plotly.subplots import make_subplots
 
 if TYPE_CHECKING:
@@ -110,18 +111,18 @@ def _spread(pairs: dict[str, NDArray[np.int64]], moved: NDArray[np.float64]) -> 
 
 
 def timeline_figure(ops: Frame, most: int = MOST_BARS) -> Any:
-    """Ops of ranks as bars from issue to completion, one colour a kind; the first `most` of them in time."""
-    issued, done = _numbers(ops, "issued_ns"), _numbers(ops, "completed_ns")
+    """Ops of ranks as bars from their begin to completion, one colour a kind; the first `most` of them in time."""
+    begun, done = begin_ns(ops), _numbers(ops, "completed_ns")
     columns = ops.columns
-    first = np.argsort(issued, kind="stable")[:most]
+    first = np.argsort(begun, kind="stable")[:most]
     kinds = [str(name or kind) for name, kind in zip(columns["collective"], columns["kind"], strict=True)]
     figure = go.Figure()
     for kind in dict.fromkeys(kinds[row] for row in first):
         rows = np.array([row for row in first if kinds[row] == kind])
         figure.add_trace(
             go.Bar(
-                base=issued[rows] / _NS_PER_MS,
-                x=(done[rows] - issued[rows]) / _NS_PER_MS,
+                base=begun[rows] / _NS_PER_MS,
+                x=(done[rows] - begun[rows]) / _NS_PER_MS,
                 y=[f"rank {columns['rank'][row]:.0f}" for row in rows],
                 orientation="h",
                 name=escape(kind),

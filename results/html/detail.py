@@ -14,6 +14,7 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.html.blocks import Block, Cell, Fold, Source, Text, table
 from etloop.results.html.lanes import lanes_of, natural
 from etloop.results.kpis.input import KpiInput, connection_frame
+from etloop.results.kpis.network import between_switches
 from etloop.results.schema.kpis import BY_NAME, KpiSet, Nature
 from etloop.results.schema.slow_ops import SlowNames
 from etloop.results.schema.summary import Summary
@@ -22,6 +23,7 @@ from etloop.results.text.units import bytes_words, time_words, value_words
 
 if TYPE_CHECKING:
     from etloop.results.verdict.evaluation import Frame
+    from numpy.typing import NDArray
 
 MOST_ROWS: Final = 60
 OPEN_ROWS: Final = 16
@@ -79,11 +81,14 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
     watermark, paused = (
         frame.columns[name].astype(np.float64) for name in ("queue_watermark_bytes", "queue_paused_ns")
     )
+    is_idle_link = _idle_links(frame)
     busy = {
         lane: row
         for lane in lanes_of(frame)
         for row in (int(lane.rows[0]),)
-        if any(np.nan_to_num(one[row]) for one in columns.values()) or np.nan_to_num(watermark[row])
+        if is_idle_link[row]
+        or any(np.nan_to_num(one[row]) for one in columns.values())
+        or np.nan_to_num(watermark[row])
     }
     signs = [name for name, _ in _LANE_COLUMNS[1:]]
     by_interest = sorted(
@@ -119,6 +124,13 @@ def _lanes(frame: Frame | None, colours: Mapping[str, int]) -> tuple[Block, ...]
     more = f"And {left} more in switches.parquet." if left else ""
     caption = "Queues of the device, as it counted them; drops, marks and pauses first; '-': not counted"
     return _open(caption, heads, rows, range(2, len(heads)), more)
+
+
+def _idle_links(frame: Frame) -> NDArray[np.bool_]:
+    """Return which lanes of links between switches carried nothing, in classes that another such link carried."""
+    sent, of_link = frame.columns["queue_bytes"].astype(np.float64), between_switches(frame)
+    classes = frame.columns["cos"][of_link & (sent > 0)]
+    return np.asarray(of_link & (sent == 0) & np.isin(frame.columns["cos"], classes), np.bool_)
 
 
 def _open(

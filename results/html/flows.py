@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from etloop.results.schema.flow_sizes import FlowSizes
 
 _HEADS = (
-    "size", "flows", "completion p50 (us)", "completion p99 (us)", "slowdown p50", "slowdown p95", "slowdown p99",
+    "size", "flows", "completion p50 (us)", "completion p99 (us)", "alone p50 (us)",
+    "slowdown p50", "slowdown p95", "slowdown p99",
 )  # fmt: skip
 
 
@@ -22,4 +23,5 @@ def flow_blocks(flows: FlowSizes | None) -> tuple[Block, ...]:
     rows = tuple(tuple(Cell(text) for text in cells) for cells in flow_cells(flows))
     caption = "Completion from due to arrived, and in times of an empty network"
     table = Table(caption, _HEADS, rows, frozenset(range(1, len(_HEADS))))
-    return (table, Text(f"Slowdown is {slowdown_words(flows)}.", is_dim=True))
+    begin = "No slowdown" if flows.why_no_slowdown else "Slowdown is"
+    return (table, Text(f"{begin}: {slowdown_words(flows)}.", is_dim=True))

@@ -1,8 +1,8 @@
 """Flow completion times and slowdowns by size, of runs that consist of sends and receives alone.
 
-Decides what a flow takes on an empty network: its frames at the rate of the slower of its two ports, and the latency of the
-network, for which stands what the quickest flow of the run took beyond its frames. So no slowdown is below 1, and the
-latency of our own hosts is not taken for the device's. Studies of congestion control plot these (HPCC, SIGCOMM 2019, 5.3).
+Slowdown is the completion time of a flow by what it takes alone in an empty network (`lone_flow`), which follows from links and
+switches as a topology states them, or from rates of ports and a latency that is stated or was measured before the load; never
+from a flow of the same run. Studies of congestion control plot these (HPCC, SIGCOMM 2019, 5.3).
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.empty_network import LatencySource, LoneNetwork
+from etloop.contract.model.run import PlanTables
 from etloop.results.kpis.input import KpiInput
+from etloop.results.kpis.lone_flow import lone_flow_ns
+from etloop.results.kpis.transfers import send_of_receive
 from etloop.results.measure.job_shares import counted_ops
 from etloop.results.schema.flow_sizes import FlowSizeRow, FlowSizes
 from etloop.results.schema.kinds import OpCode
@@ -21,36 +26,59 @@ from etloop.results.verdict.evaluation import aggregate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FRAME_BYTES_BEYOND_PAYLOAD: Final = 82
-"""Of a packet on the line: preamble and gap 20, Ethernet 18, IPv4 20, UDP 8, BTH 12, ICRC 4."""
+GRANT_BYTES: Final = 64.0
+"""Payload of the message by which a receiver grants sends (traffic/native/wire/clear_to_send.h)."""
 _BOUNDS: Final = (0, *(10**power for power in range(3, 13)), 1 << 62)
 NO_FLOWS: Final = "the run is not of sends and receives alone"
 NONE_COMPLETED: Final = "no flow crossed the device and completed"
-NO_SPEED: Final = "the speed of a port is not known"
+NO_NETWORK: Final = "what a flow takes alone is not known: the run kept no rates and latencies of its network"
+NO_LATENCY: Final = (
+    "what a flow takes alone is not known: no round trip was measured before the load, no topology is given, and "
+    "verdict.base_latency is not stated"
+)
+NOT_ALL_PAIRS: Final = "what a flow takes alone is not known for every pair of ranks"
+
+
+def has_flows(plan: PlanTables) -> bool:
+    """Return whether all counted operations are sends and receives, and some of them cross the device."""
+    ops, counted = plan.ops, counted_ops(plan)
+    sends = counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
+    return bool(sends.any()) and not (counted & (ops.kind == OpCode.COLLECTIVE)).any()
 
 
 def flow_sizes(given: KpiInput) -> FlowSizes | None:
     """Return completion by size; None where the jobs have collectives, or no flow is to cross the device."""
+    if not has_flows(given.plan):
+        return None
     ops, counted = given.plan.ops, counted_ops(given.plan)
     sends = counted & (ops.kind == OpCode.SEND) & (ops.wire_tx_bytes > 0)
-    if not sends.any() or (counted & (ops.kind == OpCode.COLLECTIVE)).any():
-        return None
     planned_bytes = np.repeat(ops.message_bytes[sends], given.plan.iterations)
-    size, fct_ns, ends = _completed(given)
-    line_ns = _line_ns(given, size, ends)
-    beyond_ns = fct_ns - line_ns
-    is_known = bool(len(beyond_ns)) and bool(np.isfinite(beyond_ns).all())
-    base_ns = max(float(beyond_ns.min()), 0.0) if is_known else float("nan")
-    slowdown = fct_ns / np.maximum(line_ns + base_ns, 1.0)
+    done = _completed(given)
+    network = given.lone_network
+    alone_ns = np.full(len(done.size_bytes), np.nan)
+    if network is not None:
+        alone_ns = lone_flow_ns(network, done.src, done.dst, done.wire_bytes)
+        grant_ns = lone_flow_ns(network, done.src, done.dst, np.full(len(alone_ns), GRANT_BYTES))
+        # A receiver that asks for its data when they are due has them one grant later, however empty the network is.
+        alone_ns += np.clip(done.asked_ns + grant_ns - done.due_ns, 0, grant_ns)
+    slowdown = done.fct_ns / alone_ns
     rows = []
     for above, upto in (*itertools.pairwise(_BOUNDS), (0, _BOUNDS[-1])):
         planned = int(((planned_bytes > above) & (planned_bytes <= upto)).sum())
         if planned:
-            of_row = (size > above) & (size <= upto)
-            rows.append(
-                _row(above, min(upto, int(planned_bytes.max())), planned, fct_ns[of_row], slowdown[of_row])
-            )
-    return FlowSizes(tuple(rows), round(base_ns) if is_known else None)
+            of_row = (done.size_bytes > above) & (done.size_bytes <= upto)
+            bounds = above, min(upto, int(planned_bytes.max()))
+            rows.append(_row(bounds, planned, done.fct_ns[of_row], slowdown[of_row], alone_ns[of_row]))
+    source = LatencySource.UNKNOWN if network is None else network.latency
+    return FlowSizes(tuple(rows), source, _why_absent(network, alone_ns))
+
+
+def _why_absent(network: LoneNetwork | None, alone_ns: NDArray[np.float64]) -> str:
+    if network is None:
+        return NO_NETWORK
+    if network.latency is LatencySource.UNKNOWN:
+        return NO_LATENCY
+    return "" if np.isfinite(alone_ns).all() else NOT_ALL_PAIRS
 
 
 def flow_figures(given: KpiInput) -> Iterator[tuple[str, float | str]]:
@@ -62,66 +90,67 @@ def flow_figures(given: KpiInput) -> Iterator[tuple[str, float | str]]:
         figure = name if name.startswith("fct") else f"fct_{name}"
         if value is not None:
             yield figure, float(value)
-        elif whole is None:
+        elif found is None or whole is None:
             yield figure, NO_FLOWS
         else:
-            yield figure, NONE_COMPLETED if not whole.completed else NO_SPEED
+            yield figure, NONE_COMPLETED if not whole.completed else found.why_no_slowdown
 
 
 def _row(
-    above: int, upto: int, planned: int, fct_ns: NDArray[np.float64], slowdown: NDArray[np.float64]
+    bounds: tuple[int, int],
+    planned: int,
+    fct_ns: NDArray[np.float64],
+    slowdown: NDArray[np.float64],
+    alone_ns: NDArray[np.float64],
 ) -> FlowSizeRow:
     def of(function: str, values: NDArray[np.float64]) -> float | None:
         return aggregate(function, values) if values.size and bool(np.isfinite(values).all()) else None
 
-    p50_ns, p99_ns = of("p50", fct_ns), of("p99", fct_ns)
+    p50_ns, p99_ns, lone_ns = of("p50", fct_ns), of("p99", fct_ns), of("p50", alone_ns)
     return FlowSizeRow(
-        above_bytes=above,
-        upto_bytes=upto,
+        above_bytes=bounds[0],
+        upto_bytes=bounds[1],
         planned=planned,
         completed=len(fct_ns),
         fct_p50_ns=None if p50_ns is None else int(p50_ns),
         fct_p99_ns=None if p99_ns is None else int(p99_ns),
+        alone_p50_ns=None if lone_ns is None else int(lone_ns),
         slowdown_p50=of("p50", slowdown),
         slowdown_p95=of("p95", slowdown),
         slowdown_p99=of("p99", slowdown),
     )
 
 
-def _completed(
-    given: KpiInput,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Of every flow with a record at both ends: its bytes, its completion time, and its two ranks."""
-    ops = given.frames["ops"].columns
-    kind = ops["kind"]
-    crosses = given.column("ops", "planned_wire_tx_bytes") > 0
-    sends = np.flatnonzero(np.asarray(kind == "send", bool) & crosses)
-    receives = np.flatnonzero(np.asarray(kind == "receive", bool))
-    keys = [
-        np.stack([given.column("ops", name)[rows].astype(np.int64) for name in names], axis=1)
-        for rows, names in (
-            (sends, ("iteration", "rank", "peer", "sequence")),
-            (receives, ("iteration", "peer", "rank", "sequence")),
-        )
-    ]
-    both, number = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
-    of_send = np.full(len(both), -1, np.int64)
-    of_receive = of_send.copy()
-    number = number.reshape(-1)
-    of_send[number[: len(sends)]] = sends
-    of_receive[number[len(sends) :]] = receives
-    whole = (of_send >= 0) & (of_receive >= 0)
-    sent, received = of_send[whole], of_receive[whole]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Completed:
+    """Columns over the flows with a record at both ends."""
+
+    size_bytes: NDArray[np.float64]
+    wire_bytes: NDArray[np.float64]
+    """Payload that the flow sends through the device: some protocols send flags beside the data."""
+    due_ns: NDArray[np.float64]
+    asked_ns: NDArray[np.float64]
+    """When the receiver was to grant the send."""
+    fct_ns: NDArray[np.float64]
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+
+
+def _completed(given: KpiInput) -> _Completed:
+    """Return the flows with a record at both ends."""
+    received, sent = send_of_receive(given.frames["ops"])
+    whole = sent >= 0
+    whole[whole] = given.column("ops", "planned_wire_tx_bytes")[sent[whole]] > 0
+    sent, received = sent[whole], received[whole]
     due_ns = given.column("ops", "intended_ns")[sent]
     fct_ns = given.column("ops", "completed_ns")[received] - due_ns
-    return given.column("ops", "message_bytes")[sent], fct_ns, both[whole][:, 1:3]
-
-
-def _line_ns(
-    given: KpiInput, size_bytes: NDArray[np.float64], ends: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """What the frames of a flow take at the slower of its two ports."""
-    port, speed = given.port_of_rank()
-    slower = np.minimum(speed[port[ends[:, 0]]], speed[port[ends[:, 1]]])
-    packets = np.maximum(np.ceil(size_bytes / given.mtu_bytes), 1)
-    return np.asarray((size_bytes + packets * FRAME_BYTES_BEYOND_PAYLOAD) * 8e9 / slower)
+    src, dst = (given.column("ops", name)[sent].astype(np.int64) for name in ("rank", "peer"))
+    return _Completed(
+        size_bytes=given.column("ops", "message_bytes")[sent],
+        wire_bytes=given.column("ops", "planned_wire_tx_bytes")[sent],
+        due_ns=due_ns,
+        asked_ns=given.column("ops", "intended_ns")[received],
+        fct_ns=fct_ns,
+        src=src,
+        dst=dst,
+    )

@@ -19,6 +19,7 @@ from etloop.results.tables.frames import LazyColumns, frame_by_hand
 from etloop.results.verdict.evaluation import Frame
 
 if TYPE_CHECKING:
+    from etloop.contract.model.empty_network import LoneNetwork
     from etloop.contract.model.run import PlanTables
     from etloop.results.schema.summary import Summary
     from numpy.typing import NDArray
@@ -51,6 +52,8 @@ class KpiInput:
     """Payload of a packet."""
     load: Frame | None = None
     """Ops of everything that crossed the ports, background included; None: those of `frames`."""
+    lone_network: LoneNetwork | None = None
+    """What a transfer finds alone in the network; None where it is not kept."""
 
     def column(self, table: str, name: str) -> NDArray[np.float64]:
         """A numeric column."""

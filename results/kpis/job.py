@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 from etloop.results.kpis.input import KpiInput, least_network_ns
+from etloop.results.kpis.transfers import numbered_pairs
 from etloop.results.measure.iterations import counted_iterations
 from etloop.results.measure.job_shares import background_ranks, counted_ops
 from etloop.results.schema.kinds import CONVENTIONS, SEND_RECV, bus_factor, kind_label
@@ -184,21 +185,12 @@ def collective_of_ops(given: KpiInput) -> NDArray[np.int64]:
     ):
         # An absent cell is NaN, which equals nothing.
         cells = np.nan_to_num(np.concatenate(pair_of_columns), nan=-1).astype(np.int64)
-        number = _numbered_pairs(number, cells)
+        number = numbered_pairs(number, cells)
     row_of = np.full(int(number.max(initial=-1)) + 1, -1, np.int64)
     row_of[number[:count]] = np.arange(count)
     found = row_of[number[count:]]
     assert (found >= 0).all()
     return found
-
-
-def _numbered_pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number from zero on for each pair of cells, the same for equal ones; `first` are such numbers already."""
-    values, second = np.unique(second, return_inverse=True)
-    if len(values) < 2:
-        return first
-    _, number = np.unique(first * len(values) + second, return_inverse=True)
-    return np.asarray(number, np.int64)
 
 
 def least_and_joined_ns(given: KpiInput) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

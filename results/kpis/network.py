@@ -18,6 +18,7 @@ from etloop.results.verdict.evaluation import Frame, aggregate
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
     from etloop.results.kpis.job import Value
+    from numpy.typing import NDArray
 
 NO_COUNTERS = "no agent sent its counters"
 _DISCARDS: Final = [one.name for owner in AgentObject for one in counters_of(owner, CounterUse.DISCARD)]
@@ -118,6 +119,14 @@ def balance(
     yield f"{prefix}_max_to_mean", absent or aggregate("max_to_mean", sent)
 
 
+def between_switches(switches: Frame) -> NDArray[np.bool_]:
+    """Return which rows of switches.parquet are of ports that lead to another switch of the table."""
+    columns = switches.columns
+    names = tuple(f"{name}/" for name in {str(name) for name in columns["switch"]})
+    leads = {peer: str(peer).startswith(names) for peer in set(columns["peer"].tolist())}
+    return np.array([leads[peer] for peer in columns["peer"].tolist()], np.bool_)
+
+
 def uplink_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
     """Balance over the links between switches, by bytes that left through them."""
     switches = given.frames.get("switches")
@@ -127,16 +136,17 @@ def uplink_figures(given: KpiInput) -> Iterator[tuple[str, Value]]:
         yield "uplinks_max_to_mean", absent
         return
     columns = switches.columns
-    names = {str(name) for name in columns["switch"]}
     loads: dict[tuple[str, str], float] = {}
     sent = columns["queue_bytes"].astype(np.float64)
-    for switch, port, peer, carried in zip(
-        columns["switch"], columns["port"], columns["peer"], sent, strict=True
-    ):
-        if any(str(peer).startswith(f"{name}/") for name in names):
-            link = (str(switch), str(port))
-            loads[link] = loads.get(link, 0.0) + float(carried)
-    yield from balance("uplinks", np.array(list(loads.values()), np.float64))
+    for row in np.flatnonzero(between_switches(switches)).tolist():
+        link = str(columns["switch"][row]), str(columns["port"][row])
+        loads[link] = loads.get(link, 0.0) + float(sent[row])
+    carried_bytes = np.array(list(loads.values()), np.float64)
+    if np.isnan(carried_bytes).any():
+        absent = "a link between switches has no count of bytes over the whole run"
+        yield from (("uplinks_jain", absent), ("uplinks_max_to_mean", absent))
+        return
+    yield from balance("uplinks", carried_bytes)
 
 
 _OF_DEVICE: Final = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
 from etloop.results.kpis.input import numbered
+from etloop.results.kpis.transfers import begin_ns
 
 if TYPE_CHECKING:
     from etloop.results.kpis.input import KpiInput
@@ -42,9 +43,9 @@ def port_series(given: KpiInput) -> PortSeries | None:
     numbers, ports = numbered(given.plan.port_names)
     port = numbers[of_load("rank").astype(np.int64)]
     end = of_load("completed_ns")
-    issued, first_tx = of_load("issued_ns"), of_load("first_tx_ns")
-    begin = np.where(np.isnan(first_tx), issued, first_tx)
-    edges = np.linspace(float(issued.min()), float(end.max()), BINS + 1)
+    began, first_tx = begin_ns(load), of_load("first_tx_ns")
+    begin = np.where(np.isnan(first_tx), began, first_tx)
+    edges = np.linspace(float(of_load("issued_ns").min()), float(end.max()), BINS + 1)
     rates = [
         np.stack(
             [

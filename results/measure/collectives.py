@@ -27,6 +27,8 @@ class PlannedGroups:
 
     group_of_op: NDArray[np.int64]
     """Of each row of `PlanTables.ops`."""
+    kind_of_op: NDArray[np.uint8]
+    """`OpCode` of each row of `PlanTables.ops`."""
     first_op: NDArray[np.int64]
     """Of each group its first row of `PlanTables.ops`."""
     kind: NDArray[np.int64]
@@ -77,7 +79,7 @@ class CollectiveRows:
 
     @property
     def time_ns(self) -> NDArray[np.int64]:
-        """From the first member's issue to the last member's completion."""
+        """From the first member's issue, or that of the send of a pair, to the last member's completion."""
         return self.end_ns - self.start_ns
 
     @property
@@ -124,6 +126,7 @@ def group_ops(tables: PlanTables) -> PlannedGroups:
     recorded_ns, recorded_ranks = _recorded(tables.baselines, unique)
     return PlannedGroups(
         group_of_op=group_of_op,
+        kind_of_op=ops.kind,
         first_op=first_op.astype(np.int64),
         kind=kind,
         communicator=communicator,
@@ -185,8 +188,12 @@ def measure_groups(measured: MeasuredOps, groups: PlannedGroups) -> CollectiveRo
     last_issued_ns = np.full(len(cells), np.iinfo(np.int64).min)
     end_ns = last_issued_ns.copy()
     fabric_bytes, local_bytes, messages = (np.zeros(len(cells), np.int64) for _ in range(3))
-    np.minimum.at(start_ns, cell_of_record, records["issued_ns"])
+    # A receive is posted ahead of its data: a transfer begins with its send, and with the receive only where no send is known.
+    begins = groups.kind_of_op[measured.plan_row] != OpCode.RECEIVE
+    np.minimum.at(start_ns, cell_of_record[begins], records["issued_ns"][begins])
     np.maximum.at(last_issued_ns, cell_of_record, records["issued_ns"])
+    without = start_ns == np.iinfo(np.int64).max
+    start_ns[without] = last_issued_ns[without]
     np.maximum.at(end_ns, cell_of_record, records["completed_ns"])
     np.add.at(fabric_bytes, cell_of_record, records["wire_tx_bytes"])
     np.add.at(local_bytes, cell_of_record, records["local_tx_bytes"])

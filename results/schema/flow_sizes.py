@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.empty_network import LatencySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,10 @@ class FlowSizeRow:
     fct_p50_ns: int | None
     """Flow completion time: from when the send was due to the receive's completion."""
     fct_p99_ns: int | None
+    alone_p50_ns: int | None
+    """Completion time of each flow alone in an empty network, median; None where it is not known."""
     slowdown_p50: float | None
-    """Completion time by what it is on an empty network; None where a port's speed is not known."""
+    """Completion time by that; None where it is not known."""
     slowdown_p95: float | None
     slowdown_p99: float | None
 
@@ -30,5 +33,7 @@ class FlowSizes:
 
     rows: tuple[FlowSizeRow, ...]
     """By size, then one over all."""
-    base_ns: int | None
-    """What the quickest transfer took beyond the time of its bytes on the line: the empty network's latency."""
+    latency: LatencySource
+    """Where the latency of the empty network comes from."""
+    why_no_slowdown: str
+    """"" where the slowdown is known."""

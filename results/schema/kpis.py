@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from etloop.contract.base.late_dataclass import dataclass
+from etloop.contract.model.empty_network import LoneNetwork
 
 KPI_SCHEMA: Final = "etloop-kpis/1"
 KPI_FILE: Final = "kpis.json"
@@ -198,6 +199,9 @@ class KpiBasis:
     """Payload of a packet."""
     port_backends: dict[str, str] = field(default_factory=dict)
     """What carries the packets of a port by `AGENT/PORT`: udp, packet, xdp or verbs. Not in files of earlier versions."""
+    lone_network: LoneNetwork | None = None
+    """What a transfer finds alone in the network; None for runs that are not of sends and receives alone, and in files of
+    earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)

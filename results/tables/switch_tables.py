@@ -1,4 +1,4 @@
-"""Switches after and during a run, as Arrow tables: a row for every used lane of every port, and the same over time.
+"""Switches after and during a run, as Arrow tables: a row for every port and class, and used lanes over time.
 
 CoS i of a port stands for queue i, PFC priority i and priority group i. Decides columns and names; figures are the switch
 model's (contract/model/switch_counters.py).
@@ -18,7 +18,7 @@ from etloop.contract.model.counters import (
     CounterUse,
     counters_of,
 )
-from etloop.contract.model.switch_counters import SAMPLED
+from etloop.contract.model.switch_counters import SAMPLED, SWITCH_PORT_COUNTERS
 from etloop.contract.model.topology import Topology
 from etloop.results.tables.arrow_tables import text_column
 
@@ -65,25 +65,40 @@ def used_cos(ports: NDArray[np.void]) -> NDArray[np.bool_]:
     return used
 
 
+def shown_cos(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> list[NDArray[np.bool_]]:
+    """Return, by switch, port and class, what a table for people has a line for.
+
+    These are lanes where something was counted, and idle links between switches, in each class that another link between
+    switches carried.
+    """
+    used = [used_cos(ports) for ports in switch_ports]
+    links = [np.zeros(len(switch.ports), np.bool_) for switch in topology.switches]
+    for link in topology.links:
+        for end in (link.a, link.b):
+            links[end.switch][end.port] = True
+    carried = [
+        (ports["queues"]["bytes"][of_link] > 0).any(axis=0)
+        for ports, of_link in zip(switch_ports, links, strict=True)
+    ]
+    classes = np.any(carried, axis=0) if carried else np.zeros(0, np.bool_)
+    return [own | np.outer(of_link, classes) for own, of_link in zip(used, links, strict=True)]
+
+
 def lanes_table(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> pa.Table:
-    """switches.parquet: one row for every lane of a port that was used, in the order of the topology."""
-    names = _Names(topology)
-    found: list[tuple[int, int, int]] = []
-    for switch, ports in enumerate(switch_ports):
-        found += [(switch, int(port), int(cos)) for port, cos in np.argwhere(used_cos(ports))]
-    rows = [switch_ports[switch][port] for switch, port, _ in found]
-    all_cos = [cos for _, _, cos in found]
-    columns: dict[str, object] = names.columns(
-        np.array([row[0] for row in found], np.int64), np.array([row[1] for row in found], np.int64)
-    )
-    columns["cos"] = np.array(all_cos, np.int32)
+    """Return switches.parquet: one row for every port and every class, in the order of the topology.
+
+    A lane that carried nothing has a row of zeros: it is known, and it was idle.
+    """
+    counts = [len(ports) for ports in switch_ports]
+    ports = np.concatenate(switch_ports) if switch_ports else np.empty(0, SWITCH_PORT_COUNTERS)
+    classes = ports["queues"].shape[1]
+    switch = np.repeat(np.arange(len(counts)), counts)
+    port = np.arange(len(ports)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = _Names(topology).columns(np.repeat(switch, classes), np.repeat(port, classes))
+    columns["cos"] = np.tile(np.arange(classes, dtype=np.int32), len(ports))
     for column, (owner, name) in COS_COUNTERS.items():
-        of_port = _OF_PORT.get(owner)
-        values = [
-            int(row[of_port][cos][name] if of_port else row[name][cos])
-            for row, cos in zip(rows, all_cos, strict=True)
-        ]
-        columns[column] = np.array(values, np.int64)
+        values = ports[_OF_PORT[owner]][name] if owner in _OF_PORT else ports[name]
+        columns[column] = values.reshape(-1)
     return _table(columns, LANE_UNITS)
 
 

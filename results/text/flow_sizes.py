@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.units import approximate_bytes
+from etloop.contract.model.empty_network import LatencySource
 from etloop.results.text.layout import aligned, us, wrapped
 
 if TYPE_CHECKING:
     from etloop.results.schema.flow_sizes import FlowSizeRow, FlowSizes
 
 HEADINGS: Final = (
-    ("", "", "completion (us)", "", "slowdown", "", ""),
-    ("size", "flows", "p50", "p99", "p50", "p95", "p99"),
+    ("", "", "completion (us)", "", "alone", "slowdown", "", ""),
+    ("size", "flows", "p50", "p99", "p50", "p50", "p95", "p99"),
 )
 
 
@@ -26,10 +27,15 @@ def flow_size_lines(flows: FlowSizes | None) -> list[str]:
 
 def slowdown_words(flows: FlowSizes) -> str:
     """Return what slowdown is of, in words."""
-    base = (
-        "" if flows.base_ns is None else f", and {us(flows.base_ns)} us that the quickest flow took beyond it"
-    )
-    return f"completion time from due to arrived / time of its frames on the slower port's line{base}"
+    if flows.why_no_slowdown:
+        return flows.why_no_slowdown
+    base = {
+        LatencySource.TOPOLOGY: "links and switches as the topology states them, on the quickest of the shortest ways",
+        LatencySource.STATED: "rates of links, and verdict.base_latency of the scenario",
+        LatencySource.PROBED: "rates of links, and latency measured by probes before the load, per pair",
+        LatencySource.UNKNOWN: "",
+    }[flows.latency]
+    return f"completion time from due to arrived / time of the same flow alone in the empty network (base: {base})"
 
 
 def flow_cells(flows: FlowSizes) -> list[tuple[str, ...]]:
@@ -47,5 +53,6 @@ def _cells(row: FlowSizeRow, *, is_all: bool) -> tuple[str, ...]:
         count,
         us(row.fct_p50_ns),
         us(row.fct_p99_ns),
+        us(row.alone_p50_ns),
         *("-" if value is None else f"{value:.2f}" for value in slowdowns),
     )

@@ -1,5 +1,5 @@
-"""What switches counted, for people: one line for every port and lane where something happened, the busiest first if there
-are too many. Decides wording and rounding only.
+"""What switches counted, for people: one line for every port and lane where something happened, and for idle links between
+switches; the busiest first if there are too many. Decides wording and rounding only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from etloop.contract.base.units import approximate_bytes
 from etloop.contract.model.counters import CounterObject, CounterUse, counters_of
 from etloop.contract.model.topology import Topology
-from etloop.results.tables.switch_tables import totals, used_cos
+from etloop.results.tables.switch_tables import shown_cos, totals
 from etloop.results.text.layout import aligned
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ _NAMED: Final = frozenset({"ecn_marked_packets", "dropped_packets"})
 
 
 def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ...]) -> str:
-    """The table of all used lanes; ends with a newline."""
-    peers = _peers(topology)
+    """Return the table of used lanes and of idle links between switches; it ends with a newline."""
     all_cos = [
         (switch, int(port), int(cos))
-        for switch, ports in enumerate(switch_ports)
-        for port, cos in np.argwhere(used_cos(ports))
+        for switch, lanes in enumerate(shown_cos(topology, switch_ports))
+        for port, cos in np.argwhere(lanes)
     ]
+    peers = _peers(topology)
     shown = sorted(all_cos, key=lambda row: _interest(switch_ports[row[0]][row[1]], row[2]), reverse=True)[
         :LANES_SHOWN
     ]
@@ -59,8 +59,11 @@ def render_switches(topology: Topology, switch_ports: tuple[NDArray[np.void], ..
             )
         )
     lines = aligned(rows)
-    if len(all_cos) > len(shown):
-        lines.append(f"({len(all_cos) - len(shown)} more lanes; all are in switches.parquet with --out)")
+    left = sorted(set(all_cos) - set(shown))
+    if left:
+        idle = sum(not any(_interest(switch_ports[switch][port], cos)) for switch, port, cos in left)
+        words = f", {idle} of them of idle links between switches" if idle else ""
+        lines.append(f"({len(left)} more lanes{words}; all are in switches.parquet with --out)")
     lines += ["", *_totals(switch_ports)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.base.units import parse_share_per_million
-from etloop.contract.base.value_parsers import integer, words
+from etloop.contract.base.units import format_duration, parse_duration_ns, parse_share_per_million
+from etloop.contract.base.value_parsers import bounded, integer, words
 from etloop.contract.base.yaml_reader import ConfigFile, Section, read_document
 from etloop.results.schema.verdict import RequestedCheck
 from etloop.results.verdict.verdict import EmulatorLimits
@@ -23,6 +24,8 @@ class VerdictSettings:
 
     checks: tuple[RequestedCheck, ...] = ()
     limits: EmulatorLimits = EmulatorLimits()
+    base_latency_ns: int | None = None
+    """One way through the empty network, for slowdowns; None: as probes measure it, or as a topology says."""
 
 
 def conditions_of(text: bytes, source: str) -> VerdictSettings:
@@ -57,5 +60,7 @@ def read_verdict(section: Section) -> VerdictSettings:
         emulator.optional("needless", share, round(default.needless_share * 1e6)) / 1e6,
     )
     emulator.close()
+    base_latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
+    base_latency_ns = section.optional("base_latency", base_latency, None)
     section.close()
-    return VerdictSettings(tuple(checks), limits)
+    return VerdictSettings(tuple(checks), limits, base_latency_ns)

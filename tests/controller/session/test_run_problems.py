@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+from etloop.contract.model.records import PROBE_RECORD
 from etloop.contract.protocol.messages import Probed, ProbeFailure
 from etloop.controller.session.run_problems import absent, unreachable
 from etloop.controller.session.settings import SessionSettings
@@ -30,7 +32,7 @@ def test_queue_pairs_that_fail_alike_are_told_once() -> None:
         )
         for dst in (1, 1, 1, 2)
     )
-    probed = Probed("r1", 20, failed=9, failures=failures, round_trip_ns_max=0)
+    probed = Probed("r1", 20, failed=9, failures=failures, round_trips=np.empty(0, PROBE_RECORD))
     assert [str(problem).partition(";")[0] for problem in unreachable("a", probed)] == [
         "rank 0 (10.0.0.1) -> rank 1 (10.0.0.2): no answer (3 queue pairs)",
         "rank 0 (10.0.0.1) -> rank 2 (10.0.0.3): no answer",
@@ -50,7 +52,7 @@ def test_of_many_pairs_that_fail_alike_some_are_named_and_the_others_counted() -
         )
         for dst in (1, 2, 3, 4, 5, 6, 6, 7)
     )
-    probed = Probed("r1", 20, failed=8, failures=failures, round_trip_ns_max=0)
+    probed = Probed("r1", 20, failed=8, failures=failures, round_trips=np.empty(0, PROBE_RECORD))
     assert [str(problem).partition(";")[0] for problem in unreachable("a", probed)] == [
         "rank 0 (10.0.0.1) -> rank 1 (10.0.0.2): no answer",
         "rank 0 (10.0.0.1) -> rank 2 (10.0.0.3): no answer",

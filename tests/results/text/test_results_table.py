@@ -44,7 +44,7 @@ edges           honoured 4 data; added 2 communicator
 collective  algorithm  n  count        S  /sent        min     avg     p50     p99  (GB/s)  (GB/s)
 all_reduce  ring       4      2  8.00 kB    50%     20.100  20.100  20.100  20.100   0.199   0.299
 all_gather  ring       2      2  4.00 kB   100%     10.000  10.000  10.000  10.000   0.200   0.100
-send_recv   p2p        2      2  1.00 kB   100%     21.000  21.000  21.000  21.000   0.024   0.024
+send_recv   p2p        2      2  1.00 kB   100%     20.000  20.000  20.000  20.000   0.025   0.025
 
 job completion  140.0 us in all; per iteration min 40.000, avg 70.000, max 100.0 us
 ops             16 of 16 completed

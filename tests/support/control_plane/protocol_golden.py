@@ -12,7 +12,14 @@ from typing import Final
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 from etloop.contract.base.errors import Problem
-from etloop.contract.model.records import CC_RECORD, FLOW_RECORD, OP_RECORD, PORT_RECORD, WAIT_RECORD
+from etloop.contract.model.records import (
+    CC_RECORD,
+    FLOW_RECORD,
+    OP_RECORD,
+    PORT_RECORD,
+    PROBE_RECORD,
+    WAIT_RECORD,
+)
 from etloop.contract.protocol.messages import (
     PROTOCOL_VERSION,
     AgentMessage,
@@ -62,7 +69,7 @@ FROM_AGENT: list[AgentMessage] = [
     Loaded("r", ("small buffers",), (QueuePairEnd(3, 1, True, 17, 0x7F00_0000_0000, 752),)),
     LoadFailed("r", (Problem("where", "what", "remedy"),)),
     Paired("r"),
-    Probed("r", 2, 1, (ProbeFailure(0, 1, "10.0.0.1", "10.0.0.2", "no reply"),), 7),
+    Probed("r", 2, 1, (ProbeFailure(0, 1, "10.0.0.1", "10.0.0.2", "no reply"),), np.zeros(2, PROBE_RECORD)),
     Armed("r"),
     Started("r", -5),
     Report("r", PROGRESS, True, np.zeros(3, OP_RECORD)),

@@ -84,6 +84,7 @@ class Core final : public PortSink {
   }
 
   void start_probe() { probing_.start(); }
+  void start_measuring_probe() { probing_.start_measuring(); }
   const Probing& probing() const { return probing_; }
   void start(Nanos start_ns);
   // Before the start: the way to ranks of the same host on other ports.

@@ -12,6 +12,12 @@ void Prober::add(int32_t connection, int32_t ordinal, uint32_t qp) {
   targets_.push_back(target);
 }
 
+void Prober::start_measuring() {
+  const auto each = static_cast<uint32_t>(kMeasuringProbes / std::max<size_t>(targets_.size(), 1));
+  rounds_ = std::clamp<uint32_t>(each, 1, kMostRounds);
+  start();
+}
+
 int64_t Prober::next(Nanos now) {
   if (!running_) return -1;
   for (size_t i = 0; i < outstanding_.size();) {
@@ -38,6 +44,7 @@ int64_t Prober::next(Nanos now) {
 void Prober::sent(size_t target, Nanos now, Nanos timeout_ns) {
   targets_[target].timeout_ns = timeout_ns;
   ++targets_[target].attempts;
+  if (targets_[target].attempts > 1) targets_[target].was_late = true;
   targets_[target].sent_ns = now;
 }
 
@@ -51,9 +58,18 @@ void Prober::on_reply(uint32_t target, uint8_t seen_class, uint8_t expected_clas
   if (target >= targets_.size() || targets_[target].result.verdict != ProbeVerdict::pending) return;
   Target& probed = targets_[target];
   probed.result.seen_traffic_class = seen_class;
-  probed.result.round_trip_ns = now - probed.sent_ns;
+  // A reply that comes twice, while the next probe is not sent, is to none.
+  if (probed.attempts == 0) return;
+  const Nanos round_trip_ns = now - probed.sent_ns;
+  const bool is_least = probed.replies == 0 || round_trip_ns < probed.result.round_trip_ns;
+  if (is_least && !(probed.was_late && probed.replies != 0)) probed.result.round_trip_ns = round_trip_ns;
+  ++probed.replies;
   // The device may mark congestion (ECN bits 11) on an ECT packet; only the DSCP must be as sent.
   const bool preserved = (seen_class >> 2) == (expected_class >> 2);
+  if (preserved && probed.replies < rounds_ && !probed.was_late) {
+    probed.attempts = 0;
+    return;
+  }
   settle(probed, preserved ? ProbeVerdict::good : ProbeVerdict::wrong_traffic_class);
 }
 

@@ -19,6 +19,9 @@ inline constexpr uint32_t kFirstAttempts = 15;
 // Of all others once one was given up: with a cut link there may be thousands.
 inline constexpr uint32_t kLaterAttempts = 5;
 inline constexpr uint32_t kProbesAtOnce = 8;
+// What a port asks in all to measure the least round trip of its queue pairs, and each of them at most.
+inline constexpr uint32_t kMeasuringProbes = 2048;
+inline constexpr uint32_t kMostRounds = 8;
 inline constexpr Nanos kProbeTimeoutNs = 200'000'000;
 // Of a probe that a reliable transport carries and repeats: a card's queue pairs may still be on their way up.
 inline constexpr Nanos kWriteProbeTimeoutNs = 2'000'000'000;
@@ -30,13 +33,15 @@ struct ProbeResult {
   int32_t ordinal = 0;  // queue pair of the connection
   ProbeVerdict verdict = ProbeVerdict::pending;
   uint8_t seen_traffic_class = 0;
-  Nanos round_trip_ns = 0;
+  Nanos round_trip_ns = 0;  // the least
 };
 
 class Prober {
  public:
   void add(int32_t connection, int32_t ordinal, uint32_t qp);
   void start() { running_ = true; }
+  // Asks each target that answers at once several times, and keeps the least of its round trips.
+  void start_measuring();
   bool running() const { return running_; }
   bool over() const { return running_ && settled_ == targets_.size(); }
   // Index of a probe to send now, or -1.
@@ -60,6 +65,8 @@ class Prober {
   struct Target {
     uint32_t qp;
     uint32_t attempts = 0;
+    uint32_t replies = 0;
+    bool was_late = false;  // it was asked again before it answered: a reply may be to either
     Nanos sent_ns = 0;
     Nanos timeout_ns = kProbeTimeoutNs;
     ProbeResult result;
@@ -70,6 +77,7 @@ class Prober {
   std::vector<uint32_t> outstanding_;  // at most kProbesAtOnce
   size_t next_fresh_ = 0;
   size_t settled_ = 0;
+  uint32_t rounds_ = 1;
   bool running_ = false;
   bool gave_up_ = false;
 };

@@ -1,0 +1,27 @@
+"""The least round trips of an agent's connections before the load. Pure.
+
+Decides that a connection has that of its quickest queue pair, and how many connections one message tells of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from etloop.contract.model.records import PROBE_RECORD
+from etloop.contract.protocol.messages import MAX_BATCH_BYTES
+
+if TYPE_CHECKING:
+    from etloop.contract.model.engine import ProbeOutcome
+    from numpy.typing import NDArray
+
+
+def least_round_trips(outcomes: Sequence[ProbeOutcome]) -> NDArray[np.void]:
+    """Return PROBE_RECORD rows of the connections that answered, by connection; of those that fit into one batch."""
+    least: dict[int, int] = {}
+    for each in outcomes:
+        if each.ok:
+            least[each.connection] = min(each.round_trip_ns, least.get(each.connection, each.round_trip_ns))
+    most = MAX_BATCH_BYTES // PROBE_RECORD.itemsize
+    return np.array(sorted(least.items())[:most], PROBE_RECORD)

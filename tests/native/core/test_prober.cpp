@@ -1,0 +1,99 @@
+// Round trips before the load: asked several times, and the least counts.
+#include "core/packets/probe.h"
+
+#include "support/check.h"
+
+using namespace etloop;
+
+namespace {
+
+constexpr uint8_t kClass = 106;
+
+Prober of(uint32_t targets) {
+  Prober prober;
+  for (uint32_t i = 0; i < targets; ++i) prober.add(static_cast<int32_t>(i), 0, i);
+  return prober;
+}
+
+// Asks the only target and has the answer later.
+void exchange(Prober& prober, Nanos at_ns, Nanos round_trip_ns) {
+  CHECK_EQ(prober.next(at_ns), 0);
+  prober.sent(0, at_ns);
+  prober.on_reply(0, kClass, kClass, at_ns + round_trip_ns);
+}
+
+void one_probe_is_enough_to_know_the_way() {
+  Prober prober = of(1);
+  prober.start();
+  exchange(prober, 0, 900);
+  CHECK(prober.over());
+  CHECK_EQ(prober.result(0).round_trip_ns, 900);
+}
+
+void the_least_of_several_round_trips_counts() {
+  Prober prober = of(1);
+  prober.start_measuring();
+  for (uint32_t round = 0; round < kMostRounds; ++round) {
+    CHECK(!prober.over());
+    exchange(prober, 10'000 * round, round == 3 ? 400 : 900 + round);
+  }
+  CHECK(prober.over());
+  CHECK(prober.result(0).verdict == ProbeVerdict::good);
+  CHECK_EQ(prober.result(0).round_trip_ns, 400);
+}
+
+void many_targets_are_asked_once() {
+  Prober prober = of(kMeasuringProbes);
+  prober.start_measuring();
+  CHECK_EQ(prober.next(0), 0);
+  prober.sent(0, 0);
+  prober.on_reply(0, kClass, kClass, 70);
+  CHECK(prober.result(0).verdict == ProbeVerdict::good);
+}
+
+// A reply to the first of two probes would pass for a quick one to the second.
+void after_a_probe_that_was_repeated_the_first_reply_is_the_last_that_counts() {
+  Prober prober = of(1);
+  prober.start_measuring();
+  exchange(prober, 0, 500);
+  CHECK_EQ(prober.next(1000), 0);
+  prober.sent(0, 1000);
+  const Nanos late = 1000 + kProbeTimeoutNs;
+  CHECK_EQ(prober.next(late), 0);
+  prober.sent(0, late);
+  prober.on_reply(0, kClass, kClass, late + 10);
+  CHECK(prober.over());
+  CHECK_EQ(prober.result(0).round_trip_ns, 500);
+}
+
+void a_reply_that_comes_twice_counts_once() {
+  Prober prober = of(1);
+  prober.start_measuring();
+  exchange(prober, 0, 500);
+  prober.on_reply(0, kClass, kClass, 501);
+  prober.on_reply(0, kClass, kClass, 502);
+  CHECK(!prober.over());
+  CHECK_EQ(prober.result(0).round_trip_ns, 500);
+}
+
+void a_class_that_changes_ends_it() {
+  Prober prober = of(1);
+  prober.start_measuring();
+  CHECK_EQ(prober.next(0), 0);
+  prober.sent(0, 0);
+  prober.on_reply(0, 0, kClass, 70);
+  CHECK(prober.over());
+  CHECK(prober.result(0).verdict == ProbeVerdict::wrong_traffic_class);
+}
+
+}  // namespace
+
+int main() {
+  one_probe_is_enough_to_know_the_way();
+  the_least_of_several_round_trips_counts();
+  many_targets_are_asked_once();
+  after_a_probe_that_was_repeated_the_first_reply_is_the_last_that_counts();
+  a_reply_that_comes_twice_counts_once();
+  a_class_that_changes_ends_it();
+  return test::failures();
+}
