@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 from etloop.contract.base.errors import PlanError, Problem
-from etloop.contract.model.assignment import Assignment, TransportSettings
+from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import FIVE_TUPLE, LoadBalancing, SwitchSettings, Topology
-from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, TransportKind
+from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, TransportKind, TransportSettings
 from etloop.traffic.flow_walk import Fabric, Parts
 from etloop.traffic.topology.routes import Routes
 from numpy.typing import NDArray
@@ -93,13 +93,13 @@ def _problem(where: str, what: str) -> Problem:
 
 def _of_transports(assignment: Assignment) -> Iterator[Problem]:
     for transport in used_transports(assignment):
-        tables = (KINDS[transport.kind], DELIVERY[transport.multipath.order])
+        tables = (KINDS[transport.kind], DELIVERY[transport.multipath.uet.order])
         for why in tables:
             if why:
                 yield _problem("flow level", why)
         if transport.faults:
             yield _problem("flow level", "transport.faults change packets")
-        credit = transport.multipath.credit
+        credit = transport.multipath.uet.credit
         if credit.granted and credit.share_per_million != 1_000_000:
             yield _problem("flow level", "receivers grant another part of their link than all of it")
 
@@ -168,7 +168,7 @@ def takes_any_order(transport: TransportSettings) -> bool:
     """Whether receivers keep packets that came ahead of others."""
     if transport.kind is TransportKind.ROCE:
         return transport.recovery.accept_out_of_order
-    return transport.multipath.order is DeliveryOrder.ANY
+    return transport.multipath.uet.order is DeliveryOrder.ANY
 
 
 def refuse_adaptive(fabric: Fabric, parts: Parts) -> None:
@@ -198,8 +198,8 @@ def refuse_unlike(assignment: Assignment, slowest: str, *, sprayed: bool) -> Non
             whys.add("RoCEv2's sprayed packets fall far behind each other" if sprayed else MODELLED)
             continue
         multipath, congestion = transport.multipath, transport.congestion
-        if multipath.order is DeliveryOrder.ANY:
-            algorithm = "rccc" if multipath.credit.alone else congestion.algorithm
+        if multipath.uet.order is DeliveryOrder.ANY:
+            algorithm = "rccc" if multipath.uet.credit.alone else congestion.algorithm
             control = "a plugin controls congestion" if congestion.plugin_name else CONTROL[algorithm]
             whys |= {ENTROPY[multipath.choice], control}
     problems = [

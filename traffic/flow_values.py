@@ -10,8 +10,13 @@ from typing import Final
 
 import numpy as np
 from etloop.contract.base.late_dataclass import dataclass
-from etloop.contract.model.assignment import Assignment, Path, TransportSettings
-from etloop.contract.model.transport import MOST_SPRAYED_WINDOW, DeliveryOrder, TransportKind
+from etloop.contract.model.assignment import Assignment, Path
+from etloop.contract.model.transport import (
+    MOST_SPRAYED_WINDOW,
+    DeliveryOrder,
+    TransportKind,
+    TransportSettings,
+)
 from etloop.traffic import _native
 from numpy.typing import NDArray
 
@@ -48,7 +53,7 @@ class PortValues:
 
 def values_of(transport: TransportSettings) -> int:
     """Return by how many source ports a queue pair sends."""
-    if transport.kind is TransportKind.ROCE or transport.multipath.order is DeliveryOrder.SENT:
+    if transport.kind is TransportKind.ROCE or transport.multipath.uet.order is DeliveryOrder.SENT:
         return 1
     return transport.multipath.entropy_values
 

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 from etloop.contract.base.ip_address import ip_text
-from etloop.contract.model.assignment import Assignment, Path, PortSettings, TransportSettings
+from etloop.contract.model.assignment import Assignment, Path, PortSettings
 from etloop.contract.model.capabilities import OUTER_HEADER_BYTES, packet_overhead_bytes
 from etloop.contract.model.empty_network import Framing, LatencySource, LoneNetwork, LoneWay
 from etloop.contract.model.topology import SwitchEnd, Topology
-from etloop.contract.model.transport import TransportKind
+from etloop.contract.model.transport import TransportKind, TransportSettings
 from etloop.traffic.topology.routes import Routes, routes
 from etloop.traffic.twin import attachments_of
 
@@ -79,7 +79,7 @@ def framing_of(transport: TransportSettings, *, ipv6: bool, led: bool, parts: in
 
     `led`: by an outer header with segments. `parts`: of a message, each on a queue pair of its own.
     """
-    asks = transport.multipath.credit.granted
+    asks = transport.multipath.uet.credit.granted
     around = ETHERNET_BYTES + packet_overhead_bytes(transport.kind, asks_for_credit=asks, ipv6=ipv6)
     around += (VLAN_TAG_BYTES if transport.vlan_id >= 0 else 0) + (OUTER_HEADER_BYTES if led else 0)
     first_bytes = last_bytes = 0

@@ -177,8 +177,8 @@ def _search(parsed: argparse.Namespace, study: Study, text: bytes, record: Sweep
     except BaseException:
         print_status(f"what was tried is kept in {parsed.out}; the same command with --resume goes on")
         raise
-    text = (directory.path / SEARCH_FILE).read_text(encoding="utf-8") if parsed.json else table
-    return CommandResult(text, code)
+    output = (directory.path / SEARCH_FILE).read_text(encoding="utf-8") if parsed.json else table
+    return CommandResult(output, code)
 
 
 def _run_order(sweep: Sweep, count: int) -> tuple[Turn, ...]:

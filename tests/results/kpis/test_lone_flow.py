@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from etloop.contract.model.empty_network import Framing, LatencySource, LoneNetwork, LoneWay
-from etloop.controller.run.verdict import renew_verdict
+from etloop.controller.run.verdict import judge_again
 from etloop.results.kpis.lone_flow import lone_flow_ns, way_ns
 
 import etloop
@@ -119,7 +119,7 @@ def test_a_run_is_judged_again_by_the_same_divisor(tmp_path: Path) -> None:
     topology = {"single": {"ports": ["a/p", "b/p", "c/p"], "rate": "100Gbps"}}
     run = flow_run(tmp_path, flows, topology, NO_CONTROL)
     (tmp_path / "conditions.yaml").write_text("verdict: {checks: [{check: fct_slowdown_p99 <= 1.5}]}\n")
-    again = renew_verdict(tmp_path / "run", tmp_path / "conditions.yaml")
+    again = judge_again(tmp_path / "run", tmp_path / "conditions.yaml", None, is_kept=True)
     assert again.flow_sizes == run.summary.flow_sizes
     assert again.verdict is not None
     assert again.verdict.result == "fail"

@@ -7,7 +7,7 @@ from enum import Enum
 
 import pytest
 from etloop.contract.base.errors import PlanError
-from etloop.contract.model.assignment import Assignment, SegmentSettings, TransportSettings
+from etloop.contract.model.assignment import Assignment, SegmentSettings
 from etloop.contract.model.topology import (
     FIVE_TUPLE,
     HashField,
@@ -27,6 +27,7 @@ from etloop.contract.model.transport import (
     MultipathSettings,
     RecoverySettings,
     TransportKind,
+    TransportSettings,
 )
 from etloop.traffic.congestion import built_in
 from etloop.traffic.flow_level import FlowNetwork, flow_level
@@ -34,7 +35,7 @@ from etloop.traffic.flow_limits import BALANCING, CONTROL, DELIVERY, ENTROPY, KI
 from etloop.traffic.flow_network import network_of
 
 from tests.support.traffic.planes_by_hand import on_cards, plane_stars
-from tests.support.traffic.sprayed_by_hand import sprayed
+from tests.support.traffic.sprayed_by_hand import STAYS_OPEN, sprayed
 from tests.support.traffic.twin_by_hand import GBPS, UNCONTROLLED, changed, pairs, star, through, two_tiers
 
 SIZE = 1 << 20
@@ -123,7 +124,7 @@ def test_each_transport_agrees_with_packets(kind: TransportKind, order: Delivery
     if kind is TransportKind.MRC and order is DeliveryOrder.SENT:
         return  # of UET alone
     values = 1 if order is DeliveryOrder.SENT else 128
-    paths = MultipathSettings(entropy_values=values, least_active=1, order=order)
+    paths = MultipathSettings(entropy_values=values, least_active=1, uet=replace(STAYS_OPEN, order=order))
     agrees(crossing(sprayed(kind, "none", multipath=paths), each_bytes=4 * SIZE), two_tiers(2, 4, 4))
 
 
@@ -181,7 +182,9 @@ def test_packets_that_are_taken_in_order_alone_are_refused_where_switches_reorde
         assert "reorders packets that are taken in their order alone" in refusal(
             crossing(UNCONTROLLED), topology
         )
-        rod = MultipathSettings(entropy_values=1, least_active=1, order=DeliveryOrder.SENT)
+        rod = MultipathSettings(
+            entropy_values=1, least_active=1, uet=replace(STAYS_OPEN, order=DeliveryOrder.SENT)
+        )
         assert "in their order alone" in refusal(
             crossing(sprayed(TransportKind.UET, multipath=rod)), topology
         )
@@ -269,8 +272,10 @@ def test_windows_hold_queue_pairs_as_packets_have_it(packets: int) -> None:
 
 
 def test_credits_of_a_part_of_the_link_are_refused_and_others_modelled() -> None:
-    whole = MultipathSettings(credit=CreditSettings(granted=True, alone=True))
-    half = MultipathSettings(credit=CreditSettings(granted=True, alone=True, share_per_million=500_000))
+    whole = MultipathSettings(uet=replace(STAYS_OPEN, credit=CreditSettings(granted=True, alone=True)))
+    half = MultipathSettings(
+        uet=replace(STAYS_OPEN, credit=CreditSettings(granted=True, alone=True, share_per_million=500_000))
+    )
     agrees(crossing(sprayed(TransportKind.UET, "none", whole)), star(8))
     assert "grant another part of their link" in refusal(
         crossing(sprayed(TransportKind.UET, "none", half)), star(8)

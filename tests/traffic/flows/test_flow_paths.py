@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from etloop.contract.model.assignment import Assignment, TransportSettings
+from etloop.contract.model.assignment import Assignment
 from etloop.contract.model.topology import LoadBalancing, Topology
 from etloop.contract.model.transport import (
     EntropyChoice,
     MultipathSettings,
     TransportKind,
+    TransportSettings,
     TrimAnswer,
     TrimSettings,
 )
