@@ -65,11 +65,11 @@ void FaultInjector::note(uint32_t end, FaultAction action) {
   ++ends_[end].done;
 }
 
-bool FaultInjector::attach(TxPort& port, Nanos now) {
+TxResult FaultInjector::attach(TxPort& port, Nanos now) {
   port_ = &port;
   now_ = now;
   release_due();
-  return flush() == TxResult::sent;
+  return flush();
 }
 
 Nanos FaultInjector::next_due() const {

@@ -30,8 +30,8 @@ class FaultInjector final : public TxPort {
   // Ends are numbered in the order they are added; every flow belongs to one.
   void add_end(const FaultEnd& end);
 
-  // What follows is sent through this port at this time. Sends what is due; false: the port takes no more.
-  bool attach(TxPort& port, Nanos now);
+  // What follows is sent through this port at this time. Send what is due; return why the port did not take all of it.
+  TxResult attach(TxPort& port, Nanos now);
   // When a packet that is held back is due; kNever: none is.
   Nanos next_due() const;
 
