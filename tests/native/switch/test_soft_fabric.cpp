@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "support/check.h"
@@ -370,6 +371,43 @@ void nothing_is_lost_track_of() {
   }
 }
 
+// Two switches that route to each other, over lines on which a frame takes no time that could be counted.
+void a_loop_that_takes_no_time_is_found_and_named() {
+  FabricConfig config;
+  for (int i = 0; i < 2; ++i) {
+    SwitchConfig one = switch_of(2, INT64_MAX / 2, {{1}, {1}});
+    one.name = "s" + std::to_string(i);
+    one.latency_ns = 0;
+    for (SwitchPortConfig& port : one.ports) port.propagation_ns = 0;
+    config.switches.push_back(one);
+  }
+  config.links.push_back({{0, 1}, {1, 1}});
+  config.attachments = {{{0, 0}, true}, {{1, 0}, true}};
+  CHECK_EQ(validate(config), std::string());
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  CHECK(fabric.from_host(0, frame_to(1), 1000));
+  CHECK_EQ(fabric.stalled(), std::string());
+  fabric.advance(2000);
+  CHECK(fabric.stalled().find("time does not advance: switch s") == 0);
+  CHECK(fabric.next_event() <= 2000);
+}
+
+// As many frames at an instant as all ports of a large network can have.
+void a_great_incast_at_one_instant_is_no_loop() {
+  constexpr size_t kHosts = 512;
+  FabricConfig config = star(kHosts, 3200 * kGbps);
+  config.switches[0].buffer_bytes = int64_t{1} << 40;
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  for (uint32_t host = 1; host < kHosts; ++host) {
+    for (uint32_t i = 0; i < 64; ++i) CHECK(fabric.from_host(host, frame_to(0, i, host), 0));
+  }
+  fabric.advance(1'000'000'000);
+  CHECK_EQ(fabric.stalled(), std::string());
+  CHECK_EQ(fabric.frames_inside(), 0);
+}
+
 }  // namespace
 
 int main() {
@@ -387,5 +425,7 @@ int main() {
   pauses_and_links_are_what_they_are();
   a_wrong_fabric_is_refused();
   nothing_is_lost_track_of();
+  a_loop_that_takes_no_time_is_found_and_named();
+  a_great_incast_at_one_instant_is_no_loop();
   return etloop::test::failures();
 }

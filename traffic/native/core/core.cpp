@@ -26,6 +26,7 @@ Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memo
       port_(port),
       is_shared_(port != kEveryPort && is_dealt(plan.ports[static_cast<size_t>(port)])),
       packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, home_lanes_, failure_}),
+      instant_(most_turns_at_an_instant(plan.ports.size())),
       transmission_({plan, connections_, queue_pairs_, flows_, probing_, departures_, failure_}),
       queue_pairs_(plan, port, connections_, events_, memory),
       flows_(plan, port, queue_pairs_, events_, memory),
@@ -154,7 +155,10 @@ void Core::on_due(Nanos now) {
     ops_.start(at_ns);
   }
   Event event{};
-  while (failure_.none() && events_.pop_due(now, event)) on_event(event, now);
+  while (failure_.none() && events_.pop_due(now, event)) {
+    if (!instant_.passes(now, status().ops_done)) fail(instant_.failure(describe(event)));
+    on_event(event, now);
+  }
 }
 
 bool Core::rest(RunOver over) {
@@ -214,12 +218,12 @@ void Core::send_probes(Nanos now) {
   probing_.send_writes(now, [&](uint32_t qp, const WorkRequest& request) { cards_.post(qp, request, now); });
 }
 
-Nanos Core::next_deadline() const {
+Nanos Core::own_deadline() const {
   if (ops_.any_ready()) return 0;
   Nanos held_ns = kNever;
   if (faults_ != nullptr) held_ns = faults_->next_due();
   if (path_faults_ != nullptr) held_ns = path_faults_->next_due();
-  return std::min({events_.next_due(), start_ns_, probing_.prober().deadline(), held_ns, transmission_.answers_due_ns()});
+  return std::min({events_.next_due(), start_ns_, probing_.prober().deadline(), held_ns});
 }
 
 std::vector<WaitRecord> Core::waits() const {

@@ -14,8 +14,10 @@
 #include <memory>
 #include <memory_resource>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/instant_guard.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "core/card_ends.h"
@@ -125,7 +127,13 @@ class Core final : public PortSink {
   }
   // Over a card: probes; everything else went to it when it came up.
   void send_probes(Nanos now);
-  Nanos next_deadline() const;
+  Nanos next_deadline() const { return std::min(own_deadline(), transmission_.answers_due_ns()); }
+  // The same without answers that were put off: once due, those wait for the port.
+  Nanos own_deadline() const;
+  // Return a name of what wants its turn first; its deadline is `next_deadline`.
+  std::string due_component() const;
+  // Ends the run: its caller found that it cannot go on.
+  void fail(std::string reason) { failure_.set(-1, std::move(reason)); }
 
   // All ranks that the run waits for, and those of other queues whose queue pairs are here.
   bool finished() const { return ops_.finished() && queues_.others_finished(); }
@@ -161,6 +169,7 @@ class Core final : public PortSink {
   Result<void> load_exchange(std::pmr::memory_resource& memory);
   void on_due(Nanos now);
   void on_event(const Event& event, Nanos now);
+  std::string describe(const Event& event) const;
 
   const EnginePlan& plan_;
   int32_t port_;
@@ -169,6 +178,7 @@ class Core final : public PortSink {
   PacketArrivals packets_;
   Nanos start_ns_ = kNever;
   EventHeap events_;
+  InstantGuard instant_;
   std::unique_ptr<PacketExchange> exchange_;  // nullptr: RoCEv2
   std::unique_ptr<FaultInjector> faults_;     // of RoCEv2; nullptr: no rule concerns this port
   const PathFaults* path_faults_ = nullptr;   // the exchange's

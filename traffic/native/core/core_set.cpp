@@ -64,10 +64,17 @@ void CoreSet::turn(int32_t port) {
   turning_ = port;
   if (!handed_.empty()) take_handed(port);
   Nanos due_ns = kNever;
+  // Of all cores; what this one has ended in its turn is not among the run's yet.
+  const auto ended = [&] { return static_cast<int64_t>(run_.records.size() + core.records().size() - told_[static_cast<size_t>(port)]); };
+  const auto goes_on = [&] {
+    if (instant_.passes(clock_.now_ns, ended())) return true;
+    core.fail(instant_.failure("port " + plan_.ports[static_cast<size_t>(port)].name + ", " + core.due_component()));
+    return false;
+  };
   do {
     core.on_time(clock_.now_ns);
     core.issue(clock_.now_ns);
-    while (core.transmit(ports_.port(port), clock_, kBudget)) {
+    while (goes_on() && core.transmit(ports_.port(port), clock_, kBudget)) {
     }
     due_ns = core.next_deadline();
   } while (core.failure().empty() && !core.probing().under_way() && due_ns <= clock_.now_ns);

@@ -38,6 +38,8 @@ class EventHeap {
     next_due_ns_ = heap_.next_ns();
   }
   Nanos next_due() const { return next_due_ns_; }
+  // Requires one.
+  const Event& front() const { return heap_.front(); }
   bool pop_due(Nanos now, Event& out) {
     if (heap_.empty() || next_due_ns_ > now) return false;
     out = heap_.pop();

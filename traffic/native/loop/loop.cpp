@@ -248,7 +248,8 @@ void PortLoop::publish() {
 void PortLoop::settle_state() {
   switch (state_.load(std::memory_order_relaxed)) {
     case LoopState::probing:
-      if (core_->probing().prober().over()) state_.store(LoopState::ready, std::memory_order_release);
+      if (!core_->failure().empty()) state_.store(LoopState::failed, std::memory_order_release);
+      else if (core_->probing().prober().over()) state_.store(LoopState::ready, std::memory_order_release);
       break;
     case LoopState::running:
       if (!core_->failure().empty()) {
@@ -276,6 +277,15 @@ void PortLoop::send_pauses(Nanos now) {
   });
 }
 
+// Whether a core that did nothing in this turn is due later than now, or has been due without effect for few turns only.
+// Else its run fails: it would spin on its processor for ever.
+bool PortLoop::comes_to_rest(Nanos now) {
+  const Nanos due_ns = core_->own_deadline();
+  if (due_ns > now || overdue_.passes(due_ns, turns_.all - turns_.idle)) return true;
+  core_->fail(overdue_.failure("port " + plan_->ports[index_].name + ", " + core_->due_component()));
+  return false;
+}
+
 void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   ++turns_.idle;
   if (idle_since_ns == 0) idle_since_ns = now;
@@ -284,7 +294,7 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos allowed_ns = departing_.allowance.holds_back(now) ? departing_.allowance.free_ns() : kNever;
   const Nanos deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), leaves_at(), allowed_ns});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
-  if (deadline - early_ns <= now) return;
+  if (!comes_to_rest(now) || deadline - early_ns <= now) return;
   if (share_.ordinary()) {
     share_.become_realtime();
     keeper_->become_realtime();

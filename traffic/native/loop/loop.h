@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/instant_guard.h"
 #include "core/core.h"
 #include "loop/loop_board.h"
 #include "loop/pause_timer.h"
@@ -113,6 +114,7 @@ class PortLoop {
   void settle_state();
   void send_pauses(Nanos now);
   bool transmit(Clock& clock, Nanos now);
+  bool comes_to_rest(Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
   void share_core(Nanos now);
   void command(Command what);
@@ -137,6 +139,7 @@ class PortLoop {
   Progress progress_;
   std::atomic<bool> waits_ready_{false};
   std::vector<Endpoint> peers_;    // written before kJoin
+  InstantGuard overdue_{most_turns_at_an_instant(0)};  // by what the core is due at
   // What decides besides the core when something leaves; the loop's own.
   struct Departing {
     PauseTimer pauses;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/line_clock.h"
 #include "base/prefetch.h"
 #include "switch/fabric_event.h"
 #include "switch/fabric_routes.h"
@@ -59,29 +60,39 @@ class SwitchSink {
 inline constexpr int64_t kLineOverheadBytes = 20;
 inline constexpr int64_t kPauseFrameBytes = 64;
 
+// What one frame takes on an idle line, rounded up.
 Nanos line_ns(int64_t frame_bytes, int64_t rate_bps);
 
-// The same for one line. Division is slow and most frames are of two lengths, so the last answers are kept.
-class LineTime {
+// The transmitter at the end of a line. Division is slow and most frames are of two lengths, so the last answers are kept.
+class FrameLine {
  public:
-  explicit LineTime(int64_t rate_bps = 1) : rate_bps_(rate_bps) {}
-  Nanos of(int64_t frame_bytes) {
+  explicit FrameLine(int64_t rate_bps = 1) : rate_bps_(rate_bps) {}
+  Nanos free_ns() const { return clock_.free_ns(); }
+  // Send a frame as soon as the line is free. Return when its last bit has left.
+  Nanos take(int32_t frame_bytes, Nanos now) {
     Known& known = known_[frame_bytes < kLongFrameBytes ? 0 : 1];
-    if (known.frame_bytes != frame_bytes) known = {frame_bytes, line_ns(frame_bytes, rate_bps_)};
-    return known.time_ns;
+    if (known.frame_bytes != frame_bytes) [[unlikely]] {
+      const LineSpan span = LineSpan::of(frame_bytes + kLineOverheadBytes, rate_bps_);
+      if (span.whole_ns > UINT32_MAX) return clock_.take(span, rate_bps_, now);
+      known = {span.part, static_cast<uint32_t>(span.whole_ns), frame_bytes};
+    }
+    return clock_.take({known.whole_ns, known.part}, rate_bps_, now);
   }
 
  private:
-  static constexpr int64_t kLongFrameBytes = 512;
-  struct Known {
-    int64_t frame_bytes = -1;
-    Nanos time_ns = 0;
+  static constexpr int32_t kLongFrameBytes = 512;
+  struct Known {  // a port has little room in its first cache line
+    int64_t part = 0;
+    uint32_t whole_ns = 0;
+    int32_t frame_bytes = -1;
   };
+
+  LineClock clock_;
   Known known_[2];
   int64_t rate_bps_;
 };
 
-// 512 bit times a quantum (IEEE 802.1Qbb).
+// 512 bit times a quantum (IEEE 802.1Qbb), rounded up: any quanta but 0 are a pause.
 Nanos pause_ns(uint16_t quanta, int64_t rate_bps);
 // From when on pauses count in a switch that begins at `begin_ns`; kNever: it has not begun.
 inline Nanos counted_from_ns(Nanos begin_ns) { return begin_ns == kNever ? 0 : begin_ns; }
@@ -104,6 +115,7 @@ class SwitchModel {
   // Routes as they are from now on, in place of those of the configuration: of as many destinations.
   void set_ways(WayTable ways) { ways_.set(std::move(ways)); }
   void take(const FabricEvent& event);
+  static const char* describe(const FabricEvent& event);
   // It is soon to take it: asks for the memory that it looks at.
   void expect(const FabricEvent& event) const;
 
@@ -141,15 +153,14 @@ class SwitchModel {
   };
   // What a packet looks at is in two cache lines, the first and that of its queue.
   struct alignas(kLineBytes) Port {
-    Nanos free_ns = 0;
-    LineTime line;
+    FrameLine line;
     bool connected = true;  // whether the link is up
     bool up = true;         // whether it is, as far as the switch has noticed
     bool line_event = false;
     bool turn_begun = false;
     uint8_t filled = 0;  // queues with packets, as bits
     uint8_t turn = 0;    // of deficit round robin
-    bool xoff_sent[kPriorities] = {};
+    uint8_t xoff_sent = 0;  // priorities, as bits
     Queue queues[kPriorities];
     bool refresh_event[kPriorities] = {};
     Nanos xoff_ns[kPriorities] = {};  // when it was said last

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/instant_guard.h"
 #include "core/core.h"
 #include "core/message_carrier.h"
 #include "virtual/stream_departures.h"
@@ -41,7 +42,8 @@ class FlowLevel final : public MessageCarrier {
         network_(network),
         params_(params),
         stop_(params.stop, kTurnsPerLook),
-        shares_(network.link_bps) {
+        shares_(network.link_bps),
+        instant_(most_turns_at_an_instant(plan.ports.size())) {
     stream_of_way_.assign(network.latency_ns.size(), kNone);
     first_way_.reserve(plan.connections.size() + 1);
     uint32_t way = 0;
@@ -115,6 +117,7 @@ class FlowLevel final : public MessageCarrier {
 
   bool step();
   bool over();
+  bool advances();
   void deliver(Nanos now);
   void depart(uint32_t stream, Nanos now);
   Turns* turns_of(const Stream& stream);
@@ -155,6 +158,7 @@ class FlowLevel final : public MessageCarrier {
   int64_t tag_bytes_ = 0;
   int64_t live_ = 0;
   Nanos now_ns_ = 0;
+  InstantGuard instant_;
   FlowLevelOutcome outcome_;
 };
 
@@ -420,6 +424,14 @@ bool FlowLevel::over() {
   return false;
 }
 
+// Whether time still advances; else the run fails.
+bool FlowLevel::advances() {
+  if (instant_.passes(now_ns_, core_->status().ops_done)) return true;
+  const bool by_core = core_->next_deadline() <= now_ns_;
+  outcome_.failure = instant_.failure(by_core ? core_->due_component() : "a message over the network");
+  return false;
+}
+
 // One moment: all that is due in it, until nothing more follows from it.
 bool FlowLevel::step() {
   if (stop_.seen()) {
@@ -441,6 +453,7 @@ bool FlowLevel::step() {
   while (departures_.next() <= now_ns_) depart(departures_.first(), now_ns_);
   deliver(now_ns_);
   do {
+    if (!advances()) return false;
     core_->on_time(now_ns_);
     core_->issue(now_ns_);
   } while (core_->failure().empty() && core_->next_deadline() <= now_ns_);

@@ -64,6 +64,7 @@ void PathFaults::hold(const FaultRule& rule, uint32_t end, const BuiltPacket& bu
   held.built = built;
   held.headers.assign(built.headers.begin(), built.headers.end());
   if (built.payload != nullptr) held.payload.assign(built.payload, built.payload + built.payload_bytes);
+  held.rule = &rule;
   held.due_ns = now + rule.delay_ns;
   held.end = end;
   held.behind = rule.action == FaultAction::reorder ? rule.behind_packets : 0;
@@ -163,6 +164,7 @@ PathFaults::Fate PathFaults::on_received(uint32_t end, const SprayedPacket& pack
   held.datagram = datagram;
   held.datagram.hops = {};
   held.content.assign(datagram.bytes.begin(), datagram.bytes.end());
+  held.rule = rule;
   held.due_ns = now + rule->delay_ns;
   held.end = end;
   held.behind = rule->action == FaultAction::reorder ? rule->behind_packets : 0;
@@ -186,6 +188,17 @@ Nanos PathFaults::next_due() const {
   for (const Outgoing& held : held_) due_ns = std::min(due_ns, held.due_ns);
   for (const Incoming& held : held_received_) due_ns = std::min(due_ns, held.due_ns);
   return due_ns;
+}
+
+int32_t PathFaults::due_rule(Nanos now) const {
+  const auto number = [this](const FaultRule* rule) { return static_cast<int32_t>(rule - rules_.data()); };
+  for (const Outgoing& held : held_) {
+    if (held.due_ns <= now) return number(held.rule);
+  }
+  for (const Incoming& held : held_received_) {
+    if (held.due_ns <= now) return number(held.rule);
+  }
+  return -1;
 }
 
 }  // namespace etloop

@@ -44,6 +44,8 @@ class PathFaults {
 
   // When something that is held back is due; kNever: nothing is.
   Nanos next_due() const;
+  // Return the number, from 0, of the rule that holds a packet which is due; -1: none does.
+  int32_t due_rule(Nanos now) const;
   const FaultCounts& counts() const { return counts_; }
   int64_t count_of(uint32_t end) const { return ends_[end].done; }
 
@@ -59,6 +61,7 @@ class PathFaults {
     std::vector<uint8_t> headers;
     std::vector<uint8_t> payload;  // empty: the pattern
     Nanos due_ns = 0;
+    const FaultRule* rule = nullptr;
     uint32_t end = 0;
     uint32_t behind = 0;  // packets of its end still to pass; 0: only the time counts
   };
@@ -66,6 +69,7 @@ class PathFaults {
     Datagram datagram;
     std::vector<uint8_t> content;
     Nanos due_ns = 0;
+    const FaultRule* rule = nullptr;
     uint32_t end = 0;
     uint32_t behind = 0;
   };

@@ -79,6 +79,17 @@ Nanos FaultInjector::next_due() const {
   return due_ns;
 }
 
+int32_t FaultInjector::due_rule(Nanos now) const {
+  const auto number = [this](const FaultRule* rule) { return static_cast<int32_t>(rule - rules_.data()); };
+  for (const Outgoing& held : held_) {
+    if (held.due_ns <= now) return number(held.rule);
+  }
+  for (const Incoming& held : held_received_) {
+    if (held.due_ns <= now) return number(held.rule);
+  }
+  return -1;
+}
+
 void FaultInjector::release_due() {
   std::stable_sort(held_.begin(), held_.end(), [](const Outgoing& a, const Outgoing& b) { return a.due_ns < b.due_ns; });
   size_t due = 0;
@@ -111,6 +122,7 @@ void FaultInjector::hold(const FaultRule& rule, uint32_t end, const PacketRun& r
     held.payload.assign(run.head.payload, run.head.payload + run.head.payload_bytes);
   }
   held.end = end;
+  held.rule = &rule;
   held.due_ns = now_ + rule.delay_ns;
   held.behind = rule.action == FaultAction::reorder ? rule.behind_packets : 0;
 }
@@ -249,6 +261,7 @@ uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, co
   held.datagram = datagram;
   held.datagram.hops = {};
   held.content.assign(datagram.bytes.begin(), datagram.bytes.end());
+  held.rule = rule;
   held.due_ns = now + rule->delay_ns;
   held.end = end;
   held.behind = rule->action == FaultAction::reorder ? rule->behind_packets : 0;

@@ -1,0 +1,50 @@
+// Ends what would go on for ever at one instant. Every loop in virtual time, and every loop of a port, asks it once a turn:
+// a component that keeps asking for the instant that it was just served at is a defect, and is to be a failure with a name
+// instead of a hang.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/time.h"
+
+namespace etloop {
+
+// Turns at one instant, without an operation ending, beyond which time is held not to advance. Far above what a run has: at an
+// instant a port takes and sends a few frames, wakes once for each of its timers, and passes a few messages on.
+inline uint64_t most_turns_at_an_instant(size_t ports) { return (uint64_t{1} << 22) + (uint64_t{ports} << 12); }
+
+class InstantGuard {
+ public:
+  explicit InstantGuard(uint64_t most) : most_(most) {}
+
+  // Count a turn at `now`. `progress`: a number that only grows, and is bounded in a run: of operations that have ended.
+  // Return false if there were `most` turns in a row at this instant and none of them made progress.
+  bool passes(Nanos now, int64_t progress) {
+    if (now != at_ns_) [[likely]] {
+      at_ns_ = now;
+      turns_ = 0;
+      return true;
+    }
+    if (++turns_ < most_) [[likely]] return true;
+    turns_ = 0;
+    const bool progressed = progress != progress_;
+    progress_ = progress;
+    return progressed;
+  }
+
+  // Return the failure that names the component which asked for the same instant again.
+  std::string failure(const std::string& component) const {
+    return "time does not advance: " + component + " is due at " + std::to_string(at_ns_) + " ns again and again, after " +
+           std::to_string(most_) + " turns at that instant; this is a defect of etloop or of a plugin: report it with the scenario";
+  }
+
+ private:
+  uint64_t most_;
+  uint64_t turns_ = 0;
+  Nanos at_ns_ = kNever;
+  int64_t progress_ = 0;
+};
+
+}  // namespace etloop
