@@ -9,7 +9,7 @@ from typing import Final
 
 from etloop.contract.base.errors import RunAborted
 
-MOST_TURNS: Final = 1 << 20
+MOST_TURNS: Final = 1 << 17
 """Events at one instant beyond which time is held not to advance: far above those of all packets of an experiment."""
 
 

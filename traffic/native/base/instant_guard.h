@@ -13,7 +13,7 @@ namespace etloop {
 
 // Turns at one instant, without an operation ending, beyond which time is held not to advance. Far above what a run has: at an
 // instant a port takes and sends a few frames, wakes once for each of its timers, and passes a few messages on.
-inline uint64_t most_turns_at_an_instant(size_t ports) { return (uint64_t{1} << 22) + (uint64_t{ports} << 12); }
+inline uint64_t most_turns_at_an_instant(size_t ports) { return (uint64_t{1} << 20) + (uint64_t{ports} << 12); }
 
 class InstantGuard {
  public:

@@ -130,8 +130,8 @@ class Core final : public PortSink {
   Nanos next_deadline() const { return std::min(own_deadline(), transmission_.answers_due_ns()); }
   // The same without answers that were put off: once due, those wait for the port.
   Nanos own_deadline() const;
-  // Return a name of what wants its turn first; its deadline is `next_deadline`.
-  std::string due_component() const;
+  // Return the name of what is due by now.
+  std::string due_component(Nanos now) const;
   // Ends the run: its caller found that it cannot go on.
   void fail(std::string reason) { failure_.set(-1, std::move(reason)); }
 

@@ -64,21 +64,23 @@ void CoreSet::turn(int32_t port) {
   turning_ = port;
   if (!handed_.empty()) take_handed(port);
   Nanos due_ns = kNever;
-  // Of all cores; what this one has ended in its turn is not among the run's yet.
-  const auto ended = [&] { return static_cast<int64_t>(run_.records.size() + core.records().size() - told_[static_cast<size_t>(port)]); };
-  const auto goes_on = [&] {
-    if (instant_.passes(clock_.now_ns, ended())) return true;
-    core.fail(instant_.failure("port " + plan_.ports[static_cast<size_t>(port)].name + ", " + core.due_component()));
+  size_t& told = told_[static_cast<size_t>(port)];
+  const auto goes_on = [&](bool sends) {
+    // Of all cores; what this one has ended in its turn is not among the run's yet.
+    const auto ended = static_cast<int64_t>(run_.records.size() + core.records().size() - told);
+    if (instant_.passes(clock_.now_ns, ended)) return true;
+    const std::string component = sends ? "what it has to send" : core.due_component(clock_.now_ns);
+    core.fail(instant_.failure("port " + plan_.ports[static_cast<size_t>(port)].name + ", " + component));
     return false;
   };
-  do {
+  while (goes_on(false)) {
     core.on_time(clock_.now_ns);
     core.issue(clock_.now_ns);
-    while (goes_on() && core.transmit(ports_.port(port), clock_, kBudget)) {
+    while (core.transmit(ports_.port(port), clock_, kBudget) && goes_on(true)) {
     }
     due_ns = core.next_deadline();
-  } while (core.failure().empty() && !core.probing().under_way() && due_ns <= clock_.now_ns);
-  size_t& told = told_[static_cast<size_t>(port)];
+    if (!core.failure().empty() || core.probing().under_way() || due_ns > clock_.now_ns) break;
+  }
   for (; told < core.records().size(); ++told) run_.records.push_back(core.records()[told]);
   core.records().release(told);
   if (!core.failure().empty()) {

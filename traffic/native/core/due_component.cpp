@@ -25,10 +25,11 @@ std::string Core::describe(const Event& event) const {
   return "an event";
 }
 
-std::string Core::due_component() const {
+std::string Core::due_component(Nanos now) const {
   const Nanos due_ns = next_deadline();
+  if (due_ns > now) return "what comes to it";
   if (ops_.any_ready()) return "an operation that is ready";
-  if (events_.next_due() == due_ns && due_ns != kNever) return describe(events_.front());
+  if (events_.next_due() == due_ns) return describe(events_.front());
   if (start_ns_ == due_ns) return "the start of the ranks";
   if (probing_.prober().deadline() == due_ns) return "the probe of connections";
   if (transmission_.answers_due_ns() == due_ns) return "an acknowledgement that was put off";

@@ -427,8 +427,7 @@ bool FlowLevel::over() {
 // Whether time still advances; else the run fails.
 bool FlowLevel::advances() {
   if (instant_.passes(now_ns_, core_->status().ops_done)) return true;
-  const bool by_core = core_->next_deadline() <= now_ns_;
-  outcome_.failure = instant_.failure(by_core ? core_->due_component() : "a message over the network");
+  outcome_.failure = instant_.failure("the ranks, " + core_->due_component(now_ns_));
   return false;
 }
 
