@@ -135,6 +135,11 @@ def test_a_component_that_asks_for_the_same_instant_again_ends_the_run_by_its_na
     )
 
 
+def run_until(time: VirtualTime, until_ns: int) -> None:
+    while time.next(until_ns):
+        pass
+
+
 def test_an_event_of_a_simulated_card_that_asks_for_its_own_instant_ends_the_run() -> None:
     time = VirtualTime()
 
@@ -143,8 +148,7 @@ def test_an_event_of_a_simulated_card_that_asks_for_its_own_instant_ends_the_run
 
     time.at(1_000, happen_again)
     with pytest.raises(RunAborted, match=r"time does not advance: .*happen_again.* is due at 1000 ns"):
-        while time.next(2_000):
-            pass
+        run_until(time, 2_000)
 
 
 def test_as_many_events_as_a_large_experiment_has_at_an_instant_pass() -> None:
@@ -152,6 +156,5 @@ def test_as_many_events_as_a_large_experiment_has_at_an_instant_pass() -> None:
     happened = []
     for _ in range(MOST_TURNS // 8):
         time.at(7, lambda: happened.append(1))
-    while time.next(10):
-        pass
+    run_until(time, 10)
     assert len(happened) == MOST_TURNS // 8

@@ -10,26 +10,28 @@ namespace {
 
 using namespace etloop;
 
+int64_t none() { return 0; }
+
 void many_turns_at_many_instants_pass() {
   InstantGuard guard(3);
   for (Nanos now = 0; now < 100; ++now) {
-    for (int turn = 0; turn < 3; ++turn) CHECK(guard.passes(now, 0));
+    for (int turn = 0; turn < 3; ++turn) CHECK(guard.passes(now, none));
   }
 }
 
 void one_turn_too_many_does_not() {
   InstantGuard guard(3);
-  for (int turn = 0; turn < 3; ++turn) CHECK(guard.passes(17, 0));
-  CHECK(!guard.passes(17, 0));
+  for (int turn = 0; turn < 3; ++turn) CHECK(guard.passes(17, none));
+  CHECK(!guard.passes(17, none));
   const std::string failure = guard.failure("port a0/p, fault rule 0");
   CHECK(failure.find("port a0/p, fault rule 0 is due at 17 ns again and again") != std::string::npos);
 }
 
 void what_ends_operations_may_go_on() {
   InstantGuard guard(3);
-  for (int64_t turn = 0; turn < 100; ++turn) CHECK(guard.passes(17, 1 + turn / 3));
+  for (int64_t turn = 0; turn < 100; ++turn) CHECK(guard.passes(17, [turn] { return 1 + turn / 3; }));
   int64_t more = 0;
-  while (guard.passes(17, 34)) ++more;
+  while (guard.passes(17, [] { return int64_t{34}; })) ++more;
   CHECK(more < 8);
 }
 

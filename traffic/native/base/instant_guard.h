@@ -19,19 +19,13 @@ class InstantGuard {
  public:
   explicit InstantGuard(uint64_t most) : most_(most) {}
 
-  // Count a turn at `now`. `progress`: a number that only grows, and is bounded in a run: of operations that have ended.
-  // Return false if there were `most` turns in a row at this instant and none of them made progress.
-  bool passes(Nanos now, int64_t progress) {
-    if (now != at_ns_) [[likely]] {
-      at_ns_ = now;
-      turns_ = 0;
-      return true;
-    }
-    if (++turns_ < most_) [[likely]] return true;
-    turns_ = 0;
-    const bool progressed = progress != progress_;
-    progress_ = progress;
-    return progressed;
+  // Count a turn at `now`. `progress` returns a number that only grows, and is bounded in a run: of operations that have
+  // ended. Return false if there were `most` turns in a row at this instant and none of them made progress.
+  template <typename Progress>
+  bool passes(Nanos now, Progress&& progress) {
+    turns_ = now == at_ns_ ? turns_ + 1 : 0;  // without a branch: which of both is seldom foretold
+    at_ns_ = now;
+    return turns_ < most_ || progresses(progress());
   }
 
   // Return the failure that names the component which asked for the same instant again.
@@ -41,6 +35,13 @@ class InstantGuard {
   }
 
  private:
+  bool progresses(int64_t progress) {
+    turns_ = 0;
+    const bool progressed = progress != progress_;
+    progress_ = progress;
+    return progressed;
+  }
+
   uint64_t most_;
   uint64_t turns_ = 0;
   Nanos at_ns_ = kNever;

@@ -34,14 +34,11 @@ class LineClock {
 
   // Take what lasts so long on a line of this rate, as soon as the line is free. Return when its last bit has left.
   Nanos take(const LineSpan& span, int64_t rate_bps, Nanos now) {
-    if (free_ns_ < now) {
-      free_ns_ = now;
-      early_ = 0;
-    }
-    const int64_t beyond = span.part - early_;
-    const bool up = beyond > 0;
-    free_ns_ += span.whole_ns + (up ? 1 : 0);
-    early_ = up ? rate_bps - beyond : -beyond;
+    // Choices that need no branch: which way they go cannot be foretold.
+    const int64_t beyond = span.part - (free_ns_ < now ? 0 : early_);
+    const int64_t up = beyond > 0 ? 1 : 0;
+    early_ = (beyond > 0 ? rate_bps : 0) - beyond;
+    free_ns_ = std::max(free_ns_, now) + span.whole_ns + up;
     return free_ns_;
   }
   Nanos take(int64_t bytes, int64_t rate_bps, Nanos now) { return take(LineSpan::of(bytes, rate_bps), rate_bps, now); }

@@ -156,7 +156,7 @@ void Core::on_due(Nanos now) {
   }
   Event event{};
   while (failure_.none() && events_.pop_due(now, event)) {
-    if (!instant_.passes(now, status().ops_done)) fail(instant_.failure(describe(event)));
+    if (!instant_.passes(now, [this] { return status().ops_done; })) fail(instant_.failure(describe(event)));
     on_event(event, now);
   }
 }

@@ -67,8 +67,8 @@ void CoreSet::turn(int32_t port) {
   size_t& told = told_[static_cast<size_t>(port)];
   const auto goes_on = [&](bool sends) {
     // Of all cores; what this one has ended in its turn is not among the run's yet.
-    const auto ended = static_cast<int64_t>(run_.records.size() + core.records().size() - told);
-    if (instant_.passes(clock_.now_ns, ended)) return true;
+    const auto ended = [&] { return static_cast<int64_t>(run_.records.size() + core.records().size() - told); };
+    if (instant_.passes(clock_.now_ns, ended)) [[likely]] return true;
     const std::string component = sends ? "what it has to send" : core.due_component(clock_.now_ns);
     core.fail(instant_.failure("port " + plan_.ports[static_cast<size_t>(port)].name + ", " + component));
     return false;

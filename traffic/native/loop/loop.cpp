@@ -281,7 +281,7 @@ void PortLoop::send_pauses(Nanos now) {
 // Else its run fails: it would spin on its processor for ever.
 bool PortLoop::comes_to_rest(Nanos now) {
   const Nanos due_ns = core_->own_deadline();
-  if (due_ns > now || overdue_.passes(due_ns, turns_.all - turns_.idle)) return true;
+  if (due_ns > now || overdue_.passes(due_ns, [this] { return turns_.all - turns_.idle; })) return true;
   core_->fail(overdue_.failure("port " + plan_->ports[index_].name + ", " + core_->due_component(now)));
   return false;
 }

@@ -426,7 +426,7 @@ bool FlowLevel::over() {
 
 // Whether time still advances; else the run fails.
 bool FlowLevel::advances() {
-  if (instant_.passes(now_ns_, core_->status().ops_done)) return true;
+  if (instant_.passes(now_ns_, [this] { return core_->status().ops_done; })) return true;
   outcome_.failure = instant_.failure("the ranks, " + core_->due_component(now_ns_));
   return false;
 }
