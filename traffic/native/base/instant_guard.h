@@ -20,12 +20,11 @@ class InstantGuard {
   explicit InstantGuard(uint64_t most) : most_(most) {}
 
   // Count a turn at `now`. `progress` returns a number that only grows, and is bounded in a run: of operations that have
-  // ended. Return false if there were `most` turns in a row at this instant and none of them made progress.
+  // ended. Return false if the last `most` turns or more were at this instant and none of them made progress. It looks at
+  // time once in `most` turns, for turns are the hot loop.
   template <typename Progress>
   bool passes(Nanos now, Progress&& progress) {
-    turns_ = now == at_ns_ ? turns_ + 1 : 0;  // without a branch: which of both is seldom foretold
-    at_ns_ = now;
-    return turns_ < most_ || progresses(progress());
+    return ++turns_ < most_ || advances(now, progress());
   }
 
   // Return the failure that names the component which asked for the same instant again.
@@ -35,11 +34,12 @@ class InstantGuard {
   }
 
  private:
-  bool progresses(int64_t progress) {
+  bool advances(Nanos now, int64_t progress) {
     turns_ = 0;
-    const bool progressed = progress != progress_;
+    const bool advanced = now != at_ns_ || progress != progress_;
+    at_ns_ = now;
     progress_ = progress;
-    return progressed;
+    return advanced;
   }
 
   uint64_t most_;
