@@ -262,7 +262,8 @@ void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Na
 // Empties the sockets. `horizon_ns`: until when everything that arrived is known.
 bool SoftSwitch::State::receive(Nanos& horizon_ns) {
   horizon_ns = monotonic_ns();
-  if (poll(polled.data(), polled.size(), 0) < 0 && errno != EINTR) return fail("cannot look at the sockets: " + errno_text(errno));
+  const bool looked = poll(polled.data(), polled.size(), 0) >= 0 || errno == EINTR;
+  if (!looked) return fail("cannot look at the sockets: " + errno_text(errno));
   for (receiving = 0; receiving < sockets.size(); ++receiving) {
     if ((polled[receiving].revents & (POLLERR | POLLNVAL)) != 0) {
       // An interface that went down says so once; reading takes the error away.
@@ -438,8 +439,7 @@ void SoftSwitch::State::run() {
   pthread_setname_np(pthread_self(), "soft-switch");
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   // A device is not kept waiting by what else runs here. Only root may ask; the kernel leaves others 5 % of the time.
-  sched_param urgent{};
-  urgent.sched_priority = 1;
+  const sched_param urgent{1};
   real_time = pthread_setschedparam(pthread_self(), SCHED_RR, &urgent) == 0;
   while (!stopping) {
     turn();

@@ -30,7 +30,8 @@ class InstantGuard {
   // Return the failure that names the component which asked for the same instant again.
   std::string failure(const std::string& component) const {
     return "time does not advance: " + component + " is due at " + std::to_string(at_ns_) + " ns again and again, after " +
-           std::to_string(most_) + " turns at that instant; this is a defect of etloop or of a plugin: report it with the scenario";
+           std::to_string(most_) + " turns at that instant; this is a defect of etloop or of a plugin: report it with " +
+           "the scenario";
   }
 
  private:

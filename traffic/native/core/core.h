@@ -14,7 +14,6 @@
 #include <memory>
 #include <memory_resource>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/instant_guard.h"
@@ -127,13 +126,10 @@ class Core final : public PortSink {
   }
   // Over a card: probes; everything else went to it when it came up.
   void send_probes(Nanos now);
-  Nanos next_deadline() const { return std::min(own_deadline(), transmission_.answers_due_ns()); }
-  // The same without answers that were put off: once due, those wait for the port.
-  Nanos own_deadline() const;
-  // Return the name of what is due by now.
-  std::string due_component(Nanos now) const;
-  // Ends the run: its caller found that it cannot go on.
-  void fail(std::string reason) { failure_.set(-1, std::move(reason)); }
+  // `with_answers`: those that were put off, too. Once due, they wait for the port.
+  Nanos next_deadline(bool with_answers = true) const;
+  // End the run, whose `guard` found that time does not advance, by the name of what is due now.
+  void stall(const InstantGuard& guard, const std::string& owner, Nanos now);
 
   // All ranks that the run waits for, and those of other queues whose queue pairs are here.
   bool finished() const { return ops_.finished() && queues_.others_finished(); }
@@ -168,8 +164,6 @@ class Core final : public PortSink {
   void load_faults();
   Result<void> load_exchange(std::pmr::memory_resource& memory);
   void on_due(Nanos now);
-  void on_event(const Event& event, Nanos now);
-  std::string describe(const Event& event) const;
 
   const EnginePlan& plan_;
   int32_t port_;
@@ -178,7 +172,6 @@ class Core final : public PortSink {
   PacketArrivals packets_;
   Nanos start_ns_ = kNever;
   EventHeap events_;
-  InstantGuard instant_;
   std::unique_ptr<PacketExchange> exchange_;  // nullptr: RoCEv2
   std::unique_ptr<FaultInjector> faults_;     // of RoCEv2; nullptr: no rule concerns this port
   const PathFaults* path_faults_ = nullptr;   // the exchange's

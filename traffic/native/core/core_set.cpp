@@ -65,18 +65,17 @@ void CoreSet::turn(int32_t port) {
   if (!handed_.empty()) take_handed(port);
   Nanos due_ns = kNever;
   size_t& told = told_[static_cast<size_t>(port)];
-  const auto goes_on = [&](bool sends) {
+  const auto goes_on = [&] {
     // Of all cores; what this one has ended in its turn is not among the run's yet.
     const auto ended = [&] { return static_cast<int64_t>(run_.records.size() + core.records().size() - told); };
     if (instant_.passes(clock_.now_ns, ended)) [[likely]] return true;
-    const std::string component = sends ? "what it has to send" : core.due_component(clock_.now_ns);
-    core.fail(instant_.failure("port " + plan_.ports[static_cast<size_t>(port)].name + ", " + component));
+    core.stall(instant_, "port " + plan_.ports[static_cast<size_t>(port)].name, clock_.now_ns);
     return false;
   };
-  while (goes_on(false)) {
+  while (goes_on()) {
     core.on_time(clock_.now_ns);
     core.issue(clock_.now_ns);
-    while (core.transmit(ports_.port(port), clock_, kBudget) && goes_on(true)) {
+    while (core.transmit(ports_.port(port), clock_, kBudget) && goes_on()) {
     }
     due_ns = core.next_deadline();
     if (!core.failure().empty() || core.probing().under_way() || due_ns > clock_.now_ns) break;

@@ -277,15 +277,6 @@ void PortLoop::send_pauses(Nanos now) {
   });
 }
 
-// Whether a core that did nothing in this turn is due later than now, or has been due without effect for few turns only.
-// Else its run fails: it would spin on its processor for ever.
-bool PortLoop::comes_to_rest(Nanos now) {
-  const Nanos due_ns = core_->own_deadline();
-  if (due_ns > now || overdue_.passes(due_ns, [this] { return turns_.all - turns_.idle; })) return true;
-  core_->fail(overdue_.failure("port " + plan_->ports[index_].name + ", " + core_->due_component(now)));
-  return false;
-}
-
 void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   ++turns_.idle;
   if (idle_since_ns == 0) idle_since_ns = now;
@@ -294,7 +285,12 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   const Nanos allowed_ns = departing_.allowance.holds_back(now) ? departing_.allowance.free_ns() : kNever;
   const Nanos deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), leaves_at(), allowed_ns});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
-  if (!comes_to_rest(now) || deadline - early_ns <= now) return;
+  // A core that did nothing in this turn, and is due all the same, must not spin on its processor for ever.
+  const Nanos due_ns = core_->next_deadline(false);
+  if (due_ns <= now && !overdue_.passes(due_ns, [this] { return turns_.all - turns_.idle; })) {
+    core_->stall(overdue_, "port " + plan_->ports[index_].name, now);
+  }
+  if (deadline - early_ns <= now) return;
   if (share_.ordinary()) {
     share_.become_realtime();
     keeper_->become_realtime();

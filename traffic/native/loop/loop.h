@@ -114,7 +114,6 @@ class PortLoop {
   void settle_state();
   void send_pauses(Nanos now);
   bool transmit(Clock& clock, Nanos now);
-  bool comes_to_rest(Nanos now);
   void idle(Nanos now, Nanos& idle_since_ns);
   void share_core(Nanos now);
   void command(Command what);

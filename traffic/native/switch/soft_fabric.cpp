@@ -167,7 +167,7 @@ void SoftFabric::take(const FabricEvent& event) {
 std::string SoftFabric::describe(const FabricEvent& event) const {
   if (const uint16_t owner = FabricEvents::owner_of(event); owner != kOwner) {
     return "switch " + config_.switches[owner - 1].name + ", port " + std::to_string(event.port) + ": " +
-           SwitchModel::describe(event);
+           text(static_cast<SwitchModel::Kind>(event.kind));
   }
   switch (static_cast<Kind>(event.kind)) {
     case Kind::card: return "the card of attachment " + std::to_string(event.number);

@@ -92,8 +92,9 @@ void SwitchModel::take(const FabricEvent& event) {
   check_conservation();
 }
 
-const char* SwitchModel::describe(const FabricEvent& event) {
-  switch (static_cast<Kind>(event.kind)) {
+const char* text(SwitchModel::Kind kind) {
+  using Kind = SwitchModel::Kind;
+  switch (kind) {
     case Kind::arrival: return "a frame that arrives";
     case Kind::pause: return "a pause that arrives";
     case Kind::line_free: return "a line that falls free";
@@ -196,7 +197,9 @@ int32_t SwitchModel::route(const Packet& packet, Nanos now) {
     return (fields & bit_of(HashField::in_port)) != 0 ? mixed(found + packet.in_port + 1) : found;
   };
   const size_t queue = config_.class_to_queue[config_.dscp_to_class[frame.dscp & 63]];
-  const auto load = [&](uint16_t port) { return buffer_.lane(port, queue).queue_bytes + (ports_[port].line.free_ns() > now ? 1 : 0); };
+  const auto load = [&](uint16_t port) {
+    return buffer_.lane(port, queue).queue_bytes + (ports_[port].line.free_ns() > now ? 1 : 0);
+  };
   return ways_.choose(ways, frame.entropy, now, random_, key, load);
 }
 

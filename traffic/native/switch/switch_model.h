@@ -99,6 +99,8 @@ inline Nanos counted_from_ns(Nanos begin_ns) { return begin_ns == kNever ? 0 : b
 
 class SwitchModel {
  public:
+  // Of an event: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
+  enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
   // `config` must have passed `validate` and outlive the switch. `begin_ns`: when it begins; kNever: on `begin`.
   // `events` is of one or several switches: whoever takes events out there hands this one its own, those of `owner`.
   SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner);
@@ -115,7 +117,6 @@ class SwitchModel {
   // Routes as they are from now on, in place of those of the configuration: of as many destinations.
   void set_ways(WayTable ways) { ways_.set(std::move(ways)); }
   void take(const FabricEvent& event);
-  static const char* describe(const FabricEvent& event);
   // It is soon to take it: asks for the memory that it looks at.
   void expect(const FabricEvent& event) const;
 
@@ -131,8 +132,6 @@ class SwitchModel {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  // Of an event: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
-  enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
   struct Packet {
     SwitchFrame frame;
     uint32_t next = kNone;
@@ -210,5 +209,8 @@ class SwitchModel {
   int64_t sent_ = 0;
   int64_t dropped_ = 0;
 };
+
+// Return what an event of a switch is, for a reader.
+const char* text(SwitchModel::Kind kind);
 
 }  // namespace etloop

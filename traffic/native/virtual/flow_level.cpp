@@ -427,8 +427,8 @@ bool FlowLevel::over() {
 // Whether time still advances; else the run fails.
 bool FlowLevel::advances() {
   if (instant_.passes(now_ns_, [this] { return core_->status().ops_done; })) return true;
-  outcome_.failure = instant_.failure("the ranks, " + core_->due_component(now_ns_));
-  return false;
+  core_->stall(instant_, "the ranks", now_ns_);
+  return !over();
 }
 
 // One moment: all that is due in it, until nothing more follows from it.
