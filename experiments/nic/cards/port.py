@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from etloop.experiments.nic.cards.line import LineClock
+
 if TYPE_CHECKING:
     from etloop.experiments.nic.link.wire import Arrival
 
@@ -22,11 +24,12 @@ class CardPort:
     ) -> None:
         self._at, self._now_ns, self._deliver = at, now_ns, deliver
         self._latency_ns = latency_ns
-        self._waiting: deque[tuple[int, Arrival]] = deque()
+        self._waiting: deque[tuple[float, Arrival]] = deque()
         """The first of it is on its way, with how long each takes."""
+        self._line = LineClock()
         self._stopped_until_ns = 0
 
-    def leave(self, takes_ns: int, packet: Arrival) -> None:
+    def leave(self, takes_ns: float, packet: Arrival) -> None:
         """Have a packet leave behind those that wait; it arrives with the time of its end."""
         self._waiting.append((takes_ns, packet))
         if len(self._waiting) == 1:
@@ -45,9 +48,10 @@ class CardPort:
             self._begin_when_open()
             return
         takes_ns, packet = self._waiting[0]
-        at_ns = self._now_ns() + takes_ns + self._latency_ns
+        left_ns = self._line.take(takes_ns, self._now_ns())
+        at_ns = left_ns + self._latency_ns
         self._at(at_ns, lambda: self._deliver(replace(packet, at_ns=at_ns)))
-        self._at(self._now_ns() + takes_ns, self._gone)
+        self._at(left_ns, self._gone)
 
     def _gone(self) -> None:
         self._waiting.popleft()

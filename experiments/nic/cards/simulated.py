@@ -6,17 +6,16 @@ does not understand only ourselves. Packets are real: everything crosses as enco
 
 from __future__ import annotations
 
-import heapq
-import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
 from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
+from etloop.experiments.nic.cards.line import LineClock
 from etloop.experiments.nic.cards.model import CnpScope, NicModel, Recovery
 from etloop.experiments.nic.cards.pair_rate import PairRate
 from etloop.experiments.nic.cards.port import CardPort
+from etloop.experiments.nic.cards.virtual_time import VirtualTime
 from etloop.experiments.nic.link.frames import BTH, Addresses, frame_of, quanta_of
 from etloop.experiments.nic.link.probe import (
     ACK,
@@ -75,9 +74,9 @@ _VA: Final = 0x7F0000000000
 _PARTITION: Final = 0xFFFF
 
 
-def request_ns(model: NicModel, size_bytes: int) -> int:
+def request_ns(model: NicModel, size_bytes: int) -> float:
     """Return the time from one WRITE of one packet to the next, at full rate."""
-    wire_ns = (size_bytes + _WRITE_BYTES + HEADERS_BYTES) * 8 * NS_PER_S // model.line_bps
+    wire_ns = (size_bytes + _WRITE_BYTES + HEADERS_BYTES) * 8 * NS_PER_S / model.line_bps
     return max(wire_ns, model.message_ns)
 
 
@@ -97,6 +96,7 @@ class _Pair:
     next: int = 0
     resends: list[int] = field(default_factory=list)
     """Single packets to be sent before the next."""
+    pace: LineClock = field(default_factory=LineClock)
     is_held_until_ns: int = 0
     is_leaving: bool = False
     tries: int = 0
@@ -123,16 +123,14 @@ class SimulatedNic:
 
     def __init__(self, model: NicModel, random: Random) -> None:
         self._model, self._random = model, random
-        self._now_ns = 0
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._order = itertools.count()
+        self._time = VirtualTime()
         self._arrived: list[Arrival] = []
         self._pairs: dict[int, _Pair] = {}
         self._active: set[int] = set()
         """Queue pairs that were given work."""
         self._last_cnp_ns: dict[int, int] = {}
-        self._port = CardPort(self._at, self.now_ns, self._arrived.append, LATENCY_NS)
-        self._our_free_ns = 0
+        self._port = CardPort(self._time.at, self.now_ns, self._arrived.append, LATENCY_NS)
+        self._our_line = LineClock()
         self.flows = tuple(_native.IpFlow(ours, _THEIRS, 0xC123) for ours in _OURS)
         self._back = tuple(_native.IpFlow(_THEIRS, ours, 0xD000) for ours in _OURS)
         self.resolution_ns = 100
@@ -141,21 +139,22 @@ class SimulatedNic:
 
     def now_ns(self) -> int:
         """See `Wire`."""
-        return self._now_ns
+        return self._time.now_ns
 
     def send(self, departure: Departure) -> int:
         """See `Wire`."""
-        left_ns = max(self._now_ns, self._our_free_ns)
+        left_ns = max(self._time.now_ns, self._our_line.free_ns)
         bits = (len(departure.datagram) + HEADERS_BYTES) * 8
-        self._our_free_ns = left_ns + bits * 1_000_000_000 // self._model.line_bps
-        self._at(self._our_free_ns + LATENCY_NS, lambda: self._take(departure))
+        gone_ns = self._our_line.take(bits * NS_PER_S / self._model.line_bps, self._time.now_ns)
+        self._time.at(gone_ns + LATENCY_NS, lambda: self._take(departure))
         return left_ns
 
     def send_frame(self, frame: bytes) -> int:
         """See `Wire`."""
-        left_ns = max(self._now_ns, self._our_free_ns)
-        self._our_free_ns = left_ns + (len(frame) + FRAMING_BYTES) * 8 * NS_PER_S // self._model.line_bps
-        self._at(self._our_free_ns + LATENCY_NS, lambda: self._take_frame(frame))
+        left_ns = max(self._time.now_ns, self._our_line.free_ns)
+        bits = (len(frame) + FRAMING_BYTES) * 8
+        gone_ns = self._our_line.take(bits * NS_PER_S / self._model.line_bps, self._time.now_ns)
+        self._time.at(gone_ns + LATENCY_NS, lambda: self._take_frame(frame))
         return left_ns
 
     def answer_requests(
@@ -171,20 +170,13 @@ class SimulatedNic:
     def receive(self, until_ns: int) -> Arrival | None:
         """See `Wire`."""
         while not self._arrived:
-            if not self._events or self._events[0][0] > until_ns:
-                self._now_ns = max(self._now_ns, until_ns)
+            if not self._time.next(until_ns):
                 return None
-            at_ns, _, happen = heapq.heappop(self._events)
-            self._now_ns = max(self._now_ns, at_ns)
-            happen()
         return self._arrived.pop(0)
 
     def frame_of(self, departure: Departure) -> bytes:
         """See `Wire`."""
         return frame_of(departure, _THERE)
-
-    def _at(self, at_ns: int, happen: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (at_ns, next(self._order), happen))
 
     def _varied(self, latency_ns: float) -> int:
         return round(latency_ns * (1 + self._random.uniform(-1, 1) * self._model.jitter))
@@ -197,7 +189,7 @@ class SimulatedNic:
         ecn = pair.settings.ecn if ecn is None else ecn
         payload_bytes, address = packet.payload_bytes, pair.settings.address
         datagram = _native.encode(packet, self._back[address])
-        takes_ns = (len(datagram) + HEADERS_BYTES) * 8 * NS_PER_S // self._model.line_bps
+        takes_ns = (len(datagram) + HEADERS_BYTES) * 8 * NS_PER_S / self._model.line_bps
         if packet.opcode < ACK and packet.opcode not in READ_RESPONSES:
             takes_ns = max(takes_ns, self._model.message_ns)
             limit = self._model.full_rate_pairs
@@ -269,13 +261,13 @@ class SimulatedNic:
         if not pair.resends and (pair.next >= len(pair.packets) or not is_open):
             return
         pair.is_leaving = True
-        self._at(max(self._now_ns, pair.is_held_until_ns), lambda: self._leave_next(pair))
+        self._time.at(max(self._time.now_ns, pair.is_held_until_ns), lambda: self._leave_next(pair))
 
     def _leave_next(self, pair: _Pair) -> None:
         pair.is_leaving = False
         if pair.state != "RTS":
             return
-        if self._now_ns < pair.is_held_until_ns:
+        if self._time.now_ns < pair.is_held_until_ns:
             self._go_on(pair)
             return
         number = pair.resends.pop(0) if pair.resends else pair.next
@@ -291,8 +283,8 @@ class SimulatedNic:
             packet.va, packet.rkey, packet.dma_bytes = _VA, 7, payload_bytes
         self._leave(pair, packet)
         bits = (payload_bytes + _PACKET_BYTES + HEADERS_BYTES) * 8
-        held_ns = max(round(bits * NS_PER_S / pair.rate.bps), self._model.message_ns)
-        pair.is_held_until_ns = self._now_ns + held_ns
+        held_ns = max(bits * NS_PER_S / pair.rate.bps, self._model.message_ns)
+        pair.is_held_until_ns = pair.pace.take_at(held_ns, self._time.now_ns)
         self._watch(pair)
         self._go_on(pair)
 
@@ -304,7 +296,7 @@ class SimulatedNic:
         scale = 2.0 ** (pair.settings.timeout_code - _TIMEOUT_CODE)
         wait_ns = self._model.timeout_ns * scale * self._model.timeout_growth**pair.tries
         timer = pair.timer
-        self._at(self._now_ns + self._varied(wait_ns), lambda: self._time_out(pair, timer))
+        self._time.at(self._time.now_ns + self._varied(wait_ns), lambda: self._time_out(pair, timer))
 
     def _time_out(self, pair: _Pair, timer: int) -> None:
         if timer != pair.timer or pair.acknowledged >= pair.next or pair.state != "RTS":
@@ -313,16 +305,16 @@ class SimulatedNic:
             pair.state = "ERR"
             return
         pair.tries += 1
-        self._send_again(pair, pair.acknowledged, self._now_ns)
+        self._send_again(pair, pair.acknowledged, self._time.now_ns)
 
     def _send_again(self, pair: _Pair, number: int, from_ns: int) -> None:
         if self._model.recovery is Recovery.GO_BACK_N:
             pair.next, pair.resends = number, []
         elif number not in pair.resends:
             pair.resends.append(number)
-        pair.is_held_until_ns = max(from_ns, self._now_ns)
-        if from_ns > self._now_ns:
-            self._at(from_ns, lambda: self._go_on(pair))
+        pair.is_held_until_ns = max(from_ns, self._time.now_ns)
+        if from_ns > self._time.now_ns:
+            self._time.at(from_ns, lambda: self._go_on(pair))
         self._go_on(pair)
 
     def _hear_answer(self, pair: _Pair, packet: _native.WirePacket) -> None:
@@ -335,22 +327,22 @@ class SimulatedNic:
             self._watch(pair)
         if kind == RNR:
             wait_ns = rnr_timer_ns(packet.syndrome & 31) * self._model.rnr_factor
-            self._send_again(pair, number, self._now_ns + self._varied(wait_ns))
+            self._send_again(pair, number, self._time.now_ns + self._varied(wait_ns))
         elif packet.syndrome == NAK_SEQUENCE and number != pair.last_nak:
             pair.last_nak = number
-            self._send_again(pair, number, self._now_ns + self._varied(self._model.resend_ns))
+            self._send_again(pair, number, self._time.now_ns + self._varied(self._model.resend_ns))
         self._go_on(pair)
 
     def _hear_notification(self, pair: _Pair) -> None:
         if self._model.cnp_cut > 0:
-            self._raise_later(pair.rate, pair.rate.cut(self._now_ns))
+            self._raise_later(pair.rate, pair.rate.cut(self._time.now_ns))
 
     def _raise_later(self, rate: PairRate, number: int) -> None:
         def climb() -> None:
             if rate.climb(number):
                 self._raise_later(rate, number)
 
-        self._at(self._now_ns + self._varied(self._model.cnp_recovery_ns), climb)
+        self._time.at(self._time.now_ns + self._varied(self._model.cnp_recovery_ns), climb)
 
     # ---- the card as responder
 
@@ -374,9 +366,9 @@ class SimulatedNic:
         quanta = quanta_of(frame)
         if quanta is not None:
             if self._model.honours_pauses:
-                stop_ns = 512 * quanta * NS_PER_S // self._model.line_bps
+                stop_ns = -(-512 * quanta * NS_PER_S // self._model.line_bps)
                 reaction_ns = self._varied(self._model.pause_reaction_ns)
-                self._at(self._now_ns + reaction_ns, lambda: self._port.stop(stop_ns))
+                self._time.at(self._time.now_ns + reaction_ns, lambda: self._port.stop(stop_ns))
             return
         if _native.check_frame(frame) == "good":
             if int.from_bytes(frame[BTH + 2 : BTH + 4]) == _PARTITION:
@@ -388,7 +380,9 @@ class SimulatedNic:
             psn = int.from_bytes(frame[BTH + 9 : BTH + 12])
             if psn == pair.expected and not pair.has_nak:
                 pair.has_nak = True
-                self._at(self._now_ns + self._varied(self._model.nak_ns), lambda: self._nak(pair, psn))
+                self._time.at(
+                    self._time.now_ns + self._varied(self._model.nak_ns), lambda: self._nak(pair, psn)
+                )
 
     def _is_whole(self, departure: Departure) -> bool:
         return _native.check_frame(self.frame_of(departure)) == "good"
@@ -429,7 +423,7 @@ class SimulatedNic:
                 answer.payload_bytes = min(mtu, size - number * mtu) if is_read else 0
                 self._leave(pair, answer)
 
-        self._at(self._now_ns + self._varied(self._model.read_ns), respond)
+        self._time.at(self._time.now_ns + self._varied(self._model.read_ns), respond)
 
     def _hear_early(self, pair: _Pair, packet: _native.WirePacket) -> None:
         if self._model.keeps_early:
@@ -437,7 +431,7 @@ class SimulatedNic:
         if not pair.has_nak or self._model.nak_repeats:
             pair.has_nak = True
             psn = pair.expected
-            self._at(self._now_ns + self._varied(self._model.nak_ns), lambda: self._nak(pair, psn))
+            self._time.at(self._time.now_ns + self._varied(self._model.nak_ns), lambda: self._nak(pair, psn))
 
     def _nak(self, pair: _Pair, psn: int) -> None:
         if pair.expected == psn:
@@ -467,11 +461,12 @@ class SimulatedNic:
                 pair.unanswered = 0
                 self._say(pair, (pair.expected - 1) % PSNS, CREDITS)
 
-        self._at(self._now_ns + _GATHER_NS, late)
+        self._time.at(self._time.now_ns + _GATHER_NS, late)
 
     def _answer(self, pair: _Pair, psn: int, syndrome: int) -> None:
-        self._at(
-            self._now_ns + self._varied(self._model.turnaround_ns), lambda: self._say(pair, psn, syndrome)
+        self._time.at(
+            self._time.now_ns + self._varied(self._model.turnaround_ns),
+            lambda: self._say(pair, psn, syndrome),
         )
 
     def _say(self, pair: _Pair, psn: int, syndrome: int) -> None:
@@ -488,9 +483,9 @@ class SimulatedNic:
         if scope is not CnpScope.PORT:
             key = pair.end.qpn if scope is CnpScope.QUEUE_PAIR else pair.settings.address
         last_ns = self._last_cnp_ns.get(key, -NS_PER_MS * 1000)
-        if self._now_ns - last_ns < self._model.cnp_interval_ns:
+        if self._time.now_ns - last_ns < self._model.cnp_interval_ns:
             return
-        self._last_cnp_ns[key] = self._now_ns
+        self._last_cnp_ns[key] = self._time.now_ns
         packet = _native.WirePacket(CNP)
         packet.dest_qpn, packet.becn = pair.peer_qpn, True
         dscp = _dscp_of(self._model, pair) if self._model.cnp_dscp_follows else self._model.cnp_dscp

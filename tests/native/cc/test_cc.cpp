@@ -154,6 +154,22 @@ void a_schedule_does_not_drift() {
   }
 }
 
+void a_change_of_rate_at_every_packet_does_not_drift() {
+  constexpr uint64_t kSlow = 790'000'000'000;
+  constexpr uint64_t kFast = 810'000'000'000;
+  Pacer pacer(0);
+  double exact_ns = 0;
+  Nanos now = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const uint64_t rate = i % 2 == 0 ? kSlow : kFast;
+    pacer.set_rate(rate, now);
+    pacer.sent(338);
+    exact_ns += 338 * 8e9 / static_cast<double>(rate);
+    now = pacer.next_ns();
+  }
+  CHECK(std::abs(static_cast<double>(now) / exact_ns - 1) < 0.002);  // what is left of a nanosecond passes at the new rate
+}
+
 void a_paced_rate_is_kept_over_ten_milliseconds() {
   for (const double rate : {100e6, 1e9, 7.7e9, 50e9}) {
     for (const Nanos lateness : {Nanos{0}, Nanos{3'000}, Nanos{60'000}}) {
@@ -359,6 +375,7 @@ int main() {
   one_notification_has_a_closed_form();
   bytes_bring_increases_too();
   a_schedule_does_not_drift();
+  a_change_of_rate_at_every_packet_does_not_drift();
   a_paced_rate_is_kept_over_ten_milliseconds();
   so_much_of_a_hole_is_made_up_for_as_was_said();
   a_late_loop_moves_no_departure();

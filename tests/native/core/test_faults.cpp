@@ -192,7 +192,7 @@ void a_port_that_is_full_gets_the_rest_first() {
   CHECK(setup.port.psns() == Psns({0}));
   CHECK(setup.faults.send(middles(4, 1)) == TxResult::would_block);
   setup.port.room = 100;
-  CHECK(setup.faults.attach(setup.port, 1));
+  CHECK(setup.faults.attach(setup.port, 1) == TxResult::sent);
   CHECK(setup.faults.send(middles(4, 1)) == TxResult::sent);
   CHECK(setup.port.psns() == Psns({0, 1, 1, 2, 3, 4}));
 }

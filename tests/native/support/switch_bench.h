@@ -44,7 +44,7 @@ class Bench final : public SwitchSink {
     size_t port;
     SwitchFrame frame;
     Nanos next_ns = 0;
-    Nanos gap_ns = 0;
+    FrameLine line;
     Nanos paused_until_ns = 0;
     uint8_t priority = 3;
     int64_t sent = 0;
@@ -55,7 +55,7 @@ class Bench final : public SwitchSink {
 
   void add(size_t port, const SwitchFrame& frame, uint8_t priority = 3, int64_t most = INT64_MAX, int64_t rate_bps = 0) {
     const int64_t rate = rate_bps == 0 ? config_.ports[port].rate_bps : rate_bps;
-    senders.push_back({port, frame, 0, line_ns(frame.frame_bytes, rate), 0, priority, 0, most});
+    senders.push_back({port, frame, 0, FrameLine(rate), 0, priority, 0, most});
   }
 
   void run(Nanos until_ns) {
@@ -84,7 +84,7 @@ class Bench final : public SwitchSink {
       } else {
         model.on_frame(first->port, first->frame, now);
         ++first->sent;
-        first->next_ns = now + first->gap_ns;
+        first->next_ns = first->line.take(first->frame.frame_bytes, now);
       }
     }
   }

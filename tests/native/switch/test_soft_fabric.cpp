@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "support/check.h"
@@ -59,7 +60,7 @@ SwitchFrame frame_to(uint32_t destination, uint32_t handle = 0, uint64_t key = 1
   return frame;
 }
 
-struct Heard final : FabricSink {
+struct Heard : FabricSink {
   struct Delivery {
     size_t attachment;
     uint32_t handle;
@@ -370,6 +371,41 @@ void nothing_is_lost_track_of() {
   }
 }
 
+// Takes a link up as soon as it is down, and down as soon as it is up.
+struct Restless final : Heard {
+  void link_news(const FabricEnd& end, LinkNews news, Nanos at_ns) override {
+    if (news == LinkNews::up || news == LinkNews::down) fabric->set_link_later(end, news == LinkNews::down, at_ns);
+  }
+  SoftFabric* fabric = nullptr;
+};
+
+void what_keeps_time_from_advancing_is_named() {
+  const FabricConfig config = star(2);
+  Restless restless;
+  SoftFabric fabric(config, restless, 0);
+  restless.fabric = &fabric;
+  fabric.set_link_later({0, 1}, false, 1000);
+  fabric.advance(999);
+  CHECK_EQ(fabric.stalled(), std::string());
+  fabric.advance(2000);
+  CHECK(fabric.stalled().find("time does not advance: a change of link 1 is due at 1000 ns") == 0);
+}
+
+// As many frames at an instant as all ports of a large network can have.
+void a_great_incast_at_one_instant_is_no_loop() {
+  constexpr size_t kHosts = 512;
+  FabricConfig config = star(kHosts, 3200 * kGbps);
+  config.switches[0].buffer_bytes = int64_t{1} << 40;
+  Heard heard;
+  SoftFabric fabric(config, heard, 0);
+  for (uint32_t host = 1; host < kHosts; ++host) {
+    for (uint32_t i = 0; i < 64; ++i) CHECK(fabric.from_host(host, frame_to(0, i, host), 0));
+  }
+  fabric.advance(1'000'000'000);
+  CHECK_EQ(fabric.stalled(), std::string());
+  CHECK_EQ(fabric.frames_inside(), 0);
+}
+
 }  // namespace
 
 int main() {
@@ -387,5 +423,7 @@ int main() {
   pauses_and_links_are_what_they_are();
   a_wrong_fabric_is_refused();
   nothing_is_lost_track_of();
+  what_keeps_time_from_advancing_is_named();
+  a_great_incast_at_one_instant_is_no_loop();
   return etloop::test::failures();
 }

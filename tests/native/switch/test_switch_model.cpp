@@ -90,11 +90,11 @@ void marks_follow_the_ramp() {
     Bench bench(config);
     // First fill to `depth`, then one in for one out.
     for (int64_t i = 0; i < depth; ++i) bench.model.on_frame(1, frame_to(0), 0);
-    const Nanos slot_ns = line_ns(kFrame, 100 * kGbps);
     constexpr int64_t kFrames = 10'000;
     for (int64_t i = 1; i <= kFrames; ++i) {
-      bench.advance(i * slot_ns);
-      bench.model.on_frame(1, frame_to(0), i * slot_ns);
+      const Nanos at_ns = LineSpan::of(i * (kFrame + kLineOverheadBytes), 100 * kGbps).rounded_up_ns();
+      bench.advance(at_ns);
+      bench.model.on_frame(1, frame_to(0), at_ns);
     }
     int64_t marked = 0;
     for (size_t i = bench.frames.size() - kFrames; i < bench.frames.size(); ++i) marked += bench.frames[i].ecn == 3 ? 1 : 0;

@@ -96,8 +96,9 @@ void marks_keep_to_the_line() {
     Bench bench(config);
     for (int64_t i = 0; i <= depth; ++i) bench.model.on_frame(1, frame_to(0), 0);
     for (int64_t i = 1; i <= kFrames; ++i) {
-      bench.advance(i * kSlot);
-      bench.model.on_frame(1, frame_to(0), i * kSlot);
+      const Nanos at_ns = LineSpan::of(i * (kFrame + kLineOverheadBytes), 100 * kGbps).rounded_up_ns();
+      bench.advance(at_ns);
+      bench.model.on_frame(1, frame_to(0), at_ns);
       bench.frames.clear();
       bench.starts_ns.clear();
     }
@@ -323,7 +324,7 @@ void a_pause_is_said_again_while_it_lasts() {
   const size_t before = bench.said.size();
   bench.run(at_ns + 200);
   CHECK_EQ(bench.said.size(), before + 1);
-  CHECK_EQ(bench.said.back().end_ns, at_ns + kSlot + line_ns(kPauseFrameBytes, 100 * kGbps));
+  CHECK_EQ(bench.said.back().end_ns, at_ns + LineSpan::of(kFrame + kPauseFrameBytes + 2 * kLineOverheadBytes, 100 * kGbps).rounded_up_ns());
 }
 
 // Maps are looked at, one by one: DSCP 58 is class 1, its queue 2, its group 4; the group pauses with 5, and a received 7

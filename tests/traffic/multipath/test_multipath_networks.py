@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from etloop.contract.model.topology import LoadBalancing, SwitchEnd, Trimming
-from etloop.contract.model.transport import DeliveryOrder, EntropyChoice, TrimAnswer, TrimSettings
+from etloop.contract.model.transport import (
+    DeliveryOrder,
+    EntropyChoice,
+    FaultAction,
+    FaultDirection,
+    FaultPackets,
+    FaultRule,
+    TrimAnswer,
+    TrimSettings,
+)
 from etloop.traffic.twin import LinkChange
 
 from tests.support.traffic.sprayed_by_hand import (
@@ -60,6 +69,23 @@ def outage(draw: random.Random) -> tuple[LinkChange, ...]:
     return (LinkChange(end, up=False, at_ns=down_ns), LinkChange(end, up=True, at_ns=back_ns))
 
 
+def held_back(draw: random.Random) -> tuple[FaultRule, ...]:
+    """Packets that endpoints hold back, for a time or behind others."""
+    if draw.random() < 0.5:
+        return ()
+    return (
+        FaultRule(
+            draw.choice((FaultAction.REORDER, FaultAction.DELAY)),
+            draw.choice(tuple(FaultDirection)),
+            draw.choice((FaultPackets.ANY, FaultPackets.DATA, FaultPackets.ACK)),
+            first=draw.randrange(1, 9),
+            every=draw.choice((3, 11, 50)),
+            delay_ns=draw.choice((1_000, 30_000)),
+            behind_packets=draw.choice((1, 2, 9)),
+        ),
+    )
+
+
 @of_each_delivery
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_whatever_switches_trim_drop_or_cut_every_byte_arrives_once(delivery: Delivery, batch: int) -> None:
@@ -71,6 +97,8 @@ def test_whatever_switches_trim_drop_or_cut_every_byte_arrives_once(delivery: De
         transport = sprayed(delivery.kind, "nscc" if seed % 3 else "none", paths, trimming=answered)
         if delivery.order is DeliveryOrder.SENT:
             transport = replace(transport, window_packets=64)
+        else:  # ordered delivery knows of no gaps
+            transport = replace(transport, faults=held_back(draw))
         job = pairs(flows, MESSAGE_BYTES, transport)
         settings = replace(PROBED, seed=seed, link_changes=outage(draw))
         outcome = through(job, network(draw), settings)

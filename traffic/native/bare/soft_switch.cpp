@@ -40,8 +40,9 @@ struct SoftSwitch::State final : PooledFrames, FrameSink {
   Result<void> open();
   void run();
   void turn();
+  bool fail(const std::string& reason);  // always false
   bool receive(Nanos& horizon_ns);
-  void feed(Nanos horizon_ns);
+  bool feed(Nanos horizon_ns);
   void hand_out(size_t port);
   void wait();
   void answer();
@@ -261,11 +262,8 @@ void SoftSwitch::State::arrive(const soft::Headers& headers, uint32_t handle, Na
 // Empties the sockets. `horizon_ns`: until when everything that arrived is known.
 bool SoftSwitch::State::receive(Nanos& horizon_ns) {
   horizon_ns = monotonic_ns();
-  if (poll(polled.data(), polled.size(), 0) < 0 && errno != EINTR) {
-    const std::lock_guard lock(exchange.mutex);
-    exchange.failure = "cannot look at the sockets: " + errno_text(errno);
-    return false;
-  }
+  const bool looked = poll(polled.data(), polled.size(), 0) >= 0 || errno == EINTR;
+  if (!looked) return fail("cannot look at the sockets: " + errno_text(errno));
   for (receiving = 0; receiving < sockets.size(); ++receiving) {
     if ((polled[receiving].revents & (POLLERR | POLLNVAL)) != 0) {
       // An interface that went down says so once; reading takes the error away.
@@ -280,7 +278,7 @@ bool SoftSwitch::State::receive(Nanos& horizon_ns) {
   return true;
 }
 
-void SoftSwitch::State::feed(Nanos horizon_ns) {
+bool SoftSwitch::State::feed(Nanos horizon_ns) {
   std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
     return a.stamp_ns != b.stamp_ns ? a.stamp_ns < b.stamp_ns : a.order < b.order;
   });
@@ -296,6 +294,7 @@ void SoftSwitch::State::feed(Nanos horizon_ns) {
   }
   arrivals.clear();
   fabric->advance(horizon_ns);
+  return fabric->stalled().empty() || fail(fabric->stalled());
 }
 
 // ---- out
@@ -371,14 +370,17 @@ void SoftSwitch::State::hand_out(size_t port) {
 
 // ---- the loop
 
+bool SoftSwitch::State::fail(const std::string& reason) {
+  const std::lock_guard lock(exchange.mutex);
+  exchange.failure = reason;
+  stopping = true;
+  return false;
+}
+
 void SoftSwitch::State::turn() {
   ++turns;
   Nanos horizon_ns = 0;
-  if (!receive(horizon_ns)) {
-    stopping = true;
-    return;
-  }
-  feed(horizon_ns);
+  if (!receive(horizon_ns) || !feed(horizon_ns)) return;
   for (size_t port = 0; port < due.size(); ++port) hand_out(port);
   if (asked.exchange(false)) answer();
 }
@@ -437,8 +439,7 @@ void SoftSwitch::State::run() {
   pthread_setname_np(pthread_self(), "soft-switch");
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   // A device is not kept waiting by what else runs here. Only root may ask; the kernel leaves others 5 % of the time.
-  sched_param urgent{};
-  urgent.sched_priority = 1;
+  const sched_param urgent{1};
   real_time = pthread_setschedparam(pthread_self(), SCHED_RR, &urgent) == 0;
   while (!stopping) {
     turn();

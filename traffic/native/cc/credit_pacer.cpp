@@ -33,7 +33,7 @@ void CreditPacer::want(uint32_t sender, int32_t units, Nanos now) {
   Sender& of = senders_[sender];
   of.target = (of.total + static_cast<uint32_t>(units)) & kCreditMask;
   if (units <= 0 || of.queue == Queue::active) return;
-  if (active_.empty() && idle_.empty()) next_ns_ = std::max(next_ns_, now);
+  if (active_.empty() && idle_.empty()) not_before(now);
   if (of.queue == Queue::idle) idle_.erase(std::find(idle_.begin(), idle_.end(), sender));
   of.queue = Queue::active;
   of.given = 0;
@@ -72,10 +72,17 @@ bool CreditPacer::next(Nanos now, Grant& grant) {
     }
     grant.total = of.total;
   }
-  const auto unit_bits = static_cast<uint64_t>(units) * kCreditUnitBytes * 8;
-  const auto took_ns = static_cast<Nanos>(unit_bits * 1'000'000'000 / rate_bps_);
-  next_ns_ = std::max(next_ns_, now - kCatchUpQuanta * took_ns) + took_ns;
+  const uint64_t scaled_bits = static_cast<uint64_t>(units) * kCreditUnitBytes * 8'000'000'000;
+  not_before(now - kCatchUpQuanta * static_cast<Nanos>(scaled_bits / rate_bps_));
+  next_ns_ += static_cast<Nanos>((scaled_bits + remainder_) / rate_bps_);
+  remainder_ = (scaled_bits + remainder_) % rate_bps_;
   return true;
+}
+
+void CreditPacer::not_before(Nanos at_ns) {
+  if (next_ns_ >= at_ns) return;
+  next_ns_ = at_ns;
+  remainder_ = 0;
 }
 
 }  // namespace etloop

@@ -51,10 +51,13 @@ class CreditPacer {
   void want(uint32_t sender, int32_t units, Nanos now);
   // Takes the sender whose turn it is, and says how much it gets; -1: there is none.
   int32_t take(uint32_t& sender);
+  // Time in which no one was granted anything earns nothing: the next grant is due at `at_ns` at the earliest.
+  void not_before(Nanos at_ns);
 
   uint64_t rate_bps_;
   int32_t quantum_;
   Nanos next_ns_ = 0;
+  uint64_t remainder_ = 0;  // of the division, in bits times 10^9
   std::vector<Sender> senders_;
   std::deque<uint32_t> active_;  // each sender in one of both at most
   std::deque<uint32_t> idle_;

@@ -19,12 +19,16 @@ class Pacer {
   void set_rate(uint64_t rate_bps, Nanos now) {
     if (rate_bps == rate_bps_) return;
     // What is still to be waited for was counted in bits, which pass sooner or later at the new rate.
-    if (rate_bps_ != 0 && rate_bps != 0 && next_ns_ > now) {
-      const double wait_ns = static_cast<double>(next_ns_ - now) * static_cast<double>(rate_bps_) / static_cast<double>(rate_bps);
-      next_ns_ = now + static_cast<Nanos>(std::min(wait_ns, 1e18));
+    if (rate_bps_ != 0 && rate_bps != 0) {
+      const Nanos from_ns = std::min(next_ns_, now);
+      const auto scaled_bits = static_cast<unsigned __int128>(next_ns_ - from_ns) * rate_bps_ + remainder_;
+      const auto wait_ns = scaled_bits / rate_bps;
+      next_ns_ = from_ns + static_cast<Nanos>(std::min<unsigned __int128>(wait_ns, kLongestWaitNs));
+      remainder_ = static_cast<uint64_t>(scaled_bits % rate_bps);
+    } else {
+      remainder_ = 0;
     }
     rate_bps_ = rate_bps;
-    remainder_ = 0;
   }
 
   // Nothing was to be sent until now: the time that passed earns nothing.
@@ -52,6 +56,8 @@ class Pacer {
   Nanos next_ns() const { return next_ns_; }
 
  private:
+  static constexpr uint64_t kLongestWaitNs = 1'000'000'000'000'000'000;
+
   Nanos catch_up_ns_;
   uint64_t rate_bps_ = 0;
   uint64_t remainder_ = 0;  // of the division, in bits times 10^9

@@ -1,5 +1,7 @@
 #include "core/core.h"
 
+#include <string>
+
 #include "core/multipath/mrc_exchange.h"
 #include "core/multipath/uet_exchange.h"
 #include "plan/queue_deal.h"
@@ -19,6 +21,26 @@ uint32_t draws_as(const QpPlace& place, const PlannedConnection& c) {
   return key;
 }
 
+std::string describe(const Event& event, const Connections& connections, const QueuePairs& queue_pairs) {
+  const auto connection = [&] { return connections.text(static_cast<int32_t>(event.a)); };
+  const auto queue_pair = [&] {
+    return "queue pair " + std::to_string(queue_pairs[event.a].local_qpn()) + " of " +
+           connections.text(queue_pairs.place(event.a).connection);
+  };
+  switch (event.kind) {
+    case EventKind::delay_over: return "the delay of operation " + std::to_string(event.b);
+    case EventKind::local_grant: return "a grant inside the host for " + connection();
+    case EventKind::local_arrival: return "a message inside the host for " + connection();
+    case EventKind::local_sent: return "a message that was sent inside the host";
+    case EventKind::qp_timer: return "the retransmission timer of " + queue_pair();
+    case EventKind::flow_timer: return "the congestion control of " + queue_pair();
+    case EventKind::credit_due: return "the credit of the port's receivers";
+    case EventKind::planes_due: return "the report of the card's planes";
+    case EventKind::series_due: return "the series of rates";
+  }
+  return "an event";
+}
+
 }  // namespace
 
 Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memory)
@@ -26,6 +48,7 @@ Core::Core(const EnginePlan& plan, int32_t port, std::pmr::memory_resource& memo
       port_(port),
       is_shared_(port != kEveryPort && is_dealt(plan.ports[static_cast<size_t>(port)])),
       packets_({plan, connections_, queue_pairs_, transmission_, flows_, probing_, home_lanes_, failure_}),
+      events_(plan.ports.size()),
       transmission_({plan, connections_, queue_pairs_, flows_, probing_, departures_, failure_}),
       queue_pairs_(plan, port, connections_, events_, memory),
       flows_(plan, port, queue_pairs_, events_, memory),
@@ -156,7 +179,41 @@ void Core::on_due(Nanos now) {
     ops_.start(at_ns);
   }
   Event event{};
-  while (failure_.none() && events_.pop_due(now, event)) on_event(event, now);
+  while (failure_.none() && events_.pop_due(now, event)) {
+    if (!events_.instant().passes(now, [this] { return status().ops_done; })) {
+      failure_.set(-1, events_.instant().failure(describe(event, connections_, queue_pairs_)));
+    }
+    const auto connection = static_cast<int32_t>(event.a);
+    switch (event.kind) {
+      case EventKind::delay_over: ops_.on_delay_over(event.a, static_cast<int32_t>(event.b), event.at_ns); break;
+      case EventKind::local_grant: lanes_.on_grant(connection, event.b, {buffer_address(event.b, event.c), 0, 0}, now); break;
+      case EventKind::local_arrival:
+        if ((event.c & MessagePaths::kOneSidedMark) != 0) {
+          lanes_.on_one_sided(connection, event.b, event.c & ~MessagePaths::kOneSidedMark, event.bytes, now);
+        } else {
+          lanes_.on_message({connection, event.b, event.c, event.bytes, event.bytes}, now);
+        }
+        break;
+      case EventKind::local_sent: lanes_.on_acknowledged(event.a, event.b, now); break;
+      case EventKind::qp_timer:
+        if (exchange_ != nullptr) exchange_->on_timer(event.a, now);
+        else if (!transmission_.data_ended()) packets_.on_timer(event.a, now);
+        break;
+      case EventKind::flow_timer:
+        flows_.on_timer(event.a, event.at_ns);
+        if (exchange_ != nullptr) exchange_->on_flow_timer(event.a);
+        else if (queue_pairs_[event.a].has_run()) transmission_.queue(event.a);
+        break;
+      case EventKind::credit_due:
+        if (exchange_ != nullptr) exchange_->on_credit_due(now);
+        break;
+      case EventKind::planes_due: break;  // its turn sends it again
+      case EventKind::series_due:
+        transmission_.forget_held();  // rates are settled on the way
+        flows_.write_series(now);
+        break;
+    }
+  }
 }
 
 bool Core::rest(RunOver over) {
@@ -164,39 +221,6 @@ bool Core::rest(RunOver over) {
   if (over == RunOver::here || ranks_.awaited() == ranks_.size()) return false;
   transmission_.end_data();
   return true;
-}
-
-void Core::on_event(const Event& event, Nanos now) {
-  const auto connection = static_cast<int32_t>(event.a);
-  switch (event.kind) {
-    case EventKind::delay_over: ops_.on_delay_over(event.a, static_cast<int32_t>(event.b), event.at_ns); break;
-    case EventKind::local_grant: lanes_.on_grant(connection, event.b, {buffer_address(event.b, event.c), 0, 0}, now); break;
-    case EventKind::local_arrival:
-      if ((event.c & MessagePaths::kOneSidedMark) != 0) {
-        lanes_.on_one_sided(connection, event.b, event.c & ~MessagePaths::kOneSidedMark, event.bytes, now);
-      } else {
-        lanes_.on_message({connection, event.b, event.c, event.bytes, event.bytes}, now);
-      }
-      break;
-    case EventKind::local_sent: lanes_.on_acknowledged(event.a, event.b, now); break;
-    case EventKind::qp_timer:
-      if (exchange_ != nullptr) exchange_->on_timer(event.a, now);
-      else if (!transmission_.data_ended()) packets_.on_timer(event.a, now);
-      break;
-    case EventKind::flow_timer:
-      flows_.on_timer(event.a, event.at_ns);
-      if (exchange_ != nullptr) exchange_->on_flow_timer(event.a);
-      else if (queue_pairs_[event.a].has_run()) transmission_.queue(event.a);
-      break;
-    case EventKind::credit_due:
-      if (exchange_ != nullptr) exchange_->on_credit_due(now);
-      break;
-    case EventKind::planes_due: break;  // its turn sends it again
-    case EventKind::series_due:
-      transmission_.forget_held();  // rates are settled on the way
-      flows_.write_series(now);
-      break;
-  }
 }
 
 void Core::on_scale_up(const ScaleUpMessage& message) {
@@ -216,12 +240,28 @@ void Core::send_probes(Nanos now) {
   probing_.send_writes(now, [&](uint32_t qp, const WorkRequest& request) { cards_.post(qp, request, now); });
 }
 
-Nanos Core::next_deadline() const {
+void Core::stall(const InstantGuard& guard, const std::string& owner, Nanos now) {
+  const Nanos due_ns = next_deadline();
+  int32_t rule = -1;
+  if (faults_ != nullptr) rule = faults_->due_rule(now);
+  if (path_faults_ != nullptr) rule = path_faults_->due_rule(now);
+  std::string component = "what it has to send";
+  if (due_ns > now) component = "what comes to it, or what it sends";
+  else if (ops_.any_ready()) component = "an operation that is ready";
+  else if (events_.next_due() == due_ns) component = describe(events_.front(), connections_, queue_pairs_);
+  else if (start_ns_ == due_ns) component = "the start of the ranks";
+  else if (probing_.prober().deadline() == due_ns) component = "the probe of connections";
+  else if (rule >= 0) component = "fault rule " + std::to_string(rule) + " of transport.faults";
+  failure_.set(-1, guard.failure(owner + ", " + component));
+}
+
+Nanos Core::next_deadline(bool with_answers) const {
   if (ops_.any_ready()) return 0;
   Nanos held_ns = kNever;
   if (faults_ != nullptr) held_ns = faults_->next_due();
   if (path_faults_ != nullptr) held_ns = path_faults_->next_due();
-  return std::min({events_.next_due(), start_ns_, probing_.prober().deadline(), held_ns, transmission_.answers_due_ns()});
+  const Nanos answers_ns = with_answers ? transmission_.answers_due_ns() : kNever;
+  return std::min({events_.next_due(), start_ns_, probing_.prober().deadline(), held_ns, answers_ns});
 }
 
 std::vector<WaitRecord> Core::waits() const {

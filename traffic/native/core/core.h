@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/instant_guard.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "core/card_ends.h"
@@ -126,7 +127,10 @@ class Core final : public PortSink {
   }
   // Over a card: probes; everything else went to it when it came up.
   void send_probes(Nanos now);
-  Nanos next_deadline() const;
+  // `with_answers`: those that were put off, too. Once due, they wait for the port.
+  Nanos next_deadline(bool with_answers = true) const;
+  // End the run, whose `guard` found that time does not advance, by the name of what is due now.
+  void stall(const InstantGuard& guard, const std::string& owner, Nanos now);
 
   // All ranks that the run waits for, and those of other queues whose queue pairs are here.
   bool finished() const { return ops_.finished() && queues_.others_finished(); }
@@ -161,7 +165,6 @@ class Core final : public PortSink {
   void load_faults();
   Result<void> load_exchange(std::pmr::memory_resource& memory);
   void on_due(Nanos now);
-  void on_event(const Event& event, Nanos now);
 
   const EnginePlan& plan_;
   int32_t port_;

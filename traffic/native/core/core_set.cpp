@@ -64,14 +64,22 @@ void CoreSet::turn(int32_t port) {
   turning_ = port;
   if (!handed_.empty()) take_handed(port);
   Nanos due_ns = kNever;
-  do {
+  size_t& told = told_[static_cast<size_t>(port)];
+  const auto goes_on = [&] {
+    // Of all cores; what this one has ended in its turn is not among the run's yet.
+    const auto ended = [&] { return static_cast<int64_t>(run_.records.size() + core.records().size() - told); };
+    if (instant_.passes(clock_.now_ns, ended)) [[likely]] return true;
+    core.stall(instant_, "port " + plan_.ports[static_cast<size_t>(port)].name, clock_.now_ns);
+    return false;
+  };
+  while (goes_on()) {
     core.on_time(clock_.now_ns);
     core.issue(clock_.now_ns);
-    while (core.transmit(ports_.port(port), clock_, kBudget)) {
+    while (core.transmit(ports_.port(port), clock_, kBudget) && goes_on()) {
     }
     due_ns = core.next_deadline();
-  } while (core.failure().empty() && !core.probing().under_way() && due_ns <= clock_.now_ns);
-  size_t& told = told_[static_cast<size_t>(port)];
+    if (!core.failure().empty() || core.probing().under_way() || due_ns > clock_.now_ns) break;
+  }
   for (; told < core.records().size(); ++told) run_.records.push_back(core.records()[told]);
   core.records().release(told);
   if (!core.failure().empty()) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/instant_guard.h"
 #include "base/result.h"
 #include "core/core.h"
 #include "plan/plan.h"
@@ -61,6 +62,7 @@ class CoreSet final : public ScaleUpLinks, public QueueLinks {
         clock_(clock),
         ports_(ports),
         run_(run),
+        instant_(most_turns_at_an_instant(plan.ports.size())),
         tables_(kTableBytes + 2 * plan.qps.size() * kBytesPerEnd, &memory) {}
 
   // False: the run's failure says why.
@@ -103,6 +105,7 @@ class CoreSet final : public ScaleUpLinks, public QueueLinks {
   VirtualClock& clock_;
   VirtualPorts& ports_;
   VirtualRun& run_;
+  InstantGuard instant_;
   std::pmr::monotonic_buffer_resource tables_;  // of the cores, until all of them end
   std::vector<std::unique_ptr<Core>> cores_;
   // By the core it is for, and the one it comes from, as each two have a ring of their own.

@@ -2,8 +2,10 @@
 // exactly.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "base/instant_guard.h"
 #include "base/time.h"
 #include "base/time_heap.h"
 
@@ -33,11 +35,16 @@ struct Event {
 
 class EventHeap {
  public:
+  // `ports`: of the plan; they decide how many events at one instant are too many.
+  explicit EventHeap(size_t ports = 0) : instant_(most_turns_at_an_instant(ports)) {}
   void push(Nanos due_ns, EventKind kind, uint32_t a, uint32_t b = 0, uint32_t c = 0, int64_t bytes = 0) {
     heap_.push(Event{due_ns, 0, bytes, kind, a, b, c});
     next_due_ns_ = heap_.next_ns();
   }
   Nanos next_due() const { return next_due_ns_; }
+  InstantGuard& instant() { return instant_; }
+  // Requires one.
+  const Event& front() const { return heap_.front(); }
   bool pop_due(Nanos now, Event& out) {
     if (heap_.empty() || next_due_ns_ > now) return false;
     out = heap_.pop();
@@ -46,6 +53,7 @@ class EventHeap {
   }
 
  private:
+  InstantGuard instant_;
   Nanos next_due_ns_ = kNever;  // asked for far more often than it changes
   TimeHeap<Event> heap_;
 };

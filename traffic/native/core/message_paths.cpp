@@ -7,19 +7,9 @@
 
 namespace etloop {
 
-namespace {
-
-Nanos transfer_ns(int64_t bytes, int64_t link_bps) {
-  if (link_bps <= 0) return 0;
-  const auto bits_ns = static_cast<__int128>(bytes) * 8 * 1'000'000'000;
-  return static_cast<Nanos>((bits_ns + link_bps - 1) / link_bps);  // rounded up: never faster than the link
-}
-
-}  // namespace
-
 void MessagePaths::load(size_t ranks) {
   counts_.resize(connections_.places());
-  rank_free_ns_.assign(ranks, 0);
+  rank_links_.assign(ranks, {});
 }
 
 // On the wire one message is one request, whose packets are fewer than the sequence numbers that a queue pair tells apart.
@@ -153,10 +143,10 @@ void MessagePaths::send_inside(uint32_t number, const LaneRun& lane, uint32_t in
   const int32_t connection = lane.send_connection;
   const ConnectionEnds& ends = connections_[connection];
   const bool scale_up = connections_.planned(connection).path == Path::scale_up;
-  Nanos& free_ns = scale_up ? rank_free_ns_[ends.src_index] : port_free_ns_;
+  LineClock& link = scale_up ? rank_links_[ends.src_index] : port_link_;
   const PlannedPort& port = plan_.ports[static_cast<size_t>(port_)];
   const int64_t link_bps = scale_up ? plan_.scale_up_bps : card_bps(plan_, port_) / port.queues;
-  free_ns = std::max(free_ns, now) + transfer_ns(bytes, link_bps);
+  const Nanos free_ns = link_bps > 0 ? link.take(bytes, link_bps, now) : link.take(LineSpan{}, 1, now);
   const Nanos due_ns = free_ns + (scale_up ? plan_.scale_up_latency_ns : 0);
   events_.push(free_ns, EventKind::local_sent, number, index);
   const uint32_t named = lane.one_sided ? index | kOneSidedMark : index;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/line_clock.h"
 #include "base/time.h"
 #include "core/card_ends.h"
 #include "core/connections.h"
@@ -109,8 +110,8 @@ class MessagePaths {
   RequestSink* requests_ = nullptr;   // nullptr: queue pairs of RoCEv2 or a card's
   MessageCarrier* network_ = nullptr;  // nullptr: messages become packets, or stay in the host
   std::vector<Counts> counts_;         // by place of the connection
-  std::vector<Nanos> rank_free_ns_;    // when a rank's side of the scale-up model is free, by local rank
-  Nanos port_free_ns_ = 0;             // the same of the port, whose link hairpins take
+  std::vector<LineClock> rank_links_;  // a rank's side of the scale-up model, by local rank
+  LineClock port_link_;                // the link of the port, which hairpins take
 };
 
 }  // namespace etloop

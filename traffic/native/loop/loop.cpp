@@ -263,7 +263,8 @@ void PortLoop::publish() {
 void PortLoop::settle_state() {
   switch (state_.load(std::memory_order_relaxed)) {
     case LoopState::probing:
-      if (core_->probing().prober().over()) state_.store(LoopState::ready, std::memory_order_release);
+      if (!core_->failure().empty()) state_.store(LoopState::failed, std::memory_order_release);
+      else if (core_->probing().prober().over()) state_.store(LoopState::ready, std::memory_order_release);
       break;
     case LoopState::running:
       if (!core_->failure().empty()) {
@@ -300,6 +301,11 @@ void PortLoop::idle(Nanos now, Nanos& idle_since_ns) {
   Nanos deadline = leaving_.at_ns();
   if (!leaving_.only_receives) deadline = std::min({core_->next_deadline(), departing_.pauses.next_ns(), deadline, allowed_ns});
   const Nanos early_ns = run_under_way && config_.spin_ns > 0 ? kWakeEarlyNs : 0;
+  // A core that did nothing in this turn, and is due all the same, must not spin on its processor for ever.
+  const Nanos due_ns = core_->next_deadline(false);
+  if (due_ns <= now && !overdue_.passes(due_ns, [this] { return turns_.all - turns_.idle; })) {
+    core_->stall(overdue_, "port " + plan_->ports[index_].name, now);
+  }
   if (deadline - early_ns <= now) return;
   if (share_.ordinary()) {
     share_.become_realtime();

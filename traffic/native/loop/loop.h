@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/instant_guard.h"
 #include "core/core.h"
 #include "loop/loop_board.h"
 #include "loop/pause_timer.h"
@@ -138,6 +139,7 @@ class PortLoop {
   Progress progress_;
   std::atomic<bool> waits_ready_{false};
   std::vector<Endpoint> peers_;    // written before kJoin
+  InstantGuard overdue_{most_turns_at_an_instant(0)};  // by what the core is due at
   // What decides besides the core when something leaves; the loop's own.
   struct Departing {
     PauseTimer pauses;

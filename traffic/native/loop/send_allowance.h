@@ -22,25 +22,36 @@ class SendAllowance {
   explicit SendAllowance(const SendLimits& limits) : limits_(limits) {}
 
   bool is_limited() const { return limits_.most_bps > 0 || limits_.most_packets_per_s > 0; }
-  // When more may leave.
-  Nanos free_ns() const { return free_ns_; }
-  bool holds_back(Nanos now) const { return free_ns_ > now; }
+  // When more may leave, rounded up: never faster than allowed.
+  Nanos free_ns() const { return free_ns_ + (rest_ps_ > 0 ? 1 : 0); }
+  bool holds_back(Nanos now) const { return free_ns() > now; }
 
   void spend(Nanos now, int64_t bytes, int64_t packets) {
-    const Nanos cost_ns = std::max(time_of(bytes * 8, limits_.most_bps), time_of(packets, limits_.most_packets_per_s));
-    if (cost_ns > 0) free_ns_ = std::max(free_ns_, now - kBurstNs) + cost_ns;
+    const int64_t cost_ps = std::max(time_of(bytes * 8, limits_.most_bps), time_of(packets, limits_.most_packets_per_s));
+    if (cost_ps == 0) return;
+    if (free_ns_ < now - kBurstNs) {
+      free_ns_ = now - kBurstNs;
+      rest_ps_ = 0;
+    }
+    rest_ps_ += cost_ps;
+    free_ns_ += rest_ps_ / kPsPerNs;
+    rest_ps_ %= kPsPerNs;
   }
 
  private:
-  // Rounded up: never faster than allowed. 128 bits, for a turn's bits times 1e9 need more than 64.
-  static Nanos time_of(int64_t amount, int64_t most_per_s) {
+  static constexpr int64_t kPsPerNs = 1'000;
+
+  // In picoseconds, rounded up: what a turn sends may be a single packet, which takes few nanoseconds on a quick line. 128
+  // bits, for a turn's bits times 1e12 need more than 64.
+  static int64_t time_of(int64_t amount, int64_t most_per_s) {
     if (most_per_s <= 0) return 0;
-    const auto scaled = static_cast<unsigned __int128>(amount) * 1'000'000'000U + static_cast<uint64_t>(most_per_s) - 1;
-    return static_cast<Nanos>(scaled / static_cast<uint64_t>(most_per_s));
+    const auto scaled = static_cast<unsigned __int128>(amount) * 1'000'000'000'000U + static_cast<uint64_t>(most_per_s) - 1;
+    return static_cast<int64_t>(scaled / static_cast<uint64_t>(most_per_s));
   }
 
   SendLimits limits_;
   Nanos free_ns_ = 0;
+  int64_t rest_ps_ = 0;  // of a nanosecond, beyond `free_ns_`
 };
 
 }  // namespace etloop

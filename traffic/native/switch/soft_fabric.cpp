@@ -69,7 +69,8 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
       sink_(sink),
       events_(event_spacing_ns(config.switches)),
       cards_(config.attachments.size()),
-      now_ns_(begin_ns == kNever ? 0 : begin_ns) {
+      now_ns_(begin_ns == kNever ? 0 : begin_ns),
+      instant_(most_turns_at_an_instant(config.attachments.size() + 2 * config.links.size())) {
   for (size_t i = 0; i < config.switches.size(); ++i) {
     nodes_.push_back(std::make_unique<Node>(*this, i, config.switches[i], begin_ns));
     peers_.emplace_back(config.switches[i].ports.size());
@@ -84,7 +85,7 @@ SoftFabric::SoftFabric(const FabricConfig& config, FabricSink& sink, Nanos begin
     const FabricEnd& end = config.attachments[i].end;
     peers_[end.switch_index][end.port] = {Peer::Kind::attachment, {0, static_cast<uint32_t>(i)}, 0, nullptr};
     const SwitchPortConfig& port = config.switches[end.switch_index].ports[end.port];
-    cards_[i].line = LineTime(port.rate_bps);
+    cards_[i].line = FrameLine(port.rate_bps);
     cards_[i].propagation_ns = port.propagation_ns;
     cards_[i].end = end;
   }
@@ -114,9 +115,14 @@ void SoftFabric::push(Nanos at_ns, Kind kind, size_t number, uint8_t lane, uint1
 }
 
 void SoftFabric::advance(Nanos until_ns) {
+  if (!stalled_.empty()) [[unlikely]] return;
   while (events_.next_ns() <= until_ns && !events_.empty()) {
     const FabricEvent event = events_.pop();
     now_ns_ = std::max(now_ns_, event.at_ns);
+    if (!instant_.passes(now_ns_, [] { return int64_t{0}; })) [[unlikely]] {
+      stalled_ = instant_.failure(describe(event));
+      return;
+    }
     expect_next();
     if (const uint16_t owner = FabricEvents::owner_of(event); owner == kOwner) {
       take(event);
@@ -156,6 +162,22 @@ void SoftFabric::take(const FabricEvent& event) {
       if (cables_[event.number].changed_ns + config_.convergence_ns == event.at_ns) link_settled(event.number, event.at_ns);
       return;
   }
+}
+
+std::string SoftFabric::describe(const FabricEvent& event) const {
+  if (const uint16_t owner = FabricEvents::owner_of(event); owner != kOwner) {
+    return "switch " + config_.switches[owner - 1].name + ", port " + std::to_string(event.port) + ": " +
+           text(static_cast<SwitchModel::Kind>(event.kind));
+  }
+  switch (static_cast<Kind>(event.kind)) {
+    case Kind::card: return "the card of attachment " + std::to_string(event.number);
+    case Kind::card_pause: return "a pause for the card of attachment " + std::to_string(event.number);
+    case Kind::link_up:
+    case Kind::link_down:
+    case Kind::link_noticed:
+    case Kind::link_settled: return "a change of link " + std::to_string(event.number);
+  }
+  return "an event of the network";
 }
 
 void SoftFabric::set_link(const FabricEnd& end, bool up, Nanos at_ns) {
@@ -255,8 +277,8 @@ void SoftFabric::look_at_card(size_t attachment, Nanos at_ns) {
 
 void SoftFabric::card_send(size_t attachment, Nanos now) {
   Card& card = cards_[attachment];
-  if (card.free_ns > now) {
-    look_at_card(attachment, card.free_ns);
+  if (card.line.free_ns() > now) {
+    look_at_card(attachment, card.line.free_ns());
     return;
   }
   CardQueue* next = nullptr;
@@ -278,9 +300,9 @@ void SoftFabric::card_send(size_t attachment, Nanos now) {
   const SwitchFrame frame = next->pop();
   if (next->empty()) card.filled &= static_cast<uint8_t>(~(1U << card.last_priority));
   card.counters.waiting_bytes -= frame.frame_bytes;
-  card.free_ns = now + card.line.of(frame.frame_bytes);
-  nodes_[card.end.switch_index]->model.expect_frame(card.end.port, frame, card.free_ns + card.propagation_ns);
-  if (card.counters.waiting_bytes > 0) look_at_card(attachment, card.free_ns);
+  const Nanos sent_ns = card.line.take(frame.frame_bytes, now);
+  nodes_[card.end.switch_index]->model.expect_frame(card.end.port, frame, sent_ns + card.propagation_ns);
+  if (card.counters.waiting_bytes > 0) look_at_card(attachment, sent_ns);
   sink_.card_sends(attachment, now);
 }
 

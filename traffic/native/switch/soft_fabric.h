@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/instant_guard.h"
 #include "switch/card_queue.h"
 #include "switch/fabric_event.h"
 #include "switch/fabric_routes.h"
@@ -109,6 +110,8 @@ class SoftFabric {
   void set_link_later(const FabricEnd& end, bool up, Nanos at_ns);
   void advance(Nanos until_ns);
   Nanos next_event() const { return events_.next_ns(); }
+  // Why time does not advance in this network, which then does no more; empty: it does.
+  const std::string& stalled() const { return stalled_; }
 
   CardCounters card(size_t attachment, Nanos now) const;
   SwitchCounters counters(size_t switch_index, Nanos now) const;
@@ -125,14 +128,13 @@ class SoftFabric {
   enum class Kind : uint8_t { card, card_pause, link_up, link_down, link_noticed, link_settled };
   static constexpr uint16_t kOwner = 0;  // of those; switches follow
   struct alignas(kLineBytes) Card {
-    Nanos free_ns = 0;          // of its link
     Nanos event_ns = kNever;    // the next look at what it may send
     Nanos propagation_ns = 0;
     FabricEnd end;              // what it is plugged into
     uint8_t filled = 0;         // priorities that have frames, as bits
     uint8_t last_priority = 0;
     std::array<Nanos, kPriorities> paused_until_ns{};
-    LineTime line;
+    FrameLine line;
     CardCounters counters;
     std::array<uint8_t, 64> priority_of{};  // by DSCP
     std::array<CardQueue, kPriorities> queues;
@@ -159,6 +161,7 @@ class SoftFabric {
   static uint16_t quanta_of(const FabricEvent& pause) { return pause.port; }  // it is of no port
   void look_at_card(size_t attachment, Nanos at_ns);
   void take(const FabricEvent& event);
+  std::string describe(const FabricEvent& event) const;
   void expect_next() const;
   uint32_t cable_at(const FabricEnd& end) const { return peers_[end.switch_index][end.port].cable; }
   void link_changes(uint32_t number, bool up, Nanos at_ns);
@@ -183,6 +186,8 @@ class SoftFabric {
   std::optional<FabricRoutes> routes_;  // where switches hear of links elsewhere
   Nanos now_ns_;
   int64_t inside_ = 0;
+  InstantGuard instant_;
+  std::string stalled_;
 };
 
 }  // namespace etloop

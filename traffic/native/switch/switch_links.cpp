@@ -36,7 +36,7 @@ void SwitchModel::on_link(size_t port, bool up, Nanos now) {
     }
     set_paused(port, queue, 0, now);
   }
-  for (bool& sent : p.xoff_sent) sent = false;
+  p.xoff_sent = 0;
   if (up) {
     for (size_t group = 0; group < kPriorities; ++group) control_pause(port, group, now);
     kick(port, now);

@@ -14,12 +14,11 @@ constexpr int64_t kQuantumBytes = 2048;  // of weight 1; several rounds of small
 
 }  // namespace
 
-// Frames and quanta are far from 2^63 ns at 1 bit/s, so 64 bits are enough.
 Nanos line_ns(int64_t frame_bytes, int64_t rate_bps) {
-  return ((frame_bytes + kLineOverheadBytes) * 8'000'000'000 + rate_bps - 1) / rate_bps;
+  return LineSpan::of(frame_bytes + kLineOverheadBytes, rate_bps).rounded_up_ns();
 }
 
-Nanos pause_ns(uint16_t quanta, int64_t rate_bps) { return int64_t{quanta} * 512 * 1'000'000'000 / rate_bps; }
+Nanos pause_ns(uint16_t quanta, int64_t rate_bps) { return LineSpan::of(int64_t{quanta} * 64, rate_bps).rounded_up_ns(); }
 
 SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner)
     : config_(config),
@@ -32,7 +31,7 @@ SwitchModel::SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos beg
       ways_(config),
       random_{config.seed} {
   ports_.resize(config.ports.size());
-  for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = LineTime(config.ports[port].rate_bps);
+  for (size_t port = 0; port < ports_.size(); ++port) ports_[port].line = FrameLine(config.ports[port].rate_bps);
   fault_seen_.assign(config.faults.size(), 0);
   for (size_t queue = 0; queue < kPriorities; ++queue) {
     if (config.queues[queue].strict) strict_ |= static_cast<uint8_t>(1U << queue);
@@ -93,8 +92,21 @@ void SwitchModel::take(const FabricEvent& event) {
   check_conservation();
 }
 
+const char* text(SwitchModel::Kind kind) {
+  using Kind = SwitchModel::Kind;
+  switch (kind) {
+    case Kind::arrival: return "a frame that arrives";
+    case Kind::pause: return "a pause that arrives";
+    case Kind::line_free: return "a line that falls free";
+    case Kind::pause_over: return "a pause that is over";
+    case Kind::refresh: return "a pause that is to be sent again";
+    case Kind::watchdog: return "the watchdog of PFC";
+  }
+  return "an event";
+}
+
 void SwitchModel::expect(const FabricEvent& event) const {
-  prefetch(&ports_[event.port].free_ns);
+  prefetch(&ports_[event.port].line);
   prefetch(&counters_[event.port]);
   if (static_cast<Kind>(event.kind) == Kind::arrival) prefetch(&packets_[event.number], sizeof(Packet));
 }
@@ -185,7 +197,9 @@ int32_t SwitchModel::route(const Packet& packet, Nanos now) {
     return (fields & bit_of(HashField::in_port)) != 0 ? mixed(found + packet.in_port + 1) : found;
   };
   const size_t queue = config_.class_to_queue[config_.dscp_to_class[frame.dscp & 63]];
-  const auto load = [&](uint16_t port) { return buffer_.lane(port, queue).queue_bytes + (ports_[port].free_ns > now ? 1 : 0); };
+  const auto load = [&](uint16_t port) {
+    return buffer_.lane(port, queue).queue_bytes + (ports_[port].line.free_ns() > now ? 1 : 0);
+  };
   return ways_.choose(ways, frame.entropy, now, random_, key, load);
 }
 
@@ -253,9 +267,9 @@ void SwitchModel::discard(uint32_t packet, SwitchDrop why, Nanos now) {
 void SwitchModel::kick(size_t port, Nanos now) {
   Port& p = ports_[port];
   if (p.line_event) return;
-  if (p.free_ns > now) {
+  if (p.line.free_ns() > now) {
     p.line_event = true;
-    schedule(p.free_ns, Kind::line_free, port, 0);
+    schedule(p.line.free_ns(), Kind::line_free, port, 0);
     return;
   }
   serve(port, now);
@@ -264,7 +278,7 @@ void SwitchModel::kick(size_t port, Nanos now) {
 void SwitchModel::serve(size_t port, Nanos now) {
   Port& p = ports_[port];
   if (p.line_event || !p.up) return;
-  if (p.free_ns > now) {
+  if (p.line.free_ns() > now) {
     kick(port, now);
     return;
   }
@@ -274,7 +288,7 @@ void SwitchModel::serve(size_t port, Nanos now) {
   send(port, static_cast<size_t>(queue), now);
   if (p.filled == 0 || p.line_event) return;
   p.line_event = true;
-  schedule(p.free_ns, Kind::line_free, port, 0);
+  schedule(p.line.free_ns(), Kind::line_free, port, 0);
 }
 
 int SwitchModel::choose(Port& port, Nanos now) {
@@ -329,10 +343,10 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   }
   LaneUse& use = buffer_.lane(port, queue);
   if (config_.queues[queue].mark_at_dequeue) mark(p, port, queue, use.queue_bytes);
-  const int64_t bytes = p.frame.frame_bytes;
+  const int32_t bytes = p.frame.frame_bytes;
   buffer_.release(p.in_port, p.group, port, queue, bytes);
   --queued_packets_;
-  ports_[port].free_ns = now + ports_[port].line.of(bytes);
+  const Nanos sent_ns = ports_[port].line.take(bytes, now);
   const size_t in_port = p.in_port;
   const size_t group = p.group;
   if (!ports_[port].connected) [[unlikely]] {  // and nobody has noticed yet
@@ -349,7 +363,7 @@ void SwitchModel::send(size_t port, size_t queue, Nanos now) {
   ++sent_;
   const SwitchFrame frame = p.frame;
   free_.push_back(packet);
-  sink_.transmit(port, frame, now, ports_[port].free_ns);
+  sink_.transmit(port, frame, now, sent_ns);
   control_pause(in_port, group, now);
 }
 

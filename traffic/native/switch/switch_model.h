@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/line_clock.h"
 #include "base/prefetch.h"
 #include "switch/fabric_event.h"
 #include "switch/fabric_routes.h"
@@ -59,35 +60,47 @@ class SwitchSink {
 inline constexpr int64_t kLineOverheadBytes = 20;
 inline constexpr int64_t kPauseFrameBytes = 64;
 
+// What one frame takes on an idle line, rounded up.
 Nanos line_ns(int64_t frame_bytes, int64_t rate_bps);
 
-// The same for one line. Division is slow and most frames are of two lengths, so the last answers are kept.
-class LineTime {
+// The transmitter at the end of a line. Division is slow and most frames are of two lengths, so the last answers are kept.
+class FrameLine {
  public:
-  explicit LineTime(int64_t rate_bps = 1) : rate_bps_(rate_bps) {}
-  Nanos of(int64_t frame_bytes) {
+  explicit FrameLine(int64_t rate_bps = 1) : rate_bps_(rate_bps) {}
+  Nanos free_ns() const { return clock_.free_ns(); }
+  // Send a frame as soon as the line is free. Return when its last bit has left.
+  Nanos take(int32_t frame_bytes, Nanos now) {
     Known& known = known_[frame_bytes < kLongFrameBytes ? 0 : 1];
-    if (known.frame_bytes != frame_bytes) known = {frame_bytes, line_ns(frame_bytes, rate_bps_)};
-    return known.time_ns;
+    if (known.frame_bytes != frame_bytes) [[unlikely]] {
+      const LineSpan span = LineSpan::of(frame_bytes + kLineOverheadBytes, rate_bps_);
+      if (span.whole_ns > UINT32_MAX) return clock_.take(span, rate_bps_, now);
+      known = {span.part, static_cast<uint32_t>(span.whole_ns), frame_bytes};
+    }
+    return clock_.take({known.whole_ns, known.part}, rate_bps_, now);
   }
 
  private:
-  static constexpr int64_t kLongFrameBytes = 512;
-  struct Known {
-    int64_t frame_bytes = -1;
-    Nanos time_ns = 0;
+  static constexpr int32_t kLongFrameBytes = 512;
+  struct Known {  // a port has little room in its first cache line
+    int64_t part = 0;
+    uint32_t whole_ns = 0;
+    int32_t frame_bytes = -1;
   };
+
+  LineClock clock_;
   Known known_[2];
   int64_t rate_bps_;
 };
 
-// 512 bit times a quantum (IEEE 802.1Qbb).
+// 512 bit times a quantum (IEEE 802.1Qbb), rounded up: any quanta but 0 are a pause.
 Nanos pause_ns(uint16_t quanta, int64_t rate_bps);
 // From when on pauses count in a switch that begins at `begin_ns`; kNever: it has not begun.
 inline Nanos counted_from_ns(Nanos begin_ns) { return begin_ns == kNever ? 0 : begin_ns; }
 
 class SwitchModel {
  public:
+  // Of an event: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
+  enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
   // `config` must have passed `validate` and outlive the switch. `begin_ns`: when it begins; kNever: on `begin`.
   // `events` is of one or several switches: whoever takes events out there hands this one its own, those of `owner`.
   SwitchModel(const SwitchConfig& config, SwitchSink& sink, Nanos begin_ns, FabricEvents& events, uint16_t owner);
@@ -119,8 +132,6 @@ class SwitchModel {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  // Of an event: `number` is a packet, or the quanta of a pause; `lane` a queue or priority.
-  enum class Kind : uint8_t { arrival, pause, line_free, pause_over, refresh, watchdog };
   struct Packet {
     SwitchFrame frame;
     uint32_t next = kNone;
@@ -141,15 +152,14 @@ class SwitchModel {
   };
   // What a packet looks at is in two cache lines, the first and that of its queue.
   struct alignas(kLineBytes) Port {
-    Nanos free_ns = 0;
-    LineTime line;
+    FrameLine line;
     bool connected = true;  // whether the link is up
     bool up = true;         // whether it is, as far as the switch has noticed
     bool line_event = false;
     bool turn_begun = false;
     uint8_t filled = 0;  // queues with packets, as bits
     uint8_t turn = 0;    // of deficit round robin
-    bool xoff_sent[kPriorities] = {};
+    uint8_t xoff_sent = 0;  // priorities, as bits
     Queue queues[kPriorities];
     bool refresh_event[kPriorities] = {};
     Nanos xoff_ns[kPriorities] = {};  // when it was said last
@@ -199,5 +209,8 @@ class SwitchModel {
   int64_t sent_ = 0;
   int64_t dropped_ = 0;
 };
+
+// Return what an event of a switch is, for a reader.
+const char* text(SwitchModel::Kind kind);
 
 }  // namespace etloop

@@ -14,12 +14,14 @@ Nanos refresh_ns(uint16_t quanta, int64_t rate_bps) { return std::max<Nanos>(1, 
 void SwitchModel::control_pause(size_t port, size_t group, Nanos now) {
   if (!config_.pfc || !config_.groups[group].lossless || !ports_[port].up) return;
   const size_t priority = config_.group_to_priority[group];
-  bool& sent = ports_[port].xoff_sent[priority];
+  uint8_t& stopped = ports_[port].xoff_sent;
+  const auto bit = static_cast<uint8_t>(1U << priority);
+  const bool sent = (stopped & bit) != 0;
   if (!sent && buffer_.over_threshold(port, group)) {
-    sent = true;
+    stopped |= bit;
     send_pause(port, priority, config_.pause_quanta, now);
   } else if (sent && may_resume(port, priority)) {
-    sent = false;
+    stopped &= static_cast<uint8_t>(~bit);
     send_pause(port, priority, 0, now);
   }
 }
@@ -37,9 +39,9 @@ bool SwitchModel::may_resume(size_t port, size_t priority) const {
 void SwitchModel::send_pause(size_t port, size_t priority, uint16_t quanta, Nanos now) {
   Port& p = ports_[port];
   const int64_t rate_bps = config_.ports[port].rate_bps;
-  p.free_ns = std::max(p.free_ns, now) + line_ns(kPauseFrameBytes, rate_bps);
+  const Nanos sent_ns = p.line.take(kPauseFrameBytes, now);
   ++counters_[port].pfc_tx[priority];
-  sink_.pause(port, static_cast<uint8_t>(priority), quanta, p.free_ns);
+  sink_.pause(port, static_cast<uint8_t>(priority), quanta, sent_ns);
   if (quanta == 0) return;
   p.xoff_ns[priority] = now;
   if (p.refresh_event[priority]) return;
@@ -51,7 +53,7 @@ void SwitchModel::send_pause(size_t port, size_t priority, uint16_t quanta, Nano
 void SwitchModel::refresh_pause(size_t port, size_t priority, Nanos now) {
   Port& p = ports_[port];
   p.refresh_event[priority] = false;
-  if (!p.xoff_sent[priority] || !p.up) return;
+  if ((p.xoff_sent >> priority & 1) == 0 || !p.up) return;
   const Nanos due_ns = p.xoff_ns[priority] + refresh_ns(config_.pause_quanta, config_.ports[port].rate_bps);
   if (due_ns <= now) {
     send_pause(port, priority, config_.pause_quanta, now);

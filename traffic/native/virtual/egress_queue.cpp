@@ -29,15 +29,8 @@ EgressQueue::Verdict EgressQueue::arrive(int64_t wire_bytes, Nanos now, uint32_t
   }
   verdict.admitted = true;
   verdict.mark = marks(queue, draw);
-  if (free_ns_ < now) {
-    free_ns_ = now;
-    free_remainder_ = 0;
-  }
-  const int64_t scaled_bits = wire_bytes * 8'000'000'000 + free_remainder_;
-  free_ns_ += scaled_bits / params_.link_bps;
-  free_remainder_ = scaled_bits % params_.link_bps;
-  verdict.departs_ns = free_ns_;
-  waiting_.push_back({free_ns_, wire_bytes});
+  verdict.departs_ns = line_.take(wire_bytes, params_.link_bps, now);
+  waiting_.push_back({verdict.departs_ns, wire_bytes});
   queued_bytes_ += wire_bytes;
   ++counters_.packets;
   counters_.bytes += wire_bytes;

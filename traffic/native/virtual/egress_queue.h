@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 
+#include "base/line_clock.h"
 #include "base/time.h"
 #include "cc/etloop_cc.h"
 
@@ -51,8 +52,7 @@ class EgressQueue {
   EgressParams params_;
   std::deque<Waiting> waiting_;
   int64_t queued_bytes_ = 0;
-  Nanos free_ns_ = 0;
-  int64_t free_remainder_ = 0;
+  LineClock line_;
   Counters counters_;
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/instant_guard.h"
 #include "core/core.h"
 #include "core/message_carrier.h"
 #include "virtual/message_bits.h"
@@ -41,7 +42,8 @@ class FlowLevel final : public MessageCarrier {
         params_(params),
         stop_(params.stop, kTurnsPerLook),
         bits_(plan),
-        shares_(network.link_bps) {
+        shares_(network.link_bps),
+        instant_(most_turns_at_an_instant(plan.ports.size())) {
     stream_of_way_.assign(network.delays.size(), kNone);
     first_way_.reserve(plan.connections.size() + 1);
     uint32_t way = 0;
@@ -114,6 +116,7 @@ class FlowLevel final : public MessageCarrier {
 
   bool step();
   bool over();
+  bool advances();
   void deliver(Nanos now);
   void depart(uint32_t stream, Nanos now);
   Turns* turns_of(const Stream& stream);
@@ -159,6 +162,7 @@ class FlowLevel final : public MessageCarrier {
   uint64_t order_ = 0;
   int64_t live_ = 0;
   Nanos now_ns_ = 0;
+  InstantGuard instant_;
   FlowLevelOutcome outcome_;
 };
 
@@ -407,6 +411,13 @@ bool FlowLevel::over() {
   return false;
 }
 
+// Whether time still advances; else the run fails.
+bool FlowLevel::advances() {
+  if (instant_.passes(now_ns_, [this] { return core_->status().ops_done; })) return true;
+  core_->stall(instant_, "the ranks", now_ns_);
+  return !over();
+}
+
 // One moment: all that is due in it, until nothing more follows from it.
 bool FlowLevel::step() {
   if (stop_.seen()) {
@@ -428,6 +439,7 @@ bool FlowLevel::step() {
   while (departures_.next() <= now_ns_) depart(departures_.first(), now_ns_);
   deliver(now_ns_);
   do {
+    if (!advances()) return false;
     core_->on_time(now_ns_);
     core_->issue(now_ns_);
   } while (core_->failure().empty() && core_->next_deadline() <= now_ns_);

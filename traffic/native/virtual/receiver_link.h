@@ -3,24 +3,26 @@
 // when they are delivered is the caller's matter.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
+#include <utility>
 
-#include "core/core.h"
+#include "base/line_clock.h"
 
 namespace etloop {
 
 struct LinkItem {
   int32_t frame = -1;
-  Nanos lasts_ns = 0;
+  int64_t link_bytes = 0;
   uint64_t order = 0;
 };
 
 class FairLink {
  public:
+  explicit FairLink(int64_t rate_bps) : rate_bps_(rate_bps) {}
+
   // A packet whose first bit is here; when its last bit has passed if it need not wait, else it is kept.
   std::optional<Nanos> arrive(const LinkItem& item, uint64_t queue_pair, Nanos now) {
     if (busy_) {
@@ -32,9 +34,10 @@ class FairLink {
   }
 
   // An acknowledgement or a grant: it holds the link too, but waits for nothing.
-  Nanos pass(Nanos lasts_ns, Nanos now) {
-    free_ns_ = std::max(free_ns_, now) + lasts_ns;
-    return now + lasts_ns;
+  Nanos pass(int64_t link_bytes, Nanos now) {
+    const LineSpan span = LineSpan::of(link_bytes, rate_bps_);
+    line_.take(span, rate_bps_, now);
+    return now + span.rounded_up_ns();
   }
 
   // The packet on the link has passed; the next one of the next queue pair, if any, and when that will have.
@@ -53,11 +56,11 @@ class FairLink {
  private:
   Nanos take(const LinkItem& item, Nanos now) {
     busy_ = true;
-    free_ns_ = std::max(free_ns_, now) + item.lasts_ns;
-    return free_ns_;
+    return line_.take(item.link_bytes, rate_bps_, now);
   }
 
-  Nanos free_ns_ = 0;
+  int64_t rate_bps_;
+  LineClock line_;
   bool busy_ = false;
   uint64_t last_ = 0;
   std::map<uint64_t, std::deque<LinkItem>> waiting_;  // by queue pair; none empty

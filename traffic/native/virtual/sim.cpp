@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/crc32.h"
+#include "base/line_clock.h"
 #include "plan/queue_deal.h"
 #include "virtual/egress_queue.h"
 #include "virtual/receiver_link.h"
@@ -32,9 +33,6 @@ class Random {
   uint64_t state_;
 };
 
-// Rounded up: never faster than the link.
-Nanos serialised_ns(int64_t bits, int64_t link_bps) { return (bits * 1'000'000'000 + link_bps - 1) / link_bps; }
-
 // A packet under way: its headers and inline payload as bytes; pattern payload only as a length.
 struct Frame {
   wire::IpFlow flow;
@@ -56,7 +54,7 @@ struct Pending {
   uint64_t order;
   int32_t port;
   int32_t frame;  // -1: only a wake-up
-  Nanos lasts_ns = 0;  // above 0: it has yet to take its turn on the receiver's link, for so long
+  int64_t link_bytes = 0;  // above 0: it has yet to take its turn on the receiver's link, for so much
   bool at_switch = false;
   bool held_link = false;  // it has just passed a fair link, which is free for the next
 };
@@ -87,9 +85,9 @@ class Network final : public VirtualPorts {
  public:
   Network(const EnginePlan& plan, const SimParams& params)
       : plan_(plan), params_(params), random_(params.seed), cores_(plan, clock_, *this, outcome_) {
-    link_free_ns_.assign(plan.ports.size(), 0);
-    receiver_free_ns_.assign(plan.ports.size(), 0);
-    fair_links_.resize(plan.ports.size());
+    sender_links_.resize(plan.ports.size());
+    receiver_links_.resize(plan.ports.size());
+    for (const PlannedPort& port : plan.ports) fair_links_.emplace_back(port.link_bps);
     wake_ns_.assign(plan.ports.size(), kNever);
     const auto led = [](const PlannedPort& port) { return !port.segments.empty(); };
     if (std::any_of(plan.ports.begin(), plan.ports.end(), led)) outer_bytes_ = usid::kOuterHeaderBytes;
@@ -121,7 +119,7 @@ class Network final : public VirtualPorts {
   }
   // Whether the port takes more now; if not, its core is woken when it does.
   bool takes_more(int32_t port) {
-    const Nanos free_ns = link_free_ns_[link_of(port)] - params_.transmit_queue_ns;
+    const Nanos free_ns = sender_links_[link_of(port)].free_ns() - params_.transmit_queue_ns;
     if (params_.transmit_queue_ns == 0 || free_ns <= clock_.now_ns) return true;
     wake(port, free_ns);
     return false;
@@ -246,17 +244,17 @@ class Network final : public VirtualPorts {
   void reach_link(const Pending& arriving) {
     const size_t port = link_of(arriving.port);
     if (!params_.fair_links) {
-      receiver_free_ns_[port] = std::max(receiver_free_ns_[port], arriving.due_ns) + arriving.lasts_ns;
-      push({receiver_free_ns_[port], arriving.order, arriving.port, arriving.frame});
+      const Nanos passed_ns = receiver_links_[port].take(arriving.link_bytes, plan_.ports[port].link_bps, arriving.due_ns);
+      push({passed_ns, arriving.order, arriving.port, arriving.frame});
       return;
     }
     const Frame& frame = frames_[static_cast<size_t>(arriving.frame)];
     FairLink& link = fair_links_[port];
     if (frame.answer) {
-      push({link.pass(arriving.lasts_ns, clock_.now_ns), arriving.order, arriving.port, arriving.frame});
+      push({link.pass(arriving.link_bytes, clock_.now_ns), arriving.order, arriving.port, arriving.frame});
       return;
     }
-    const LinkItem item{arriving.frame, arriving.lasts_ns, arriving.order};
+    const LinkItem item{arriving.frame, arriving.link_bytes, arriving.order};
     if (const auto passed_ns = link.arrive(item, frame.queue_pair, clock_.now_ns)) {
       push({*passed_ns, arriving.order, arriving.port, arriving.frame, 0, false, true});
     }
@@ -279,7 +277,7 @@ class Network final : public VirtualPorts {
         return false;
       }
       clock_.now_ns = std::max(clock_.now_ns, next.due_ns);
-      if (next.lasts_ns > 0) {
+      if (next.link_bytes > 0) {
         reach_link(next);
         continue;
       }
@@ -372,8 +370,8 @@ class Network final : public VirtualPorts {
   CoreSet cores_;
   std::map<IpAddress, Place> place_of_;
   std::vector<std::unique_ptr<SimPort>> ports_;
-  std::vector<Nanos> link_free_ns_;
-  std::vector<Nanos> receiver_free_ns_;
+  std::vector<LineClock> sender_links_;
+  std::vector<LineClock> receiver_links_;
   std::vector<FairLink> fair_links_;
   std::vector<Nanos> wake_ns_;
   std::vector<Frame> frames_;
@@ -453,9 +451,8 @@ void Network::transmit_built(int32_t port, const wire::IpFlow& flow, const Built
 void Network::carry(int32_t port, Frame& frame, uint32_t dest_qpn) {
   const wire::IpFlow& flow = frame.flow;
   const int64_t link_bps = plan_.ports[static_cast<size_t>(port)].link_bps;
-  const int64_t bits = frame_bytes(frame) * 8;
-  Nanos& free_ns = link_free_ns_[link_of(port)];
-  free_ns = std::max(free_ns, clock_.now_ns) + serialised_ns(bits, link_bps);
+  const int64_t bytes = frame_bytes(frame);
+  const Nanos free_ns = sender_links_[link_of(port)].take(bytes, link_bps, clock_.now_ns);
 
   const auto place = place_of_.find(flow.dst_ip);
   if (place == place_of_.end() || random_.one_in_million(params_.loss_per_million)) {
@@ -481,8 +478,8 @@ void Network::carry(int32_t port, Frame& frame, uint32_t dest_qpn) {
   }
   if (params_.receiver_links) {
     // Cut through: the packet takes its turn when its first bit is there.
-    const Nanos lasts_ns = serialised_ns(bits, plan_.ports[static_cast<size_t>(to)].link_bps);
-    push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, to, store(frame), lasts_ns, false});
+    const Nanos lasts_ns = LineSpan::of(bytes, plan_.ports[static_cast<size_t>(to)].link_bps).rounded_up_ns();
+    push({std::max(arrival_ns - lasts_ns, clock_.now_ns), order_++, to, store(frame), bytes, false});
     return;
   }
   push({arrival_ns, order_++, to, store(frame), 0, switched});

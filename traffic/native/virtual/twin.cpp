@@ -18,7 +18,6 @@ namespace etloop {
 namespace {
 
 constexpr uint8_t kEcnMask = 0x03;
-constexpr int64_t kLeastFrameBytes = 64;
 constexpr int64_t kMostWaitingBytes = 6 << 20;  // in a priority of a card, before a stream of UDP keeps the rest
 
 class Network final : public VirtualPorts, public FabricSink, public TwinCards {
@@ -316,9 +315,8 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
   // False: no room in the card.
   bool send_datagram(size_t stream) {
     const TwinStream& own = streams_.stream(stream);
-    const int64_t around = (own.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) - kLineOverheadBytes;
     SwitchFrame on_link;
-    on_link.frame_bytes = static_cast<int32_t>(std::max(own.datagram_bytes + around, kLeastFrameBytes));
+    on_link.frame_bytes = frame_bytes_of(own);
     on_link.dscp = own.traffic_class >> 2;
     on_link.ecn = own.traffic_class & kEcnMask;
     const auto waiting = static_cast<int64_t>(fabric_.waiting_frames(own.from, on_link.dscp));
@@ -356,6 +354,7 @@ class Network final : public VirtualPorts, public FabricSink, public TwinCards {
       ready_.pop_back();
       cores_.turn(port);
     }
+    if (!fabric_.stalled().empty()) outcome_.failure = fabric_.stalled();
     return outcome_.failure.empty();
   }
 

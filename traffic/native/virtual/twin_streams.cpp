@@ -2,15 +2,24 @@
 
 #include <algorithm>
 
+#include "cc/flow_controls.h"
+
 namespace etloop {
 
 namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
+constexpr int64_t kLeastFrameBytes = 64;
+
 int64_t credit_of_datagram(const TwinStream& stream) { return stream.datagram_bytes * 8 * kNsPerSecond; }
 
 }  // namespace
+
+int32_t frame_bytes_of(const TwinStream& stream) {
+  const int64_t around = (stream.dst_ip.is_v4() ? kLinkBytesIpv4 : kLinkBytesIpv6) - kLineOverheadBytes;
+  return static_cast<int32_t>(std::max(stream.datagram_bytes + around, kLeastFrameBytes));
+}
 
 TwinStreams::TwinStreams(const std::vector<TwinStream>& streams)
     : streams_(streams), states_(streams.size()), counters_(streams.size()) {}

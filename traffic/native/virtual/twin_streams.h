@@ -25,6 +25,9 @@ struct TwinStream {
   Nanos stop_ns = 0;   // 0: with the run
 };
 
+// Return the bytes of the Ethernet frame around a datagram of the stream, with its check sequence.
+int32_t frame_bytes_of(const TwinStream& stream);
+
 struct TwinStreamCounters {
   int64_t sent = 0;      // datagrams handed to the card
   int64_t left_out = 0;  // not sent in time

@@ -173,6 +173,14 @@ TxResult MultipathExchange<End>::transmit_one(TransmitRing& ring, TxPort& port, 
   return TxResult::sent;
 }
 
+// Send what faults held back and is due. Return false if nothing more leaves now.
+template <typename End>
+bool MultipathExchange<End>::transmit_held(TxPort& port, Clock& clock) {
+  const TxResult result = faults_->send_due(port, clock.now());
+  if (result == TxResult::failed) failure_.set(-1, port.last_error());
+  return result == TxResult::sent || result == TxResult::held;
+}
+
 // False: nothing more leaves now.
 template <typename End>
 bool MultipathExchange<End>::transmit_answers(TxPort& port, Clock& clock) {
@@ -224,7 +232,7 @@ bool MultipathExchange<End>::pass_turn(TransmitRing& ring, TxResult result, size
 template <typename End>
 bool MultipathExchange<End>::transmit(TxPort& port, Clock& clock, size_t budget) {
   if (peers_are_there_ && planes_ > 1) look_at_planes(port, clock);
-  if (faults_ != nullptr && !faults_->send_due(port, clock.now())) return false;
+  if (faults_ != nullptr && !transmit_held(port, clock)) return false;
   if (!transmit_answers(port, clock) || !transmit_strays(port, clock)) return false;
   if (probing_.under_way()) {
     probing_.send_writes(clock.now(), [this](uint32_t qp, const WorkRequest& request) { post(qp, request); });

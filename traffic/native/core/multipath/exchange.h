@@ -144,6 +144,7 @@ class MultipathExchange : public PacketExchange {
   }
   bool pass_turn(TransmitRing& ring, TxResult result, size_t& passed) const;
   TxResult transmit_one(TransmitRing& ring, TxPort& port, Clock& clock);
+  bool transmit_held(TxPort& port, Clock& clock);
   bool transmit_answers(TxPort& port, Clock& clock);
   void look_at_planes(TxPort& port, Clock& clock);
   void fail_at(uint32_t index, TxPort& port);

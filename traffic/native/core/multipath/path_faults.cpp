@@ -1,6 +1,7 @@
 #include "core/multipath/path_faults.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "wire/wire.h"
@@ -31,12 +32,16 @@ auto looks_at(const SprayedPacket& packet) {
   };
 }
 
-// Of packets that wait for others of their end to pass.
+// Count a packet that passed for those of its end that wait behind others. Return whether one of them is due now.
 template <typename Held>
-void let_past(Held& held, uint32_t end, Nanos now) {
+bool let_past(Held& held, uint32_t end, Nanos now) {
+  bool released = false;
   for (auto& each : held) {
-    if (each.end == end && each.behind > 0 && --each.behind == 0) each.due_ns = now;
+    if (each.end != end || each.behind == 0 || --each.behind > 0) continue;
+    each.due_ns = now;
+    released = true;
   }
+  return released;
 }
 
 }  // namespace
@@ -59,6 +64,7 @@ void PathFaults::hold(const FaultRule& rule, uint32_t end, const BuiltPacket& bu
   held.built = built;
   held.headers.assign(built.headers.begin(), built.headers.end());
   if (built.payload != nullptr) held.payload.assign(built.payload, built.payload + built.payload_bytes);
+  held.rule = &rule;
   held.due_ns = now + rule.delay_ns;
   held.end = end;
   held.behind = rule.action == FaultAction::reorder ? rule.behind_packets : 0;
@@ -70,7 +76,7 @@ TxResult PathFaults::apply(const FaultRule& rule, TxPort& port, uint32_t end, co
     case FaultAction::drop: return TxResult::sent;
     case FaultAction::reorder:
     case FaultAction::delay:
-      if (held_.size() >= kMostHeld) return port.send_built(built);
+      if (held_.size() + backlog_.size() >= kMostHeld) return port.send_built(built);
       hold(rule, end, built, now);
       return TxResult::sent;
     case FaultAction::duplicate: {
@@ -104,23 +110,32 @@ TxResult PathFaults::send(TxPort& port, uint32_t end, const SprayedPacket& packe
   }
   if (rule != nullptr) note(end, rule->action);
   const bool waits = rule != nullptr && (rule->action == FaultAction::reorder || rule->action == FaultAction::delay);
-  if (!waits) let_past(held_, end, now);
+  if (!waits && let_past(held_, end, now)) send_due(port, now);
   return result;
 }
 
-bool PathFaults::send_due(TxPort& port, Nanos now) {
-  for (auto due = held_.begin(); due != held_.end();) {
-    if (due->due_ns > now) {
-      ++due;
-      continue;
+TxResult PathFaults::send_due(TxPort& port, Nanos now) {
+  release_due(now);
+  for (auto next = backlog_.begin(); next != backlog_.end();) {
+    next->built.headers = next->headers;
+    if (!next->payload.empty()) next->built.payload = next->payload.data();
+    const TxResult result = port.send_built(next->built);
+    if (result == TxResult::sent) {
+      next = backlog_.erase(next);
+    } else if (result == TxResult::held) {
+      ++next;  // another may leave by another plane or in another class
+    } else {
+      return result;
     }
-    due->built.headers = due->headers;
-    if (!due->payload.empty()) due->built.payload = due->payload.data();
-    const TxResult result = port.send_built(due->built);
-    if (result != TxResult::sent) return result == TxResult::held;
-    due = held_.erase(due);
   }
-  return true;
+  return backlog_.empty() ? TxResult::sent : TxResult::held;
+}
+
+void PathFaults::release_due(Nanos now) {
+  const auto due = std::stable_partition(held_.begin(), held_.end(), [now](const Outgoing& held) { return held.due_ns > now; });
+  std::stable_sort(due, held_.end(), [](const Outgoing& a, const Outgoing& b) { return a.due_ns < b.due_ns; });
+  std::move(due, held_.end(), std::back_inserter(backlog_));
+  held_.erase(due, held_.end());
 }
 
 PathFaults::Fate PathFaults::on_received(uint32_t end, const SprayedPacket& packet, Datagram& datagram, Nanos now) {
@@ -149,6 +164,7 @@ PathFaults::Fate PathFaults::on_received(uint32_t end, const SprayedPacket& pack
   held.datagram = datagram;
   held.datagram.hops = {};
   held.content.assign(datagram.bytes.begin(), datagram.bytes.end());
+  held.rule = rule;
   held.due_ns = now + rule->delay_ns;
   held.end = end;
   held.behind = rule->action == FaultAction::reorder ? rule->behind_packets : 0;
@@ -168,10 +184,21 @@ bool PathFaults::take_released(Nanos now, Datagram& datagram, std::vector<uint8_
 }
 
 Nanos PathFaults::next_due() const {
-  Nanos due_ns = kNever;
+  Nanos due_ns = kNever;  // what the port did not take waits for the port
   for (const Outgoing& held : held_) due_ns = std::min(due_ns, held.due_ns);
   for (const Incoming& held : held_received_) due_ns = std::min(due_ns, held.due_ns);
   return due_ns;
+}
+
+int32_t PathFaults::due_rule(Nanos now) const {
+  const auto number = [this](const FaultRule* rule) { return static_cast<int32_t>(rule - rules_.data()); };
+  for (const Outgoing& held : held_) {
+    if (held.due_ns <= now) return number(held.rule);
+  }
+  for (const Incoming& held : held_received_) {
+    if (held.due_ns <= now) return number(held.rule);
+  }
+  return -1;
 }
 
 }  // namespace etloop

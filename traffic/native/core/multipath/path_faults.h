@@ -34,8 +34,9 @@ class PathFaults {
 
   // Sends it through the port, or does with it what the first rule that selects it says.
   TxResult send(TxPort& port, uint32_t end, const SprayedPacket& packet, const BuiltPacket& built, Nanos now);
-  // Sends what is due of what was held back. False: the port takes no more.
-  bool send_due(TxPort& port, Nanos now);
+  // Send what is due of what was held back. Return `sent` if all of it left; else why the port did not take the rest, which
+  // waits for the port.
+  TxResult send_due(TxPort& port, Nanos now);
   // `datagram` as it came: it may be marked. What is held back is copied.
   Fate on_received(uint32_t end, const SprayedPacket& packet, Datagram& datagram, Nanos now);
   // A received packet whose time has come. False: there is none.
@@ -43,6 +44,8 @@ class PathFaults {
 
   // When something that is held back is due; kNever: nothing is.
   Nanos next_due() const;
+  // Return the number, from 0, of the rule that holds a packet which is due; -1: none does.
+  int32_t due_rule(Nanos now) const;
   const FaultCounts& counts() const { return counts_; }
   int64_t count_of(uint32_t end) const { return ends_[end].done; }
 
@@ -58,6 +61,7 @@ class PathFaults {
     std::vector<uint8_t> headers;
     std::vector<uint8_t> payload;  // empty: the pattern
     Nanos due_ns = 0;
+    const FaultRule* rule = nullptr;
     uint32_t end = 0;
     uint32_t behind = 0;  // packets of its end still to pass; 0: only the time counts
   };
@@ -65,6 +69,7 @@ class PathFaults {
     Datagram datagram;
     std::vector<uint8_t> content;
     Nanos due_ns = 0;
+    const FaultRule* rule = nullptr;
     uint32_t end = 0;
     uint32_t behind = 0;
   };
@@ -72,10 +77,12 @@ class PathFaults {
   void note(uint32_t end, FaultAction action);
   TxResult apply(const FaultRule& rule, TxPort& port, uint32_t end, const BuiltPacket& built, Nanos now);
   void hold(const FaultRule& rule, uint32_t end, const BuiltPacket& built, Nanos now);
+  void release_due(Nanos now);
 
   const std::vector<FaultRule>& rules_;
   std::vector<EndState> ends_;
   std::vector<Outgoing> held_;
+  std::vector<Outgoing> backlog_;  // due, and to be sent before anything else
   std::deque<Incoming> held_received_;
   FaultCounts counts_{};
 };

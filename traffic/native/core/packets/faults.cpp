@@ -65,11 +65,11 @@ void FaultInjector::note(uint32_t end, FaultAction action) {
   ++ends_[end].done;
 }
 
-bool FaultInjector::attach(TxPort& port, Nanos now) {
+TxResult FaultInjector::attach(TxPort& port, Nanos now) {
   port_ = &port;
   now_ = now;
   release_due();
-  return flush() == TxResult::sent;
+  return flush();
 }
 
 Nanos FaultInjector::next_due() const {
@@ -77,6 +77,17 @@ Nanos FaultInjector::next_due() const {
   for (const Outgoing& held : held_) due_ns = std::min(due_ns, held.due_ns);
   for (const Incoming& held : held_received_) due_ns = std::min(due_ns, held.due_ns);
   return due_ns;
+}
+
+int32_t FaultInjector::due_rule(Nanos now) const {
+  const auto number = [this](const FaultRule* rule) { return static_cast<int32_t>(rule - rules_.data()); };
+  for (const Outgoing& held : held_) {
+    if (held.due_ns <= now) return number(held.rule);
+  }
+  for (const Incoming& held : held_received_) {
+    if (held.due_ns <= now) return number(held.rule);
+  }
+  return -1;
 }
 
 void FaultInjector::release_due() {
@@ -111,6 +122,7 @@ void FaultInjector::hold(const FaultRule& rule, uint32_t end, const PacketRun& r
     held.payload.assign(run.head.payload, run.head.payload + run.head.payload_bytes);
   }
   held.end = end;
+  held.rule = &rule;
   held.due_ns = now_ + rule.delay_ns;
   held.behind = rule.action == FaultAction::reorder ? rule.behind_packets : 0;
 }
@@ -249,6 +261,7 @@ uint32_t FaultInjector::on_received(uint32_t end, const wire::Packet& packet, co
   held.datagram = datagram;
   held.datagram.hops = {};
   held.content.assign(datagram.bytes.begin(), datagram.bytes.end());
+  held.rule = rule;
   held.due_ns = now + rule->delay_ns;
   held.end = end;
   held.behind = rule->action == FaultAction::reorder ? rule->behind_packets : 0;

@@ -30,8 +30,8 @@ class FaultInjector final : public TxPort {
   // Ends are numbered in the order they are added; every flow belongs to one.
   void add_end(const FaultEnd& end);
 
-  // What follows is sent through this port at this time. Sends what is due; false: the port takes no more.
-  bool attach(TxPort& port, Nanos now);
+  // What follows is sent through this port at this time. Send what is due; return why the port did not take all of it.
+  TxResult attach(TxPort& port, Nanos now);
   // When a packet that is held back is due; kNever: none is.
   Nanos next_due() const;
 
@@ -44,6 +44,8 @@ class FaultInjector final : public TxPort {
   // A received packet whose time has come. False: there is none.
   bool take_released(Nanos now, Datagram& datagram, std::vector<uint8_t>& content);
 
+  // Return the number, from 0, of the rule that holds a packet which is due; -1: none does.
+  int32_t due_rule(Nanos now) const;
   const FaultCounts& counts() const { return counts_; }
   int64_t count_of(uint32_t end) const { return ends_[end].done; }
 
@@ -58,6 +60,7 @@ class FaultInjector final : public TxPort {
     PacketRun run;
     std::vector<uint8_t> payload;
     Nanos due_ns = 0;
+    const FaultRule* rule = nullptr;
     uint32_t end = 0;
     uint32_t behind = 0;  // packets of its end still to pass; 0: only the time counts
   };
@@ -65,6 +68,7 @@ class FaultInjector final : public TxPort {
     Datagram datagram;
     std::vector<uint8_t> content;
     Nanos due_ns = 0;
+    const FaultRule* rule = nullptr;
     uint32_t end = 0;
     uint32_t behind = 0;
   };

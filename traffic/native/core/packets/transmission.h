@@ -99,7 +99,9 @@ class Transmission {
   // Sends at most `budget` runs of data. True: there is more that could be sent now.
   bool transmit(TxPort& port, Clock& clock, size_t budget) {
     if (faults_ == nullptr) return transmit_all(port, clock, budget);
-    return faults_->attach(port, clock.now()) && transmit_all(*faults_, clock, budget);
+    const TxResult result = faults_->attach(port, clock.now());
+    if (result == TxResult::failed) failure_.set(-1, port.last_error());
+    return result == TxResult::sent && transmit_all(*faults_, clock, budget);
   }
 
  private:
