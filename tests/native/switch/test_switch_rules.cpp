@@ -324,7 +324,8 @@ void a_pause_is_said_again_while_it_lasts() {
   const size_t before = bench.said.size();
   bench.run(at_ns + 200);
   CHECK_EQ(bench.said.size(), before + 1);
-  CHECK_EQ(bench.said.back().end_ns, at_ns + LineSpan::of(kFrame + kPauseFrameBytes + 2 * kLineOverheadBytes, 100 * kGbps).rounded_up_ns());
+  const LineSpan both = LineSpan::of(kFrame + kPauseFrameBytes + 2 * kLineOverheadBytes, 100 * kGbps);
+  CHECK_EQ(bench.said.back().end_ns, at_ns + both.rounded_up_ns());
 }
 
 // Maps are looked at, one by one: DSCP 58 is class 1, its queue 2, its group 4; the group pauses with 5, and a received 7
