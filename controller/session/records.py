@@ -103,7 +103,7 @@ class RecordSink:
             "rate": threads * max(MOST_RATE_ROWS, flows) if asked else 0,
             "port": len(assignment.ports),
             "stream": len(assignment.streams),
-            "probe": len(assignment.connections.src_rank),
+            "probe": flows,
         }
         ports = tuple(
             _label(agent, port.name) for port in assignment.ports for _ in range(port.engine_threads)

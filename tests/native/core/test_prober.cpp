@@ -24,7 +24,7 @@ void exchange(Prober& prober, Nanos at_ns, Nanos round_trip_ns) {
 
 void one_probe_is_enough_to_know_the_way() {
   Prober prober = of(1);
-  prober.start();
+  prober.start(ProbeRounds::one);
   exchange(prober, 0, 900);
   CHECK(prober.over());
   CHECK_EQ(prober.result(0).round_trip_ns, 900);
@@ -32,7 +32,7 @@ void one_probe_is_enough_to_know_the_way() {
 
 void the_least_of_several_round_trips_counts() {
   Prober prober = of(1);
-  prober.start_measuring();
+  prober.start(ProbeRounds::several);
   for (uint32_t round = 0; round < kMostRounds; ++round) {
     CHECK(!prober.over());
     exchange(prober, 10'000 * round, round == 3 ? 400 : 900 + round);
@@ -44,7 +44,7 @@ void the_least_of_several_round_trips_counts() {
 
 void many_targets_are_asked_once() {
   Prober prober = of(kMeasuringProbes);
-  prober.start_measuring();
+  prober.start(ProbeRounds::several);
   CHECK_EQ(prober.next(0), 0);
   prober.sent(0, 0);
   prober.on_reply(0, kClass, kClass, 70);
@@ -54,7 +54,7 @@ void many_targets_are_asked_once() {
 // A reply to the first of two probes would pass for a quick one to the second.
 void after_a_probe_that_was_repeated_the_first_reply_is_the_last_that_counts() {
   Prober prober = of(1);
-  prober.start_measuring();
+  prober.start(ProbeRounds::several);
   exchange(prober, 0, 500);
   CHECK_EQ(prober.next(1000), 0);
   prober.sent(0, 1000);
@@ -68,7 +68,7 @@ void after_a_probe_that_was_repeated_the_first_reply_is_the_last_that_counts() {
 
 void a_reply_that_comes_twice_counts_once() {
   Prober prober = of(1);
-  prober.start_measuring();
+  prober.start(ProbeRounds::several);
   exchange(prober, 0, 500);
   prober.on_reply(0, kClass, kClass, 501);
   prober.on_reply(0, kClass, kClass, 502);
@@ -78,7 +78,7 @@ void a_reply_that_comes_twice_counts_once() {
 
 void a_class_that_changes_ends_it() {
   Prober prober = of(1);
-  prober.start_measuring();
+  prober.start(ProbeRounds::several);
   CHECK_EQ(prober.next(0), 0);
   prober.sent(0, 0);
   prober.on_reply(0, 0, kClass, 70);

@@ -84,8 +84,7 @@ class Core final : public PortSink {
     transmission_.set_answer_patience(faults_ == nullptr ? std::min(patience_ns, peer_waits_ns / 16) : 0);
   }
 
-  void start_probe() { probing_.start(); }
-  void start_measuring_probe() { probing_.start_measuring(); }
+  void start_probe(ProbeRounds rounds = ProbeRounds::one) { probing_.start(rounds); }
   const Probing& probing() const { return probing_; }
   void start(Nanos start_ns);
   // Before the start: the way to ranks of the same host on other ports.

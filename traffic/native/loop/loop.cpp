@@ -216,7 +216,7 @@ bool PortLoop::handle_commands(uint32_t commands) {
   }
   if ((commands & kProbe) != 0) {
     state_.store(LoopState::probing, std::memory_order_release);
-    core_->start_measuring_probe();
+    core_->start_probe(ProbeRounds::several);
   }
   if ((commands & kStart) != 0) {
     const Nanos start_ns = start_ns_.load(std::memory_order_relaxed);

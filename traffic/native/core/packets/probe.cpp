@@ -12,10 +12,10 @@ void Prober::add(int32_t connection, int32_t ordinal, uint32_t qp) {
   targets_.push_back(target);
 }
 
-void Prober::start_measuring() {
+void Prober::start(ProbeRounds rounds) {
   const auto each = static_cast<uint32_t>(kMeasuringProbes / std::max<size_t>(targets_.size(), 1));
-  rounds_ = std::clamp<uint32_t>(each, 1, kMostRounds);
-  start();
+  rounds_ = rounds == ProbeRounds::one ? 1 : std::clamp<uint32_t>(each, 1, kMostRounds);
+  running_ = true;
 }
 
 int64_t Prober::next(Nanos now) {

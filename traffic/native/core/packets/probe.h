@@ -28,6 +28,9 @@ inline constexpr Nanos kWriteProbeTimeoutNs = 2'000'000'000;
 
 enum class ProbeVerdict : uint8_t { pending, good, no_reply, wrong_traffic_class, too_large };
 
+// How often each target that answers at once is asked: once, or as often as it takes to know the least of its round trips.
+enum class ProbeRounds : uint8_t { one, several };
+
 struct ProbeResult {
   int32_t connection = 0;
   int32_t ordinal = 0;  // queue pair of the connection
@@ -39,9 +42,7 @@ struct ProbeResult {
 class Prober {
  public:
   void add(int32_t connection, int32_t ordinal, uint32_t qp);
-  void start() { running_ = true; }
-  // Asks each target that answers at once several times, and keeps the least of its round trips.
-  void start_measuring();
+  void start(ProbeRounds rounds);
   bool running() const { return running_; }
   bool over() const { return running_ && settled_ == targets_.size(); }
   // Index of a probe to send now, or -1.

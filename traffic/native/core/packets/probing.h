@@ -20,8 +20,7 @@ class Probing {
 
   // Once the queue pairs are open: every sending end will be asked for.
   void load();
-  void start() { prober_.start(); }
-  void start_measuring() { prober_.start_measuring(); }
+  void start(ProbeRounds rounds = ProbeRounds::one) { prober_.start(rounds); }
   const Prober& prober() const { return prober_; }
   // Of a queue pair that was asked for and answered; -1: it was not.
   Nanos round_trip_ns(uint32_t qp) const;
