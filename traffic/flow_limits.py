@@ -57,10 +57,10 @@ CONTROL: Final[dict[str, str]] = {
     "hpcc": "cc: hpcc does not hold all ways to the slowest",
     "rccc": "credits alone do not hold all ways to the slowest",
     "dctcp": MODELLED,
-    "swift": MODELLED,
+    "swift": "cc: swift cuts its window for the delay of one way, and takes longer than the slowest link",
     "nscc": MODELLED,
 }
-"""The same, by what controls them: a window that follows marks or delays sends by all ways what the slowest one carries."""
+"""The same, by what controls them: a window that follows marks sends by all ways what the slowest one carries."""
 
 DELIVERY: Final[dict[DeliveryOrder, str]] = {DeliveryOrder.ANY: MODELLED, DeliveryOrder.SENT: MODELLED}
 
