@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from etloop.contract.model.device_counts import CountedDevice
+from etloop.contract.model.device_counts import CountedDevice, SamplePhase
 from etloop.results.artifacts import with_joint_figures
 from etloop.results.device.losses import LossInput, loss_input, reconcile_losses
 from etloop.results.html.blocks import Table, Text
@@ -293,3 +293,17 @@ def test_the_page_has_the_same_rows() -> None:
     assert words.text.startswith("1192 of 9962 packets not received: 1074 of data, 118 of their answers;")
     assert isinstance(rows, Table)
     assert "dropped: no room on arrival" in [row[0].text for row in rows.rows]
+
+
+def test_a_total_of_which_a_part_is_not_known_is_absent(tmp_path: Any) -> None:
+    """One of two queues was read after the run only."""
+    rows = {
+        (queue("s/0", 3), "dropped_packets"): moved(3),
+        (queue("s/1", 3), "dropped_packets"): [(SamplePhase.DRAINED, 7)],
+    }
+    device = CountedDevice("soft-switch", 1000, (source_of(rows),))
+    summary = with_verdict(tmp_path, device, "dut_dropped_packets == 0")
+    assert summary.dut is not None
+    assert "queue_dropped_packets" not in summary.dut.counters
+    assert summary.verdict is not None
+    assert summary.verdict.checks[-1].value == "dut_dropped_packets = absent"

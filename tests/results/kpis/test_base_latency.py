@@ -7,8 +7,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from etloop.contract.base.errors import ConfigError
 from etloop.contract.model.empty_network import Framing, LatencySource, LoneNetwork, LoneWay
 from etloop.contract.model.records import PROBE_RECORD
+from etloop.controller.inputs.scenario.verdict import conditions_of
 from etloop.results.kpis.base_latency import REPLY_BYTES, with_measured_base, with_stated_base
 from etloop.results.kpis.lone_flow import lone_flow_ns
 from etloop.results.schema.kpis import KpiBasis
@@ -83,3 +85,11 @@ def test_round_trips_of_connections_that_are_not_there_are_left_out() -> None:
     outcome = with_agent(outcome_by_hand(), "a", lambda agent: replace(agent, round_trips=probes))
     plan, rows = tables_by_hand().connections, connection_rows_by_hand()
     assert with_measured_base(basis(), outcome, plan, rows) == basis()
+
+
+def test_a_scenario_states_a_latency_or_leaves_it_to_the_probes() -> None:
+    assert conditions_of(b"verdict: {base_latency: 20us}", "s.yaml").base_latency_ns == 20_000
+    assert conditions_of(b"verdict: {base_latency: 0us}", "s.yaml").base_latency_ns == 0
+    assert conditions_of(b"verdict: {checks: [{check: jct_ratio <= 2}]}", "s.yaml").base_latency_ns is None
+    with pytest.raises(ConfigError, match="base_latency"):
+        conditions_of(b"verdict: {base_latency: 2s}", "s.yaml")

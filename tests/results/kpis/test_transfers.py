@@ -1,4 +1,4 @@
-"""A transfer begins with its send, however early its receive was posted: in figures over time, on pages, in the viewer's trace."""
+"""A transfer begins with its send, however early its receive was posted: in figures over time, on pages, in a viewer."""
 
 from __future__ import annotations
 

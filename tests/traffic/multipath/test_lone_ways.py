@@ -67,8 +67,11 @@ def test_a_flow_that_is_hashed_has_one_of_several_links_and_spread_packets_have_
 def test_ways_of_unlike_rates_stay_apart_where_neither_is_better() -> None:
     """One spine has a slow link and the other a slow latency; a third is worse than the first in both."""
     fabric = two_tiers(2, 1, 3)
-    spines = [replace(one, ports=tuple(replace(port, rate_bps=bps) for port in one.ports), latency_ns=ns)
-              for one, (bps, ns) in zip(fabric.switches[2:], ((25 * GBPS, 500), (100 * GBPS, 90_000), (10 * GBPS, 600)), strict=True)]  # fmt: skip
+    kinds = ((25 * GBPS, 500), (100 * GBPS, 90_000), (10 * GBPS, 600))
+    spines = []
+    for one, (rate_bps, latency_ns) in zip(fabric.switches[2:], kinds, strict=True):
+        ports = tuple(replace(port, rate_bps=rate_bps) for port in one.ports)
+        spines.append(replace(one, ports=ports, latency_ns=latency_ns))
     ways = ways_of_first_pair(replace(fabric, switches=(*fabric.switches[:2], *spines)))
     assert sorted(way.link_bps[2] for way in ways) == [25 * GBPS, 100 * GBPS]
 
