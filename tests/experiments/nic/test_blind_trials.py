@@ -156,7 +156,7 @@ class StallingNic(SimulatedNic):
 
     def receive(self, until_ns: int) -> Arrival | None:
         if self._until_stall == 0:
-            self._events = [(at_ns + 20_000 * US, order, happen) for at_ns, order, happen in self._events]
+            self._time.put_off(20_000 * US)
         self._until_stall -= 1
         return super().receive(until_ns)
 
