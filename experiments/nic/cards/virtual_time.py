@@ -27,6 +27,10 @@ class VirtualTime:
         """Have something happen at `at_ns`, or now if that is past."""
         heapq.heappush(self._events, (at_ns, next(self._order), happen))
 
+    def put_off(self, by_ns: int) -> None:
+        """Have all that is still to happen be later by so much, in the same order."""
+        self._events = [(at_ns + by_ns, order, happen) for at_ns, order, happen in self._events]
+
     def next(self, until_ns: int) -> bool:
         """Have the next event happen; return False if there is none until `until_ns`, which it is then.
 

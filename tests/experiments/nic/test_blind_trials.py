@@ -156,8 +156,7 @@ class StallingNic(SimulatedNic):
 
     def receive(self, until_ns: int) -> Arrival | None:
         if self._until_stall == 0:
-            events = self._time._events  # noqa: SLF001 - the host stands still, which no model of a card does
-            events[:] = [(at_ns + 20_000 * US, order, happen) for at_ns, order, happen in events]
+            self._time.put_off(20_000 * US)
         self._until_stall -= 1
         return super().receive(until_ns)
 
