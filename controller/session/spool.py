@@ -268,7 +268,7 @@ class SpooledOps:
         ops["reserved"] = 0
         if self._agents == 1 and not agent.any():
             return (ops,)
-        return tuple(ops[agent == number] for number in range(self._agents))
+        return tuple(ops[agent == agent_number] for agent_number in range(self._agents))
 
     def by_agent(self) -> list[int]:
         """Return the number of op records of each agent, over all iterations and outside of them."""
