@@ -122,11 +122,13 @@ class TracePages:
                 async with self._checking:
                     problems = await self._check(path)
                 if problems:
-                    what = "\n".join(map(str, problems))
+                    problem_lines = "\n".join(map(str, problems))
                     self._log.rack(
                         "a trace was refused", digest=digest, why=str(problems[0]), who=holder.name
                     )
-                    raise web.HTTPUnprocessableEntity(text=f"this is no trace that a job can name:\n{what}\n")
+                    raise web.HTTPUnprocessableEntity(
+                        text=f"this is no trace that a job can name:\n{problem_lines}\n"
+                    )
                 try:
                     self._rack.store.note(
                         f"http {holder.name}", "uploaded a trace", detail=f"sha256:{digest}"
