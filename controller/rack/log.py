@@ -71,7 +71,7 @@ class RackLog:
         return self._level is LogLevel.DEBUG
 
     def keep(self, logs: JobLogs) -> None:
-        """Also write events about a job to its own log from now on, always as JSON."""
+        """Write events about a job to its own log from now on, too, always as JSON."""
         self._logs = logs
 
     @property
