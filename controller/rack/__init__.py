@@ -1,5 +1,4 @@
-"""The headless controller: takes jobs of a rack, queues them, leases ports to them, runs them side by side, keeps what
-they left.
+"""The headless controller: takes jobs of a rack, queues them, leases ports to them, runs them side by side, keeps what they left.
 
 Pure: job (states of a job), dispatch (which job starts when, on which ports), agent_pool (which agent's connection
 belongs to which run). Shells: store (SQLite, files), daemon (the loop), gateways (MQTT, HTTP, OpenTelemetry). The rack

@@ -110,7 +110,7 @@ class Rack:
         self.people = People()
         self._changes = 0
         self._nothing_starts: tuple[object, ...] | None = None
-        """Inputs of the last look at the queue that started nothing: it is repeated after one of them changes."""
+        """Inputs of the last pass over the queue that started nothing: it is repeated after one of them changes."""
         self._subscriptions: list[Subscription] = []
 
     # ---- requests
@@ -234,8 +234,8 @@ class Rack:
     def interrupt(self, job_id: str, summary: str, artifact_bytes: int) -> Job:
         """End a job that `recover` returned, after its processes have ended; it has `artifact_bytes` on disk."""
         job = self._running[job_id]
-        kept = "what it measured is kept" if summary else "no result was stored"
-        reason = self._retried(job, f"the controller went away while the job was {job.state}; {kept}")
+        records_text = "what it measured is kept" if summary else "no result was stored"
+        reason = self._retried(job, f"the controller went away while the job was {job.state}; {records_text}")
         why = (ExitCode.RUN_ERROR, reason)
         return self._ended(job, JobEvent.ABANDONED, CONTROLLER, why, summary, artifact_bytes)
 
@@ -336,11 +336,11 @@ class Rack:
     # ---- operators' orders, see `operators`
 
     def reconsider(self, kind: OrderKind, subject: str) -> None:
-        """Let the queue be looked through after an order was given or withdrawn, and publish what it changed."""
+        """Have the queue checked again after an order was given or withdrawn, and publish the affected jobs or state."""
         self._changes += 1
         match kind:
             case OrderKind.DRAINED | OrderKind.QUARANTINED:
-                pass  # Waiting jobs are published after the next look at the queue; ports have no topic.
+                pass  # Waiting jobs are published after the next pass over the queue; ports have no topic.
             case OrderKind.HELD:
                 self._published(self._queued[subject])
             case OrderKind.PAUSED:

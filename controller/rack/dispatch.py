@@ -67,7 +67,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Result of one look at the queue."""
+    """Result of one pass over the queue."""
 
     starts: tuple[Start, ...]
     held: tuple[Held, ...]
@@ -105,24 +105,24 @@ def decide(
             held.append(Held(job, f"{owner} has as many jobs that run as he may have"))
             continue
         closed = {**restrictions.reserved(job), **restrictions.out_of_service}
-        wanted = _wanted(job.request.ports, ports, (lease_of, claimed, closed), present)
-        if unmet := _unmet(job.request.ports, wanted, agent_of):
+        wanted_ports = _wanted(job.request.ports, ports, (lease_of, claimed, closed), present)
+        if unmet := _unmet(job.request.ports, wanted_ports, agent_of):
             held.append(Held(job, unmet))  # It claims no port: there may never be enough.
             continue
-        obstacle = _closed(wanted, closed)
-        obstacle = obstacle or _obstacle(wanted, agent_of, lease_of, claimed, present)
+        obstacle = _closed(wanted_ports, closed)
+        obstacle = obstacle or _obstacle(wanted_ports, agent_of, lease_of, claimed, present)
         if not obstacle and running >= most_running:
             obstacle = f"{running} jobs run, and no more than {most_running} may"
         if obstacle:
-            if not any(agent_of[label] in gone or label in closed for label in wanted):
-                claimed.update((label, job.job_id) for label in wanted if label not in claimed)
+            if not any(agent_of[label] in gone or label in closed for label in wanted_ports):
+                claimed.update((label, job.job_id) for label in wanted_ports if label not in claimed)
             held.append(Held(job, obstacle))
             continue
-        lease_of.update((label, job.job_id) for label in wanted)
+        lease_of.update((label, job.job_id) for label in wanted_ports)
         running += 1
         if owner in jobs_left:
             jobs_left[owner] -= 1
-        starts.append(Start(job, wanted))
+        starts.append(Start(job, wanted_ports))
     return Decision(tuple(starts), tuple(held))
 
 
@@ -150,7 +150,7 @@ def _wanted(
 
     `unfree`: the ports that are leased, claimed by jobs that come first, and closed to this job.
     """
-    taken, claimed, closed = unfree
+    lease_of, claimed, closed = unfree
     if demand.named:
         return demand.named
     fast = [port for port in ports if port.link_bps >= demand.least_link_bps]
@@ -158,7 +158,7 @@ def _wanted(
 
     def obstacles(port: RackPort) -> tuple[bool, bool, bool, bool]:
         label = port.label
-        return (label in closed, label in claimed, port.agent not in present, label in taken)
+        return (label in closed, label in claimed, port.agent not in present, label in lease_of)
 
     chosen = {port.label for port in sorted(fast, key=obstacles)[:count]}
     return tuple(port.label for port in fast if port.label in chosen)

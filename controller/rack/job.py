@@ -34,10 +34,10 @@ class JobState(StrEnum):
     STORING = "storing"
     """Traffic has ended; results are being written."""
     FINISHED = "finished"
-    """It has a result; the exit code says which."""
+    """It has a result, given by its exit code."""
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """The controller ended while it ran; what it had measured is kept."""
+    """The controller ended while it ran; its records up to then are kept."""
 
 
 class JobEvent(Enum):
@@ -155,8 +155,10 @@ class Job:
 
 
 def bounded_reason(reason: str) -> str:
-    """Return the reason of a job's end, cut to `MOST_REASON_CHARACTERS`: it may quote a scenario, and is stored and
-    published."""
+    """Return the reason of a job's end, cut to `MOST_REASON_CHARACTERS`.
+
+    It may quote a scenario, and is stored and published.
+    """
     if len(reason) <= MOST_REASON_CHARACTERS:
         return reason
     return reason[: MOST_REASON_CHARACTERS - len(_LEFT_OUT)] + _LEFT_OUT

@@ -78,22 +78,22 @@ class Operators:
         Jobs that run there already may finish.
         """
         ports = self._ports(wanted.ports, wanted.reason)
-        found = list(ports.problems) if isinstance(ports, Refused) else []
+        request_problems = list(ports.problems) if isinstance(ports, Refused) else []
         if wanted.user and not is_user_name(wanted.user):
             problem = f'"{printable(wanted.user[:64])}" is no name of a user'
-            found.append(
+            request_problems.append(
                 Problem("user", problem, "name an account of the broker, or leave it out for maintenance")
             )
         begins_ns = parse_time_ns("begins_at", wanted.begins_at) if wanted.begins_at else now_ns
         ends_ns = parse_time_ns("ends_at", wanted.ends_at)
-        found += [time for time in (begins_ns, ends_ns) if isinstance(time, Problem)]
+        request_problems += [time for time in (begins_ns, ends_ns) if isinstance(time, Problem)]
         if (
-            found
+            request_problems
             or isinstance(ports, Refused)
             or isinstance(begins_ns, Problem)
             or isinstance(ends_ns, Problem)
         ):
-            return Refused(tuple(found))
+            return Refused(tuple(request_problems))
         labels = tuple(port.label for port in ports)
         window_ns = (max(begins_ns, now_ns), ends_ns)
         if problems := self._rack.orders.reservations.problems(labels, wanted.user, window_ns, now_ns):
@@ -190,10 +190,10 @@ class Operators:
     def _ports(self, names: Sequence[str], reason: str) -> tuple[RackPort, ...] | Refused:
         problems = list(reason_problems(reason))
         ports = self._rack.ports
-        known = {port.label for port in ports} | {port.agent for port in ports}
-        unknown = [name for name in names if name not in known]
+        valid_names = {port.label for port in ports} | {port.agent for port in ports}
+        unknown = [name for name in names if name not in valid_names]
         if unknown:
-            names_text = ", ".join(sorted(known)[:_MOST_NAMED])
+            names_text = ", ".join(sorted(valid_names)[:_MOST_NAMED])
             problem = f'the rack has no agent or port "{printable(unknown[0][:128])}"'
             problems.append(Problem("ports", problem, f"name some of: {names_text}"))
         if not names:

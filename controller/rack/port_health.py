@@ -1,5 +1,4 @@
-"""Decides which ports of a rack are in service: states, one transition table, and the effect of failed preparations.
-Pure.
+"""Decides which ports of a rack are in service: states, one transition table, the effect of failed preparations. Pure.
 
 A port whose preparation failed for two jobs in a row is out of service until its host changes: a third job would fail
 on it too. The job store keeps which ports are out of service (`store.quarantine`); suspects are known for this

@@ -1,7 +1,7 @@
 """Orders in force: ports drained, jobs held, the queue paused. Pure.
 
-The job store keeps them, so that an order outlives its controller. `operators` decides who may give one and what it
-must name, `api` and `dispatch` what it keeps from starting.
+The job store keeps them, so that an order outlives its controller. `operators` decides which orders are valid; `api`
+and `dispatch` decide which jobs an order keeps from starting.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StandingOrder:
     """Wall time in UTC, ISO 8601."""
 
     def text(self) -> str:
-        """Return the order in words: "drained by mqtt (says "ann"): its cable is swapped"."""
+        """Format the order: "drained by mqtt (says "ann"): its cable is swapped"."""
         why = f": {self.reason}" if self.reason else ""
         return f"{self.kind} by {self.who}{why}"
 
@@ -61,7 +61,7 @@ class StandingOrders:
         return self._orders.get((kind, subject))
 
     def texts(self, kind: OrderKind) -> dict[str, str]:
-        """Return subject -> order in words, for all orders of a kind."""
+        """Return subject -> formatted order, for all orders of a kind."""
         return {order.subject: order.text() for order in self._orders.values() if order.kind is kind}
 
     def keep(self, order: StandingOrder) -> None:

@@ -1,5 +1,4 @@
-"""Opens a rack: rig, store, agent pool and gateways, as controller.yaml configures them. A shell: files, the event
-loop.
+"""Opens a rack: rig, store, agent pool and gateways, as controller.yaml configures them. A shell: files, event loop.
 
 All mistakes that can be found before the first agent connects are found here and raised as `ConfigError`.
 """

@@ -136,30 +136,28 @@ def _ports_misfit(view: RackView, wish: JobWish) -> str:
     named_ports = [port for port in view.inventory.ports if port.label in needs.ports]
     for port in named_ports:
         if port.link_bps < needs.least_link_bps:
-            least_text = format_rate(needs.least_link_bps)
-            return f"port {port.label} has {format_rate(port.link_bps)}, and {least_text} is wanted{_by(needs.link_key)}"
+            speed = format_rate(needs.least_link_bps)
+            return f"port {port.label} has {format_rate(port.link_bps)}, and {speed} is wanted{_by(needs.link_key)}"
         if needs.backends and port.backend not in needs.backends:
-            backends_text = " or ".join(needs.backends)
-            return f"port {port.label} is of backend {port.backend or 'unknown'}, and {backends_text} is wanted{_by(needs.backend_key)}"
+            kinds = " or ".join(needs.backends)
+            return f"port {port.label} is of backend {port.backend or 'unknown'}, and {kinds} is wanted{_by(needs.backend_key)}"
     fitting_ports = _fitting(view, needs)
-    usable_ports = _usable(view, fitting_ports)
-    in_service = {port.label for port in usable_ports}
+    usable = _usable(view, fitting_ports)
+    in_service = {port.label for port in usable}
     if missing := [label for label in needs.among if label not in in_service]:
         return f"port {missing[0]}{_by(needs.ports_key)} does not fit, or is not in service with its agent"
     wanted_count = _least_count(wish, len(fitting_ports))
-    if len(usable_ports) >= wanted_count:
+    if len(usable) >= wanted_count:
         return ""
-    least_text = (
+    speed = (
         f" of at least {format_rate(needs.least_link_bps)}{_by(needs.link_key)}"
         if needs.least_link_bps
         else ""
     )
-    backend_text = (
-        f" of backend {' or '.join(needs.backends)}{_by(needs.backend_key)}" if needs.backends else ""
-    )
+    backend = f" of backend {' or '.join(needs.backends)}{_by(needs.backend_key)}" if needs.backends else ""
     other_ports = len(view.inventory.ports) - len(fitting_ports)
-    other_ports_text = f"; {other_ports} others are no such" if other_ports and not named_ports else ""
-    return f"{wanted_count} ports{least_text}{backend_text} are wanted, and {len(usable_ports)} are in service with their agents{other_ports_text}"
+    surplus = f"; {other_ports} others are no such" if other_ports and not named_ports else ""
+    return f"{wanted_count} ports{speed}{backend} are wanted, and {len(usable)} are in service with their agents{surplus}"
 
 
 def _by(key: str) -> str:

@@ -182,10 +182,10 @@ def chosen_racks(
 
     Raises `ConfigError` for a name that the file does not have, or if no rack is left.
     """
-    known = {place.name for place in racks}
-    if unknown := [name for name in names if name not in known]:
+    known_names = {place.name for place in racks}
+    if unknown := [name for name in names if name not in known_names]:
         problem = f'has no rack "{printable(unknown[0][:64])}"'
-        raise ConfigError(Problem(source, problem, f"it has {', '.join(sorted(known)[:16])}"))
+        raise ConfigError(Problem(source, problem, f"it has {', '.join(sorted(known_names)[:16])}"))
     chosen = tuple(
         place
         for place in racks

@@ -86,9 +86,13 @@ class Admission:
         """Return whether to read a message: its key is listed, and the connection was opened with that key."""
         if key not in self._names:
             return False  # Revoked; the agent has been notified.
-        known = self._connections.pop(identity, None)
-        if known is not None and known.key != key and now_ns - known.heard_ns < FORGET_AFTER_NS:
-            self._connections[identity] = known
+        connection = self._connections.pop(identity, None)
+        if (
+            connection is not None
+            and connection.key != key
+            and now_ns - connection.heard_ns < FORGET_AFTER_NS
+        ):
+            self._connections[identity] = connection
             name = self._names[key]
             self._refuse(
                 CONNECTION_OF_ANOTHER,
@@ -103,8 +107,8 @@ class Admission:
 
     def misnamed(self, identity: bytes, name: str) -> str:
         """Return why the agent on a connection may not call itself `name`; "" if it may."""
-        known = self._connections.get(identity)
-        own = self._names.get(known.key) if known is not None else None
+        connection = self._connections.get(identity)
+        own = self._names.get(connection.key) if connection is not None else None
         if own == name:
             return ""
         if own is None:

@@ -43,8 +43,8 @@ def peers_of(
 
 def _check(columns: ConnectionColumns, end: QueuePairEnd, name: str) -> None:
     row = end.connection
-    known = 0 <= row < len(columns.src_rank)
-    if not known or not 0 <= end.queue_pair < columns.qp_offsets[row + 1] - columns.qp_offsets[row]:
+    is_known = 0 <= row < len(columns.src_rank)
+    if not is_known or not 0 <= end.queue_pair < columns.qp_offsets[row + 1] - columns.qp_offsets[row]:
         raise ProtocolError(
             f"agent '{name}' reports an end of queue pair {end.queue_pair} of connection {row}, which it has not"
         )

@@ -59,9 +59,9 @@ class Roster:
         if hello.name not in self._names:
             known_names = ", ".join((*self._names, *self._standing_by))
             return Refused(f"agent '{hello.name}' is not in the rig; it names {known_names}")
-        known = self._name_of.get(identity)
-        if known is not None and known != hello.name:
-            return Refused(f"this connection has already joined as agent '{known}'")
+        joined_name = self._name_of.get(identity)
+        if joined_name is not None and joined_name != hello.name:
+            return Refused(f"this connection has already joined as agent '{joined_name}'")
         holder = self._members.get(hello.name)
         if holder is not None and holder.identity != identity:
             return Refused(
@@ -104,10 +104,10 @@ class Roster:
         # `service` stamps a ping when it leaves, a little later than it was decided.
         sent_ns = pong.controller_ns if sent_ns <= pong.controller_ns <= now_ns else sent_ns
         member.next_sample_ns = sent_ns + _BURST_SPACING_NS
-        kept = member.clock.add(ClockSample(sent_ns, pong.receive_ns, pong.send_ns, now_ns))
-        wanted = kept and member.burst_left > 0
-        member.burst_left -= wanted
-        return wanted
+        is_valid = member.clock.add(ClockSample(sent_ns, pong.receive_ns, pong.send_ns, now_ns))
+        was_needed = is_valid and member.burst_left > 0
+        member.burst_left -= was_needed
+        return was_needed
 
     def leave(self, name: str) -> None:
         """Remove a member; the same name may join again."""

@@ -50,8 +50,8 @@ def absent(name: str, settings: SessionSettings) -> Problem:
 def named(names: tuple[str, ...]) -> str:
     """Return agents' names for a sentence: the first eight, and how many more."""
     quoted = ", ".join(f"'{name}'" for name in names[:_NAMED_AGENTS])
-    more = f" and {len(names) - _NAMED_AGENTS} more" if len(names) > _NAMED_AGENTS else ""
-    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}{more}"
+    more_text = f" and {len(names) - _NAMED_AGENTS} more" if len(names) > _NAMED_AGENTS else ""
+    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}{more_text}"
 
 
 def gone(hello: Hello, why: str, state: RunState, progress: Progress | None) -> Problem:
@@ -109,7 +109,7 @@ def unloadable(hello: Hello, failed: LoadFailed) -> tuple[Problem, ...]:
 
 
 def stalled(quiet: str, chain: str) -> Problem:
-    """Return the problem of a run without progress; `chain` is the wait-for chain in words."""
+    """Return the problem of a run without progress; `chain` is the wait-for chain as text."""
     return Problem("run", f"{quiet}:\n{chain}", "look at the last link or rank named")
 
 

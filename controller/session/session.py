@@ -277,12 +277,12 @@ class Session:
         if self.state is not RunState.RUN and self.state not in _COLLECTING:
             raise ProtocolError(f"Report while the run is in {self.state.name}")
         self._take(name, report, now_ns)
-        before, after = self._progress.get(name), report.progress
-        if before is None or replace(before, quiet_ns=after.quiet_ns) != after:
+        earlier, latest = self._progress.get(name), report.progress
+        if earlier is None or replace(earlier, quiet_ns=latest.quiet_ns) != latest:
             self._move(now_ns)
-        elif now_ns - after.quiet_ns > self._moved_ns:
-            self._move(now_ns - after.quiet_ns)
-        self._progress[name] = after
+        elif now_ns - latest.quiet_ns > self._moved_ns:
+            self._move(now_ns - latest.quiet_ns)
+        self._progress[name] = latest
         if report.completed and self.state is RunState.RUN:
             self._completed.add(name)
             if self._completed == set(self._assignments):

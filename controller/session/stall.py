@@ -90,7 +90,7 @@ class _Step(NamedTuple):
 def explain(
     evidence: StallEvidence, assignments: Mapping[str, Assignment], tables: PlanTables
 ) -> StallFinding:
-    """Return the wait-for chain in words, or the rank that computes."""
+    """Return the wait-for chain as text, or the rank that computes."""
     return _Stall(evidence, assignments, tables).finding()
 
 
@@ -198,9 +198,9 @@ class _Stall:
         pairs = {(step.wait.rank, step.wait.peer_rank) for step in ends if step.blame is _Blame.LINK} - {pair}
         if not pairs:
             return []
-        shown = ", ".join(f"rank {rank} -> rank {peer}" for rank, peer in sorted(pairs)[:_MAX_OTHERS])
-        more = f" and {len(pairs) - _MAX_OTHERS} more pairs" if len(pairs) > _MAX_OTHERS else ""
-        return [f"acknowledgements are also missing on {shown}{more}"]
+        pairs_text = ", ".join(f"rank {rank} -> rank {peer}" for rank, peer in sorted(pairs)[:_MAX_OTHERS])
+        more_text = f" and {len(pairs) - _MAX_OTHERS} more pairs" if len(pairs) > _MAX_OTHERS else ""
+        return [f"acknowledgements are also missing on {pairs_text}{more_text}"]
 
     def _cycle(self, steps: Mapping[_Key, list[_Step]]) -> list[str]:
         """Return the lines of a wait cycle: every wait depends on another one, so walk until an op repeats."""

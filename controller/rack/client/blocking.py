@@ -1,11 +1,11 @@
-"""The rack's client for programs without an event loop: test suites, notebooks, scripts. A shell: a thread with a loop in it.
+"""The rack's client for programs without an event loop: test suites, notebooks, scripts. A shell: a loop in a thread.
 
     with BlockingRack(BrokerSettings("rack-broker", 1883), "rack1") as rack:
         result = rack.run(Path("scenario.yaml").read_text(), ports=["a/p0", "b/p0"], limit_s=600)
         assert result.exit_code == 0, result.reason
 
-The loop runs on between the calls, so that the broker hears of a client that has nothing to ask for a while. Calls, and what
-they raise, are those of `client.RackClient`; not for several threads at once.
+The loop keeps running between the calls, so that the connection to the broker stays alive while the client is idle.
+Calls and their errors are those of `client.RackClient`; not for use by several threads at once.
 """
 
 from __future__ import annotations

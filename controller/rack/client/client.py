@@ -1,12 +1,12 @@
-"""A rack as seen by its clients: submit, wait, cancel, list, over MQTT. A shell; `etloop submit` and rack suites use it.
+"""The client of a rack: submit, wait, cancel, list, over MQTT. A shell; `etloop submit` and rack suites use it.
 
     async with RackClient(BrokerSettings("rack-broker", 1883), "rack1") as rack:
         job = await rack.submit(Path("scenario.yaml").read_text(), ports=["a/p0", "b/p0"], client_key="nightly-17")
         result = await rack.result(job.job_id)
         assert result.exit_code == 0, result.reason
 
-Every wait has a limit and raises `RackUnreachable` beyond it. A request that gets no answer, or that the rack puts off because
-it is busy, is asked again within that limit; asking twice does nothing twice.
+Every wait has a limit and raises `RackUnreachable` beyond it. A request that gets no answer, or that a busy rack
+defers, is repeated within that limit; a repeated request has no further effect.
 """
 
 from __future__ import annotations

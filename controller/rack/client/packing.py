@@ -48,12 +48,12 @@ def mentions(text: str, source: str) -> tuple[Mention, ...]:
         trace = _values(section).get("trace")
         if not isinstance(trace, yaml.ScalarNode) or trace.value.startswith(PREFIX):
             continue
-        where = f"{source}:{trace.start_mark.line + 1}: {place}.trace"
+        location = f"{source}:{trace.start_mark.line + 1}: {place}.trace"
         if "groups" in _values(section):
             problem = "groups is a file of its own, and a trace is uploaded alone"
             remedy = "put it beside the traces as PREFIX.json, and leave groups out"
-            raise ConfigError(Problem(where, problem, remedy))
-        trace_mentions.append(Mention(trace.value, trace.start_mark.index, trace.end_mark.index, where))
+            raise ConfigError(Problem(location, problem, remedy))
+        trace_mentions.append(Mention(trace.value, trace.start_mark.index, trace.end_mark.index, location))
     return tuple(trace_mentions)
 
 

@@ -60,8 +60,7 @@ class Fetched:
 
 
 class RackWeb:
-    """A client of racks' HTTP servers. `token_file` has the token, `ca` a certificate authority in addition to the
-    system's.
+    """A client of racks' HTTP servers. `token_file` has the token, `ca` a certificate authority besides the system's.
 
     Calls raise `ConfigError` if a request is refused or an argument unusable, `RackUnreachable` if a connection fails.
     """
@@ -80,8 +79,10 @@ class RackWeb:
         )
 
     def fetch(self, job_id: str, results_url: str, log_url: str, out: Path) -> Fetched:
-        """Store a job's run directory as `out`/JOB_ID and its log as `out`/JOB_ID.log. `results_url` is "" if only the
-        log was kept."""
+        """Store a job's run directory as `out`/JOB_ID and its log as `out`/JOB_ID.log.
+
+        `results_url` is "" if only the log was kept.
+        """
         directory, log = out / job_id, out / f"{job_id}.log"
         for target in (directory, log):
             if target.exists() or target.is_symlink():

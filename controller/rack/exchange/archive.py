@@ -26,7 +26,7 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotArchivable(Exception):
-    """The directory is not as a run leaves it, or changed meanwhile; the text says how."""
+    """The directory is not as a run leaves it, or changed meanwhile; the text explains how."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def verdict_of(exit_code: int | None) -> str:
-    """Return a job's verdict in one word; "" without an exit code, or for one that jobs do not have."""
+    """Return a job's verdict, such as "pass"; "" without an exit code, or for one that jobs do not have."""
     is_known = exit_code in {int(code) for code in VERDICTS}
     return VERDICTS[ExitCode(exit_code)] if exit_code is not None and is_known else ""
 

@@ -1,5 +1,4 @@
-"""Results of jobs over HTTP: a list, single files, all of a job's files as one archive, and its log. A shell around
-aiohttp.
+"""Results of jobs over HTTP: a list, single files, a job's files as one archive, and its log. A shell around aiohttp.
 
 Serves files of run directories and nothing else of the disk. A directory is not removed while it is read (`reading`),
 and the daemon's loop never waits for the disk. `admission` decides who may ask.

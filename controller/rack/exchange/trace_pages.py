@@ -168,8 +168,8 @@ class TracePages:
             unended = self._rack.store.in_states(JobState.QUEUED, *ON_PORTS)
         except StoreFailed as error:
             raise web.HTTPInsufficientStorage(text=f"{error}\n") from None
-        named = frozenset().union(*(digests_in(job.request.scenario_text) for job in unended))
-        removed_digests = shelf.expect(size_bytes, named)
+        named_digests = frozenset().union(*(digests_in(job.request.scenario_text) for job in unended))
+        removed_digests = shelf.expect(size_bytes, named_digests)
         if removed_digests is None:
             text = (
                 f"the rack keeps {approximate_bytes(shelf.most_bytes)} of traces (http.traces), "

@@ -215,9 +215,9 @@ class Answers:
     async def _reserved(self, user: str, payload: ReserveRequest) -> ReservationResponse:
         if problems := claim_problems("submitter", payload.submitter):
             return refusal(ReservationResponse, problems, payload.correlation)
-        wanted = Wanted(payload.ports, payload.user, payload.begins_at, payload.ends_at, payload.reason)
+        request = Wanted(payload.ports, payload.user, payload.begins_at, payload.ends_at, payload.reason)
         who = actor(MQTT, payload.submitter, user)
-        reservation = self._operators.reserve(self._rack.new_job_id(), wanted, who, wall_ns())
+        reservation = self._operators.reserve(self._rack.new_job_id(), request, who, wall_ns())
         if isinstance(reservation, Refused):
             return refusal(ReservationResponse, reservation.problems, payload.correlation)
         return ReservationResponse(FORMAT, True, reservation_status(reservation), (), payload.correlation)

@@ -52,7 +52,7 @@ class RackStatus(StrEnum):
     """Published by the broker, as the last will, when the controller vanished."""
 
 
-# ---- requests
+# ---- requests; docstrings of requests, answers and states are titles of the published schemas
 
 
 @dataclass(frozen=True, slots=True)

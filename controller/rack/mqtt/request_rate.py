@@ -1,7 +1,7 @@
 """Limit how many requests a rack serves per second, and how many more it answers as busy. Pure: time is an argument.
 
 Beyond the first bound a request is not carried out, beyond the second not even answered, so a flood costs the rack a
-bounded amount of work, whoever sends it.
+bounded amount of work, whatever its source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides which requests a rack accepts from whom, by its file of users, which is checked for every request.
+"""Decides which users' requests a rack accepts, by its file of users, which is checked for every request.
 
 Without such a file, every client that the broker admits may ask for anything that its ACL permits, and user names serve
 the audit trail only. If the file becomes unusable, every request is refused with the reason.

@@ -36,7 +36,7 @@ class Reservation:
     reason: str
 
     def text(self) -> str:
-        """Return the reservation in words: "reserved for ann from T until T by mqtt:ops: new firmware"."""
+        """Format the reservation: "reserved for ann from T until T by mqtt:ops: new firmware"."""
         beneficiary = self.user or "nobody"
         why = f": {self.reason}" if self.reason else ""
         return f"reserved for {beneficiary} from {time_text(self.begins_ns)} until {time_text(self.ends_ns)} by {self.who}{why}"
@@ -48,7 +48,7 @@ class Reservations:
     def __init__(self, reservations: Iterable[Reservation] = ()) -> None:
         self._kept = {reservation.reservation_id: reservation for reservation in reservations}
         self.changes = 0
-        """Counts changes, so that the queue need not be looked through again before one."""
+        """Counts changes, so that the queue need not be checked again before one."""
 
     def all(self) -> tuple[Reservation, ...]:
         """Return all reservations that are not over, the earliest beginning first."""

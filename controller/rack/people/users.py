@@ -95,7 +95,7 @@ def parse_users(text: bytes, source: str) -> Users:
     """Parse the users of a YAML text. Raises `ConfigError` with every mistake in it."""
     file = ConfigFile(source)
     top = read_document(text, file)
-    named: dict[str, User] = {}
+    user_of_name: dict[str, User] = {}
     section = top.section("users")
     names = section.entry_names()
     if len(names) > MOST_USERS:
@@ -105,14 +105,14 @@ def parse_users(text: bytes, source: str) -> Users:
         if not is_user_name(name):
             remedy = "write the broker's name of it: letters, digits, dots, dashes, underscores, at most 64"
             section.mistake(name, "is no name of an account", remedy)
-        named[name] = user
+        user_of_name[name] = user
     others = _user(top.section("others"), "") if top.has("others") else None
     if not names and others is None:
         top.mistake("users", "names nobody, so that nobody may do anything", "name users, or write others:")
     section.close()
     top.close()
     file.refuse_mistakes()
-    return Users(named, others)
+    return Users(user_of_name, others)
 
 
 def _user(section: Section, name: str) -> User:
@@ -157,9 +157,9 @@ def request_bounds(user: User, request: JobRequest, queued_jobs: int) -> tuple[P
     """Return which of its user's bounds a new job would exceed; `queued_jobs` counts the user's queued jobs."""
     problems = list(priority_bound(user, request.priority))
     if user.job_time_ns is not None and request.time_limit_ns > user.job_time_ns:
-        most = format_duration(user.job_time_ns)
+        limit_text = format_duration(user.job_time_ns)
         problem = f"{format_duration(request.time_limit_ns)} is longer than a job of {user.name} may run"
-        problems.append(Problem("time_limit", problem, f"ask for at most {most}"))
+        problems.append(Problem("time_limit", problem, f"ask for at most {limit_text}"))
     if user.queued_jobs is not None and queued_jobs >= user.queued_jobs:
         problem = f"{user.name} has {queued_jobs} jobs queued, and may have no more"
         problems.append(Problem("queue", problem, "wait for some to start, or cancel some"))

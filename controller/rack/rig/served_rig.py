@@ -87,8 +87,10 @@ class ServedRig:
             await end([self._reading])
 
     def _accepted(self, rig: Rig) -> str:
-        """Record the new rig in the audit trail and return its difference. Raises `ConfigError`, or `StoreFailed`, if
-        refused."""
+        """Record the new rig in the audit trail and return its difference.
+
+        Raises `ConfigError` if the rig is refused, `StoreFailed` if it cannot be recorded.
+        """
         if problems := refusals(self.now, rig, self._rack.leases()):
             raise ConfigError(*problems)
         difference_text = difference(self.now, rig)

@@ -1,7 +1,6 @@
-"""Code in a submitted scenario: Python schedules and congestion control plugins, refused unless the rack's owner allows
-them.
+"""Code in a submitted scenario: Python schedules and congestion control plugins, refused unless the owner allows them.
 
-Decides what is refused, and that a plugin's file lies below the scenario root. Code that runs is not restricted: it has
+Decides what is refused, and that a plugin's file is below the scenario root. Code that runs is not restricted: it has
 the rights of the controller, and a plugin also those of the agents, which have to be started with --allow-plugins
 (docs/security.md).
 """

@@ -36,8 +36,8 @@ _LAST_LINES: Final = 40
 _MOST_UNSENT_BYTES: Final = 64 << 20
 """Agents' messages queued for a run that is too slow; beyond it no agent's messages are read."""
 _BEHIND_NS: Final = 2 * NS_PER_S
-"""Longest time that all agents may wait for one run, less than the silence after which they count as lost; then it is
-killed."""
+"""Longest time that all agents may wait for one run before it is killed: less than the silence after which they count
+as lost."""
 
 
 class ChildState(Enum):
@@ -196,7 +196,7 @@ class RunChild:
                 for frame in frames.feed(received):
                     self._on_frame(frame)
         except OSError:
-            return  # The process is gone; its exit code says more than the socket error.
+            return  # The process is gone; its exit code is a better explanation than the socket error.
         except ProtocolError as error:
             self.kill(f"its process broke off: {error}")
 

@@ -1,5 +1,4 @@
-"""Run directories of ended jobs: their sizes, and which of them retention removes. A shell: it walks and removes
-directories."""
+"""Run directories of ended jobs: their sizes, and which ones retention removes. A shell: it walks and removes them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 MOST_LOG_BYTES: Final = 1 << 20
-"""Most bytes of one log; its last line then says that more are left out."""
+"""Most bytes of one log; its last line then reports that more are left out."""
 MOST_LOGS: Final = 10_000
 MOST_ALL_BYTES: Final = 1 << 30
 _DUE: Final = 64

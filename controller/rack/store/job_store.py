@@ -37,7 +37,7 @@ _REQUEST: Final = codec_of(JobRequest, FILE_RULES)
 _BUSY_MS: Final = 2000
 """How long another reader of the file, such as a person with the sqlite3 shell, may hold a lock."""
 _CACHE_KIB: Final = 256
-"""Page cache, which SQLite fills as it writes: its default of 2 MiB looks like a leak over the first hundred runs."""
+"""Page cache, which SQLite fills as it writes: its default of 2 MiB would appear as a leak over the first hundred runs."""
 _TRIM_LINES: Final = 64
 """Audit lines written between two checks for old ones."""
 _TABLES: Final = """
@@ -236,8 +236,8 @@ class JobStore:
                 "DELETE FROM standing_order WHERE kind = ? AND subject = ?", (kind, subject)
             ).rowcount
             if removed_rows:
-                about = f"no longer {kind}: {_about(kind, subject)}"
-                self._audit(who, about, _job_of_order(kind, subject), reason)
+                event = f"no longer {kind}: {_about(kind, subject)}"
+                self._audit(who, event, _job_of_order(kind, subject), reason)
         return bool(removed_rows)
 
     def reservations(self) -> tuple[Reservation, ...]:

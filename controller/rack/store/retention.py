@@ -64,12 +64,12 @@ class Retaining:
         self._next_pass_ns = now_ns + _PASS_NS
         for job_id in self._rack.store.trim(self._retention.ended_jobs, self._retention.audit_lines):
             self._rack.publish(JobForgotten(job_id))
-        kept = self._rack.store.with_artifacts(_MOST_REMOVED)
+        oldest_jobs = self._rack.store.with_artifacts(_MOST_REMOVED)
         ages_ns = self._rack.store.see(
-            self._rack.store.seen_time().at(*self._kernel_time()), [job.job_id for job in kept]
+            self._rack.store.seen_time().at(*self._kernel_time()), [job.job_id for job in oldest_jobs]
         )
         total_bytes = self._rack.store.artifact_bytes()
-        expired_jobs = artifacts.expired(kept, total_bytes, self._retention, ages_ns)
+        expired_jobs = artifacts.expired(oldest_jobs, total_bytes, self._retention, ages_ns)
         is_first, self._is_first = self._is_first, False
         if expired_jobs and is_first:
             event = f"{len(expired_jobs)} run directories are above the bounds of retention"

@@ -40,8 +40,7 @@ _LAG_SHOWN_NS: Final = 60 * NS_PER_S
 
 @dataclass(slots=True)
 class Lag:
-    """Longest turn of the daemon's loop in the last one to two minutes. Reading does not reset it, so there may be
-    several readers."""
+    """Longest turn of the daemon's loop in the last one to two minutes. Reading it does not reset it."""
 
     _began_ns: int = 0
     _now_s: float = 0.0
@@ -162,8 +161,8 @@ class RackCollector:
         yield gauge("etloop_rack_ready", "1 if the controller takes jobs, 0 while it drains.", is_ready)
         is_paused = int(bool(rack.paused()))
         yield gauge("etloop_rack_queue_paused", "1 while an operator lets no job start.", is_paused)
-        held = len(rack.orders.texts(OrderKind.HELD))
-        yield gauge("etloop_rack_jobs_held", "Queued jobs that an operator holds.", held)
+        held_count = len(rack.orders.texts(OrderKind.HELD))
+        yield gauge("etloop_rack_jobs_held", "Queued jobs that an operator holds.", held_count)
         meaning = "Free bytes where jobs and results are kept."
         yield gauge("etloop_rack_disk_free_bytes", meaning, self._free_disk_bytes())
         is_connected = int(self._broker_connected())

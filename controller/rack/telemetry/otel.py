@@ -1,5 +1,4 @@
-"""Pushes the rack's metrics to an OpenTelemetry collector over OTLP/HTTP. A gateway to the rack; a shell: a timer, a
-thread.
+"""Pushes the rack's metrics to an OpenTelemetry collector over OTLP/HTTP. A gateway to the rack; a shell: a thread.
 
 Metrics are computed in the event loop, where the rack is, and sent by a thread, so that an unresponsive collector
 delays nothing. Values of an ended job are kept until an export has succeeded, for at most `_MOST_ENDED` jobs.

@@ -1,5 +1,4 @@
-"""The controller's side of a door: listens, starts the process that accepts connections, and reads its reports. A
-shell.
+"""The controller's side of a door: listens, starts the process that accepts connections, reads its reports. A shell.
 
 The controller owns the listening socket, so an unusable address is reported at once, and a door's process that failed
 is replaced at the same address. ZeroMQ accepts the relayed connections through a `passage`.
@@ -168,7 +167,7 @@ class OpenDoor:
 
     door: Door
     inside: socket.socket
-    """Listening socket; whoever detaches its descriptor closes it."""
+    """Listening socket; the owner of its detached descriptor closes it."""
     endpoint: str
     """ZeroMQ endpoint of `inside`."""
 

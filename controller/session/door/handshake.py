@@ -52,8 +52,8 @@ class HandshakeSide:
             is_command, name, frame_bytes = frame
             self.is_broken = not is_command
             self.is_over = is_command and name in self._last
-            rest, self._head = self._head, b""
-            self._skip_bytes, data = frame_bytes, rest
+            frame_begin, self._head = self._head, b""
+            self._skip_bytes, data = frame_bytes, frame_begin
 
 
 def _frame(head: bytes) -> tuple[bool, bytes, int] | None:
