@@ -362,7 +362,7 @@ class Daemon:
         self._store_end(run, now_ns)
 
     def _may_be_closed(self, run: RackRun, now_ns: int) -> bool:
-        """Return whether the run's end must wait because its records can still become results."""
+        """Have a run's results made from its spool, if that is possible; return whether its end must wait for it."""
         if not run.may_be_closed or not has_records(artifacts_of(self.config, run.job_id)):
             return False
         if now_ns > self._drain_until_ns:

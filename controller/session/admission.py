@@ -1,8 +1,8 @@
 """Decides which peers an encrypted controller admits: by which key, under which name, on which connection, until when.
 
-A key belongs to one agent: the stem of its file name is the only name that its holder may use in Hello. A connection
-belongs to the key that opened it. Removing a key from the list ends its connections at once. Pure: keys, addresses and
-times come in as values; `runtime.key_directory` reads the files and `router` owns the sockets.
+A key belongs to one agent: the name of its file is the only name that its holder may use in Hello. A connection belongs
+to the key that opened it. Removing a key from the list ends its connections at once. Pure: keys, addresses and times
+come in as values; `runtime.key_directory` reads the files and `router` owns the sockets.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ class RecordSink:
 def sinks_of(
     assignments: Mapping[str, Assignment], spool: RecordKeeper | None, on_ops: OnOps | None = None
 ) -> dict[str, RecordSink]:
-    """Return an empty sink for every agent of a run; `on_ops` gets the op records of all as they come."""
+    """Return an empty sink for every agent of a run; `on_ops` is called with the op records of all agents as they arrive."""
     sinks = {
         name: RecordSink.of(name, assignment, spool, number)
         for number, (name, assignment) in enumerate(assignments.items())

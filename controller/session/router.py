@@ -182,9 +182,7 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
     """Open a ROUTER that listens at `bind` for the block. Raises `ConfigError` for an unusable address or unusable keys."""
     async with contextlib.AsyncExitStack() as stack:
         # Opened first and closed last: the router's last messages leave through it.
-        open_tcp_door = (
-            await stack.enter_async_context(open_door(bind)) if bind.startswith("tcp://") else None
-        )
+        tcp_door = await stack.enter_async_context(open_door(bind)) if bind.startswith("tcp://") else None
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         router = context.socket(zmq.ROUTER)
         stack.push_async_callback(asyncio.to_thread, context.term)
@@ -194,14 +192,14 @@ async def open_router(bind: str, curve: CurveServer | None) -> AsyncIterator[Rou
         router.setsockopt(zmq.MAXMSGSIZE, MAX_TO_CONTROLLER_BYTES)
         router.setsockopt(zmq.RCVHWM, _QUEUED_MESSAGES)
         router.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
-        link = RouterLink(loop_socket, None, open_tcp_door.door if open_tcp_door is not None else None)
+        link = RouterLink(loop_socket, None, tcp_door.door if tcp_door is not None else None)
         if curve is not None:
             secure_server(router, curve.secret_key_file)
-            link = await stack.enter_async_context(_guarded(context, loop_socket, curve, open_tcp_door))
-        if open_tcp_door is not None:
-            router.setsockopt(zmq.USE_FD, open_tcp_door.inside.detach())
+            link = await stack.enter_async_context(_guarded(context, loop_socket, curve, tcp_door))
+        if tcp_door is not None:
+            router.setsockopt(zmq.USE_FD, tcp_door.inside.detach())
         try:
-            router.bind(bind if open_tcp_door is None else open_tcp_door.endpoint)
+            router.bind(bind if tcp_door is None else tcp_door.endpoint)
         except zmq.ZMQError as error:
             problem = f"cannot listen there: {error.strerror}"
             remedy = "choose an address of this host and a free port"
@@ -230,7 +228,7 @@ async def _guarded(
     link.guards = (
         asyncio.create_task(_answer(zap, admission, door)),
         asyncio.create_task(_count_failures(failures, admission)),
-        asyncio.create_task(_look_again(directory, admission, link)),
+        asyncio.create_task(_watch_keys(directory, admission, link)),
     )
     try:
         yield link
@@ -267,7 +265,7 @@ async def _count_failures(failures: LoopSocket, admission: Admission) -> None:
         admission.on_broken_handshakes(1)
 
 
-async def _look_again(directory: KeyDirectory, admission: Admission, link: RouterLink) -> None:
+async def _watch_keys(directory: KeyDirectory, admission: Admission, link: RouterLink) -> None:
     while True:
         was_requested = await link.next_look()
         link.shut_overdue()

@@ -28,10 +28,10 @@ _MAX_OTHERS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class StallEvidence:
-    """The agents' answers."""
+    """The agents' answers to a `QueryWaits`."""
 
     waits: Mapping[str, NDArray[np.void]]
-    """Agent -> its wait records."""
+    """Agent -> its wait records (`WAIT_RECORD`)."""
     silent: tuple[str, ...]
     """Agents that did not answer, or not completely."""
 

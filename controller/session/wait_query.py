@@ -35,7 +35,7 @@ class WaitQuery:
             self.pending.discard(agent)
 
     def evidence(self) -> StallEvidence:
-        """Return the wait records of each agent, and the agents whose answer is incomplete."""
+        """Return each agent's wait records (`WAIT_RECORD`), and the agents whose answer is incomplete."""
         no_records = np.empty(0, WAIT_RECORD)
         waits = {agent: np.concatenate([no_records, *batches]) for agent, batches in self._waits.items()}
         return StallEvidence(waits, tuple(sorted(self.pending)))

@@ -1,4 +1,4 @@
-"""Fixtures for test suites that drive a rack: `etloop_rack`, the rack itself, and `etloop_job`, a job that belongs to a test.
+"""Fixtures for test suites that use a rack: `etloop_rack`, the rack itself, and `etloop_job`, which runs jobs of a test.
 
     def test_the_switch_carries_an_all_reduce(etloop_job):
         result = etloop_job(Path("all_reduce.yaml").read_text(), ports=["a/p0", "b/p0"], limit_s=600)
@@ -7,9 +7,9 @@
     pytest --etloop-broker rack-broker:8883 --etloop-rack rack1 --etloop-ca ca.pem --etloop-username automation \
            --etloop-password-file secret --junitxml results.xml
 
-Loaded by itself wherever ETLoop is installed. Decides what a job of a test is: labelled with the test's name, noted in the
-JUnit report, and cancelled if the test ends before it does. Without a broker the tests that ask for a rack are skipped, or
-fail with `--etloop-required`.
+pytest loads this plugin by itself if ETLoop is installed. Decides the properties of a test's job: labelled with the
+test's name, noted in the JUnit report, and cancelled if the test ends before it does. Without a broker, tests that use
+a rack are skipped, or fail with `--etloop-required`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Fetched:
 
 
 class RackWeb:
-    """A client of racks' HTTP servers. `token_file` has the token, `ca` a certificate authority besides the system's.
+    """A client of racks' HTTP servers. `token_file` has the token, `ca` a certificate authority to trust in addition.
 
     Calls raise `ConfigError` if a request is refused or an argument unusable, `RackUnreachable` if a connection fails.
     """

@@ -333,7 +333,7 @@ class InterfaceStatus:
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """What an agent's host can do, as the agent says; 0 and empty where it does not tell."""
+    """Capabilities of an agent's host as the agent reports them; 0 or empty if unknown."""
 
     cores: int = field("That the agent may use.")
     interfaces: tuple[InterfaceStatus, ...] = field("All of them.", max_length=MOST_INTERFACES)

@@ -46,7 +46,7 @@ class People:
         return right_problem(user, name, right)
 
     def bounded(self, request: JobRequest) -> JobRequest:
-        """Return a request with its user's default bounds added."""
+        """Return a request with its user's time bound as its limit, if it names none."""
         user = self._user(request.owner)
         return request if user is None else bounded_request(user, request)
 

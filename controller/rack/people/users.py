@@ -129,7 +129,7 @@ def _user(section: Section, name: str) -> User:
 
 
 def right_over(job: Job | None, name: str) -> Right:
-    """Return the right that user `name` needs to change the job; that over an own job if there is no such job."""
+    """Return the right that user `name` needs to change the job; `Right.OWN` if there is no such job."""
     return Right.OPERATE if job is not None and job.request.owner != name else Right.OWN
 
 

@@ -212,7 +212,7 @@ class DaemonWatcher:
         self._send(LogLine(line))
 
     def enter(self, step: Step) -> None:
-        """Send that the run enters a step. See `RunWatcher`."""
+        """Send that traffic has ended, or that a step of storing begins. See `RunWatcher`."""
         self.step = step
         if step is Step.WRITE:
             self._send(TrafficEnded())

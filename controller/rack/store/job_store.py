@@ -344,7 +344,7 @@ class JobStore:
     def latest(
         self, limit: int, before_number: int | None = None, states: Sequence[JobState] = tuple(JobState)
     ) -> tuple[Job, ...]:
-        """Return the last `limit` jobs in one of `states`, newest first, from `before_number` backwards if given."""
+        """Return the last `limit` jobs in one of `states`, newest first; only numbers below `before_number` if given."""
         return self._jobs(
             _LATEST, json.dumps(states), before_number if before_number is not None else 1 << 62, limit
         )

@@ -40,19 +40,19 @@ _LAG_SHOWN_NS: Final = 60 * NS_PER_S
 
 @dataclass(slots=True)
 class Lag:
-    """Longest turn of the daemon's loop in the last one to two minutes. Reading it does not reset it."""
+    """Longest delay of a turn of the daemon's loop in the last one to two minutes. Reading it does not reset it."""
 
     _began_ns: int = 0
     _now_s: float = 0.0
     _before_s: float = 0.0
 
     def saw(self, lag_s: float, now_ns: int) -> None:
-        """Record by how much a turn exceeded its planned duration."""
+        """Record by how much a turn exceeded its planned duration, in seconds."""
         self._pass(now_ns)
         self._now_s = max(self._now_s, lag_s)
 
     def longest_s(self, now_ns: int) -> float:
-        """Return the longest recorded excess, in seconds."""
+        """Return the longest recorded delay, in seconds."""
         self._pass(now_ns)
         return max(self._now_s, self._before_s)
 
