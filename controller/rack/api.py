@@ -58,7 +58,7 @@ from etloop.controller.rack.submissions import (
 )
 
 _MOST_PUBLISHED_WAITING: Final = 32
-"""Number of jobs next to start whose changed wait reason is published; the others' is returned on request."""
+"""Number of jobs next to start whose changed wait reason is published; that of later jobs is returned on request."""
 
 
 @dataclass(frozen=True, slots=True)

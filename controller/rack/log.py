@@ -40,7 +40,7 @@ _WEIGHTS: Final = {
     "a gateway failed": LogLevel.ERROR,
     "loop trouble": LogLevel.ERROR,
 }
-"""Event -> its level; all others have level `INFO`."""
+"""Event -> its level; any other event has level `INFO`."""
 Field = str | int | float | bool | list[str]
 
 

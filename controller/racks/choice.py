@@ -51,7 +51,7 @@ class Candidate:
     why: str
     """How the wait was estimated, for people."""
     ports: tuple[str, ...] = ()
-    """Ports to request by name: those of the wish, or the fitting ones if the rack also has others; () for any."""
+    """Ports to request by name: those of the wish, or the fitting ones if the rack has other ports too; () for any."""
     port_count: int = 0
     """Number of ports to request if `ports` is empty; 0: all that are fast enough."""
     shared: bool = False
@@ -60,7 +60,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The racks that can take the job, the best first, and why the others cannot."""
+    """The racks that can take the job, the best first, and why the remaining ones cannot."""
 
     candidates: tuple[Candidate, ...]
     refused: tuple[tuple[str, str], ...]

@@ -1,4 +1,4 @@
-"""Explain why a run makes no progress: follow the waits of unfinished ops to the link or rank that blocks all others.
+"""Explain why a run makes no progress: follow the waits of unfinished ops to the link or rank that blocks them all.
 
 Pure: takes the agents' wait records and the plan, returns text. The session decides when to ask and how to act on the
 answer. Wait records come from the network, so every index in them is checked before use.

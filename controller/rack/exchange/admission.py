@@ -1,4 +1,4 @@
-"""Authenticates clients of the rack's HTTP server by token; refuses, counts and logs all others. A shell around aiohttp.
+"""Authenticates clients of the rack's HTTP server by token; refuses, counts and logs the rest. A shell around aiohttp.
 
 Metrics and health are open to every client. Results need a token if the rack has any; without tokens every client may
 read and none may write.

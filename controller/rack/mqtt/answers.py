@@ -198,7 +198,7 @@ class Answers:
         return ChangeResponse(FORMAT, job is not None, status, (), payload.correlation)
 
     def _may_release(self, user: str, job_id: str) -> bool:
-        """Return whether a user may release a job: operators any, others only from their own hold."""
+        """Return whether a user may release a job: operators may release any job, a user only an own hold."""
         order = self._rack.orders.find(OrderKind.HELD, job_id)
         is_own = order is not None and is_by(order.who, MQTT, user)
         return order is None or is_own or self._rack.people.problem(user, Right.OPERATE) is None

@@ -60,7 +60,8 @@ class Passage:
         self._inside = inside
         self._port = port
         self._next = secrets.randbelow(_MOST_NUMBERS)
-        """Number of the last address used. All others come before it is used again: its last connection is gone by then."""
+        """Number of the last address used. An address is reused only after all remaining ones, when its last connection
+        is gone."""
 
     def connect(self) -> tuple[socket.socket, str]:
         """Return a connecting socket, and its source address as the controller will see it. Raises `OSError`."""
