@@ -1,8 +1,8 @@
-"""Who did something to a rack, as the audit trail has it: the way it came by, which is known, and the name it claims. Pure.
+"""Names of the actors in a rack's audit trail: the gateway by which a request came, and the name that it claims. Pure.
 
-A broker tells nobody which account a message came from. Its ACL may let an account write below `as/` and its own name only;
-who asks there is known as `mqtt:USER`. What a client calls itself besides is only quoted, and no claim reads like a user, the
-controller or another gateway.
+A broker does not pass on the account of a message's sender. Its ACL can restrict an account to topics below `as/` and
+its own name; a client that publishes there is known as `mqtt:USER`. Any other name that a client gives is only quoted,
+so no claim reads like a user, the controller or another gateway.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from etloop.contract.base.units import parse_name
 CONTROLLER: Final = "controller"
 """The rack itself."""
 MQTT: Final = "mqtt"
-"""A client of the broker, with an account that the broker let in."""
+"""A client of the broker, authenticated by the broker only."""
 MOST_CLAIM_CHARACTERS: Final = 256
 
 
 def actor(gateway: str, claimed: str, user: str = "") -> str:
-    """Return who came by `gateway`, as which user where that is known; what he claims to be stands in quotes behind it."""
+    """Return the audit name: gateway, user if known, and in quotes the name that the client claims."""
     gateway = f"{gateway}:{user}" if user else gateway
     if not claimed or claimed == user:
         return gateway
@@ -30,7 +30,7 @@ def actor(gateway: str, claimed: str, user: str = "") -> str:
 
 
 def is_user_name(text: str) -> bool:
-    """Whether an account so named can be told by the level of a topic."""
+    """Return whether an account name can be one level of a topic, so that its topics identify it."""
     try:
         return parse_name(text) == text
     except ValueError:
@@ -38,17 +38,17 @@ def is_user_name(text: str) -> bool:
 
 
 def is_by(who: str, gateway: str, user: str) -> bool:
-    """Whether `actor` wrote that of this user, whatever he claimed to be."""
-    known = actor(gateway, "", user)
-    return bool(user) and (who == known or who.startswith(f"{known} ("))
+    """Return whether `who`, as made by `actor`, is this user of this gateway, whatever name was claimed."""
+    user_actor = actor(gateway, "", user)
+    return bool(user) and (who == user_actor or who.startswith(f"{user_actor} ("))
 
 
 def claim_problems(where: str, claimed: str) -> tuple[Problem, ...]:
-    """Return what keeps a name from being kept beside a job: it is bounded, and every character of it can be seen."""
+    """Return why a claimed name cannot be stored with a job: it is too long or has unprintable characters."""
     if len(claimed) > MOST_CLAIM_CHARACTERS:
-        what = f"{len(claimed)} characters"
-        return (Problem(where, what, f"give at most {MOST_CLAIM_CHARACTERS}"),)
+        problem = f"{len(claimed)} characters"
+        return (Problem(where, problem, f"give at most {MOST_CLAIM_CHARACTERS}"),)
     if not claimed.isprintable():
-        what = f'"{printable(claimed)}" has characters that cannot be printed'
-        return (Problem(where, what, "give a name without line ends and control characters"),)
+        problem = f'"{printable(claimed)}" has characters that cannot be printed'
+        return (Problem(where, problem, "give a name without line ends and control characters"),)
     return ()

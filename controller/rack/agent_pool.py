@@ -1,9 +1,9 @@
-"""The one place where all agents of a rack meet all its runs: which connection is idle, and which is leased to which run.
+"""Connects all agents of a rack with all its runs: which connection is idle, and which is leased to which run.
 
-Every agent keeps one connection, a slot, idle. A run leases an idle slot of each agent it needs; from then on all that
-comes from there is the run's, undecoded, until the run has dismissed it and the agent connects anew. Messages in, actions
-out, time as an argument; what a run does with its agents is `Session`'s, which jobs there are is `dispatch`'s, sockets
-are the daemon's.
+Every agent keeps one connection, a slot, idle. A run leases an idle slot of each agent that it needs; from then on all
+messages of that connection are forwarded to the run, undecoded, until the run has dismissed the agent and it connects
+anew. Messages in, actions out, time as an argument. `Session` decides what a run does with its agents, `dispatch` which
+jobs start; the daemon owns the sockets.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from etloop.controller.session.clock_map import ClockOffset
 from etloop.controller.session.roster import Roster
 
 MOST_SLOTS: Final = 64
-"""Runs at once on one agent: it has no more ports than that worth leasing one by one."""
+"""Most runs at once on one agent: no agent has more ports that are worth leasing one by one."""
 
 GONE_AFTER_NS: Final = 30 * NS_PER_S
-"""Without any connection for so long an agent holds no jobs up any more: after a run it is back within seconds."""
+"""An agent without any connection for this long keeps no ports for waiting jobs: after a run it is back within seconds."""
 
 _NOT_NAMED: Final = "the rig of the rack names this agent no more; put it back, or stop this agent"
 
 Standing = tuple[int, int, Hello | None]
-"""Idle slots, leased slots, and what the agent said of itself."""
+"""Idle slots, leased slots, and the agent's last Hello."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedSlot:
-    """A connection that a run has leased, and what its agent said of itself."""
+    """A connection leased by a run, and its agent's Hello."""
 
     identity: bytes
     hello: Hello
@@ -54,15 +54,15 @@ class LeasedSlot:
 
 @dataclass(frozen=True, slots=True)
 class AgentPresence:
-    """How an agent stands to the rack."""
+    """State of an agent's connections to the rack."""
 
     name: str
     hello: Hello | None
-    """What it said of itself when it last joined; None if it never did."""
+    """Its last Hello; None if it never joined."""
     idle_slots: int
     leased_slots: int
     silent_ns: int | None
-    """Since it was last heard on any idle slot; None if there is none."""
+    """Time since the last message on any idle slot; None without an idle slot."""
     clock: ClockOffset | None
 
 
@@ -77,7 +77,7 @@ class _SlotLease:
 
 @dataclass(frozen=True, slots=True)
 class _Rival:
-    """A connection of the process that has a name which another one says."""
+    """A connection of another process whose agent has the same name."""
 
     identity: bytes
     hello: Hello
@@ -85,7 +85,7 @@ class _Rival:
 
 
 class Hub:
-    """All agents of the rack. `slots` says for every agent how many runs it may take part in at once."""
+    """All agents of the rack. `slots` maps each agent to the most runs that it may take part in at once."""
 
     def __init__(self, slots: Mapping[str, int], heartbeat_ns: int, lost_after_ns: int) -> None:
         self._slots: dict[str, int] = {}
@@ -93,54 +93,59 @@ class Hub:
         self._idle: tuple[Roster, ...] = ()
         self._hellos: dict[str, Hello] = {}
         self._connected_ns: dict[str, int] = {}
-        """When an agent was last seen to have a connection; at first, when it was first asked for."""
+        """Agent -> when it was last seen with a connection, or when it was first queried."""
         self._leases: dict[bytes, _SlotLease] = {}
         self._returning: dict[str, set[tuple[str, int]]] = {}
-        """Run that broke off -> (agent, slot) of those that have not connected anew."""
+        """Run that broke off -> (agent, slot) of its slots that have not connected anew."""
         self._claims: dict[str, int] = {}
-        """Name that a second process says -> since when: whoever has it is asked whether it lives."""
+        """Agent name -> since when a second process uses it; the present holder is pinged meanwhile."""
         self.serve(slots)
 
     def serve(self, slots: Mapping[str, int]) -> tuple[Action, ...]:
-        """The rig has these agents from now on; what is to be said to those that are connected and idle.
+        """Replace the rack's agents, and return the messages for connected idle ones.
 
-        One that has fewer slots than before may go on asking for as many: there are no jobs for more than it has ports.
+        An agent whose number of slots decreases keeps the higher one: it gets no more jobs than it has ports anyway.
         """
         assert all(1 <= count <= MOST_SLOTS for count in slots.values())
-        before = self._slots
-        self._slots = {name: max(count, before.get(name, 0)) for name, count in slots.items()}
-        for gone in before.keys() - self._slots.keys():
-            self._hellos.pop(gone, None)
-            self._connected_ns.pop(gone, None)
-            self._claims.pop(gone, None)
+        old_slots = self._slots
+        self._slots = {name: max(count, old_slots.get(name, 0)) for name, count in slots.items()}
+        for removed_agent in old_slots.keys() - self._slots.keys():
+            self._hellos.pop(removed_agent, None)
+            self._connected_ns.pop(removed_agent, None)
+            self._claims.pop(removed_agent, None)
         missing = max(self._slots.values(), default=1) - len(self._idle)
         self._idle = (*self._idle, *(Roster((), self._welcome) for _ in range(missing)))
         actions: list[Action] = []
         for slot, roster in enumerate(self._idle):
-            left = roster.serve([name for name, count in self._slots.items() if count > slot])
-            actions += (_refusal(each.identity, _NOT_NAMED, RefusalCause.NOT_NAMED) for each in left)
+            removed_members = roster.serve([name for name, count in self._slots.items() if count > slot])
+            actions += (
+                _refusal(member.identity, _NOT_NAMED, RefusalCause.NOT_NAMED) for member in removed_members
+            )
             actions += (
                 Send(member.identity, replace(self._welcome, slots=self._slots[name]))
                 for name, member in roster.members()
-                if self._slots[name] > before.get(name, 0)
+                if self._slots[name] > old_slots.get(name, 0)
             )
         return tuple(actions)
 
     # ---- runs
 
     def present(self) -> frozenset[str]:
-        """Agents with an idle slot."""
+        """Return the agents with an idle slot."""
         return frozenset(name for name in self._slots if self._idle_slot(name) is not None)
 
     def machine_of(self, name: str, host: str) -> str:
-        """What shares cores with an agent: its machine, nobody if its cores were named, its `host` if it never said."""
+        """Return a key of the cores that an agent shares: agents with equal keys share cores.
+
+        Its machine; a key of its own if its cores were named; `host` if it never joined or does not know its machine.
+        """
         hello = self._hellos.get(name)
         if hello is None or not hello.capabilities.machine:
             return f"host {host}"
         return f"cores of {name}" if hello.capabilities.cores_named else hello.capabilities.machine
 
     def gone(self, now_ns: int) -> frozenset[str]:
-        """Agents that have had no connection for `GONE_AFTER_NS`, as far as this was asked often enough to know."""
+        """Return the agents without a connection for `GONE_AFTER_NS`. Call it often: connections are sampled here."""
         leased = self._leased_slots()
         for name in self._slots:
             if name not in self._connected_ns or leased[name] or self._idle_slot(name) is not None:
@@ -148,8 +153,8 @@ class Hub:
         return frozenset(name for name, at_ns in self._connected_ns.items() if now_ns - at_ns > GONE_AFTER_NS)
 
     def lease(self, run_id: str, agents: Iterable[str]) -> tuple[LeasedSlot, ...]:
-        """Gives a run an idle slot of each of `agents`; those without one are left out, and it will miss them."""
-        leased = []
+        """Lease an idle slot of each of `agents` to a run. Agents without one are left out; the run keeps waiting for them."""
+        leased_slots = []
         for name in agents:
             slot = self._idle_slot(name)
             if slot is None:
@@ -160,44 +165,45 @@ class Hub:
             self._leases[member.identity] = _SlotLease(
                 run_id, name, member.hello.slot, member.hello, member.heard_ns
             )
-            leased.append(LeasedSlot(member.identity, member.hello))
-        return tuple(leased)
+            leased_slots.append(LeasedSlot(member.identity, member.hello))
+        return tuple(leased_slots)
 
     def holder(self, identity: bytes, now_ns: int) -> str | None:
-        """The run that a connection is leased to, of which something came now."""
-        leased = self._leases.get(identity)
-        if leased is None:
+        """Return the run to which a connection is leased, None if it is idle; note that a message arrived on it now."""
+        lease = self._leases.get(identity)
+        if lease is None:
             return None
-        leased.heard_ns = now_ns
-        return leased.run_id
+        lease.heard_ns = now_ns
+        return lease.run_id
 
     def release(self, run_id: str) -> None:
-        """A run is over and has dismissed its agents. They connect anew; what still comes from their old slots is nobody's."""
-        self._leases = {
-            identity: leased for identity, leased in self._leases.items() if leased.run_id != run_id
-        }
+        """End the leases of a run that has dismissed its agents.
+
+        They connect anew; late messages from their old connections are ignored.
+        """
+        self._leases = {identity: lease for identity, lease in self._leases.items() if lease.run_id != run_id}
 
     def dismiss(self, run_id: str, reason: str) -> tuple[Action, ...]:
-        """A run broke off without a word to its agents: they are told to stop what they do for it, see `returned`."""
-        left = {identity: leased for identity, leased in self._leases.items() if leased.run_id == run_id}
-        self._returning[run_id] = {(leased.agent, leased.slot) for leased in left.values()}
+        """End the leases of a run that broke off, and return the orders for its agents to stop. See `returned`."""
+        run_leases = {identity: lease for identity, lease in self._leases.items() if lease.run_id == run_id}
+        self._returning[run_id] = {(lease.agent, lease.slot) for lease in run_leases.values()}
         self.release(run_id)
         return tuple(
-            Send(identity, Dismissed(run_id, aborted=True, reason=reason[:1000])) for identity in left
+            Send(identity, Dismissed(run_id, aborted=True, reason=reason[:1000])) for identity in run_leases
         )
 
     def returned(self, run_id: str) -> bool:
-        """Whether every agent of a dismissed run has connected anew, its ports closed."""
+        """Return whether every slot of a dismissed run has connected anew, so that its ports are closed."""
         return not self._returning.get(run_id)
 
     def give_up(self, run_id: str) -> None:
-        """Forgets who has not returned."""
+        """Stop waiting for the slots of a dismissed run."""
         self._returning.pop(run_id, None)
 
     # ---- events
 
     def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
-        """An agent said something on a connection that is not leased."""
+        """Process a message on a connection that is not leased."""
         assert identity not in self._leases
         if isinstance(message, Hello):
             return self._on_hello(identity, message, now_ns)
@@ -212,12 +218,12 @@ class Hub:
                     roster.leave(name)
                     return (LogLine(f"agent '{name}' left: {reason[:256]}", kind=f"agent '{name}' left"),)
                 case _:
-                    pass  # No order of ours asked for it; it does no harm.
+                    pass  # Not requested, and harmless.
             return ()
-        return ()  # The last words of a slot that its run has dismissed.
+        return ()  # A late message of a slot that its run has dismissed.
 
     def on_malformed(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
-        """Somebody whose connection is not leased sent what the protocol does not allow."""
+        """Refuse a connection that is not leased after it violated the protocol."""
         for roster in self._idle:
             name = roster.heard(identity, now_ns)
             if name is not None:
@@ -228,7 +234,10 @@ class Hub:
         return (_refusal(identity, str(error), RefusalCause.PROTOCOL), line)
 
     def on_unreachable(self, identity: bytes) -> None:
-        """A connection is not there any more. One that may heal keeps its place, unless another process asks for it."""
+        """Note that a connection does not exist any more.
+
+        It may recover and so keeps its place, unless another process has asked for its name.
+        """
         for roster in self._idle:
             name = roster.name_of(identity)
             if name in self._claims:
@@ -236,7 +245,7 @@ class Hub:
                 return
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
-        """Time passed."""
+        """Remove silent agents, and send heartbeats that are due at `now_ns`."""
         actions: list[Action] = []
         for slot, roster in enumerate(self._idle):
             for name in roster.lost(now_ns):
@@ -250,16 +259,16 @@ class Hub:
     # ---- questions
 
     def presence(self, now_ns: int) -> tuple[AgentPresence, ...]:
-        """Every agent of the rack, in its order."""
+        """Return the state of every agent, in the rack's order."""
         leased = self._leased_slots()
         return tuple(self._presence(name, leased[name], now_ns) for name in self._slots)
 
     def presence_of(self, name: str, now_ns: int) -> AgentPresence:
-        """One agent of the rack."""
+        """Return the state of one agent."""
         return self._presence(name, self._leased_slots()[name], now_ns)
 
     def standings(self) -> dict[str, Standing]:
-        """Of every agent what others are told when it changes; for asking often: clocks are left out."""
+        """Return for each agent what its listeners are notified of when it changes. Cheap: clocks are left out."""
         leased = self._leased_slots()
         return {
             name: (
@@ -301,7 +310,7 @@ class Hub:
         holder = roster.member(hello.name)
         actions: list[Action] = []
         if holder is not None and holder.identity != identity:
-            # The same process, connected anew: its predecessor cannot come back.
+            # The same process has connected anew: its earlier connection cannot come back.
             roster.leave(hello.name)
             holder = None
         answer = roster.join(identity, hello, now_ns)
@@ -309,8 +318,8 @@ class Hub:
             if not slots:
                 answer = replace(answer, cause=RefusalCause.NOT_NAMED)
             kind = f"refused agent '{hello.name}'" if slots else "refused a connection"
-            said = f"refused agent '{hello.name}' of {hello.host}: {answer.reason}"
-            return (Send(identity, answer), LogLine(said, kind=kind))
+            line_text = f"refused agent '{hello.name}' of {hello.host}: {answer.reason}"
+            return (Send(identity, answer), LogLine(line_text, kind=kind))
         assert isinstance(answer, Welcome)
         self._hellos[hello.name] = hello
         for slots_away in self._returning.values():
@@ -321,22 +330,25 @@ class Hub:
         return (Send(identity, replace(answer, slots=slots)), *actions)
 
     def _rivals(self, hello: Hello) -> tuple[_Rival, ...]:
-        """Connections of another process that has the name of this one."""
+        """Return the connections of other processes that use the same name."""
         members = (roster.member(hello.name) for roster in self._idle)
-        idle = [_Rival(each.identity, each.hello, each.heard_ns) for each in members if each is not None]
-        leased = [
-            _Rival(identity, each.hello, each.heard_ns)
-            for identity, each in self._leases.items()
-            if each.agent == hello.name
+        idle = [
+            _Rival(member.identity, member.hello, member.heard_ns) for member in members if member is not None
         ]
-        return tuple(each for each in (*idle, *leased) if _process(each.hello) != _process(hello))
+        leased = [
+            _Rival(identity, lease.hello, lease.heard_ns)
+            for identity, lease in self._leases.items()
+            if lease.agent == hello.name
+        ]
+        return tuple(rival for rival in (*idle, *leased) if _process(rival.hello) != _process(hello))
 
     def _on_claim(
         self, identity: bytes, hello: Hello, rivals: tuple[_Rival, ...], now_ns: int
     ) -> tuple[Action, ...]:
-        """A second process says a name. It may be the first one's successor: only one that was heard since keeps it out.
+        """Decide about a second process that uses an agent's name.
 
-        Until that is known it gets no answer, and asks again.
+        It may be the successor of the first one, so it is refused only if a rival has answered a ping since. Until then
+        its Hello is not answered, and it asks again.
         """
         name = hello.name
         since_ns = self._claims.get(name)
@@ -347,15 +359,15 @@ class Hub:
         if living is None:
             return ()
         del self._claims[name]
-        there = f"{living.hello.host} (process {living.hello.pid})"
+        rival_place = f"{living.hello.host} (process {living.hello.pid})"
         why = (
-            f"agent '{name}' has already joined from {there}; "
+            f"agent '{name}' has already joined from {rival_place}; "
             "give every agent of the rig its own name, or stop the other one"
         )
-        said = f"refused a second agent '{name}', of {hello.host} (process {hello.pid}): {why}"
+        line_text = f"refused a second agent '{name}', of {hello.host} (process {hello.pid}): {why}"
         return (
             _refusal(identity, why, RefusalCause.NAME_TAKEN),
-            LogLine(said, kind=f"refused a second agent '{name}'"),
+            LogLine(line_text, kind=f"refused a second agent '{name}'"),
         )
 
     def _idle_slot(self, name: str) -> int | None:

@@ -1,9 +1,7 @@
-"""What can be asked of a rack, by whatever gateway: submit, cancel, list, look. MQTT, HTTP and the command line are shells over
-it.
+"""The requests of a rack, whatever the gateway: submit, cancel, list, inspect. MQTT, HTTP and CLI are shells over it.
 
-Decides whether a request is accepted, says all that is wrong with it at once, and tells listeners what changes. When a
-job starts is `dispatch`'s decision, carried out by the daemon; this module waits for nothing and does no I/O but the
-store's.
+Decides whether a request is accepted, reports all its problems at once, and publishes changes to listeners. `dispatch`
+decides when a job starts, and the daemon carries it out; this module never waits and does no I/O but the store's.
 """
 
 from __future__ import annotations
@@ -60,21 +58,21 @@ from etloop.controller.rack.submissions import (
 )
 
 _MOST_PUBLISHED_WAITING: Final = 32
-"""Of so many jobs, the next to start, is told whenever it changes what they wait for; of the others when somebody asks."""
+"""Number of jobs next to start whose changed wait reason is published; that of later jobs is returned on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRules:
-    """What a submitted scenario is read and refused by."""
+    """Rules by which a submitted scenario is read and refused."""
 
     root: Path
-    """Its files lie below it."""
+    """Directory below which its files must be."""
     allowed_code: AllowedCode = AllowedCode()
     look_for_files: Callable[[Scenario], tuple[Problem, ...]] = lambda _: ()
 
 
 class Rack:
-    """The jobs of a rack. One thread; everything that changes goes through here."""
+    """The jobs of a rack. Single-threaded; every change goes through it."""
 
     def __init__(
         self,
@@ -93,18 +91,18 @@ class Rack:
         self._queued = {job.job_id: job for job in store.in_states(JobState.QUEUED)}
         self._running: dict[str, Job] = {}
         self._cancelling: dict[str, str] = {}
-        """Job -> who asked."""
+        """Job -> who asked for its cancellation."""
         self._held: dict[str, str] = {}
         self._put_back: dict[str, tuple[str, int]] = {}
         """Queued job that the rack could not begin -> why, and when it is tried again."""
         self._unfinished: dict[str, str] = {}
-        """Job on ports whose results wait -> for what."""
+        """Job on ports whose results cannot be stored yet -> why."""
         self._obstacle = ""
-        """Why no job starts at all."""
+        """Why no job starts at all; "" if jobs may."""
         self.health = PortHealth(port.label for port in ports)
         self._quarantine = QuarantineRecord(self.health, store)
         self.links = Links()
-        """Where what jobs left can be had."""
+        """Addresses at which a job's results and log can be fetched."""
         self.readings = Readings()
         self.traces = TraceShelf()
         self.rig = RigReading()
@@ -112,7 +110,7 @@ class Rack:
         self.people = People()
         self._changes = 0
         self._nothing_starts: tuple[object, ...] | None = None
-        """At which changes, with which agents there and gone and how much room of users the queue was last looked at in vain."""
+        """Inputs of the last pass over the queue that started nothing: it is repeated after one of them changes."""
         self._subscriptions: list[Subscription] = []
 
     # ---- requests
@@ -120,9 +118,9 @@ class Rack:
     def submit(
         self, request: JobRequest, who: str, known_problems: tuple[Problem, ...] | None = None
     ) -> Accepted | Known | Rejected:
-        """Queues a job, or says everything that is wrong with it. What only reading the trace can show is found later.
+        """Queue a job, or return all problems of the request. Problems that only reading the trace reveals come later.
 
-        `known_problems`: what `validate` found in its scenario, where somebody has asked already.
+        `known_problems`: the result of `validate` for its scenario, if it has been called already.
         """
         try:
             return self._submitted(request, who, known_problems)
@@ -135,7 +133,7 @@ class Rack:
         earlier = self.store.by_client_key(request.client_key)
         if earlier is not None:
             return again(earlier, request)
-        found = self.validate(request.scenario_text) if known_problems is None else known_problems
+        scenario_problems = self.validate(request.scenario_text) if known_problems is None else known_problems
         request = self.people.bounded(request)
         problems = (
             *self._problems(),
@@ -143,7 +141,7 @@ class Rack:
             *request_problems(request, self.limits, self.ports),
             *key_problems(request.client_key),
             *self.traces.problems(request.scenario_text),
-            *found,
+            *scenario_problems,
         )
         if problems:
             self.store.note(who, "refused a submission", detail=str(problems[0]))
@@ -155,11 +153,11 @@ class Rack:
         return Accepted(job)
 
     def validate(self, text: str) -> tuple[Problem, ...]:
-        """All that is wrong with the text of a scenario. Takes seconds for a long one; may be asked from any thread."""
+        """Return all problems of a scenario's text. Takes seconds for a long one; callable from any thread."""
         size_bytes = len(text.encode())
         if size_bytes > self.limits.scenario_bytes:
-            what = f"{size_bytes} bytes of text"
-            return (Problem("scenario", what, f"keep it below {self.limits.scenario_bytes} bytes"),)
+            problem = f"{size_bytes} bytes of text"
+            return (Problem("scenario", problem, f"keep it below {self.limits.scenario_bytes} bytes"),)
         try:
             reader = looking_reader(self._rules.allowed_code)
             scenario = parse_scenario(text.encode(), "scenario", self._rules.root, reader)
@@ -167,14 +165,14 @@ class Rack:
         except ConfigError as error:
             return error.problems
         except PluginNamed:
-            # Its keys are the plugin's own: what is wrong with them, the job's preparation says.
+            # The plugin defines its keys, so they are checked when the job is prepared.
             return ()
         return self._rules.look_for_files(scenario)
 
     def cancel(self, job_id: str, who: str) -> Job | None:
-        """Ends a queued job at once, and asks a running one to wind up; None if there is no such job.
+        """End a queued job at once, or ask a running one to stop; return None if there is no such job.
 
-        A job whose traffic has ended is left to store what it has. Raises `StoreFailed` if nothing can be noted.
+        A job whose traffic has ended is left to store its results. Raises `StoreFailed` if this cannot be recorded.
         """
         job = self._running.get(job_id) or self.store.find(job_id)
         if job is None or job.state in ENDED:
@@ -187,103 +185,103 @@ class Rack:
         return job
 
     def waits_for(self, job_id: str) -> str:
-        """Why a queued job has not started, or why one that has measured does not end; "" if it may any moment."""
+        """Return why a queued job has not started, or why the results of a measured one wait; "" without a reason."""
         if job_id not in self._queued:
             return self._unfinished.get(job_id, "")
-        held = self.orders.find(OrderKind.HELD, job_id)
-        return (held.text() if held else "") or self._why_none_starts() or self._held.get(job_id, "")
+        order = self.orders.find(OrderKind.HELD, job_id)
+        return (order.text() if order else "") or self._why_none_starts() or self._held.get(job_id, "")
 
     def leases(self) -> dict[str, str]:
-        """Leased port -> its job."""
+        """Return leased port -> its job."""
         return {label: job.job_id for job in self._running.values() for label in job.leased}
 
     def out_of_service(self) -> dict[str, str]:
-        """Return the ports that no job gets, with the reason: drained, or not to be prepared."""
+        """Return the ports that no job gets, each with the reason: drained, or its preparation failed."""
         return self.health.out_of_service() | self.orders.texts(OrderKind.DRAINED)
 
     def paused(self) -> str:
-        """Return by whom and why no job starts; "" if jobs may start."""
+        """Return who paused the queue and why; "" if jobs may start."""
         order = self.orders.find(OrderKind.PAUSED)
         return order.text() if order is not None else ""
 
     def requeued_as(self, job_id: str) -> str:
-        """Id of the job that runs this one again; "" if there is none."""
-        again = self.store.by_client_key(f"{REQUEUE_KEY}{job_id}")
-        return again.job_id if again is not None else ""
+        """Return the id of the job that runs this one again; "" if there is none."""
+        successor = self.store.by_client_key(f"{REQUEUE_KEY}{job_id}")
+        return successor.job_id if successor is not None else ""
 
     def subscribe(self) -> Subscription:
-        """Events from now on. `unsubscribe` ends it."""
+        """Return a subscription to all events from now on. `unsubscribe` ends it."""
         subscription = Subscription()
         self._subscriptions.append(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Ends what `subscribe` began."""
+        """End a subscription."""
         self._subscriptions.remove(subscription)
 
     # ---- the daemon's part
 
     def recover(self) -> tuple[Job, ...]:
-        """What a controller before this one left unfinished, its ports still leased; `interrupt` ends each.
+        """Return the jobs that an earlier controller left unfinished, their ports still leased; `interrupt` ends each.
 
-        To be called once, before anything else.
+        Call it once, before anything else.
         """
-        left = self.store.in_states(*ON_PORTS)
-        self._running.update((job.job_id, job) for job in left)
+        unfinished = self.store.in_states(*ON_PORTS)
+        self._running.update((job.job_id, job) for job in unfinished)
         self._changes += 1
-        return left
+        return unfinished
 
     def interrupt(self, job_id: str, summary: str, artifact_bytes: int) -> Job:
-        """Nothing of a job that `recover` found lives any more; it had stored `artifact_bytes`."""
+        """End a job that `recover` returned, after its processes have ended; it has `artifact_bytes` on disk."""
         job = self._running[job_id]
-        what = "what it measured is kept" if summary else "no result was stored"
-        reason = self._retried(job, f"the controller went away while the job was {job.state}; {what}")
+        records_text = "what it measured is kept" if summary else "no result was stored"
+        reason = self._retried(job, f"the controller went away while the job was {job.state}; {records_text}")
         why = (ExitCode.RUN_ERROR, reason)
         return self._ended(job, JobEvent.ABANDONED, CONTROLLER, why, summary, artifact_bytes)
 
     def enter(self, state: RackState) -> None:
-        """The controller's own state changed."""
+        """Set and publish the controller's own state."""
         self.state = state
         self.publish(RackChanged(state))
 
     def serve(self, ports: Sequence[RackPort]) -> None:
-        """The rig has these ports from now on; those that are leased must be among them."""
+        """Replace the rack's ports; those that are leased must be among them."""
         assert self.leases().keys() <= {port.label for port in ports}
         self.ports = tuple(ports)
         self.health.serve(port.label for port in ports)
         self._changes += 1
 
     def hold(self, why: str) -> None:
-        """No job starts, and those that wait are told why; "" if not any more."""
+        """Set why no job starts, and publish it to waiting jobs; "" lets jobs start."""
         if why == self._obstacle:
             return
         self._obstacle = why
         self._publish_waiting()
 
     def put_back(self, job_id: str, why: str, again_ns: int) -> Job:
-        """The rack could not begin a job for a reason of its own: it waits in its place until `again_ns`, and is told why."""
+        """Put a job that the rack could not begin back into its place in the queue until `again_ns`, with the reason."""
         self._put_back[job_id] = (why, again_ns)
         self._held[job_id] = why
         return self._advance(self._running[job_id], JobEvent.PUT_BACK, leased=(), started_at="")
 
     def waits_to_end(self, job_id: str, why: str) -> None:
-        """Results of a job that has measured cannot be written now, and why; "" if that is over."""
+        """Set why the results of a measured job cannot be stored now; "" if they can."""
         if self._unfinished.get(job_id, "") == why or job_id not in self._running:
             return
         self._unfinished[job_id] = why
         self.publish(JobChanged(self._running[job_id]))
 
     def unprepared(self, job_id: str, blamed: Mapping[str, str]) -> tuple[str, ...]:
-        """Ports could not be prepared for a job; those that are out of service from now on, with the reason."""
+        """Note the ports that failed a job's preparation, and return those now out of service, with the reason."""
         self._changes += 1
         return tuple(
-            f"{label}: {what}"
-            for label, what in blamed.items()
-            if self.health.unprepared(label, job_id, what)
+            f"{label}: {reason}"
+            for label, reason in blamed.items()
+            if self.health.unprepared(label, job_id, reason)
         )
 
     def host_changed(self, agent: str) -> tuple[str, ...]:
-        """An agent says something else of its host; its ports that are back in service."""
+        """Note that an agent reports another host, and return its ports that are back in service."""
         self._changes += 1
         return self.health.host_changed(agent)
 
@@ -294,22 +292,22 @@ class Rack:
         now_ns: int = 0,
         wall_ns: int = 0,
     ) -> tuple[Start, ...]:
-        """What should begin now, see `dispatch.decide`. Each start must be followed by `begin`. Raises `StoreFailed`.
+        """Return the jobs to begin now, see `dispatch.decide`. Call `begin` for each. Raises `StoreFailed`.
 
-        `wall_ns` is the time that reservations go by.
+        `wall_ns` is the wall-clock time to which reservations are compared.
         """
         self._quarantine.keep()
         self._forget_put_back(now_ns)
         reservations = self.orders.reservations
-        for over in reservations.over(wall_ns):
-            self.store.unreserve(over, "its time is over", CONTROLLER)
-            reservations.drop(over.reservation_id)
-        left = self.people.left(self._queued.values(), self._running.values())
-        looked_at = (self._changes, reservations.changes, present, gone, left)
-        if self.state is not RackState.READY or self.paused() or self._nothing_starts == looked_at:
+        for reservation in reservations.over(wall_ns):
+            self.store.unreserve(reservation, "its time is over", CONTROLLER)
+            reservations.drop(reservation.reservation_id)
+        jobs_left = self.people.left(self._queued.values(), self._running.values())
+        inputs = (self._changes, reservations.changes, present, gone, jobs_left)
+        if self.state is not RackState.READY or self.paused() or self._nothing_starts == inputs:
             return ()
-        passed_over = {*self._put_back, *self.orders.texts(OrderKind.HELD)}
-        queued = tuple(job for job in self._queued.values() if job.job_id not in passed_over)
+        skipped = {*self._put_back, *self.orders.texts(OrderKind.HELD)}
+        queued = tuple(job for job in self._queued.values() if job.job_id not in skipped)
         decision = decide(
             queued,
             self.ports,
@@ -324,25 +322,25 @@ class Rack:
                     wall_ns,
                     wall_ns + (job.request.time_limit_ns or self.limits.job_time_ns),
                 ),
-                left,
+                jobs_left,
             ),
         )
-        before, self._held = self._held, {held.job.job_id: held.waits_for for held in decision.held}
+        earlier_held, self._held = self._held, {held.job.job_id: held.waits_for for held in decision.held}
         self._held |= {job_id: why for job_id, (why, _) in self._put_back.items()}
         for held in decision.held[:_MOST_PUBLISHED_WAITING]:
-            if before.get(held.job.job_id) != held.waits_for:
+            if earlier_held.get(held.job.job_id) != held.waits_for:
                 self.publish(JobChanged(held.job))
-        self._nothing_starts = looked_at if not decision.starts else None
+        self._nothing_starts = inputs if not decision.starts else None
         return decision.starts
 
-    # ---- what operators order, see `operators`
+    # ---- operators' orders, see `operators`
 
     def reconsider(self, kind: OrderKind, subject: str) -> None:
-        """An order was given or taken back: what it is about may start, or may not any more, and is told so."""
+        """Have the queue checked again after an order was given or withdrawn, and publish the affected jobs or state."""
         self._changes += 1
         match kind:
             case OrderKind.DRAINED | OrderKind.QUARANTINED:
-                pass  # Jobs that wait for it are told at the next look at the queue; ports have no topic.
+                pass  # Waiting jobs are published after the next pass over the queue; ports have no topic.
             case OrderKind.HELD:
                 self._published(self._queued[subject])
             case OrderKind.PAUSED:
@@ -350,32 +348,32 @@ class Rack:
                 self._publish_waiting()
 
     def prioritise(self, job: Job, priority: int, who: str) -> Job:
-        """Gives a queued job another place in the queue."""
+        """Change the priority of a queued job."""
         self._changes += 1
-        moved = self._queued[job.job_id] = self.store.prioritise(job, priority, who)
-        return self._published(moved)
+        changed_job = self._queued[job.job_id] = self.store.prioritise(job, priority, who)
+        return self._published(changed_job)
 
     def requeue(self, job: Job, request: JobRequest, who: str) -> Job:
-        """Queues what a job asked for, as a new job; once for each job."""
+        """Queue the request of a job as a new job, at most once per job."""
         key = f"{REQUEUE_KEY}{job.job_id}"
         request = replace(request, client_key=key, requeue_of=job.job_id)
-        again, is_new = self.store.submit(self.new_job_id(), request, who)
+        new_job, is_new = self.store.submit(self.new_job_id(), request, who)
         if is_new:
-            self._queued[again.job_id] = again
+            self._queued[new_job.job_id] = new_job
             self._changes += 1
-            self._published(again)
+            self._published(new_job)
             if job.state in ENDED:
                 self._published(job)
-        return again
+        return new_job
 
     # ---- the life of a job
 
     def begin(self, start: Start) -> Job:
-        """The job has its ports."""
+        """Lease a job's ports and move it on from the queue."""
         return self._advance(start.job, JobEvent.LEASED, leased=start.ports)
 
     def note(self, job_id: str, event: JobEvent) -> None:
-        """A run has come to where it sends, or no longer does; told again, that changes nothing."""
+        """Apply an event of a run to its job. An event that its state does not take, such as a repeated one, is ignored."""
         job = self._running[job_id]
         if event in JOB_TRANSITIONS[job.state]:
             self._advance(job, event)
@@ -390,9 +388,9 @@ class Rack:
         *,
         at_limit: bool = False,
     ) -> Job:
-        """The run's process has ended, in whatever way; its ports are free. `at_limit`: it had taken all of its time.
+        """End a job whose run's process has ended, in any way; its ports are free. `at_limit`: its time was used up.
 
-        May be called again after `StoreFailed`: until it is noted that the job has ended, it has not.
+        May be called again after `StoreFailed`: until its end is recorded, the job has not ended.
         """
         job = self._running[job_id]
         who = self._cancelling.get(job_id, "")
@@ -406,22 +404,22 @@ class Rack:
         return self._ended(job, ending, who or CONTROLLER, (exit_code, reason), summary, artifact_bytes)
 
     def cancel_requests(self) -> dict[str, str]:
-        """Running jobs that shall wind up -> who asked."""
+        """Return running jobs that shall stop -> who asked."""
         return dict(self._cancelling)
 
     def forget(self, job: Job) -> None:
-        """What was kept of an ended job is gone from the disk."""
+        """Record that an ended job's artifacts were removed from the disk."""
         self.store.forget_artifacts(job, "retention")
         self.publish(JobForgotten(job.job_id))
 
     # ---- inside
 
     def _retried(self, job: Job, reason: str) -> str:
-        """Queue a job again that the rack itself broke, as often as its client allows; the reason of its end."""
+        """Queue a job again that failed because of the rack, if its retries allow, and return the reason of its end."""
         if not job.request.retries:
             return reason
-        again = self.requeue(job, replace(job.request, retries=job.request.retries - 1), CONTROLLER)
-        return f"{reason}; queued again as job {again.job_id}"
+        new_job = self.requeue(job, replace(job.request, retries=job.request.retries - 1), CONTROLLER)
+        return f"{reason}; queued again as job {new_job.job_id}"
 
     def _forget_held(self, job_id: str) -> None:
         if self.orders.find(OrderKind.HELD, job_id) is not None:
@@ -437,29 +435,29 @@ class Rack:
             self.publish(JobChanged(job))
 
     def _forget_put_back(self, now_ns: int) -> None:
-        due = [job_id for job_id, (_, again_ns) in self._put_back.items() if now_ns >= again_ns]
-        for job_id in due:
+        due_job_ids = [job_id for job_id, (_, again_ns) in self._put_back.items() if now_ns >= again_ns]
+        for job_id in due_job_ids:
             del self._put_back[job_id]
             self._changes += 1
 
     def _advance(self, job: Job, event: JobEvent, who: str = CONTROLLER, **changes: Any) -> Job:
-        moved = self.store.advance(job, event, who, **changes)
+        advanced = self.store.advance(job, event, who, **changes)
         self._changes += 1
         self._queued.pop(job.job_id, None)
         self._unfinished.pop(job.job_id, None)
-        if moved.state in ON_PORTS:
-            self._running[job.job_id] = moved
+        if advanced.state in ON_PORTS:
+            self._running[job.job_id] = advanced
         else:
             self._running.pop(job.job_id, None)
             self._cancelling.pop(job.job_id, None)
-        if moved.state is JobState.QUEUED:
-            self._queued[job.job_id] = moved
+        if advanced.state is JobState.QUEUED:
+            self._queued[job.job_id] = advanced
         else:
             self._put_back.pop(job.job_id, None)
             self._forget_held(job.job_id)
         if event is JobEvent.GATHERED:
-            self.health.prepared(moved.leased)
-        return moved if moved.state in ENDED else self._published(moved)
+            self.health.prepared(advanced.leased)
+        return advanced if advanced.state in ENDED else self._published(advanced)
 
     def _ended(
         self,
@@ -471,8 +469,11 @@ class Rack:
         artifact_bytes: int = 0,
     ) -> Job:
         code, reason = why
-        kept = {"run_directory": job.job_id if artifact_bytes else "", "artifact_bytes": artifact_bytes}
-        ended = self._advance(job, event, who, exit_code=code, reason=bounded_reason(reason), **kept)
+        fields = {
+            "run_directory": job.job_id if artifact_bytes else "",
+            "artifact_bytes": artifact_bytes,
+        }
+        ended = self._advance(job, event, who, exit_code=code, reason=bounded_reason(reason), **fields)
         self._held.pop(job.job_id, None)
         return self._published(ended, summary)
 
@@ -481,16 +482,18 @@ class Rack:
         return job
 
     def publish(self, event: RackEvent) -> None:
-        """Tells every listener."""
+        """Add an event to every subscription."""
         for subscription in self._subscriptions:
             subscription.put(event)
 
     def _problems(self) -> tuple[Problem, ...]:
-        """Why no job can be taken now."""
-        found: list[Problem] = []
+        """Return why no job can be accepted now."""
+        problems: list[Problem] = []
         if self.state is not RackState.READY:
-            found.append(Problem("controller", f"is {self.state}", "submit the job again when it is ready"))
+            problems.append(
+                Problem("controller", f"is {self.state}", "submit the job again when it is ready")
+            )
         if self.store.count(JobState.QUEUED) >= self.limits.queued_jobs:
-            what = f"the queue holds {self.limits.queued_jobs} jobs, and takes no more"
-            found.append(Problem("queue", what, "wait for some to finish, or cancel some"))
-        return tuple(found)
+            problem = f"the queue holds {self.limits.queued_jobs} jobs, and takes no more"
+            problems.append(Problem("queue", problem, "wait for some to finish, or cancel some"))
+        return tuple(problems)

@@ -1,6 +1,6 @@
-"""`controller.yaml`: which rig, where jobs and results are kept, and what the rack takes on.
+"""`controller.yaml`: the rig, where jobs and results are kept, and the limits of the rack.
 
-Decides what the file may say and its defaults, each with its reason. What the rig file says is `controller.rig`'s.
+Decides the keys of the file and their defaults, each with its reason. `controller.inputs.rig` reads the rig file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _size: Final = bounded(parse_bytes, 1, 1 << 60, lambda count: f"{count}B")
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long artifacts are kept: the oldest go first, whichever bound is reached."""
+    """How long artifacts are kept: the oldest are removed first, whichever bound is reached."""
 
     age_ns: int
     size_bytes: int
@@ -43,61 +43,61 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """One rack on one broker: how much it takes from there and leaves there."""
+    """A rack on one broker: how many requests it accepts and how much it retains there."""
 
     rack: str
-    """Its name, which its topics carry."""
+    """Name of the rack in its topics."""
     broker: BrokerSettings
     progress_interval_ns: int = NS_PER_S
     """Least time between two progress messages of one job."""
     requests_per_s: int = 100
-    """Beyond it as many again are answered "come back later", and the others not at all; both are counted."""
+    """Beyond it, as many requests again are answered "come back later", and the rest not at all; both are counted."""
     request_bytes: int = 16 << 20
     retained_jobs: int = 1000
-    """Ended jobs whose state and result the broker retains, those that ended last."""
+    """Number of most recently ended jobs whose state and result the broker retains."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """Where the rack API is, its password still in its file."""
+    """Broker of the rack API; the password is not read yet."""
 
     settings: GatewaySettings
     password_file: Path | None
     embedded: bool
-    """Start a broker of our own at that address, for a rack on one machine."""
+    """Start an own broker at that address, for a rack on one machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """Where metrics and health can be read, and what jobs leave is fetched."""
+    """Address and limits of the HTTP server for metrics, health, results and uploads."""
 
     host: str
     port: int
     url: str
-    """By which others reach it, without a slash at its end."""
+    """Base URL by which clients reach it, without a trailing slash."""
     tokens: Path | None
-    """Who may read what jobs left, and upload; None: whoever reaches the address may read, and nobody upload."""
+    """File of those who may read results and upload; None: any peer may read and none upload."""
     largest_trace_bytes: int
-    """Of an archive that is uploaded."""
+    """Most bytes of one uploaded archive."""
     traces_bytes: int
-    """Of all that were uploaded."""
+    """Most bytes of all uploaded archives."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtelConfig:
-    """Where figures are pushed to as OpenTelemetry metrics."""
+    """Destination of OpenTelemetry metrics."""
 
     endpoint: str
     """Base URL of an OTLP/HTTP collector, without the path of a signal."""
     interval_ns: int
     ca_file: Path | None
     authorization_file: Path | None
-    """Holds the value of the header `Authorization`."""
+    """File with the value of the `Authorization` header."""
 
 
 @dataclass(frozen=True, slots=True)
 class RackConfig:
-    """All that `controller.yaml` says."""
+    """Content of `controller.yaml`."""
 
     rack: str
     """Name of the rack, part of every topic."""
@@ -106,34 +106,34 @@ class RackConfig:
     scenario_root: Path
     limits: RackLimits
     slots: int
-    """Runs at once on one agent, at most; it has no more than it has ports either."""
+    """Most runs at once on one agent; also bounded by its number of ports."""
     run_memory_bytes: int
-    """Address space of a run's process."""
+    """Limit of the address space of a run's process."""
     free_disk_bytes: int
-    """Below this, no job starts."""
+    """Free disk space below which no job starts."""
     drain_ns: int
-    """How long running jobs may go on after SIGTERM."""
+    """How long running jobs may continue after SIGTERM."""
     retention: Retention
     allowed_code: AllowedCode
-    """What of a scenario may be code."""
+    """Code that a scenario may contain."""
     log_format: LogFormat
     broker: BrokerConfig | None
     """None: no rack API over MQTT."""
     http: HttpConfig | None
     """None: no HTTP."""
     otel: OtelConfig | None
-    """None: nothing is pushed."""
+    """None: no metrics are pushed."""
     users: Path | None
-    """File of who may do what; None: whoever the broker lets in may do anything that its ACL lets through."""
+    """File of users and their rights; None: every account may do whatever the broker's ACL permits."""
 
 
 def parse_rack_config(
     text: bytes, source: str, directory: Path, *, embedded_broker: bool = False
 ) -> RackConfig:
-    """The configuration of a YAML text. `source` names the file in messages; paths are relative to `directory`.
+    """Parse the configuration from a YAML text.
 
-    `embedded_broker` is as if the file said `mqtt: {embedded: true}` beside what it says.
-    Raises `ConfigError` with all mistakes of the file.
+    `source` names the file in messages; paths are relative to `directory`. `embedded_broker` has the effect of `mqtt:
+    {embedded: true}`. Raises `ConfigError` with all mistakes of the file.
     """
     file = ConfigFile(source)
     top = read_document(text, file)
@@ -168,7 +168,7 @@ def parse_rack_config(
             python_schedules=allow.optional("python_schedules", yes_or_no, False),
             cc_plugins=allow.optional("cc_plugins", yes_or_no, False),
         ),
-        log_format=top.optional("logs", one_of({each.value: each for each in LogFormat}), LogFormat.JSON),
+        log_format=top.optional("logs", one_of({form.value: form for form in LogFormat}), LogFormat.JSON),
         broker=_read_broker(top.section("mqtt"), rack, directory, embedded=embedded_broker)
         if top.has("mqtt") or embedded_broker
         else None,
@@ -177,12 +177,14 @@ def parse_rack_config(
         users=_path(top, "users", directory),
     )
     if config.users is not None and (config.broker is None or config.broker.embedded):
-        what = (
+        problem = (
             "the embedded broker knows no users"
             if config.broker is not None
             else "there is no broker with users"
         )
-        top.mistake("users", f"{what}, so that nobody can be one", "run Mosquitto with accounts and an ACL")
+        top.mistake(
+            "users", f"{problem}, so that nobody can be one", "run Mosquitto with accounts and an ACL"
+        )
     for section in (limits, retention, allow, top):
         section.close()
     file.refuse_mistakes()
@@ -214,11 +216,11 @@ def _read_broker(section: Section, rack: str, directory: Path, *, embedded: bool
     insecure = section.optional("insecure", yes_or_no, False)
     exposed = not encrypted and not is_loopback(f"tcp://{broker.host}:{broker.port}")
     if exposed and not insecure and not embedded:
-        what = f"what is said to {broker.host} crosses the network unencrypted, passwords included"
+        problem = f"what is said to {broker.host} crosses the network unencrypted, passwords included"
         remedy = (
             "add tls: {ca: FILE}, or set insecure: true if everybody on this network may command the rack"
         )
-        section.mistake("host", what, remedy)
+        section.mistake("host", problem, remedy)
     if password_file is not None and not broker.username:
         section.mistake(
             "password_file", "a password without a username is never sent", "add username, or leave it out"
@@ -246,10 +248,10 @@ def _read_http(section: Section, directory: Path) -> HttpConfig:
     if not is_loopback(f"tcp://{host}:{port}") and not insecure:
         is_open = tokens is None
         weakness = "asks nobody who he is" if is_open else "is not encrypted"
-        what = f"{host} is reachable from other machines, and HTTP {weakness}"
-        everybody = "everybody may read results" if is_open else "tokens may cross this network in clear"
-        remedy = f"bind a loopback address behind a proxy of yours, or set insecure: true if {everybody}"
-        section.mistake("host", what, remedy)
+        problem = f"{host} is reachable from other machines, and HTTP {weakness}"
+        consequence = "everybody may read results" if is_open else "tokens may cross this network in clear"
+        remedy = f"bind a loopback address behind a proxy of yours, or set insecure: true if {consequence}"
+        section.mistake("host", problem, remedy)
     url = section.optional("url", words, f"http://{f'[{host}]' if ':' in host else host}:{port}")
     if not _BASE_URL.fullmatch(url):
         remedy = "write how others reach the server, such as https://rack.example/etloop"
@@ -257,8 +259,8 @@ def _read_http(section: Section, directory: Path) -> HttpConfig:
     largest_bytes = section.optional("trace", _size, 4 << 30)
     all_bytes = section.optional("traces", _size, 20 << 30)
     if largest_bytes > all_bytes:
-        what = f"{largest_bytes} bytes are more than all traces may have, {all_bytes}"
-        section.mistake("trace", what, "raise http.traces, or lower http.trace")
+        problem = f"{largest_bytes} bytes are more than all traces may have, {all_bytes}"
+        section.mistake("trace", problem, "raise http.traces, or lower http.trace")
     section.close()
     return HttpConfig(host, port, url.rstrip("/"), tokens, largest_bytes, all_bytes)
 
@@ -272,21 +274,21 @@ def _read_otel(section: Section, directory: Path) -> OtelConfig:
     )
     url = _BASE_URL.fullmatch(config.endpoint)
     if url is None:
-        what = "is no base URL of an OTLP/HTTP collector"
+        problem = "is no base URL of an OTLP/HTTP collector"
         section.mistake(
-            "endpoint", what, "write such as https://collector.example:4318; secrets go into files"
+            "endpoint", problem, "write such as https://collector.example:4318; secrets go into files"
         )
     elif (
         url["scheme"] == "http"
         and config.authorization_file is not None
         and not is_loopback(f"tcp://{url['host']}:1")
     ):
-        what = f"the secret of authorization_file would cross the network to {url['host']} unencrypted"
-        section.mistake("endpoint", what, "write https://, or leave authorization_file out")
+        problem = f"the secret of authorization_file would cross the network to {url['host']} unencrypted"
+        section.mistake("endpoint", problem, "write https://, or leave authorization_file out")
     section.close()
     return config
 
 
 def _path(section: Section, key: str, directory: Path) -> Path | None:
-    stated = section.optional(key, words, "")
-    return directory / stated if stated else None
+    text = section.optional(key, words, "")
+    return directory / text if text else None

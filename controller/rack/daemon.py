@@ -1,7 +1,7 @@
-"""The daemon of a rack: one event loop around the hub, the rack's jobs and the processes of its runs.
+"""The daemon of a rack: one event loop around the agents' connections, the rack's jobs and the processes of its runs.
 
-Carries out what `Rack` and `Hub` decide and keeps time. It outlives every run, agent and client; what ends it is a signal,
-an address or a state directory that cannot be used, or its disk.
+Carries out what `Rack` and `Hub` decide, and reads the clock. It outlives every run, agent and client; only a signal,
+an unusable address or state directory, or a full disk at the start ends it.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ _HOUSEKEEPING_NS: Final = 5 * NS_PER_S
 HEARTBEAT_NS: Final = 500 * NS_PER_MS
 LOST_AFTER_NS: Final = 3 * NS_PER_S
 _RETRY_NS: Final = NS_PER_S
-"""Between two attempts to write what the job store did not take."""
+"""Time between two attempts to write to a job store that failed."""
 _RETURN_NS: Final = 5 * NS_PER_S
-"""How long agents may take, beyond counting as silent, to close their ports after their run broke off."""
+"""Time for agents to close their ports after their run broke off, in addition to that after which they count as silent."""
 
 
 @dataclass(slots=True)
 class Daemon:
-    """Everything of one rack. `run` is its life."""
+    """The daemon of one rack; `run` serves it until it ends."""
 
     config: RackConfig
     rig: ServedRig
@@ -87,7 +87,7 @@ class Daemon:
     hub: Hub
     log: RackLog
     lock: int
-    """Of the state directory, given back at the end."""
+    """Descriptor of the state directory's lock, closed at the end."""
     _runs: dict[str, RackRun] = field(default_factory=dict)
     _known: dict[str, Standing] = field(default_factory=dict)
     _outgoing: list[ToAgent] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Daemon:
         self._retaining = Retaining(self.rack, self.config.retention, state_dir / "artifacts", self.log)
 
     async def run(self) -> ExitCode:
-        """Serves until it is told to end and has wound up. Raises `ConfigError` if it cannot listen."""
+        """Serve until ordered to end, and wind up. Raises `ConfigError` if it cannot listen."""
         try:
             return await self._served()
         finally:
@@ -135,13 +135,13 @@ class Daemon:
         return ExitCode.PASS
 
     def open_gateway(self, gateway: Gateway) -> None:
-        """Adds a way to the rack, to be served by `run`."""
+        """Add a gateway, to be served by `run`."""
         self._gateways = (*self._gateways, gateway)
 
     # ---- the loop
 
     async def _try_turn(self, link: RouterLink, stops: list[str]) -> None:
-        """Take a turn; one that the system breaks off is told, and the next one tries again."""
+        """Take a turn of the loop; log an `OSError` that breaks it off, so that the next turn tries again."""
         try:
             await self._turn(link, stops)
         except OSError as error:
@@ -171,7 +171,7 @@ class Daemon:
             self.log.rack("stopped")
             return
         await self._flush(link)
-        # What is ready is awaited without a pause: gateways and runs get their turn here, however much agents say.
+        # Awaiting a ready message does not yield; yield here so that gateways and runs get their turn under any load.
         await asyncio.sleep(0)
         if await link.wait(_TICK_MS):
             await self._receive(link)
@@ -180,7 +180,7 @@ class Daemon:
     async def _receive(self, link: RouterLink) -> None:
         for _ in range(_RECEIVE_BURST):
             if self._is_run_behind():
-                # What is not read waits at its sender, which then measures on and sends later.
+                # Unread messages wait at their agents, which keep measuring and send later.
                 await asyncio.sleep(_TICK_MS / 1000)
                 return
             received = await link.receive()
@@ -195,8 +195,8 @@ class Daemon:
                 continue
             try:
                 message = decode_from_agent(body)
-                turned_away = refusal_of_name(link, identity, message)
-                actions = turned_away or self.hub.on_message(identity, message, now_ns)
+                refusal = refusal_of_name(link, identity, message)
+                actions = refusal or self.hub.on_message(identity, message, now_ns)
             except ProtocolError as error:
                 actions = self.hub.on_malformed(identity, error, now_ns)
             await self._perform(link, actions)
@@ -206,17 +206,17 @@ class Daemon:
         return any(run.child.is_behind(now_ns) for run in self._runs.values())
 
     async def _perform(self, link: RouterLink, actions: tuple[Action, ...]) -> None:
-        told: list[Action] = []
+        remaining: list[Action] = []
         for action in actions:
             match action:
                 case Send(_, Refused(_, cause)):
                     self.tallies.refused_connections[cause.value] += 1
-                    told.append(action)
+                    remaining.append(action)
                 case LogLine(text, kind) if kind:
                     self._lines.write(kind, text, monotonic_ns())
                 case _:
-                    told.append(action)
-        for identity in await perform(tuple(told), link, self.log.rack):
+                    remaining.append(action)
+        for identity in await perform(tuple(remaining), link, self.log.rack):
             self.hub.on_unreachable(identity)
 
     async def _flush(self, link: RouterLink) -> None:
@@ -256,14 +256,16 @@ class Daemon:
         for label in start.ports:
             threads[label.partition("/")[0]] += ports[label].most_threads
         machines = {name: self.hub.machine_of(name, hosts[name]) for name in threads}
-        busy, taken = number_threads(threads, machines, (other.threads for other in self._runs.values()))
+        busy, thread_numbers = number_threads(
+            threads, machines, (other.threads for other in self._runs.values())
+        )
         limit_ns = job.request.time_limit_ns or self.config.limits.job_time_ns
         child, task = self._child(to_run(self.config, self.rig.text, job, busy))
-        self._runs[job.job_id] = RackRun(job.job_id, taken, monotonic_ns(), limit_ns, child, task)
+        self._runs[job.job_id] = RackRun(job.job_id, thread_numbers, monotonic_ns(), limit_ns, child, task)
         self.log.job(job.job_id, "starting", ports=list(start.ports), priority=job.request.priority)
 
     def _child(self, begin: Begin) -> tuple[RunChild, asyncio.Task[str]]:
-        """Starts the process of a run, or one that closes it."""
+        """Start the process of a run, or one that closes a run."""
 
         def on_frame(frame: RunFrame) -> None:
             self._on_frame(self._runs[begin.run_id], frame)
@@ -273,13 +275,13 @@ class Daemon:
         return child, asyncio.create_task(self._lived(child, begin.run_id))
 
     async def _lived(self, child: RunChild, job_id: str) -> str:
-        """See `RunChild.live`; nothing that is of no use is left on disk then."""
+        """Wait for a process to end, see `RunChild.live`, and remove files of its run that are of no further use."""
         death = await child.live()
         await asyncio.to_thread(tidy_ended, artifacts_of(self.config, job_id))
         return death
 
     def _close(self, run: RackRun, now_ns: int) -> None:
-        """Has the results of a run made from what it left, by a process of its own."""
+        """Start a process that makes the results of a run from its spool."""
         run.child, run.task = self._child(to_close(self.config, run.job_id, run.outcome.reason))
         run.note_closing(now_ns)
         run.advance(RackRunEvent.CLOSE, now_ns)
@@ -306,17 +308,17 @@ class Daemon:
                 self.rack.publish(JobMoved(run.job_id, frame))
             case TrafficEnded() if run.state is not RackRunState.CLOSING:
                 self._note(run, JobEvent.TRAFFIC_ENDED)
-                # What the agents are told last still leaves by `_outgoing`; their slots are theirs again.
+                # Last messages to the agents still leave through `_outgoing`; their slots are free now.
                 self.hub.release(run.job_id)
             case Storing() | TrafficEnded():
-                pass  # That it was said is what matters; traffic that a closed run had ended with its process.
+                pass  # Only counts as a sign of life. A closed run's traffic ended with its first process.
             case Ended():
                 run.outcome = frame
                 if run.state is not RackRunState.CLOSING:
                     run.advance(RackRunEvent.REPORT, monotonic_ns())
 
     def _note(self, run: RackRun, event: JobEvent) -> None:
-        """Notes where a run stands. What the store does not take is left out: its end is what must not be lost."""
+        """Record an event of a run. Skip it if the store fails: only the run's end must not be lost."""
         try:
             self.rack.note(run.job_id, event)
         except StoreFailed as error:
@@ -360,11 +362,11 @@ class Daemon:
         self._store_end(run, now_ns)
 
     def _may_be_closed(self, run: RackRun, now_ns: int) -> bool:
-        """Whether the run's end is not to be noted now, because what it measured can become results, now or later."""
+        """Have a run's results made from its spool, if that is possible; return whether its end must wait for it."""
         if not run.may_be_closed or not has_records(artifacts_of(self.config, run.job_id)):
             return False
         if now_ns > self._drain_until_ns:
-            # The next controller finds the job unfinished, and what it measured.
+            # The next controller finds the job unfinished, with its records.
             del self._runs[run.job_id]
             self.log.job(run.job_id, "its results are left to the next controller", reason=run.outcome.reason)
         elif now_ns >= run.close_again_ns and DISK not in self.obstacles:
@@ -412,7 +414,7 @@ class Daemon:
             self.rack.waits_to_end(run.job_id, f"its end cannot be noted: {error}")
             run.store_again_ns = now_ns + _RETRY_NS
             if now_ns > self._drain_until_ns + STOP_NS:
-                # The next controller finds the job unfinished, and what was stored of it.
+                # The next controller finds the job unfinished, with its results.
                 del self._runs[run.job_id]
                 self.log.job(run.job_id, "its end could not be noted", reason=ended.reason)
             return
@@ -424,20 +426,20 @@ class Daemon:
         )
 
     def _ended(self, run: RackRun) -> Job:
-        """Note the end of a run. Raises `StoreFailed`, and `OSError` where what it left cannot be read."""
+        """Record the end of a run. Raises `StoreFailed`, and `OSError` if its directory cannot be read."""
         ended, directory = run.outcome, artifacts_of(self.config, run.job_id)
-        # Not only what is whole: retention has to know of every directory there is.
+        # Count incomplete results too: retention has to know every directory.
         kept_bytes = artifacts.size_bytes(directory)
         summary = ended.summary or artifacts.summary_text(directory)
         if run.is_inherited:
             return self.rack.interrupt(run.job_id, summary, kept_bytes)
-        for what in self.rack.unprepared(run.job_id, ended.blamed):
-            self.log.rack("a port is out of service", why=what)
+        for reason_text in self.rack.unprepared(run.job_id, ended.blamed):
+            self.log.rack("a port is out of service", why=reason_text)
         code, reason, at_limit = ExitCode(ended.exit_code), ended.reason, run.is_at_limit
         return self.rack.finish(run.job_id, code, reason, summary, kept_bytes, at_limit=at_limit)
 
     def _put_back(self, run: RackRun, why: str, now_ns: int) -> None:
-        """The rack itself could not begin a run: its job waits until that may be over."""
+        """Put the job of a run that the rack could not begin back into the queue for a while."""
         if run.child.unstarted:
             self.obstacles.note(PROCESSES, why)
         self.hub.release(run.job_id)
@@ -450,14 +452,14 @@ class Daemon:
         self.log.job(run.job_id, "put back", why=why)
 
     async def _abandon(self) -> None:
-        """Nothing of ours outlives the daemon, whatever ended it."""
+        """Kill the processes of all runs, so that none outlives the daemon."""
         for run in self._runs.values():
             run.child.kill()
         if self._runs:
             await asyncio.wait([run.task for run in self._runs.values()], timeout=5)
 
     def presence(self) -> tuple[AgentPresence, ...]:
-        """Every agent of the rack as it stands."""
+        """Return the state of every agent of the rack now."""
         return self.hub.presence(monotonic_ns())
 
     def summary_of(self, job: Job) -> str:
@@ -467,15 +469,15 @@ class Daemon:
     # ---- housekeeping
 
     def _publish_agents(self, now_ns: int) -> None:
-        for name, stands in self.hub.standings().items():
-            before = self._known.get(name, (0, 0, None))
-            if before != stands:
-                self._known[name] = stands
-                self._note_host(name, before[2], stands[2])
+        for name, standing in self.hub.standings().items():
+            known = self._known.get(name, (0, 0, None))
+            if known != standing:
+                self._known[name] = standing
+                self._note_host(name, known[2], standing[2])
                 self.rack.publish(AgentChanged(self.hub.presence_of(name, now_ns)))
 
     def _note_host(self, agent: str, before: Hello | None, now: Hello | None) -> None:
-        """A host that changed may have ports that can be used again."""
+        """Return ports to service after their agent reports a changed host."""
         if before is None or now is None or before.capabilities == now.capabilities:
             return
         for label in self.rack.host_changed(agent):

@@ -1,11 +1,11 @@
 """Decides which queued jobs start now and on which ports. Pure: queue, ports and leases in, starts out.
 
 Jobs start by priority, then by the order of submission. A job that cannot have its ports yet holds its place: no later
-job may take a port that it is waiting for, so that a job that wants many ports is not starved by small ones; jobs on
-other ports pass. A job that waits for an agent which has been gone for a while holds nothing: it may never come back, and the
-rest of the rack works on. Which ports a job waits for, if it named none, is decided here too: the ones that will be free first
-cannot be known, so it claims those it would take now, the busy ones included, in the rack's order. A job that waits for what is
-its user's own, or for ports that are kept for others, claims nothing either.
+job may take a port that it waits for, so a job that wants many ports is not starved by small ones; jobs on other ports
+overtake it. A job that waits for an agent which has been gone for a while holds nothing: the agent may never come back.
+For a job that names no ports, this module also decides which ones it waits for: the ports that will be free first
+cannot be known, so it claims those that it would take now, busy ones included, in the rack's order. A job that waits
+because of its user's own bounds, or for reserved ports, claims nothing either.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RackPort:
-    """A port that the rack's rig file names."""
+    """A port in the rack's rig file."""
 
     label: str
     """"agent/port"."""
     agent: str
     link_bps: int
     backend: str = ""
-    """What carries its packets, as the rig says."""
+    """Backend that carries its packets, as in the rig."""
 
 
 def _nothing_reserved(job: Job) -> Mapping[str, str]:
@@ -39,19 +39,19 @@ def _nothing_reserved(job: Job) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """What keeps jobs from ports besides other jobs."""
+    """What keeps jobs from ports in addition to other jobs."""
 
     out_of_service: Mapping[str, str] = field(default_factory=dict)
     """Port -> why no job gets it."""
     reserved: Callable[[Job], Mapping[str, str]] = _nothing_reserved
-    """The ports that a job cannot have now, because they are kept for somebody else, and why."""
+    """Returns the ports that a job cannot have now because they are reserved for another user, each with the reason."""
     left: Mapping[str, int] = field(default_factory=dict)
-    """User -> how many further jobs of his may start; of users that are not in it any number."""
+    """User -> how many further jobs of that user may start; unbounded if not in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin this job on these ports."""
+    """A job to begin, and its ports."""
 
     job: Job
     ports: tuple[str, ...]
@@ -59,7 +59,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Why a queued job has not started, for people."""
+    """A queued job, and why it has not started, for people."""
 
     job: Job
     waits_for: str
@@ -67,14 +67,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one look at the queue came to."""
+    """Result of one pass over the queue."""
 
     starts: tuple[Start, ...]
     held: tuple[Held, ...]
 
 
 def queue_order(jobs: Sequence[Job]) -> tuple[Job, ...]:
-    """Queued jobs, the next to start first."""
+    """Return queued jobs in starting order: the next to start comes first."""
     return tuple(sorted(jobs, key=lambda job: (-job.request.priority, job.number)))
 
 
@@ -87,47 +87,47 @@ def decide(
     gone: AbstractSet[str] = frozenset(),
     restrictions: Restrictions = Restrictions(),
 ) -> Decision:
-    """What to start. `leases` maps a leased port to its job, `present` are the agents that are there and idle enough, `gone`
-    those that nobody should wait for.
+    """Decide which queued jobs start now and on which ports.
 
-    `most_running` bounds the jobs that run side by side, those that hold `leases` included.
+    `leases` maps a leased port to its job, `present` are the agents with an idle slot, `gone` those that no job should
+    wait for. `most_running` bounds the jobs that run at once, those that hold `leases` included.
     """
-    taken = dict(leases)
+    lease_of = dict(leases)
     agent_of = {port.label: port.agent for port in ports}
     running = len(set(leases.values()))
-    left = dict(restrictions.left)
+    jobs_left = dict(restrictions.left)
     claimed: dict[str, str] = {}
     starts: list[Start] = []
     held: list[Held] = []
     for job in queue_order(queued):
         owner = job.request.owner
-        if left.get(owner, 1) <= 0:
+        if jobs_left.get(owner, 1) <= 0:
             held.append(Held(job, f"{owner} has as many jobs that run as he may have"))
             continue
         closed = {**restrictions.reserved(job), **restrictions.out_of_service}
-        wanted = _wanted(job.request.ports, ports, (taken, claimed, closed), present)
-        if unmet := _unmet(job.request.ports, wanted, agent_of):
-            held.append(Held(job, unmet))  # It keeps no port from others: there may never be enough.
+        wanted_ports = _wanted(job.request.ports, ports, (lease_of, claimed, closed), present)
+        if unmet := _unmet(job.request.ports, wanted_ports, agent_of):
+            held.append(Held(job, unmet))  # It claims no port: there may never be enough.
             continue
-        obstacle = _closed(wanted, closed)
-        obstacle = obstacle or _obstacle(wanted, agent_of, taken, claimed, present)
+        obstacle = _closed(wanted_ports, closed)
+        obstacle = obstacle or _obstacle(wanted_ports, agent_of, lease_of, claimed, present)
         if not obstacle and running >= most_running:
             obstacle = f"{running} jobs run, and no more than {most_running} may"
         if obstacle:
-            if not any(agent_of[label] in gone or label in closed for label in wanted):
-                claimed.update((label, job.job_id) for label in wanted if label not in claimed)
+            if not any(agent_of[label] in gone or label in closed for label in wanted_ports):
+                claimed.update((label, job.job_id) for label in wanted_ports if label not in claimed)
             held.append(Held(job, obstacle))
             continue
-        taken.update((label, job.job_id) for label in wanted)
+        lease_of.update((label, job.job_id) for label in wanted_ports)
         running += 1
-        if owner in left:
-            left[owner] -= 1
-        starts.append(Start(job, wanted))
+        if owner in jobs_left:
+            jobs_left[owner] -= 1
+        starts.append(Start(job, wanted_ports))
     return Decision(tuple(starts), tuple(held))
 
 
 def misfit(demand: PortDemand, ports: Sequence[RackPort]) -> str:
-    """Why a demand can never be met by this rack; "" if it can."""
+    """Return why this rack can never meet a demand; "" if it can."""
     labels = {port.label for port in ports}
     unknown = [label for label in demand.named if label not in labels]
     if unknown:
@@ -146,8 +146,11 @@ def _wanted(
     unfree: tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]],
     present: AbstractSet[str],
 ) -> tuple[str, ...]:
-    """`unfree`: the ports that are leased, claimed by jobs that come first, and closed to this one."""
-    taken, claimed, closed = unfree
+    """Return the ports for a demand, the free ones first.
+
+    `unfree`: the ports that are leased, claimed by jobs that come first, and closed to this job.
+    """
+    lease_of, claimed, closed = unfree
     if demand.named:
         return demand.named
     fast = [port for port in ports if port.link_bps >= demand.least_link_bps]
@@ -155,14 +158,14 @@ def _wanted(
 
     def obstacles(port: RackPort) -> tuple[bool, bool, bool, bool]:
         label = port.label
-        return (label in closed, label in claimed, port.agent not in present, label in taken)
+        return (label in closed, label in claimed, port.agent not in present, label in lease_of)
 
     chosen = {port.label for port in sorted(fast, key=obstacles)[:count]}
     return tuple(port.label for port in fast if port.label in chosen)
 
 
 def _unmet(demand: PortDemand, wanted: Sequence[str], agent_of: Mapping[str, str]) -> str:
-    """Why the rack, whose rig may have changed since the job was submitted, has no ports for it; "" if it has."""
+    """Return why the rack has no ports for a demand, as its rig may have changed since submission; "" if it has."""
     unknown = next((label for label in wanted if label not in agent_of), "")
     if unknown:
         return f"the rig has no port {unknown} any more"

@@ -1,7 +1,7 @@
-"""What the rack tells whoever listens, and the bounded queue between them.
+"""Events that the rack publishes to its listeners, and the bounded queue to each of them.
 
-A listener that is too slow loses progress first, then is told that it missed something and should read the state anew:
-the rack waits for nobody.
+A listener that is too slow loses progress first, then gets `Missed` and should read the whole state: the rack never
+waits for a listener.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ _MOST_WAITING: Final = 4096
 
 
 class RackState(StrEnum):
-    """How the controller stands."""
+    """State of the controller."""
 
     READY = "ready"
     DRAINING = "draining"
-    """No job starts any more; those that run may finish."""
+    """No job starts any more; running ones may finish."""
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """A job was submitted or has moved on."""
+    """A job was submitted or changed its state."""
 
     job: Job
     summary: str = ""
-    """summary.json, with the change to an ended state if results were stored."""
+    """summary.json, with the change to an ended state if results were stored; "" otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobForgotten:
-    """A job and what was kept of it are gone."""
+    """A job's record or its artifacts were removed."""
 
     job_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobMoved:
-    """How far a job's run is."""
+    """Progress of a job's run."""
 
     job_id: str
     progress: RunProgress
@@ -56,35 +56,35 @@ class JobMoved:
 
 @dataclass(frozen=True, slots=True)
 class AgentChanged:
-    """An agent came, left, was leased or became free."""
+    """An agent joined, left, was leased or became free."""
 
     presence: AgentPresence
 
 
 @dataclass(frozen=True, slots=True)
 class AgentForgotten:
-    """The rig names an agent no more."""
+    """The rig does not name an agent any more."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class RackChanged:
-    """The controller's own state."""
+    """The controller's own state changed."""
 
     state: RackState
 
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Events were lost here: read the jobs anew."""
+    """Events were lost here: read all jobs again."""
 
 
 RackEvent = JobChanged | JobForgotten | JobMoved | AgentChanged | AgentForgotten | RackChanged | Missed
 
 
 class Subscription:
-    """The events for one listener, at most `_MOST_WAITING`; of a job's progress only the last."""
+    """The events for one listener: at most `_MOST_WAITING`, and only the latest progress of each job."""
 
     def __init__(self) -> None:
         self._waiting: deque[RackEvent] = deque()
@@ -92,13 +92,13 @@ class Subscription:
         self._there = asyncio.Event()
 
     def put(self, event: RackEvent) -> None:
-        """Adds an event; never waits."""
+        """Add an event; never waits."""
         if isinstance(event, JobMoved):
             self._moved[event.job_id] = event
         else:
             if isinstance(event, JobChanged | JobForgotten):
                 job_id = event.job.job_id if isinstance(event, JobChanged) else event.job_id
-                self._moved.pop(job_id, None)  # Progress of before the change is no news after it.
+                self._moved.pop(job_id, None)  # Progress from before the change is outdated after it.
             if len(self._waiting) >= _MOST_WAITING:
                 self._waiting.clear()
                 self._waiting.append(Missed())
@@ -107,11 +107,11 @@ class Subscription:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing waits but progress."""
+        """Return whether at most progress is waiting."""
         return not self._waiting
 
     async def next(self) -> RackEvent:
-        """The next event; waits for one."""
+        """Wait for the next event and return it."""
         while not self._waiting and not self._moved:
             self._there.clear()
             await self._there.wait()

@@ -1,4 +1,4 @@
-"""The ways to a rack from outside: each lives in a task of its own and outlives its own failures. A shell: tasks."""
+"""Gateways to a rack: each runs in a task of its own and is restarted after a failure. A shell: tasks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
 
 _PAUSE_S: Final = 5.0
-"""Between a failure of a gateway and its next attempt."""
+"""Pause between a failure of a gateway and its next attempt."""
 
 
 class Gateway(Protocol):
-    """A way to the rack, such as a broker."""
+    """A way for clients to reach the rack, such as a broker."""
 
     async def live(self) -> None:
-        """Serves until it is cancelled."""
+        """Serve until cancelled."""
 
     async def farewell(self) -> None:
-        """Says that the controller ends; takes a moment at most."""
+        """Announce that the controller ends; takes a moment at most."""
 
 
 @contextlib.asynccontextmanager
 async def serving(gateways: tuple[Gateway, ...], log: RackLog) -> AsyncIterator[None]:
-    """Serve gateways while the block lasts, and let each say that the controller ends."""
+    """Serve gateways for the block, then let each announce that the controller ends."""
     tasks = [asyncio.create_task(_served(gateway, log)) for gateway in gateways]
     try:
         yield
@@ -41,9 +41,9 @@ async def _served(gateway: Gateway, log: RackLog) -> None:
     while True:
         try:
             await gateway.live()
-        except Exception as error:  # noqa: BLE001 - a mistake of ours on one gateway must not end runs and agents
+        except Exception as error:  # noqa: BLE001 - a bug in one gateway must not end runs and agents
             why = f"{type(error).__name__}: {error}"
             log.rack("a gateway failed", gateway=type(gateway).__name__, why=why)
         if is_ending():
-            return  # It failed because it was told to end.
+            return  # It failed because it is being cancelled.
         await asyncio.sleep(_PAUSE_S)

@@ -1,7 +1,7 @@
-"""A job of the rack: what was asked for, where it stands, and the one table of what may follow what.
+"""A job of the rack: its request, its state, and the one table of state transitions.
 
-Whether a request makes sense as a scenario is decided by `controller.scenario`; when a job starts by `dispatch`; where
-it is kept by `job_store`.
+`controller.inputs.scenario` decides whether a request is a valid scenario, `dispatch` when a job starts;
+`store.job_store` keeps it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from etloop.contract.protocol.machine import advance
 LOWEST_PRIORITY: Final = -100
 HIGHEST_PRIORITY: Final = 100
 MOST_PORTS: Final = 4096
-"""Ports that one job may name or count."""
+"""Most ports that one job may name or count."""
 MOST_LABELS: Final = 32
 MOST_RETRIES: Final = 10
 MOST_REASON_CHARACTERS: Final = 1 << 14
@@ -25,7 +25,7 @@ _LEFT_OUT: Final = " ... (more is left out)"
 
 
 class JobState(StrEnum):
-    """Where a job stands. The values are those of the rack API."""
+    """State of a job. The values are those of the rack API."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -34,24 +34,24 @@ class JobState(StrEnum):
     STORING = "storing"
     """Traffic has ended; results are being written."""
     FINISHED = "finished"
-    """It left a result; the exit code says which."""
+    """It has a result, given by its exit code."""
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """The controller went away under it; what it had measured until then is kept."""
+    """The controller ended while it ran; its records up to then are kept."""
 
 
 class JobEvent(Enum):
-    """What moves a job on."""
+    """Events that change a job's state."""
 
     LEASED = auto()
     GATHERED = auto()
-    """Its agents have their parts; traffic begins."""
+    """Its agents have their assignments; traffic begins."""
     TRAFFIC_ENDED = auto()
     STORED = auto()
     UNPREPARED = auto()
     """Scenario, trace, plan or agents could not be used; no traffic was sent."""
     PUT_BACK = auto()
-    """The rack itself could not begin it, for want of disk or descriptors: no fault of the job."""
+    """The rack could not begin it, for lack of disk or descriptors: not the job's fault."""
     CANCELLED = auto()
     ABANDONED = auto()
     """Found unfinished by a controller that has just started."""
@@ -83,7 +83,7 @@ JOB_TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = {
     JobState.CANCELLED: {},
     JobState.INTERRUPTED: {},
 }
-"""A cancelled run winds up like any other, so RUNNING reaches CANCELLED through STORING, with what it measured."""
+"""A cancelled run stores its records like any other, so RUNNING reaches CANCELLED through STORING."""
 
 ENDED: Final = frozenset(state for state, exits in JOB_TRANSITIONS.items() if not exits)
 ON_PORTS: Final = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STORING})
@@ -91,24 +91,24 @@ ON_PORTS: Final = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STORI
 
 
 def advance_job(state: JobState, event: JobEvent) -> JobState:
-    """The state after `event`. Raises `IllegalTransition` where the table has no entry."""
+    """Return the state after `event`. Raises `IllegalTransition` if the table has no entry for it."""
     return advance("job", JOB_TRANSITIONS, state, event)
 
 
 @dataclass(frozen=True, slots=True)
 class PortDemand:
-    """Which ports a job wants: these by name, or any `count` of those whose link is at least `least_link_bps`."""
+    """Ports that a job asks for: these by name, or any `count` with links of at least `least_link_bps`."""
 
     named: tuple[str, ...] = ()
     """"agent/port"; empty: any."""
     count: int = 0
-    """Ports wanted if none is named; 0: every port of the rack."""
+    """Number of ports if none is named; 0: every port of the rack."""
     least_link_bps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What a client asked for, checked for form only."""
+    """A client's request, checked for form only."""
 
     scenario_text: str
     """The YAML of a scenario; its paths are relative to the rack's scenario root."""
@@ -120,24 +120,24 @@ class JobRequest:
     submitter: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     time_limit_ns: int = 0
-    """From the start on; 0: the rack's own limit."""
+    """Counted from the start; 0: the rack's own limit."""
     strict: bool = False
-    """Whether what the device's profile contradicts is an error."""
+    """Whether a contradiction to the device's profile is an error."""
     retries: int = 0
-    """How often it is queued again where the rack itself broke it."""
+    """How often it is queued again after the rack itself broke it."""
     requeue_of: str = ""
-    """The job that this one runs again; "" of one that a client submitted."""
+    """The job that this one runs again; "" if a client submitted it."""
     owner: str = ""
-    """The user whose job it is; "" where the request did not come as one."""
+    """The user who owns the job; "" if the request came without a user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the store keeps it. Times are wall time in UTC, ISO 8601; "" as long as it has not come to that."""
+    """A job as stored. Times are wall time in UTC, ISO 8601; "" if that has not happened yet."""
 
     job_id: str
     number: int
-    """Counts submissions; orders jobs of one priority."""
+    """Counts submissions; orders jobs of equal priority."""
     request: JobRequest
     state: JobState
     submitted_at: str
@@ -150,12 +150,15 @@ class Job:
     reason: str = ""
     """Why it did not pass, for people."""
     run_directory: str = ""
-    """Below the artifact directory; "" if nothing was kept."""
+    """Name below the artifact directory; "" if nothing was kept."""
     artifact_bytes: int = 0
 
 
 def bounded_reason(reason: str) -> str:
-    """Return why a job ended, cut to what is kept of it: whatever a scenario quotes is published and stored with it."""
+    """Return the reason of a job's end, cut to `MOST_REASON_CHARACTERS`.
+
+    It may quote a scenario, and is stored and published.
+    """
     if len(reason) <= MOST_REASON_CHARACTERS:
         return reason
     return reason[: MOST_REASON_CHARACTERS - len(_LEFT_OUT)] + _LEFT_OUT

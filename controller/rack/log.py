@@ -1,7 +1,7 @@
-"""The daemon's log: one line an event, as JSON or for people, on standard error. A shell: it reads the clock and writes.
+"""The daemon's log: one line per event, as JSON or as text, on standard error. A shell: it reads the clock and writes.
 
-How much an event weighs stands in one table here. What is below the level of the log is not written there; a job's own log
-has every line that is about it.
+One table here gives each event its level. Events below the log's level are left out; a job's own log has every line
+about that job.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _WEIGHTS: Final = {
     "a gateway failed": LogLevel.ERROR,
     "loop trouble": LogLevel.ERROR,
 }
-"""Event -> its level; all others are `INFO`."""
+"""Event -> its level; any other event has level `INFO`."""
 Field = str | int | float | bool | list[str]
 
 
 class RackLog:
-    """Writes what happens. Values are the caller's to keep free of secrets; control characters are escaped here."""
+    """Writes events. Callers keep secrets out of the values; control characters are escaped here."""
 
     def __init__(
         self, form: LogFormat, stream: TextIO | None = None, level: LogLevel = LogLevel.INFO
@@ -56,63 +56,65 @@ class RackLog:
         self._logs: JobLogs | None = None
 
     def write_all(self) -> None:
-        """Write every event from now on."""
+        """Log every event from now on."""
         self._level = LogLevel.DEBUG
         self.rack("log level", is_now=self._level.value)
 
     def write_as_started(self) -> None:
-        """Write the events of the level that was asked for at the start from now on."""
+        """Return to the level of the start."""
         self.rack("log level", is_now=self._started_level.value)
         self._level = self._started_level
 
     @property
     def writes_all(self) -> bool:
-        """Whether what is asked for and answered is to be said."""
+        """Return whether requests and answers are logged too."""
         return self._level is LogLevel.DEBUG
 
     def keep(self, logs: JobLogs) -> None:
-        """Also write what is about a job into its own log from now on, as JSON whatever the form."""
+        """Write events about a job to its own log from now on, too, always as JSON."""
         self._logs = logs
 
     @property
     def has_many_job_logs(self) -> bool:
-        """Whether so many logs of jobs were begun that the oldest may have to go."""
+        """Return whether enough job logs were begun that the oldest may have to be removed."""
         return self._logs is not None and self._logs.is_due
 
     def trim_job_logs(self) -> None:
-        """Remove the logs of the oldest jobs; takes a while, and may be asked from any thread."""
+        """Remove the logs of the oldest jobs; takes a while, and is callable from any thread."""
         if self._logs is not None:
             self._logs.trim()
 
     def rack(self, event: str, **more: Field) -> None:
-        """Something about the rack as a whole."""
+        """Log an event about the rack as a whole."""
         self._write({"event": event} | more)
 
     def job(self, job_id: str, event: str, **more: Field) -> None:
-        """Something about one job."""
+        """Log an event about one job."""
         self._write({"job": job_id, "event": event} | more)
 
     def _write(self, fields: Mapping[str, Field]) -> None:
         level = _WEIGHTS.get(str(fields["event"]), LogLevel.INFO)
-        at = wall_time_text()
-        as_json = json.dumps({"at": at, "level": level.value} | dict(fields))
+        time_text = wall_time_text()
+        as_json = json.dumps({"at": time_text, "level": level.value} | dict(fields))
         if level.weight >= self._level.weight:
-            self._put(as_json if self._form is LogFormat.JSON else _for_people(at, level, fields))
+            self._put(as_json if self._form is LogFormat.JSON else _for_people(time_text, level, fields))
         if self._logs is not None and "job" in fields:
             self._logs.append(str(fields["job"]), as_json)
 
     def _put(self, line: str) -> None:
-        # A log that is on a full disk, or that nobody reads any more, must not end what it tells of.
+        # A log on a full disk, or a closed pipe, must not break the rack.
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(line + "\n")
             self._stream.flush()
 
 
 def _for_people(at: str, level: LogLevel, fields: Mapping[str, Field]) -> str:
-    rest = " ".join(f"{key}={_plain(value)}" for key, value in fields.items() if key not in ("event", "job"))
-    job = f"job {fields['job']}: " if "job" in fields else ""
-    weight = "" if level is LogLevel.INFO else f"{level}: "
-    return f"{at} {weight}{job}{_plain(fields['event'])} {rest}".rstrip()
+    field_text = " ".join(
+        f"{key}={_plain(value)}" for key, value in fields.items() if key not in ("event", "job")
+    )
+    job_text = f"job {fields['job']}: " if "job" in fields else ""
+    level_text = "" if level is LogLevel.INFO else f"{level}: "
+    return f"{at} {level_text}{job_text}{_plain(fields['event'])} {field_text}".rstrip()
 
 
 def _plain(value: Field) -> str:

@@ -1,4 +1,4 @@
-"""How the log of a rack is written, and what of it. Loads nothing, so that a command line can name it."""
+"""Format and level of a rack's log. Imports nothing heavy, so that the command line can use it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from enum import StrEnum
 
 
 class LogFormat(StrEnum):
-    """How the daemon's log is written to standard error."""
+    """Format of the daemon's log on standard error."""
 
     JSON = "json"
     TEXT = "text"
 
 
 class LogLevel(StrEnum):
-    """From which weight on an event is written; each of them has all that follow."""
+    """Least level of the events that are written; each level includes all that follow."""
 
     DEBUG = "debug"
-    """What was asked for and answered, too."""
+    """Also requests and answers."""
     INFO = "info"
     WARNING = "warning"
-    """Something is not as it should be; the rack goes on."""
+    """A problem; the rack continues."""
     ERROR = "error"
-    """A mistake of the controller's own."""
+    """A bug in the controller."""
 
     @property
     def weight(self) -> int:
-        """Orders the levels."""
+        """Return the position of the level in ascending order."""
         return tuple(LogLevel).index(self)

@@ -1,6 +1,6 @@
-"""What goes wrong in the daemon's event loop outside of any task, as lines of the rack's log that stay few.
+"""Errors of the daemon's event loop outside of any task, as a bounded number of lines in the rack's log.
 
-asyncio writes a traceback for each failure, which fills a disk when descriptors are short: it tries 128 times a second.
+asyncio writes a traceback for each failure, which fills a disk when descriptors run out: it tries 128 times a second.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from etloop.runtime.clock import monotonic_ns
 
 _SILENT_NS: Final = 10 * NS_PER_S
 _MOST_KINDS: Final = 32
-"""Kinds of trouble that are told apart; later ones count as one kind."""
+"""Kinds of error that are logged separately; all further ones count as one kind."""
 _LONGEST: Final = 500
 
 
 class LoopTroubles:
-    """Writes one line a kind of trouble in ten seconds, with how often it was left out since."""
+    """Logs each kind of error at most once in ten seconds, with the count of those left out since."""
 
     def __init__(self, log: RackLog) -> None:
         self._log = log
@@ -27,19 +27,19 @@ class LoopTroubles:
         self._left_out: dict[str, int] = {}
 
     def install(self) -> None:
-        """Hear what the running loop has to say from now on."""
+        """Become the exception handler of the running loop."""
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: self.hear(context, monotonic_ns())
         )
 
     def hear(self, context: dict[str, Any], now_ns: int) -> None:
-        """See `asyncio.loop.call_exception_handler`."""
+        """Log an error of the loop, unless one of its kind was logged recently. See `asyncio.loop.call_exception_handler`."""
         error = context.get("exception")
-        what = f"{context.get('message', 'no message')}: {error!r}"[:_LONGEST]
-        known = what in self._written_ns or len(self._written_ns) < _MOST_KINDS
-        kind = what if known else "others"
+        text = f"{context.get('message', 'no message')}: {error!r}"[:_LONGEST]
+        is_known = text in self._written_ns or len(self._written_ns) < _MOST_KINDS
+        kind = text if is_known else "others"
         if now_ns - self._written_ns.get(kind, now_ns - _SILENT_NS) < _SILENT_NS:
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return
         self._written_ns[kind] = now_ns
-        self._log.rack("loop trouble", what=what, left_out=self._left_out.pop(kind, 0))
+        self._log.rack("loop trouble", what=text, left_out=self._left_out.pop(kind, 0))

@@ -1,4 +1,4 @@
-"""What people outside a rack can bring about again and again, as lines of its log that stay few, and as figures."""
+"""Log lines that agents and other peers can cause repeatedly, bounded per kind, and their counts as metrics."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class MemberLines:
         self._tallies = tallies
         self._limit = LogLimit()
         self._refused: dict[str, int] = {}
-        """Connections that the link had refused when it was last asked."""
+        """Refused connections as of the last look, by reason."""
 
     def write(self, kind: str, text: str, now_ns: int) -> None:
-        """Write a line, if there were not too many of its kind."""
+        """Log a line, unless there were too many of its kind."""
         if self._limit.takes(kind, now_ns):
             self._log.rack(text)
 
     def look(self, link: RouterLink, now_ns: int) -> None:
-        """Write what there is to know of who was let in and who was not, and count it."""
+        """Log the link's notices about admission, and count its refusals."""
         for notice in link.take_notices():
             self.write(notice.kind, notice.text, now_ns)
         self._tallies.refused_connections.update(

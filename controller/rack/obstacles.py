@@ -1,7 +1,6 @@
-"""What keeps every job of a rack from starting, and those that wait are told: disk, descriptors, job store. A shell: it asks
-the operating system.
+"""Conditions that keep every job of a rack from starting: disk, descriptors, job store. A shell: it asks the kernel.
 
-None of it is a fault of a job, so none ends one.
+None of them is a fault of a job, so jobs wait and are not ended.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ DISK: Final = "disk"
 PROCESSES: Final = "processes"
 STORE: Final = "store"
 _SPARE_DESCRIPTORS: Final = 16
-"""Without so many to be had no run is begun: its process needs about half of them."""
+"""Descriptors that must be free to begin a run: its process needs about half of them."""
 
 
 class Obstacles:
-    """Why no job starts, by what about."""
+    """Reasons why no job starts, by subject (DISK, PROCESSES, STORE)."""
 
     def __init__(self, config: RackConfig, log: RackLog) -> None:
         self._config = config
@@ -33,19 +32,19 @@ class Obstacles:
         self._found: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there is any."""
+        """Return whether there is any obstacle."""
         return bool(self._found)
 
     def __contains__(self, about: str) -> bool:
-        """Return whether there is one of that sort."""
+        """Return whether there is an obstacle of that subject."""
         return about in self._found
 
     def texts(self) -> tuple[str, ...]:
-        """Return what people should know, for /healthz and for jobs that wait."""
+        """Return the reasons, for /healthz and for waiting jobs."""
         return tuple(self._found.values())
 
     def note(self, about: str, what: str) -> None:
-        """Something keeps jobs from starting; "" if not any more. Said once."""
+        """Set or, with "", clear the obstacle of a subject. Logs only its beginning and its end."""
         if self._found.get(about, "") == what:
             return
         if what:
@@ -57,24 +56,27 @@ class Obstacles:
             self._log.rack("fixed", what=self._found.pop(about))
 
     def look(self) -> None:
-        """Look at the disk and at what may still be opened."""
+        """Check the free disk space and the free descriptors."""
         try:
             (free_bytes, place), least_bytes = self._scarcest(), self._config.free_disk_bytes
-            what = (
+            reason = (
                 f"the disk is full: {approximate_bytes(free_bytes)} are free below {place}, "
                 f"and limits.free_disk is {approximate_bytes(least_bytes)}"
             )
-            self.note(DISK, what if free_bytes < least_bytes else "")
+            self.note(DISK, reason if free_bytes < least_bytes else "")
         except OSError as error:
             self.note(DISK, f"{self._config.state_dir} cannot be used: {error.strerror}")
-        few = not can_open(_SPARE_DESCRIPTORS)
-        self.note(PROCESSES, "no files or sockets can be opened: too many are open" if few else "")
+        is_short_of_descriptors = not can_open(_SPARE_DESCRIPTORS)
+        self.note(
+            PROCESSES,
+            "no files or sockets can be opened: too many are open" if is_short_of_descriptors else "",
+        )
 
     def free_disk_bytes(self) -> int:
-        """Return the room where jobs, or results, are kept: where there is less. Raises `OSError`."""
+        """Return the free bytes of the directory of jobs or of results, whichever has less. Raises `OSError`."""
         return self._scarcest()[0]
 
     def _scarcest(self) -> tuple[int, Path]:
-        """The least room where jobs or results are kept, and where that is."""
+        """Return (free bytes, directory) of the directory of jobs or of results, whichever has less."""
         directories = (self._config.state_dir, self._config.state_dir / "artifacts")
         return min((shutil.disk_usage(directory).free, directory) for directory in directories)

@@ -1,8 +1,8 @@
-"""Which ports of a rack are in service: states, one transition table, and what failures to prepare come to. Pure.
+"""Decides which ports of a rack are in service: states, one transition table, the effect of failed preparations. Pure.
 
-A port that could not be prepared for two jobs, one after the other, is out of service until its host changes: a third job would
-fail on it as well. That a port is out of service is kept in the job store (`store.quarantine`); that it is suspect is known for
-this controller's life.
+A port whose preparation failed for two jobs in a row is out of service until its host changes: a third job would fail
+on it too. The job store keeps which ports are out of service (`store.quarantine`); suspects are known for this
+controller's life only.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 _PORT_WHERE: Final = re.compile(r"agent '(?P<agent>[^']+)': port (?P<port>[^\s:]+)")
 _ASKED_OF_IT: Final = "path MTU"
-"""What a scenario asks for and one port does not give, while others may be given less."""
+"""Problem of a scenario's request that one port cannot meet, while other scenarios may request less."""
 _LONGEST_REASON: Final = 500
 
 
 class PortState(Enum):
-    """Where a port stands."""
+    """State of a port."""
 
     IN_SERVICE = auto()
     SUSPECT = auto()
-    """It could not be prepared for the last job that had it."""
+    """Its preparation failed for the last job that had it."""
     QUARANTINED = auto()
-    """Nor for the job after that: no job gets it."""
+    """Its preparation failed for two jobs in a row: no job gets it."""
 
 
 class PortEvent(Enum):
-    """What moves it on."""
+    """Events that change a port's state."""
 
     PREPARED = auto()
     """Traffic began on it."""
     UNPREPARED = auto()
-    """It could not be prepared for a job, another one than before."""
+    """Its preparation failed for another job than before."""
     HOST_CHANGED = auto()
-    """Its agent says something else of its host, such as that a link is up."""
+    """Its agent reports another host state, such as a link that is up."""
     RESTORED = auto()
-    """Somebody says that it can be used."""
+    """An operator returned it to service."""
 
 
 PORT_TRANSITIONS: Final[Mapping[PortState, Mapping[PortEvent, PortState]]] = {
@@ -61,10 +61,10 @@ PORT_TRANSITIONS: Final[Mapping[PortState, Mapping[PortEvent, PortState]]] = {
         PortEvent.RESTORED: PortState.IN_SERVICE,
     },
     PortState.QUARANTINED: {
-        # A job that had it before it was taken out of service.
+        # A job that got the port before it was quarantined.
         PortEvent.PREPARED: PortState.IN_SERVICE,
         PortEvent.UNPREPARED: PortState.QUARANTINED,
-        # One job may find out whether that helped; if not, it is the last.
+        # One more job may try it; if that fails too, the port is quarantined again.
         PortEvent.HOST_CHANGED: PortState.SUSPECT,
         PortEvent.RESTORED: PortState.IN_SERVICE,
     },
@@ -76,65 +76,65 @@ class _Port:
     state: PortState = PortState.IN_SERVICE
     reason: str = ""
     job_id: str = ""
-    """The last for which it could not be prepared."""
+    """The last job for which its preparation failed."""
 
 
 class PortHealth:
-    """The ports of a rack, by label ("agent/port")."""
+    """The states of a rack's ports, by label ("agent/port")."""
 
     def __init__(self, labels: Iterable[str]) -> None:
         self._ports = {label: _Port() for label in labels}
 
     def serve(self, labels: Iterable[str]) -> None:
-        """The rack has these ports from now on; those it had before stand as they did."""
+        """Replace the rack's ports; those it had before keep their state."""
         self._ports = {label: self._ports.get(label) or _Port() for label in labels}
 
     def recall(self, reasons: Mapping[str, str]) -> None:
-        """These ports were out of service for a controller before this one, for these reasons; others are not known any more."""
+        """Restore the state of ports that an earlier controller had quarantined, with its reasons. Ignores unknown ports."""
         for label, reason in reasons.items():
             if label in self._ports:
                 self._ports[label] = _Port(PortState.QUARANTINED, reason)
 
     def quarantined(self) -> dict[str, str]:
-        """Return the ports that could not be prepared for two jobs, with what was wrong."""
+        """Return the quarantined ports, each with the problem of its last preparation."""
         return {
             label: port.reason for label, port in self._ports.items() if port.state is PortState.QUARANTINED
         }
 
     def out_of_service(self) -> dict[str, str]:
-        """Return the ports that no job gets, with the reason."""
+        """Return the ports that no job gets, each with the reason."""
         return {label: f"out of service: {reason}" for label, reason in self.quarantined().items()}
 
     def state_of(self, label: str) -> PortState:
-        """Return where a port stands."""
+        """Return the state of a port."""
         return self._ports[label].state
 
     def prepared(self, labels: Iterable[str]) -> None:
-        """Traffic began on these."""
+        """Note that traffic began on these ports."""
         for label in labels:
             self._advance(label, PortEvent.PREPARED)
 
     def unprepared(self, label: str, job_id: str, reason: str) -> bool:
-        """Note that a port could not be prepared for a job; whether that takes it out of service now."""
+        """Note that a port's preparation failed for a job; return whether this quarantines it."""
         port = self._ports.get(label)
         if port is None or port.job_id == job_id:
             return False
-        before = port.state
+        earlier_state = port.state
         self._advance(label, PortEvent.UNPREPARED)
         port.job_id, port.reason = job_id, reason[:_LONGEST_REASON]
-        return port.state is PortState.QUARANTINED and before is not port.state
+        return port.state is PortState.QUARANTINED and earlier_state is not port.state
 
     def restored(self, label: str) -> None:
-        """Somebody says that a port can be used again."""
+        """Note that an operator returned a port to service."""
         self._advance(label, PortEvent.RESTORED)
 
     def host_changed(self, agent: str) -> tuple[str, ...]:
-        """Note that an agent's host is not what it was; the ports that are back in service for it."""
-        back = tuple(label for label in self.out_of_service() if label.partition("/")[0] == agent)
+        """Note that an agent's host changed; return its ports that are back in service."""
+        restored_ports = tuple(label for label in self.out_of_service() if label.partition("/")[0] == agent)
         for label in self._ports:
             if label.partition("/")[0] == agent:
                 self._advance(label, PortEvent.HOST_CHANGED)
-        return back
+        return restored_ports
 
     def _advance(self, label: str, event: PortEvent) -> None:
         if (port := self._ports.get(label)) is not None:
@@ -142,13 +142,15 @@ class PortHealth:
 
 
 def blamed_ports(problems: Iterable[Problem]) -> dict[str, str]:
-    """Return the ports ("agent/port") that problems of a preparation are about, with what is wrong with each.
+    """Return port ("agent/port") -> its problem, for the problems of a preparation that concern a port.
 
-    What only this scenario asks of a port is not among it.
+    Leaves out problems of requests that only this scenario makes of the port.
     """
-    found: dict[str, str] = {}
+    problem_of_port: dict[str, str] = {}
     for problem in problems:
-        named = _PORT_WHERE.fullmatch(problem.where)
-        if named is not None and _ASKED_OF_IT not in problem.what:
-            found.setdefault(f"{named['agent']}/{named['port']}", f"{problem.what}; {problem.remedy}")
-    return found
+        match = _PORT_WHERE.fullmatch(problem.where)
+        if match is not None and _ASKED_OF_IT not in problem.what:
+            problem_of_port.setdefault(
+                f"{match['agent']}/{match['port']}", f"{problem.what}; {problem.remedy}"
+            )
+    return problem_of_port

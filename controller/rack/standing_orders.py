@@ -1,7 +1,7 @@
-"""What the people who run a rack have ordered and not taken back: ports drained, jobs held, the queue paused. Pure.
+"""Orders in force: ports drained, jobs held, the queue paused. Pure.
 
-Kept in the job store, so that an order outlives its controller. Who may give one, and what it must name, is decided by
-`operators`; what it keeps from starting by `api` and `dispatch`.
+The job store keeps them, so that an order outlives its controller. `operators` decides which orders are valid; `api`
+and `dispatch` decide which jobs an order keeps from starting.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ MOST_REASON_CHARACTERS: Final = 500
 
 
 class OrderKind(StrEnum):
-    """What is ordered. The values are those of the job store, and read as "X is VALUE"."""
+    """Kinds of orders. The values are those of the job store, and read as "X is VALUE"."""
 
     DRAINED = "drained"
-    """A port gets no job; one that has it may end."""
+    """A port gets no further job; its present one may finish."""
     HELD = "held"
     """A job stays queued."""
     PAUSED = "paused"
     """No job starts."""
     QUARANTINED = "out of service"
-    """A port gets no job, because it could not be prepared: the controller's own order."""
+    """A port gets no job because its preparation failed: the controller's own order."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandingOrder:
-    """One order that stands."""
+    """An order in force."""
 
     kind: OrderKind
     subject: str
-    """Label of the port, id of the job; "" of the whole queue."""
+    """Label of the port, id of the job; "" for the whole queue."""
     who: str
     reason: str
     since: str
     """Wall time in UTC, ISO 8601."""
 
     def text(self) -> str:
-        """Say what is ordered, by whom and why: "drained by mqtt (says "ann"): its cable is swapped"."""
+        """Format the order: "drained by mqtt (says "ann"): its cable is swapped"."""
         why = f": {self.reason}" if self.reason else ""
         return f"{self.kind} by {self.who}{why}"
 
 
 class StandingOrders:
-    """The orders that stand now."""
+    """All orders in force."""
 
     def __init__(
         self, orders: Iterable[StandingOrder] = (), reservations: Reservations | None = None
@@ -57,17 +57,17 @@ class StandingOrders:
         self._orders = {(order.kind, order.subject): order for order in orders}
 
     def find(self, kind: OrderKind, subject: str = "") -> StandingOrder | None:
-        """Return the order about something; None if there is none."""
+        """Return the order about a subject; None if there is none."""
         return self._orders.get((kind, subject))
 
     def texts(self, kind: OrderKind) -> dict[str, str]:
-        """Return what is said of every subject of a kind."""
+        """Return subject -> formatted order, for all orders of a kind."""
         return {order.subject: order.text() for order in self._orders.values() if order.kind is kind}
 
     def keep(self, order: StandingOrder) -> None:
-        """An order was given, or given anew with another reason."""
+        """Add an order, or replace the one of its kind about the same subject."""
         self._orders[order.kind, order.subject] = order
 
     def drop(self, kind: OrderKind, subject: str = "") -> None:
-        """An order was taken back, or there is nothing left that it is about."""
+        """Remove an order that was withdrawn or whose subject is gone."""
         self._orders.pop((kind, subject), None)

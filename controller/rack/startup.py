@@ -1,6 +1,6 @@
-"""Opens a rack: rig, store, hub and gateways, as controller.yaml says. A shell: files, and the process's event loop.
+"""Opens a rack: rig, store, agent pool and gateways, as controller.yaml configures them. A shell: files, event loop.
 
-Everything that can be wrong before the first agent is asked is found here and raised as `ConfigError`.
+All mistakes that can be found before the first agent connects are found here and raised as `ConfigError`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from etloop.runtime.watched_file import WatchedFile
 
 
 def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
-    """A daemon with its store open. Raises `ConfigError` with what cannot be used."""
+    """Return a daemon with its store open. Raises `ConfigError` with what cannot be used."""
     rig, rig_text = read_rig(config)
     check_exposure(
         SessionSettings("", rig.bind, CurveServer.of(rig.security), insecure=rig.security.insecure)
@@ -64,8 +64,10 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
         remedy = "make it, and put the traces of scenarios below it"
         raise ConfigError(Problem("scenario_root", f"{config.scenario_root} is no directory", remedy))
     if within(config.state_dir, config.scenario_root):
-        what = f"{config.state_dir} lies below scenario_root, so that scenarios could read what others left"
-        raise ConfigError(Problem("state_dir", what, "name a directory outside of it"))
+        problem = (
+            f"{config.state_dir} lies below scenario_root, so that scenarios could read what others left"
+        )
+        raise ConfigError(Problem("state_dir", problem, "name a directory outside of it"))
     lock = _taken(config.state_dir)
     try:
         return _assembled(config, rig, rig_text, lock, log)
@@ -75,9 +77,9 @@ def open_daemon(config: RackConfig, log: RackLog) -> Daemon:
 
 
 def _taken(state_dir: Path) -> int:
-    """Makes the state directory and takes its lock."""
+    """Make the state directory and return its lock's descriptor. Raises `ConfigError` if it is unusable or locked."""
     try:
-        # What jobs ask for and leave is nobody's business but the rack's: /runs/ is for those who may look.
+        # Not world-readable: scenarios and results are served by /runs/ to clients with the right to read them.
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
         (state_dir / "artifacts").mkdir(exist_ok=True)
         (state_dir / "running").mkdir(exist_ok=True)
@@ -96,15 +98,15 @@ def _taken(state_dir: Path) -> int:
 def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: RackLog) -> Daemon:
     store = JobStore.open(config.state_dir / "jobs.sqlite")
     try:
-        look = partial(named_file_problems, root=config.scenario_root)
-        rules = ScenarioRules(config.scenario_root, config.allowed_code, look)
+        find_missing_files = partial(named_file_problems, root=config.scenario_root)
+        rules = ScenarioRules(config.scenario_root, config.allowed_code, find_missing_files)
         rack = Rack(store, rack_ports(rig), config.limits, rules, new_job_id)
     except StoreFailed as error:
         remedy = "run the etloop that wrote it, or name a new state_dir"
         raise ConfigError(Problem(str(config.state_dir / "jobs.sqlite"), str(error), remedy)) from None
     if config.users is not None:
         users = WatchedFile(config.users, parse_users, is_secret=False)
-        users.current()  # The file may change later; one that cannot be used now is told now.
+        users.current()  # Report an unusable file now, although it may change later.
         rack.people = People(users.current)
     hub = Hub(slots_of(rig, config.slots), HEARTBEAT_NS, LOST_AFTER_NS)
     log.keep(JobLogs(config.state_dir / "logs"))
@@ -125,7 +127,7 @@ def _assembled(config: RackConfig, rig: Rig, rig_text: str, lock: int, log: Rack
 
 def _mqtt_gateway(daemon: Daemon, broker: BrokerConfig) -> MqttGateway:
     settings = broker.settings
-    tls_context(settings.broker)  # Files may change later; those that cannot be used now are told now.
+    tls_context(settings.broker)  # Report unusable files now, although they may change later.
     if broker.password_file is not None:
         settings = replace(
             settings, broker=replace(settings.broker, password=read_secret(broker.password_file))
@@ -137,7 +139,7 @@ def _http_gateway(daemon: Daemon, http: HttpConfig, mqtt: MqttGateway | None) ->
     rack, log, state_dir = daemon.rack, daemon.log, daemon.config.state_dir
     tokens = None if http.tokens is None else token_file(http.tokens)
     if tokens is not None:
-        tokens.current()  # The file may change later; one that cannot be used now is told now.
+        tokens.current()  # Report an unusable file now, although it may change later.
     rack.links = Links(http.url)
     admission = HttpAdmission(tokens, daemon.tallies.refused_requests, log)
     transfers = Transfers()
@@ -166,11 +168,11 @@ def _trace_pages(
 
 def _otel_gateway(daemon: Daemon, otel: OtelConfig, mqtt: MqttGateway | None) -> Gateway:
     try:
-        # Here, because only racks that push figures need OpenTelemetry.
+        # Imported late: only racks that push metrics need OpenTelemetry.
         from etloop.controller.rack.telemetry.otel import OtelGateway, OtelTarget
     except ImportError as error:
-        what = f"OpenTelemetry is not installed ({error.name})"
-        raise ConfigError(Problem("otel", what, "pip install 'etloop[otel]'")) from None
+        problem = f"OpenTelemetry is not installed ({error.name})"
+        raise ConfigError(Problem("otel", problem, "pip install 'etloop[otel]'")) from None
     if otel.ca_file is not None and not otel.ca_file.is_file():
         remedy = "name the authority of the collector's certificate"
         raise ConfigError(Problem("otel.ca", f"{otel.ca_file} is no file", remedy))
@@ -190,13 +192,13 @@ def _collector(daemon: Daemon, mqtt: MqttGateway | None) -> RackCollector:
 
 
 def new_job_id() -> str:
-    """Ids sort by the wall time of submission; the rest keeps two of one millisecond apart."""
+    """Return a new job id: sorts by wall time of submission; a random part separates ids of one millisecond."""
     now = datetime.now(UTC)
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
 
 
 def serve(config: RackConfig, log: RackLog) -> ExitCode:
-    """Opens a daemon and lets it live. Raises `ConfigError`."""
+    """Open a daemon and run it to its end. Raises `ConfigError`."""
     give_memory_back()
     raise_descriptor_limit()
     daemon = open_daemon(config, log)

@@ -1,6 +1,6 @@
-"""What is wrong with a job that a client submits, and what he is answered. Pure.
+"""Problems of a submitted job, and the answers to a submission. Pure.
 
-What is wrong with its scenario is found by `api.Rack.validate`, and what only reading its trace can show, later.
+`api.Rack.validate` checks its scenario; problems that only reading its trace reveals come later.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from etloop.controller.rack.job import (
 )
 
 REQUEUE_KEY: Final = "etloop:requeue:"
-"""What the client key of a job that is run again begins with; the other's id follows."""
+"""Prefix of the client key of a requeued job; the id of the original job follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RackLimits:
-    """What a rack takes on."""
+    """Limits of a rack."""
 
     queued_jobs: int
     running_jobs: int
     scenario_bytes: int
     job_time_ns: int
-    """Longest that a run may take from its start on; a job may ask for less."""
+    """Longest run time from the start on; a job may ask for less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The client key was used before: this is the job it stands for."""
+    """The client key was used before; this is its job."""
 
     job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Nothing was queued; all that is wrong."""
+    """The job was not queued, for all these problems."""
 
     problems: tuple[Problem, ...]
 
@@ -61,47 +61,49 @@ class Rejected:
 def request_problems(
     request: JobRequest, limits: RackLimits, ports: Sequence[RackPort]
 ) -> tuple[Problem, ...]:
-    """Return what no rack with these limits and ports takes, whatever it does now."""
-    found: list[Problem] = []
+    """Return why a rack with these limits and ports can never take a request."""
+    problems: list[Problem] = []
     if not LOWEST_PRIORITY <= request.priority <= HIGHEST_PRIORITY:
-        what = f"{request.priority} is outside {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
-        found.append(Problem("priority", what, "give a number in that range"))
-    found += claim_problems("submitter", request.submitter)
+        problem = f"{request.priority} is outside {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
+        problems.append(Problem("priority", problem, "give a number in that range"))
+    problems += claim_problems("submitter", request.submitter)
     if len(request.labels) > MOST_LABELS:
-        found.append(Problem("labels", f"{len(request.labels)} labels", f"give at most {MOST_LABELS}"))
+        problems.append(Problem("labels", f"{len(request.labels)} labels", f"give at most {MOST_LABELS}"))
     if not 0 <= request.retries <= MOST_RETRIES:
-        found.append(Problem("retries", f"{request.retries}", f"give a number from 0 to {MOST_RETRIES}"))
+        problems.append(Problem("retries", f"{request.retries}", f"give a number from 0 to {MOST_RETRIES}"))
     if not 0 <= request.time_limit_ns <= limits.job_time_ns:
-        what = f"{request.time_limit_ns} ns is more than this rack allows"
-        found.append(Problem("time_limit", what, f"ask for at most {limits.job_time_ns} ns"))
+        problem = f"{request.time_limit_ns} ns is more than this rack allows"
+        problems.append(Problem("time_limit", problem, f"ask for at most {limits.job_time_ns} ns"))
     if len(request.ports.named) > MOST_PORTS or len(set(request.ports.named)) < len(request.ports.named):
-        found.append(
+        problems.append(
             Problem("ports", "a port is named twice, or too many are", f"name at most {MOST_PORTS}, once")
         )
     elif request.ports.named and (request.ports.count or request.ports.least_link_bps):
-        what = "ports are named, and wished for by number or speed as well"
-        found.append(Problem("ports", what, "name them, or give port_count and least_link_bps"))
+        problem = "ports are named, and wished for by number or speed as well"
+        problems.append(Problem("ports", problem, "name them, or give port_count and least_link_bps"))
     elif unmet := misfit(request.ports, ports):
-        found.append(Problem("ports", unmet, "ask for ports that this rack has"))
-    return tuple(found)
+        problems.append(Problem("ports", unmet, "ask for ports that this rack has"))
+    return tuple(problems)
 
 
 def key_problems(client_key: str) -> tuple[Problem, ...]:
-    """Return what keeps a client from using a key."""
+    """Return why a client may not use a key."""
     if not client_key.startswith(REQUEUE_KEY):
         return ()
-    what = f'"{client_key[:64]}" begins like the keys of jobs that are run again'
-    return (Problem("client_key", what, "choose another"),)
+    problem = f'"{client_key[:64]}" begins like the keys of jobs that are run again'
+    return (Problem("client_key", problem, "choose another"),)
 
 
 def again(earlier: Job, request: JobRequest) -> Known | Rejected:
-    """The job that a client key stands for; a refusal if it is asked for something else now, whose verdict that job has not."""
+    """Return the earlier job of a client key; a rejection if the scenario, ports or user differ."""
     if earlier.request.owner != request.owner:
-        what = "stands for a job of somebody else"
-        return Rejected((Problem("client_key", what, "choose a key of your own"),))
-    asked = (("scenario", "scenario_text"), ("ports", "ports"))
-    others = [name for name, field in asked if getattr(earlier.request, field) != getattr(request, field)]
-    if not others:
+        problem = "stands for a job of somebody else"
+        return Rejected((Problem("client_key", problem, "choose a key of your own"),))
+    compared = (("scenario", "scenario_text"), ("ports", "ports"))
+    differing = [
+        name for name, field in compared if getattr(earlier.request, field) != getattr(request, field)
+    ]
+    if not differing:
         return Known(earlier)
-    what = f"stands for job {earlier.job_id}, which was submitted with other {' and '.join(others)}"
-    return Rejected((Problem("client_key", what, "choose a new key for another job"),))
+    problem = f"stands for job {earlier.job_id}, which was submitted with other {' and '.join(differing)}"
+    return Rejected((Problem("client_key", problem, "choose a new key for another job"),))

@@ -1,7 +1,7 @@
-"""Which numbers the engine threads of a run get on each machine while others run there. Pure.
+"""Assigns numbers to the engine threads of a run on each machine while other runs use it. Pure.
 
-A number stands for a core. A run keeps its numbers to its end, so the next one takes the lowest that are free side by side:
-runs end in any order.
+Each number selects a core. A run keeps its numbers to its end, and runs end in any order, so a new run gets the lowest
+free range of consecutive numbers.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Iterable, Mapping
 def number_threads(
     threads: Mapping[str, int], machine_of: Mapping[str, str], running: Iterable[Mapping[str, range]]
 ) -> tuple[dict[str, int], dict[str, range]]:
-    """Return from which number on each agent's threads count, and what the run takes on each machine.
+    """Return the first thread number of each agent, and the range of numbers of the run on each machine.
 
-    `threads` and `machine_of` are by agent; `running` is what other runs have taken, by machine.
+    `threads` (counts) and `machine_of` are by agent; `running` are the ranges of other runs, by machine.
     """
-    wanted: dict[str, int] = {}
+    threads_on: dict[str, int] = {}
     for agent, count in threads.items():
-        wanted[machine_of[agent]] = wanted.get(machine_of[agent], 0) + count
-    others = tuple(running)
-    taken = {
-        machine: lowest_free([one[machine] for one in others if machine in one], count)
-        for machine, count in wanted.items()
+        threads_on[machine_of[agent]] = threads_on.get(machine_of[agent], 0) + count
+    other_runs = tuple(running)
+    range_on = {
+        machine: lowest_free([ranges[machine] for ranges in other_runs if machine in ranges], count)
+        for machine, count in threads_on.items()
     }
-    return {agent: taken[machine_of[agent]].start for agent in threads}, taken
+    return {agent: range_on[machine_of[agent]].start for agent in threads}, range_on
 
 
 def lowest_free(taken: Iterable[range], count: int) -> range:
-    """Return the lowest `count` numbers side by side of which none is taken."""
+    """Return the lowest range of `count` consecutive numbers that overlaps none of `taken`."""
     first = 0
-    for one in sorted(taken, key=lambda each: each.start):
-        if first + count <= one.start:
+    for used in sorted(taken, key=lambda numbers: numbers.start):
+        if first + count <= used.start:
             break
-        first = max(first, one.stop)
+        first = max(first, used.stop)
     return range(first, first + count)

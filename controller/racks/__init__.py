@@ -1,5 +1,5 @@
-"""Several racks seen together: which there are, how each stands, which of them takes a job, one page of all.
+"""Several racks seen together: their list, the state of each, which of them takes a job, and one page of all.
 
-Pure: filters, choice, page. Shells: racks_file (files), survey (brokers), server (HTTP). What a rack does with a job is its own
-controller's.
+Pure: filters, needs, scenario_needs, choice, page. Shells: racks_file (files), survey (brokers), server (HTTP). Each
+rack's own controller decides what happens to a job.
 """

@@ -1,4 +1,4 @@
-"""Which jobs somebody asked for. Pure."""
+"""Filters for jobs of several racks. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from etloop.controller.rack.mqtt.messages import JobStatus
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """What a job must be. What is empty asks nothing."""
+    """Conditions that a job must meet; empty ones are ignored."""
 
     states: frozenset[JobState] = frozenset()
     owner: str = ""
-    """User whose job it is, or, of a job without one, who submitted it."""
+    """User who owns the job, or, for a job without an owner, its submitter."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def takes(self, job: JobStatus) -> bool:
-        """Whether a job is such a one."""
+        """Return whether a job meets all conditions."""
         return (
             (not self.states or job.state in self.states)
             and (not self.owner or self.owner == owner_of(job))
@@ -31,14 +31,14 @@ class JobFilter:
 
 
 def owner_of(job: JobStatus) -> str:
-    """Return whose job it is, as far as anybody knows."""
+    """Return the owner of a job, or its submitter if it has none."""
     return job.owner or job.submitter
 
 
 def parse_labels(where: str, given: list[str]) -> dict[str, str]:
-    """Return NAME=VALUE texts as a mapping. Raises `ConfigError` for what is none."""
+    """Parse NAME=VALUE texts to a mapping. Raises `ConfigError` for an invalid one."""
     pairs = [label.partition("=") for label in given]
-    odd = [label for label, (name, mark, _) in zip(given, pairs, strict=True) if not mark or not name]
-    if odd:
-        raise ConfigError(Problem(where, f'"{printable(odd[0][:64])}" is no label', "write NAME=VALUE"))
+    invalid = [label for label, (name, mark, _) in zip(given, pairs, strict=True) if not mark or not name]
+    if invalid:
+        raise ConfigError(Problem(where, f'"{printable(invalid[0][:64])}" is no label', "write NAME=VALUE"))
     return {name: value for name, _, value in pairs}

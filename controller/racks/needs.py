@@ -1,4 +1,4 @@
-"""What a job asks of a rack, as values: ports, their number, speed and backend, each with the key that asks for it."""
+"""Requirements of a job on a rack, as values: ports, their number, speed and backend, each with the key that requires it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from etloop.contract.base.units import format_rate
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing that is asked for."""
+    """One requirement."""
 
     key: str
-    """Of the scenario, or an option of the command line."""
+    """Key of the scenario, or option of the command line."""
     text: str
 
     def __str__(self) -> str:
@@ -22,17 +22,17 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a scenario asks of a rack. What is empty or 0 asks nothing."""
+    """Requirements of a scenario on a rack; empty or 0 requires nothing."""
 
     ports: tuple[str, ...] = ()
-    """The ports that all of the job is on, by name."""
+    """Names of the ports on which all of the job runs."""
     among: tuple[str, ...] = ()
-    """Ports that must be there, while some of the job takes whatever ports there are."""
+    """Names of ports that must exist, while a part of the job takes any ports."""
     ports_key: str = ""
     least_ports: int = 1
-    """With fewer nothing would cross the device."""
+    """With fewer ports no traffic would cross the device."""
     port_count: int = 0
-    """A port for each host; with fewer, hosts share ports. 0: nobody knows how many hosts there are."""
+    """One port for each host; with fewer, hosts share ports. 0: the number of hosts is unknown."""
     count_key: str = ""
     least_link_bps: int = 0
     link_key: str = ""
@@ -40,9 +40,9 @@ class Needs:
     backend_key: str = ""
 
     def listed(self) -> Iterator[Need]:
-        """Give what is asked for, for people."""
-        if named := self.ports or self.among:
-            yield Need(self.ports_key, f"ports {', '.join(named)}")
+        """Yield each requirement, for people."""
+        if port_names := self.ports or self.among:
+            yield Need(self.ports_key, f"ports {', '.join(port_names)}")
         if self.port_count:
             yield Need(self.count_key, f"{self.port_count} ports")
         if self.least_link_bps:

@@ -1,7 +1,7 @@
-"""The page of several racks: how each stands, and their newest jobs with verdicts and links. Pure.
+"""The page of several racks: their states, and their newest jobs with verdicts and links. Pure.
 
-Everything that a rack or a client wrote is escaped, and what a link leads to is made here of a checked address. The page needs no
-script; a browser loads it again by itself.
+All text that a rack or a client wrote is escaped, and links are built here from a checked address. The page needs no
+script; the browser reloads it by itself.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from etloop.controller.racks.survey import RackAnswer, RackView
 _MOST_ROWS: Final = 2000
 _LONGEST_REASON: Final = 300
 _MOST_VALUES: Final = 32
-"""Of one key of a query."""
+"""Most values of one key of a query."""
 _BASE_URL: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*)?")
 _KEYS: Final = ("rack", "state", "owner", "label", "verdict")
 
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """What of all is shown."""
+    """Selection of racks and jobs on the page."""
 
     racks: frozenset[str] = frozenset()
     """By name; empty: all."""
@@ -41,15 +41,15 @@ class PageQuery:
 
 
 def parse_query(pairs: Mapping[str, Sequence[str]]) -> PageQuery:
-    """Return what the query string of a request asks for; empty values ask nothing. Raises `ConfigError` for what is unknown."""
+    """Parse the query string of a request; empty values are ignored. Raises `ConfigError` for unknown keys or values."""
     values = {key: [value for value in given if value] for key, given in pairs.items()}
     for key, given in values.items():
         if key not in _KEYS:
-            what = f'"{printable(key[:64])}" is not known'
-            raise ConfigError(Problem("query", what, f"ask by {', '.join(_KEYS)}"))
+            problem = f'"{printable(key[:64])}" is not known'
+            raise ConfigError(Problem("query", problem, f"ask by {', '.join(_KEYS)}"))
         if len(given) > _MOST_VALUES:
-            what = f"{key} stands there {len(given)} times"
-            raise ConfigError(Problem("query", what, f"give at most {_MOST_VALUES}"))
+            problem = f"{key} stands there {len(given)} times"
+            raise ConfigError(Problem("query", problem, f"give at most {_MOST_VALUES}"))
     states, verdicts = values.get("state", []), values.get("verdict", [])
     _refuse_unknown("state", states, [state.value for state in JobState])
     _refuse_unknown("verdict", verdicts, list(VERDICTS.values()))
@@ -62,48 +62,52 @@ def parse_query(pairs: Mapping[str, Sequence[str]]) -> PageQuery:
 
 
 def _refuse_unknown(key: str, given: Sequence[str], known: Sequence[str]) -> None:
-    if odd := [value for value in given if value not in known]:
-        what = f'{key} "{printable(odd[0][:64])}" is not known'
-        raise ConfigError(Problem("query", what, f"ask for {', '.join(known)}"))
+    if unknown_values := [value for value in given if value not in known]:
+        problem = f'{key} "{printable(unknown_values[0][:64])}" is not known'
+        raise ConfigError(Problem("query", problem, f"ask for {', '.join(known)}"))
 
 
 def racks_page(answers: Sequence[RackAnswer[RackView]], query: PageQuery, asked_at: str) -> str:
-    """Return the page; `asked_at` is when the racks were asked."""
-    shown = [each for each in answers if not query.racks or each.place.name in query.racks]
-    racks = table(("rack", "state", "ports", "jobs", "notes"), [_rack_row(each) for each in shown])
+    """Return the page; `asked_at` is the time of the racks' answers."""
+    shown_answers = [answer for answer in answers if not query.racks or answer.place.name in query.racks]
+    rack_table = table(
+        ("rack", "state", "ports", "jobs", "notes"), [_rack_row(answer) for answer in shown_answers]
+    )
     jobs = [
-        (each, job)
-        for each in shown
-        if each.value is not None
-        for job in each.value.jobs
+        (answer, job)
+        for answer in shown_answers
+        if answer.value is not None
+        for job in answer.value.jobs
         if query.jobs.takes(job) and (not query.verdicts or verdict_of(job.exit_code) in query.verdicts)
     ]
     jobs.sort(key=lambda pair: pair[1].submitted_at, reverse=True)
     heads = ("rack", "job", "state", "verdict", "owner", "submitted", "labels", "reason")
-    rows = [_job_row(each, job) for each, job in jobs[:_MOST_ROWS]]
-    more = f'<p class="dim">and {len(jobs) - _MOST_ROWS} older ones</p>' if len(jobs) > _MOST_ROWS else ""
-    listed = table(heads, rows) if rows else '<p class="dim">no such job</p>'
+    rows = [_job_row(answer, job) for answer, job in jobs[:_MOST_ROWS]]
+    more_text = (
+        f'<p class="dim">and {len(jobs) - _MOST_ROWS} older ones</p>' if len(jobs) > _MOST_ROWS else ""
+    )
+    job_table = table(heads, rows) if rows else '<p class="dim">no such job</p>'
     body = (
-        f'<h1>Racks</h1><p class="dim">asked at {escape(asked_at)}</p>{racks}\n'
-        f"<h2>Jobs</h2>{_form(answers, query)}{listed}{more}"
+        f'<h1>Racks</h1><p class="dim">asked at {escape(asked_at)}</p>{rack_table}\n'
+        f"<h2>Jobs</h2>{_form(answers, query)}{job_table}{more_text}"
     )
     return live_page("ETLoop racks", body)
 
 
 def _form(answers: Sequence[RackAnswer[RackView]], query: PageQuery) -> str:
-    labels = "".join(
+    other_labels = "".join(
         f'<input type="hidden" name="label" value="{escape(f"{name}={value}")}">'
         for name, value in list(query.jobs.labels.items())[1:]
     )
-    first = next((f"{name}={value}" for name, value in query.jobs.labels.items()), "")
+    first_label = next((f"{name}={value}" for name, value in query.jobs.labels.items()), "")
     return (
         "<form>"
-        + _select("rack", [each.place.name for each in answers], query.racks)
+        + _select("rack", [answer.place.name for answer in answers], query.racks)
         + _select("state", [state.value for state in JobState], query.jobs.states)
         + _select("verdict", list(VERDICTS.values()), query.verdicts)
         + f'<input name="owner" placeholder="owner" aria-label="owner" value="{escape(query.jobs.owner)}">'
-        + f'<input name="label" placeholder="label NAME=VALUE" aria-label="label" value="{escape(first)}">'
-        + f"{labels}<button>show</button></form>"
+        + f'<input name="label" placeholder="label NAME=VALUE" aria-label="label" value="{escape(first_label)}">'
+        + f"{other_labels}<button>show</button></form>"
     )
 
 
@@ -125,26 +129,26 @@ def _rack_row(answer: RackAnswer[RackView]) -> tuple[str, ...]:
     if base:
         name = f'<a href="{escape(base)}/runs/">{escape(place.name)}</a><span class="dim">{labels}</span>'
     ports = view.inventory.ports
-    busy = sum(bool(port.job_id) for port in ports)
-    out = sum(bool(port.out_of_service) for port in ports)
-    waits = sum(job.state is JobState.QUEUED for job in view.jobs)
-    runs = sum(job.state is not JobState.QUEUED and job.state not in ENDED for job in view.jobs)
-    absent = [agent.name for agent in view.inventory.agents if not agent.present]
-    notes = [f"absent: {', '.join(absent)}"] if absent else []
+    leased_count = sum(bool(port.job_id) for port in ports)
+    out_of_service_count = sum(bool(port.out_of_service) for port in ports)
+    waiting_count = sum(job.state is JobState.QUEUED for job in view.jobs)
+    running_count = sum(job.state is not JobState.QUEUED and job.state not in ENDED for job in view.jobs)
+    absent_agents = [agent.name for agent in view.inventory.agents if not agent.present]
+    notes = [f"absent: {', '.join(absent_agents)}"] if absent_agents else []
     notes += [f"queue {view.controller.paused}"] if view.controller.paused else []
-    notes += [f"{out} ports out of service"] if out else []
-    counts = f"{busy} of {len(ports)} leased", f"{runs} run, {waits} wait"
+    notes += [f"{out_of_service_count} ports out of service"] if out_of_service_count else []
+    counts = f"{leased_count} of {len(ports)} leased", f"{running_count} run, {waiting_count} wait"
     return name, escape(view.controller.state), *counts, escape(printable("; ".join(notes)))
 
 
 def _job_row(answer: RackAnswer[RackView], job: JobStatus) -> tuple[str, ...]:
     base = _base(answer)
     name = escape(printable(job.job_id))
-    where = f"{base}/runs/{quote(job.job_id, safe='')}"
+    job_url = f"{base}/runs/{quote(job.job_id, safe='')}"
     if base and job.run_directory:
-        name = f'<a href="{escape(where)}/">{name}</a>'
+        name = f'<a href="{escape(job_url)}/">{name}</a>'
     if base and job.log_url:
-        name += f' <a class="dim" href="{escape(where)}.log">log</a>'
+        name += f' <a class="dim" href="{escape(job_url)}.log">log</a>'
     labels = ", ".join(f"{key}={value}" for key, value in job.labels.items())
     texts = (owner_of(job), job.submitted_at, labels, job.reason.partition("\n")[0][:_LONGEST_REASON])
     return (
@@ -157,6 +161,6 @@ def _job_row(answer: RackAnswer[RackView], job: JobStatus) -> tuple[str, ...]:
 
 
 def _base(answer: RackAnswer[RackView]) -> str:
-    """Return where the rack's web server is: as the file says, or its controller, if that is an address of the web."""
+    """Return the base URL of the rack's web server, as in the file or published by its controller; "" if invalid or unknown."""
     base = answer.place.http or (answer.value.controller.http_url if answer.value is not None else "")
     return base.rstrip("/") if _BASE_URL.fullmatch(base) else ""

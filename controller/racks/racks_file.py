@@ -1,7 +1,7 @@
-"""`racks.yaml`: the racks that somebody works with, and how each is reached. A shell: files.
+"""`racks.yaml`: the racks that a user works with, and how each is reached. A shell: files.
 
-Decides what the file may say and where it is looked for. Passwords stay in their files until a rack is asked, so that a secret
-that cannot be read is the trouble of its rack alone.
+Decides the keys of the file and where it is searched for. Passwords are read from their files only when a rack is
+contacted, so that an unreadable one affects its rack alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RackPlace:
     """A rack, and how it is reached."""
 
     name: str
-    """By which people call it."""
+    """Name by which the user calls it."""
     broker: str
     """HOST[:PORT]."""
     rack: str
@@ -46,14 +46,14 @@ class RackPlace:
     username: str = ""
     password_file: Path | None = None
     ca: Path | None = None
-    """With it the connection is encrypted."""
+    """Certificate authority; the connection is encrypted if it is set."""
     http: str = ""
-    """Its web server, without a slash at the end; "": the one that its controller names."""
+    """Base URL of its web server, without a trailing slash; "": the one that its controller publishes."""
     token_file: Path | None = None
     labels: Mapping[str, str] | None = None
 
     def client(self, response_timeout_s: float) -> RackClient:
-        """Return a client of it. Raises `ConfigError` for a secret or certificate that cannot be used."""
+        """Return a client of the rack. Raises `ConfigError` for an unusable secret or certificate."""
         settings = broker_settings(
             self.broker,
             username=self.username,
@@ -65,7 +65,7 @@ class RackPlace:
 
 
 def racks_path(given: Path | None, environment: Mapping[str, str]) -> Path:
-    """Return where `racks.yaml` is looked for: the file that is given, that of ETLOOP_RACKS, or the user's own."""
+    """Return the path of `racks.yaml`: the given one, that of ETLOOP_RACKS, or the one in the user's configuration."""
     if given is not None:
         return given
     if environment.get(VARIABLE):
@@ -75,19 +75,19 @@ def racks_path(given: Path | None, environment: Mapping[str, str]) -> Path:
 
 
 def read_racks(path: Path) -> tuple[RackPlace, ...]:
-    """Return the racks of a file. Raises `ConfigError` with all its mistakes."""
+    """Read the racks of a file. Raises `ConfigError` with all its mistakes."""
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST_BYTES + 1)
     except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
+        problem = f"cannot be read: {error.strerror or error}"
         remedy = f"name a file of racks with --racks or {VARIABLE}, or write this one (docs/racks.md)"
-        raise ConfigError(Problem(str(path), what, remedy)) from None
+        raise ConfigError(Problem(str(path), problem, remedy)) from None
     return parse_racks(text, str(path), path.parent)
 
 
 def parse_racks(text: bytes, source: str, directory: Path) -> tuple[RackPlace, ...]:
-    """Return the racks of a YAML text. `source` names the file in messages; paths are relative to `directory`.
+    """Parse the racks of a YAML text. `source` names the file in messages; paths are relative to `directory`.
 
     Raises `ConfigError` with all mistakes of the file.
     """
@@ -95,16 +95,16 @@ def parse_racks(text: bytes, source: str, directory: Path) -> tuple[RackPlace, .
     top = read_document(text, file)
     if not top.has("racks"):
         top.mistake("racks", "is missing", "write a list of racks, each with its name and broker")
-    found: dict[str, RackPlace] = {}
+    places: dict[str, RackPlace] = {}
     remedy = "write a list of racks, each with its name and broker"
     for section in top.up_to(MOST_RACKS, "racks", "racks", remedy):
         place = _read_rack(section, directory)
-        if place.name in found:
+        if place.name in places:
             section.mistake("name", f"{place.name} stands here twice", "give each rack a name of its own")
-        found[place.name] = place
+        places[place.name] = place
     top.close()
     file.refuse_mistakes()
-    return tuple(found.values())
+    return tuple(places.values())
 
 
 def _read_rack(section: Section, directory: Path) -> RackPlace:
@@ -121,14 +121,14 @@ def _read_rack(section: Section, directory: Path) -> RackPlace:
         labels=_labels(section.section("labels")),
     )
     if place.password_file is not None and not place.username:
-        what = "a password without a username is never sent"
-        section.mistake("password_file", what, "add username, or leave it out")
+        problem = "a password without a username is never sent"
+        section.mistake("password_file", problem, "add username, or leave it out")
     insecure = section.optional("insecure", yes_or_no, False)
     host, _ = parse_broker_address(place.broker)
     is_local = is_loopback(f"tcp://{f'[{host}]' if ':' in host else host}:1")
     if place.password_file is not None and place.ca is None and not is_local and not insecure:
-        what = f"the password would cross the network to {host} unencrypted"
-        section.mistake("password_file", what, "add ca: FILE, or set insecure: true")
+        problem = f"the password would cross the network to {host} unencrypted"
+        section.mistake("password_file", problem, "add ca: FILE, or set insecure: true")
     section.close()
     return place
 
@@ -171,29 +171,29 @@ def _url(text: str) -> str:
 
 
 def _path(section: Section, key: str, directory: Path) -> Path | None:
-    stated = section.optional(key, words, "")
-    return directory / stated if stated else None
+    text = section.optional(key, words, "")
+    return directory / text if text else None
 
 
 def chosen_racks(
     racks: Sequence[RackPlace], names: Sequence[str], labels: Mapping[str, str], source: str
 ) -> tuple[RackPlace, ...]:
-    """Return the racks of these names (none: all) that have all these labels, as the file orders them.
+    """Return the racks of these names (none: all) that have all these labels, in the file's order.
 
-    Raises `ConfigError` for a name that the file does not have, or where no rack is left.
+    Raises `ConfigError` for a name that the file does not have, or if no rack is left.
     """
-    known = {place.name for place in racks}
-    if unknown := [name for name in names if name not in known]:
-        what = f'has no rack "{printable(unknown[0][:64])}"'
-        raise ConfigError(Problem(source, what, f"it has {', '.join(sorted(known)[:16])}"))
-    found = tuple(
+    known_names = {place.name for place in racks}
+    if unknown := [name for name in names if name not in known_names]:
+        problem = f'has no rack "{printable(unknown[0][:64])}"'
+        raise ConfigError(Problem(source, problem, f"it has {', '.join(sorted(known_names)[:16])}"))
+    chosen = tuple(
         place
         for place in racks
         if (not names or place.name in names) and labels.items() <= (place.labels or {}).items()
     )
-    if not found:
-        wanted = ", ".join(f"{name}={value}" for name, value in labels.items())
+    if not chosen:
+        label_text = ", ".join(f"{name}={value}" for name, value in labels.items())
         raise ConfigError(
-            Problem(source, f"no rack is labelled {printable(wanted)}", "see labels: of its racks")
+            Problem(source, f"no rack is labelled {printable(label_text)}", "see labels: of its racks")
         )
-    return found
+    return chosen

@@ -1,6 +1,6 @@
-"""What a scenario asks of a rack: ports, their number, speed and backend, each with the key that asks for it. Pure.
+"""Requirements of a scenario on a rack: ports, their number, speed and backend, each with its key. Pure.
 
-Only what the file itself says is asked for. How many ranks a trace has is the caller's to know.
+Only what the file itself contains is required. The caller provides the number of ranks of a trace.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _BITS_NS: Final = 8 * 1_000_000_000
 
 
 def needs_of(scenario: Scenario, ranks_of_trace: Callable[[Path], int]) -> Needs:
-    """Return what a scenario asks of a rack. `ranks_of_trace`: ranks that a trace has; 0 where nobody knows."""
+    """Return the requirements of a scenario. `ranks_of_trace` returns the ranks of a trace, 0 if unknown."""
     ports, among, ports_key = _named(scenario)
     hosts = [_hosts(job, ranks_of_trace) for job in scenario.jobs]
-    most = 0 if 0 in hosts or ports else max(hosts)
+    most_hosts = 0 if 0 in hosts or ports else max(hosts)
     link_bps, link_key = max(_rates(scenario), default=(0, ""))
     backends, backend_key = _backends(scenario)
-    crosses = not scenario.allow_local and (most > 1 or 0 in hosts)
+    crosses_device = not scenario.allow_local and (most_hosts > 1 or 0 in hosts)
     return Needs(
         ports=ports,
         among=among,
         ports_key=ports_key,
-        least_ports=2 if crosses and not ports else 1,
-        port_count=most,
-        count_key=f"a port for each of {most} hosts" if most else "",
+        least_ports=2 if crosses_device and not ports else 1,
+        port_count=most_hosts,
+        count_key=f"a port for each of {most_hosts} hosts" if most_hosts else "",
         least_link_bps=link_bps,
         link_key=link_key,
         backends=backends,
@@ -45,24 +45,30 @@ def needs_of(scenario: Scenario, ranks_of_trace: Callable[[Path], int]) -> Needs
 
 
 def _named(scenario: Scenario) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """The ports that are named: all that there are, or some among others; and where."""
-    found: dict[str, None] = {}
+    """Return (ports of the whole job, or else ports that some of it names, keys that name them)."""
+    labels_found: dict[str, None] = {}
     keys: dict[str, None] = {}
-    everywhere = True
+    all_named = True
     for mapping in (job.mapping for job in scenario.jobs):
         labels = _ports_of(mapping)
-        everywhere = everywhere and bool(labels)
-        found.update(dict.fromkeys(labels))
+        all_named = all_named and bool(labels)
+        labels_found.update(dict.fromkeys(labels))
         if labels:
             keys["mapping.explicit" if mapping.explicit else "mapping.ports"] = None
-    beside = [label for each in scenario.background for label in _ports_of(each.mapping)]
-    beside += [label for each in scenario.streams for label in (each.from_port, each.to_port)]
-    if any(not _ports_of(each.mapping) for each in scenario.background):
-        everywhere = False
-    if beside:
+    background_labels = [label for load in scenario.background for label in _ports_of(load.mapping)]
+    background_labels += [
+        label for stream in scenario.streams for label in (stream.from_port, stream.to_port)
+    ]
+    if any(not _ports_of(load.mapping) for load in scenario.background):
+        all_named = False
+    if background_labels:
         keys["background"] = None
-        found.update(dict.fromkeys(beside))
-    return (tuple(found), (), ", ".join(keys)) if everywhere else ((), tuple(found), ", ".join(keys))
+        labels_found.update(dict.fromkeys(background_labels))
+    return (
+        (tuple(labels_found), (), ", ".join(keys))
+        if all_named
+        else ((), tuple(labels_found), ", ".join(keys))
+    )
 
 
 def _ports_of(mapping: Mapping) -> tuple[str, ...]:
@@ -70,7 +76,7 @@ def _ports_of(mapping: Mapping) -> tuple[str, ...]:
 
 
 def _hosts(job: JobEntry, ranks_of_trace: Callable[[Path], int]) -> int:
-    """How many hosts a job has; 0 where nobody knows, or where a host takes several ports, which have to be of one agent."""
+    """Return the number of hosts of a job; 0 if unknown, or if a host takes several ports, which must be of one agent."""
     mapping = job.mapping
     if mapping.rails or (mapping.nics_per_host or 1) > 1:
         return 0
@@ -84,20 +90,20 @@ def _hosts(job: JobEntry, ranks_of_trace: Callable[[Path], int]) -> int:
             else source.load.ranks
         )
     else:
-        stood_in = any(source.settings.stand_ins)
+        has_stand_ins = any(source.settings.stand_ins)
         ranks = source.settings.replicate_ranks or (
-            0 if stood_in or source.trace is None else ranks_of_trace(source.trace)
+            0 if has_stand_ins or source.trace is None else ranks_of_trace(source.trace)
         )
     return -(-ranks // mapping.ranks_per_host)
 
 
 def _rates(scenario: Scenario) -> Iterator[tuple[int, str]]:
-    """What single senders send on average, each with its key: no port carries more than its link."""
+    """Yield the average rate in bit/s of single senders, each with its key: no port carries more than its link."""
     for job in scenario.jobs:
         if job.source.load is not None:
             yield from _rates_of(job.source.load, "workload")
-    for each in scenario.background:
-        yield from _rates_of(each.load, f"background {each.name}")
+    for background in scenario.background:
+        yield from _rates_of(background.load, f"background {background.name}")
     for stream in scenario.streams:
         yield stream.rate_bps, f"background {stream.name}: udp.rate"
 
@@ -116,6 +122,8 @@ def _rates_of(load: Load, where: str) -> Iterable[tuple[int, str]]:
 
 
 def _backends(scenario: Scenario) -> tuple[tuple[str, ...], str]:
-    spraying = dict.fromkeys(each.kind_name for each in scenario.used_transports if each.sprays)
-    # Of the ports of jobs that go by RoCEv2 it is asked as well: which ports a job gets is not known here.
-    return (_FRAMING, f"transport.kind {' and '.join(spraying)}") if spraying else ((), "")
+    spraying_kinds = dict.fromkeys(
+        transport.kind_name for transport in scenario.used_transports if transport.sprays
+    )
+    # Required of all ports, also those of RoCEv2 jobs: which ports a job gets is unknown here.
+    return (_FRAMING, f"transport.kind {' and '.join(spraying_kinds)}") if spraying_kinds else ((), "")

@@ -1,7 +1,7 @@
 """Serves the page of several racks over HTTP. A shell around aiohttp.
 
-The racks are asked when somebody looks, once for all who look within some seconds. The page asks nobody who he is and changes
-nothing; it has what a viewer of each rack may see.
+The racks are queried on request, once for all requests within some seconds. The page is open to every client and
+changes nothing; it shows what a viewer of each rack may see.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Asked = tuple[tuple[RackAnswer[RackView], ...], str]
 
 
 class RacksServer:
-    """The page of these racks."""
+    """Server of the page of these racks."""
 
     def __init__(self, places: Sequence[RackPlace], job_limit: int, deadline_s: float) -> None:
         self._places = places
@@ -43,7 +43,7 @@ class RacksServer:
         self._asked_ns = 0
 
     async def serve(self, host: str, port: int, listening: Callable[[], None]) -> None:
-        """Serve until the process is told to end. Raises `ConfigError` where nothing can listen there."""
+        """Serve until the process receives a stop signal. Raises `ConfigError` if it cannot listen there."""
         connections, stop = Connections(), asyncio.Event()
         app = web.Application(client_max_size=0, middlewares=[connections.middleware])
         app.add_routes([web.get("/", self._page)])
@@ -57,8 +57,8 @@ class RacksServer:
                     protocols, host, port, backlog=_BACKLOG
                 )
             except OSError as error:
-                what = f"{host}:{port} cannot be listened on: {error.strerror or error}"
-                raise ConfigError(Problem("--bind", what, "name another address or port")) from None
+                problem = f"{host}:{port} cannot be listened on: {error.strerror or error}"
+                raise ConfigError(Problem("--bind", problem, "name another address or port")) from None
             with event_set_by_stop(stop):
                 listening()
                 await stop.wait()
@@ -77,10 +77,13 @@ class RacksServer:
         )
 
     async def _answers(self) -> _Asked:
-        """What the racks answered lately, or answer now; whoever goes away does not break it off for the others."""
+        """Return the racks' answers of the last seconds, or query them now.
+
+        A client that disconnects does not cancel the query for other clients.
+        """
         now_ns = monotonic_ns()
-        stale = self._asking is None or (self._asking.done() and now_ns - self._asked_ns > _FRESH_NS)
-        if self._asking is None or stale:
+        is_stale = self._asking is None or (self._asking.done() and now_ns - self._asked_ns > _FRESH_NS)
+        if self._asking is None or is_stale:
             self._asked_ns = now_ns
             self._asking = asyncio.create_task(self._ask())
         return await asyncio.shield(self._asking)

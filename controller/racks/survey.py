@@ -1,6 +1,6 @@
-"""Asks several racks at once, each within a deadline of its own. A shell: brokers.
+"""Queries several racks at once, each within its own deadline. A shell: brokers.
 
-A rack that does not answer, or refuses, becomes an answer with its reason; the others are not held up by it.
+A rack that does not answer, or refuses, yields an answer with the reason; it does not delay the other racks.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _MOST_AT_ONCE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class RackAnswer(Generic[T]):
-    """What one rack answered, or why there is no answer."""
+    """The answer of one rack, or why there is none."""
 
     place: RackPlace
     value: T | None
     trouble: str = ""
-    """In one line; "" where there is a value."""
+    """In one line; "" if there is a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RackView:
-    """How a rack stands."""
+    """State of a rack."""
 
     controller: ControllerStatus
     inventory: InventoryResponse
     jobs: tuple[JobStatus, ...]
-    """The newest, newest first."""
+    """The newest jobs, newest first."""
 
 
 async def ask_racks(
@@ -47,14 +47,14 @@ async def ask_racks(
     deadline_s: float = DEADLINE_S,
     response_timeout_s: float = DEADLINE_S,
 ) -> tuple[RackAnswer[T], ...]:
-    """Put a question to every rack; the answers in the order of the racks.
+    """Send a question to every rack; return the answers in the order of the racks.
 
-    A rack may take `deadline_s` for all that the question asks, and `response_timeout_s` for each request in it.
+    A rack may take `deadline_s` for the whole question, and `response_timeout_s` for each request in it.
     """
-    room = asyncio.Semaphore(_MOST_AT_ONCE)
+    slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def ask(place: RackPlace) -> RackAnswer[T]:
-        async with room:
+        async with slots:
             return await _ask_rack(place, question, deadline_s, min(deadline_s, response_timeout_s))
 
     return tuple(await asyncio.gather(*map(ask, places)))
@@ -78,7 +78,7 @@ async def _ask_rack(
 
 
 def view_with(job_limit: int) -> Callable[[RackClient], Awaitable[RackView]]:
-    """Return the question how a rack stands, with so many of its jobs."""
+    """Return the question for a rack's state and its newest `job_limit` jobs."""
 
     async def view(client: RackClient) -> RackView:
         return RackView(await client.controller(), await client.inventory(), await client.jobs(job_limit))

@@ -1,4 +1,4 @@
-"""What a session asks of its surroundings, and how far it says it is: values only."""
+"""Define what a session asks of its surroundings and how it reports progress: values only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOGGED_REFUSALS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send this to that connection."""
+    """A message to send to the agent on one connection."""
 
     identity: bytes
     message: ControllerMessage
@@ -21,34 +21,34 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """Tell the user."""
+    """A line for the user's log."""
 
     text: str
     kind: str = ""
-    """What it is about where others decide how often it is said, see `log_limit`; "": it is bounded by what it tells of."""
+    """Kind by which `log_limit` bounds repeated lines; "" for a line whose number is bounded by the events it reports."""
 
 
 Action = Send | LogLine
 
 
 class RefusalLog:
-    """Lines about refused strangers, who cannot fill the user's screen."""
+    """The log lines about refused connections, bounded so that unknown peers cannot flood the user's screen."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def lines(self, text: str) -> tuple[LogLine, ...]:
-        """Return what is said of one more refusal."""
+        """Return the log lines for one more refusal: () once the limit is reached."""
         self._count += 1
-        said: tuple[LogLine, ...] = (LogLine(text),) if self._count <= _LOGGED_REFUSALS else ()
+        log_lines: tuple[LogLine, ...] = (LogLine(text),) if self._count <= _LOGGED_REFUSALS else ()
         if self._count == _LOGGED_REFUSALS:
-            said += (LogLine("further refusals are not logged"),)
-        return said
+            log_lines += (LogLine("further refusals are not logged"),)
+        return log_lines
 
 
 @dataclass(frozen=True, slots=True)
 class PortProgress:
-    """What one port moved through the device so far."""
+    """Bytes that one port has sent and received through the device so far."""
 
     name: str
     """As "agent/port"."""
@@ -58,7 +58,7 @@ class PortProgress:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far the whole run is; totals over all agents."""
+    """Progress of the whole run; totals over all agents."""
 
     state: RunState
     ops_done: int
@@ -66,6 +66,6 @@ class RunProgress:
     wire_tx_bytes: int
     wire_rx_bytes: int
     ports: tuple[PortProgress, ...] = ()
-    """Of agents that have said anything."""
+    """One entry for each port whose agent has reported."""
     slip_ns: int = -1
-    """99th percentile of how late the ops were begun that were last reported; -1: of none yet."""
+    """99th percentile of the issue delay (issued minus intended) of the ops reported last; -1 before the first report."""

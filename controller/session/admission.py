@@ -1,8 +1,8 @@
-"""Decides whom an encrypted controller admits: which key, under which name, on which connection, and until when.
+"""Decides which peers an encrypted controller admits: by which key, under which name, on which connection, until when.
 
-A key is its agent's: the name of its file is the one name that whoever holds it may say. A connection belongs to the key
-that it began with. Keys that are taken off the list end their connections at once. Pure: keys, addresses and time come in
-as values; files are `runtime.key_directory`'s and sockets `router`'s.
+A key belongs to one agent: the name of its file is the only name that its holder may use in Hello. A connection belongs
+to the key that opened it. Removing a key from the list ends its connections at once. Pure: keys, addresses and times
+come in as values; `runtime.key_directory` reads the files and `router` owns the sockets.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from etloop.contract.base.clock import NS_PER_S
 from etloop.contract.base.late_dataclass import dataclass
 
 MOST_CONNECTIONS: Final = 8192
-"""Followed at once: 64 slots of 128 agents. Beyond it the one that was silent for longest is forgotten."""
+"""Connections followed at once: 64 slots of 128 agents. Beyond it the one silent for longest is forgotten."""
 FORGET_AFTER_NS: Final = 600 * NS_PER_S
-"""Silence after which a connection may be another key's: far beyond what any run waits for an agent."""
+"""Silence after which another key may use the connection id: far longer than any run waits for an agent."""
 
 
 KEY_NOT_ALLOWED: Final = "key_not_allowed"
 HANDSHAKE: Final = "handshake"
 CONNECTION_OF_ANOTHER: Final = "connection_of_another"
 ADMISSION_REFUSALS: Final = (KEY_NOT_ALLOWED, HANDSHAKE, CONNECTION_OF_ANOTHER)
-"""Why connections are refused here."""
+"""Reasons for refusals that are counted here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about admission that people should know."""
+    """A line for the operator about admission."""
 
     kind: str
-    """What happened and to whom; lines of one kind are limited together."""
+    """What happened and to which peer; the log limits lines of one kind together."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """A connection whose key is on the list no more."""
+    """A connection whose key was removed from the list."""
 
     identity: bytes
     name: str
@@ -51,18 +51,18 @@ class _Connection:
 
 
 class Admission:
-    """The keys that are admitted now, and the connections that they were used on."""
+    """The admitted keys, and the connections on which they were used."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = dict(names)
         self._connections: dict[bytes, _Connection] = {}
-        """In the order in which they were last heard."""
+        """The connection heard last comes last."""
         self._notices: list[Notice] = []
         self.refused: Counter[str] = Counter()
-        """Why -> how many connections, since the start."""
+        """Reason -> connections refused since the start."""
 
     def admits(self, key: str, address: str) -> bool:
-        """Whether a connection that proved to hold `key` may come in; one that may not is counted and told."""
+        """Return whether a connection that proved possession of `key` is admitted; count and report a refusal."""
         if key in self._names:
             return True
         remedy = "etloop keys allow NAME.key with the file of that key lets its agent in"
@@ -74,7 +74,7 @@ class Admission:
         return False
 
     def on_broken_handshakes(self, count: int) -> None:
-        """Note connections of peers that have no key, or not this controller's, or sent nothing in time."""
+        """Count handshakes that failed: no key, another controller's public key, or no data in time."""
         self._refuse(
             HANDSHAKE,
             "a connection broke off in its handshake",
@@ -83,12 +83,16 @@ class Admission:
         )
 
     def heard(self, identity: bytes, key: str, now_ns: int) -> bool:
-        """Whether what came on a connection is to be read: its key is listed, and it began with that key."""
+        """Return whether to read a message: its key is listed, and the connection was opened with that key."""
         if key not in self._names:
-            return False  # Revoked; whoever it was has been told.
-        known = self._connections.pop(identity, None)
-        if known is not None and known.key != key and now_ns - known.heard_ns < FORGET_AFTER_NS:
-            self._connections[identity] = known
+            return False  # Revoked; the agent has been notified.
+        connection = self._connections.pop(identity, None)
+        if (
+            connection is not None
+            and connection.key != key
+            and now_ns - connection.heard_ns < FORGET_AFTER_NS
+        ):
+            self._connections[identity] = connection
             name = self._names[key]
             self._refuse(
                 CONNECTION_OF_ANOTHER,
@@ -102,9 +106,9 @@ class Admission:
         return True
 
     def misnamed(self, identity: bytes, name: str) -> str:
-        """Why the agent on a connection may not call itself `name`; "" if it may."""
-        known = self._connections.get(identity)
-        own = self._names.get(known.key) if known is not None else None
+        """Return why the agent on a connection may not call itself `name`; "" if it may."""
+        connection = self._connections.get(identity)
+        own = self._names.get(connection.key) if connection is not None else None
         if own == name:
             return ""
         if own is None:
@@ -115,42 +119,48 @@ class Admission:
         )
 
     def follows(self, identity: bytes) -> bool:
-        """Whether a connection is one of those that were heard."""
+        """Return whether messages of this connection have been accepted and it is still followed."""
         return identity in self._connections
 
     def renew(self, names: Mapping[str, str]) -> tuple[Revoked, ...]:
-        """Takes a new list; the connections that must end by it."""
-        before, self._names = self._names, dict(names)
-        came = sorted(set(names.values()) - set(before.values()))
-        gone = sorted(set(before.values()) - set(names.values()))
-        changed = sorted(name for key, name in names.items() if key not in before and name not in came)
-        for verb, agents in (("admitted from now on", came), ("revoked", gone), ("has another key", changed)):
+        """Replace the list of keys by `names` (key -> agent name), and return the connections that have to end."""
+        old_names, self._names = self._names, dict(names)
+        added_agents = sorted(set(names.values()) - set(old_names.values()))
+        removed_agents = sorted(set(old_names.values()) - set(names.values()))
+        rekeyed_agents = sorted(
+            name for key, name in names.items() if key not in old_names and name not in added_agents
+        )
+        for verb, agents in (
+            ("admitted from now on", added_agents),
+            ("revoked", removed_agents),
+            ("has another key", rekeyed_agents),
+        ):
             if agents:
                 self._notices.append(Notice("keys", f"agents' keys: {verb}: {', '.join(agents)}"))
-        ended = [
-            Revoked(identity, before[each.key])
-            for identity, each in self._connections.items()
-            if each.key in before and names.get(each.key) != before[each.key]
+        revoked = [
+            Revoked(identity, old_names[connection.key])
+            for identity, connection in self._connections.items()
+            if connection.key in old_names and names.get(connection.key) != old_names[connection.key]
         ]
-        for each in ended:
-            del self._connections[each.identity]
-        return tuple(ended)
+        for connection in revoked:
+            del self._connections[connection.identity]
+        return tuple(revoked)
 
     def on_reload(self, unreadable: str) -> None:
-        """Answer a request to read the list again; `unreadable`: why it could not be read, "" if it was."""
+        """Report the result of a requested reload; `unreadable` is why the list could not be read, "" if it was."""
         text = f"agents' keys read again: {len(self._names)} are admitted"
         if unreadable:
             text = f"agents' keys stay as they were, {len(self._names)} are admitted: {unreadable}"
         self._notices.append(Notice("keys read again", text))
 
     def note(self, text: str) -> None:
-        """Something that was found in the list itself."""
+        """Report a remark about the key list itself, such as a file that holds no key."""
         self._notices.append(Notice("keys", text))
 
     def take_notices(self) -> tuple[Notice, ...]:
-        """What there is to tell since the last call."""
-        taken, self._notices = tuple(self._notices), []
-        return taken
+        """Return the notices since the last call."""
+        notices, self._notices = tuple(self._notices), []
+        return notices
 
     def _refuse(self, why: str, kind: str, text: str, count: int = 1) -> None:
         self.refused[why] += count
@@ -159,4 +169,4 @@ class Admission:
 
 
 MOST_NOTICES: Final = 256
-"""Kept for whoever tells them; the count of refusals goes on."""
+"""Notices kept until they are read; refusals beyond it are still counted."""

@@ -1,9 +1,10 @@
-"""Maps an agent's monotonic clock to the controller's from ping and pong times.
+"""Maps an agent's monotonic clock to the controller's, from the times of pings and pongs.
 
-One sample says: when the agent's clock showed the middle of (receive, send), the controller's showed the middle of
-(ping left, pong came), give or take half of what the round trip took outside the agent. Only delay that differs by
-direction can hide in that half, so the sample with the least round trip bounds the error best (NTP's clock filter,
-RFC 5905 section 10). Older samples lose worth at the rate at which two crystals may drift apart.
+A sample assumes that the middle of (receive, send) on the agent's clock and the middle of (ping sent, pong received) on
+the controller's clock are the same instant. The error is at most half of the round trip, measured without the agent's
+own processing time: only a difference between the two one-way delays can cause it. So the sample with the shortest
+round trip has the least error bound (NTP's clock filter, RFC 5905 section 10). The bound of an older sample grows with
+the rate at which two crystals may drift apart.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 
 DRIFT_PER_MILLION: Final = 100
-"""How fast two clocks may part: 50 ppm each, the usual limit of a board's crystal."""
+"""Highest relative drift of two clocks in ppm: 50 ppm each, the usual limit of a board's crystal."""
 _KEPT_SAMPLES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSample:
-    """Times of one ping: `sent_ns` and `returned_ns` on the controller, the others on the agent."""
+    """Times of one ping: `sent_ns` and `returned_ns` on the controller's clock, `receive_ns` and `send_ns` on the agent's."""
 
     sent_ns: int
     receive_ns: int
@@ -29,12 +30,12 @@ class ClockSample:
 
     @property
     def round_trip_ns(self) -> int:
-        """Time spent on the way, without what the agent took to answer."""
+        """Return the round trip without the agent's processing time, in nanoseconds."""
         return (self.returned_ns - self.sent_ns) - (self.send_ns - self.receive_ns)
 
     @property
     def offset_ns(self) -> int:
-        """Agent clock minus controller clock, rounded down."""
+        """Return agent clock minus controller clock in nanoseconds, rounded down."""
         return (self.receive_ns + self.send_ns - self.sent_ns - self.returned_ns) // 2
 
 
@@ -46,12 +47,12 @@ class ClockOffset:
     error_ns: int
 
     def to_agent(self, controller_ns: int) -> int:
-        """The agent's clock when the controller's shows `controller_ns`."""
+        """Return the agent's clock at the instant at which the controller's shows `controller_ns`."""
         return controller_ns + self.offset_ns
 
 
 class ClockMap:
-    """The last samples of one agent."""
+    """The most recent samples of one agent, at most 64."""
 
     def __init__(self) -> None:
         self._samples: deque[ClockSample] = deque(maxlen=_KEPT_SAMPLES)
@@ -60,15 +61,15 @@ class ClockMap:
         return len(self._samples)
 
     def add(self, sample: ClockSample) -> bool:
-        """Keeps a sample, unless its times are impossible (an agent that answers before it is asked)."""
-        sane = sample.receive_ns <= sample.send_ns and sample.sent_ns <= sample.returned_ns
-        if sane and sample.round_trip_ns >= 0:
+        """Add a sample and return true; return false if its times are impossible (the pong left before its ping came)."""
+        is_ordered = sample.receive_ns <= sample.send_ns and sample.sent_ns <= sample.returned_ns
+        if is_ordered and sample.round_trip_ns >= 0:
             self._samples.append(sample)
             return True
         return False
 
     def offset(self, now_ns: int) -> ClockOffset | None:
-        """The offset with the least error bound at `now_ns`; None without samples."""
+        """Return the offset with the least error bound at `now_ns`; None without samples."""
         estimates = [ClockOffset(sample.offset_ns, _error_ns(sample, now_ns)) for sample in self._samples]
         return min(estimates, key=lambda estimate: estimate.error_ns, default=None)
 

@@ -1,4 +1,4 @@
-"""Bound what others can make a log say: a few lines of a kind, then how many more there were. Pure: time is an argument."""
+"""Bound how many lines peers can cause in a log: a few of each kind per window, then a count. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 from etloop.contract.base.clock import NS_PER_S
 
 MOST_LINES: Final = 8
-"""Of one kind in a window: enough that every slot of an agent and a second attempt are seen."""
+"""Lines of one kind per window: enough to show every slot of an agent and a second attempt of each."""
 WINDOW_NS: Final = 60 * NS_PER_S
 MOST_KINDS: Final = 512
-"""Followed one by one: what a rack of 256 agents needs. Those beyond share one window."""
+"""Kinds that have a window of their own: enough for a rack of 256 agents. All further kinds share one."""
 _OTHERS: Final = "others"
 
 
@@ -23,13 +23,13 @@ class _Window:
 
 
 class LogLimit:
-    """How often each kind of line was written lately. A kind says what happened and to whom, such as "joined a"."""
+    """Count recent lines of each kind. A kind names the event and its subject, such as "joined a"."""
 
     def __init__(self) -> None:
         self._windows: dict[str, _Window] = {}
 
     def takes(self, kind: str, now_ns: int) -> bool:
-        """Whether one more line of that kind is to be written; one that is not is counted."""
+        """Return whether to write one more line of this kind; count it as left out otherwise."""
         if kind not in self._windows and len(self._windows) >= MOST_KINDS:
             kind = _OTHERS
         window = self._windows.setdefault(kind, _Window(now_ns))
@@ -40,12 +40,14 @@ class LogLimit:
         return False
 
     def left_out(self, now_ns: int) -> tuple[tuple[str, int], ...]:
-        """Kinds whose window has passed, with how many lines were not written; they begin anew."""
-        passed = [kind for kind, window in self._windows.items() if now_ns - window.since_ns >= WINDOW_NS]
-        ended = [(kind, self._windows.pop(kind).left_out) for kind in passed]
-        return tuple((kind, count) for kind, count in ended if count)
+        """Return (kind, lines left out) for each kind whose window has passed, and start its window anew."""
+        passed_kinds = [
+            kind for kind, window in self._windows.items() if now_ns - window.since_ns >= WINDOW_NS
+        ]
+        left_out_of_kind = [(kind, self._windows.pop(kind).left_out) for kind in passed_kinds]
+        return tuple((kind, count) for kind, count in left_out_of_kind if count)
 
 
 def left_out_text(kind: str, count: int) -> str:
-    """What a log says of lines that it left out."""
+    """Return the log line for `count` lines of one kind that were left out."""
     return f"{count} more lines left out in {WINDOW_NS // NS_PER_S} s: {kind}"

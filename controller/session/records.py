@@ -1,6 +1,6 @@
-"""What each agent has handed over so far, kept bounded by what the plan lets it send, in memory or in a spool.
+"""What each agent has handed over so far, bounded by what the plan lets it send, in memory or in a spool.
 
-Turns into `AgentRecords` at the end, whether or not the agent could finish.
+Turned into `AgentRecords` at the end, whether or not the agent could finish.
 """
 
 from __future__ import annotations
@@ -33,57 +33,59 @@ from etloop.workload.trace.program import OpKind
 from numpy.typing import NDArray
 
 MOST_RATE_ROWS: Final = 1 << 19
-"""Rows of one port's series; the engine thins out at half of that (traffic/native/cc/rate_series.h), two samples at least."""
+"""Rows of one port's rate series. The engine thins out at half of that (traffic/native/cc/rate_series.h), but keeps at
+least two samples of every queue pair."""
 
 OnOps = Callable[[NDArray[np.void]], None]
-"""Takes op records of one agent, on that agent's clock."""
+"""Callback for op records of one agent; times are on that agent's clock."""
 
 
 class SpoolFailed(EtloopError):
-    """What was measured cannot be kept or read again, most often because the disk is full."""
+    """Measured records cannot be written or read back, most often because the disk is full."""
 
 
 class RecordKeeper(Protocol):
-    """Where records go as they come (`spool`). Both raise `SpoolFailed` if that cannot be kept."""
+    """Destination of records as they arrive (`spool`). Both methods raise `SpoolFailed` if they cannot be written."""
 
     def keep_ops(self, agent: int, ops: NDArray[np.void]) -> None:
-        """Keep op records. Raises `ProtocolError` for more than their iterations have."""
+        """Keep op records (`OP_RECORD`). Raises `ProtocolError` if there are more than their iterations have."""
 
     def keep_message(self, agent: int, message: Flows | Rates | Finished) -> None:
-        """Keep what else results are made of."""
+        """Keep a message that results are made of, other than op records."""
 
 
 def most_ops(assignment: Assignment) -> int:
-    """Records that an agent may send: its communication ops, once per iteration."""
+    """Return how many op records an agent may send: one per communication op and iteration."""
     per_program = [int(np.count_nonzero(program.kind != OpKind.DELAY)) for program in assignment.programs]
     return assignment.iterations * sum(per_program[rank.program] for rank in assignment.ranks)
 
 
 @dataclass(slots=True)
 class RecordSink:
-    """Records of one agent. The methods raise `ProtocolError` when an agent sends more than its assignment allows."""
+    """Records of one agent. Methods raise `ProtocolError` if an agent sends more than its assignment allows."""
 
     agent: str
     limits: Mapping[str, int]
-    """Most records of each sort."""
+    """Record kind -> highest number of records."""
     degraded: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     ends: tuple[QueuePairEnd, ...] = ()
-    """Its queue pair ends on network cards."""
+    """The agent's queue pair ends on NICs."""
     round_trips: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PROBE_RECORD))
+    """Round trips of the agent's connections before the load."""
     finished: Finished | None = None
     spool: RecordKeeper | None = None
-    """Where records go as they come; None: they stay in memory."""
+    """Destination of records as they arrive; None keeps them in memory."""
     number: int = 0
-    """Of the agent, in the spool."""
+    """Number of the agent in the spool."""
     unkept: str = ""
-    """Why the spool took no more, "" if it did."""
+    """Why the spool failed to keep a record, "" if it did not."""
     ports: tuple[str, ...] = ()
-    """Of each of its engine threads, as "agent/port"."""
+    """Port of each engine thread, as "agent/port"."""
     on_ops: OnOps | None = None
-    """Gets op records as they come."""
+    """Called with op records as they arrive."""
     slip_ns: int = -1
-    """99th percentile of the lateness of the ops that came last; -1: none came."""
+    """99th percentile of the issue delay of the ops reported last; -1 before the first."""
     _batches: dict[str, list[NDArray[np.void]]] = field(
         default_factory=lambda: {"op": [], "flow": [], "rate": []}
     )
@@ -93,14 +95,16 @@ class RecordSink:
     def of(
         cls, agent: str, assignment: Assignment, spool: RecordKeeper | None = None, number: int = 0
     ) -> RecordSink:
-        """An empty sink with the limits that follow from the assignment (a queue pair has at most two ends here)."""
+        """Return an empty sink with the limits that follow from the assignment (at most two ends of a queue pair are here)."""
         flows = 2 * len(assignment.connections.src_qpn)
-        asked = any(transport.congestion.series_interval_ns > 0 for transport in assignment.transports)
+        has_rate_series = any(
+            transport.congestion.series_interval_ns > 0 for transport in assignment.transports
+        )
         threads = sum(port.engine_threads for port in assignment.ports)
         limits = {
             "op": most_ops(assignment),
             "flow": flows,
-            "rate": threads * max(MOST_RATE_ROWS, flows) if asked else 0,
+            "rate": threads * max(MOST_RATE_ROWS, flows) if has_rate_series else 0,
             "port": len(assignment.ports),
             "stream": len(assignment.streams),
             "probe": flows,
@@ -111,7 +115,7 @@ class RecordSink:
         return cls(agent, limits, spool=spool, number=number, ports=ports)
 
     def take_loaded(self, loaded: Loaded) -> None:
-        """Keeps what the agent's engine said of itself when it was open."""
+        """Keep the engine's degradations, capabilities and NIC queue pair ends, as reported after it opened."""
         self.degraded, self.capabilities, self.ends = loaded.degraded, loaded.capabilities, loaded.ends
 
     def take_probed(self, probed: Probed) -> None:
@@ -120,7 +124,7 @@ class RecordSink:
         self.round_trips = probed.round_trips
 
     def take(self, message: Report | Flows | Rates) -> None:
-        """Adds completed ops, queue pair counters, or rates over time."""
+        """Add completed ops, queue pair counters, or rates over time."""
         match message:
             case Report():
                 self._add("op", message.ops)
@@ -158,11 +162,11 @@ class RecordSink:
             self.unkept = self.unkept or str(error)
 
     def count_kept(self, ops: int) -> None:
-        """Of a sink that is made of a spool: so many op records are there."""
+        """Set the number of op records that are already in the spool, for a sink rebuilt from it."""
         self._received["op"] = ops
 
     def take_finished(self, finished: Finished) -> None:
-        """Closes the sink."""
+        """Keep the agent's last message: port and stream counters, and how many records it sent."""
         self._within("port", len(finished.ports))
         self._within("stream", len(finished.streams))
         self.finished = finished
@@ -177,45 +181,50 @@ class RecordSink:
             raise ProtocolError(f"{received} {what} records; its assignment allows {self.limits[what]}")
 
     def shortfall(self) -> str:
-        """What a finished agent claims to have sent and did not arrive; "" if all is here."""
-        left = self.finished
-        if left is None:
+        """Return which records are missing according to the agent's own totals; "" if all arrived."""
+        finished = self.finished
+        if finished is None:
             return "it did not finish handing over"
         if self.unkept:
             return f"not all that it measured could be kept: {self.unkept}"
-        for what, sent in {"op": left.ops_sent, "flow": left.flows_sent, "rate": left.rates_sent}.items():
-            if sent != self._received[what]:
-                return f"{sent} {what} records sent, {self._received[what]} received"
+        for record_kind, sent_records in {
+            "op": finished.ops_sent,
+            "flow": finished.flows_sent,
+            "rate": finished.rates_sent,
+        }.items():
+            if sent_records != self._received[record_kind]:
+                return f"{sent_records} {record_kind} records sent, {self._received[record_kind]} received"
         return ""
 
     def records(self, hello: Hello, offset: ClockOffset) -> AgentRecords:
-        """Everything that arrived from the agent of this `hello`, whose clock stands at `offset`; it is handed over once."""
-        left = self.finished
+        """Return everything that the agent of `hello` sent, with its clock offset. Call once: batches are handed over."""
+        finished = self.finished
         return AgentRecords(
             agent=self.agent,
             host=hello.host,
             ops=self._handed_over("op", OP_RECORD),
             flows=self._handed_over("flow", FLOW_RECORD),
             rates=self._handed_over("rate", CC_RECORD),
-            ports=left.ports if left is not None else np.empty(0, PORT_RECORD),
+            ports=finished.ports if finished is not None else np.empty(0, PORT_RECORD),
             clock_offset_ns=offset.offset_ns,
             clock_error_ns=offset.error_ns,
             degraded=self.degraded,
             capabilities=self.capabilities,
             versions=hello.versions,
             complete=not self.shortfall(),
-            streams=left.streams if left is not None else (),
-            round_trips=self.round_trips,
+    """The agent's queue pair ends on NICs."""
+    round_trips: NDArray[np.void] = field(default_factory=lambda: np.empty(0, PROBE_RECORD))
+    """Round trips of the agent's connections before the load."""
         )
 
 
 def sinks_of(
     assignments: Mapping[str, Assignment], spool: RecordKeeper | None, on_ops: OnOps | None = None
 ) -> dict[str, RecordSink]:
-    """Return an empty sink for every agent of a run; `on_ops` gets the op records of all as they come."""
+    """Return an empty sink for every agent of a run; `on_ops` is called with the op records of all agents as they arrive."""
     sinks = {
-        name: RecordSink.of(name, each, spool, number)
-        for number, (name, each) in enumerate(assignments.items())
+        name: RecordSink.of(name, assignment, spool, number)
+        for number, (name, assignment) in enumerate(assignments.items())
     }
     for sink in sinks.values():
         sink.on_ops = on_ops
@@ -225,20 +234,22 @@ def sinks_of(
 def run_progress(
     state: RunState, parts: Mapping[str, Progress], sinks: Mapping[str, RecordSink]
 ) -> RunProgress:
-    """How far the whole run is, from what its agents last said."""
-    moved: dict[str, PortProgress] = {}
+    """Return the progress of the whole run, from each agent's last report."""
+    progress_of_port: dict[str, PortProgress] = {}
     for agent, part in parts.items():
         for name, thread in zip(sinks[agent].ports, part.threads, strict=False):
-            before = moved.get(name, PortProgress(name, 0, 0))
-            tx_bytes = before.wire_tx_bytes + thread.wire_tx_bytes
-            moved[name] = PortProgress(name, tx_bytes, before.wire_rx_bytes + thread.wire_rx_bytes)
+            earlier = progress_of_port.get(name, PortProgress(name, 0, 0))
+            tx_bytes = earlier.wire_tx_bytes + thread.wire_tx_bytes
+            progress_of_port[name] = PortProgress(
+                name, tx_bytes, earlier.wire_rx_bytes + thread.wire_rx_bytes
+            )
     return RunProgress(
         state,
         sum(part.ops_done for part in parts.values()),
         sum(sink.limits["op"] for sink in sinks.values()),
         sum(part.wire_tx_bytes for part in parts.values()),
         sum(part.wire_rx_bytes for part in parts.values()),
-        tuple(moved.values()),
+        tuple(progress_of_port.values()),
         max((sink.slip_ns for sink in sinks.values()), default=-1),
     )
 

@@ -1,6 +1,6 @@
-"""Who is there: which agents the rig names, which have joined, when each was last heard, and how its clock stands.
+"""The agents of a session: which ones the rig names, which have joined, when each was last heard, and its clock offset.
 
-Decides who may join and who counts as lost; what a loss means for a run is the session's business.
+Decides which agents may join and which count as lost. The session decides what a loss means for a run.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from etloop.contract.protocol.messages import Hello, Ping, Pong, RefusalCause, R
 from etloop.controller.session.clock_map import ClockMap, ClockOffset, ClockSample
 
 CLOCK_BURST_SAMPLES: Final = 8
-"""Pings in quick succession that begin a membership and precede a start: enough that one of them meets no queue."""
+"""Pings sent in quick succession after a join and before a start: enough that one of them meets no queue."""
 _BURST_SPACING_NS: Final = 20 * NS_PER_MS
 _BURSTS_AT_ONCE: Final = 16
-"""Members that are pinged in quick succession at a time: with hundreds, pings would queue behind each other and measure that."""
+"""Members pinged in quick succession at a time: with hundreds, pings would queue behind each other and the delay
+measured would be that of this queue."""
 _OPEN_PINGS: Final = 64
-"""Pings whose answer is still expected; older ones are forgotten."""
+"""Pings whose answer is still expected, per member; older ones are forgotten."""
 
 
 @dataclass(slots=True)
@@ -32,16 +33,16 @@ class Member:
     clock: ClockMap = field(default_factory=ClockMap)
     next_ping_ns: int = 0
     next_sample_ns: int = 0
-    """When a burst goes on: soon after an answer, or when that stays away for a heartbeat."""
+    """When the next ping of a burst is sent: soon after an answer, or after a heartbeat without one."""
     sequence: int = 0
     burst_left: int = CLOCK_BURST_SAMPLES
-    """Answers still wanted in quick succession."""
+    """Answers still wanted in the current burst."""
     open_pings: dict[int, int] = field(default_factory=dict)
-    """Sequence number -> when it was decided."""
+    """Sequence number -> time at which the ping was decided."""
 
 
 class Roster:
-    """Agents of one session by name and by connection."""
+    """Agents of one session, by name and by connection."""
 
     def __init__(self, names: Sequence[str], welcome: Welcome, standing_by: Sequence[str] = ()) -> None:
         self._names = tuple(names)
@@ -51,14 +52,16 @@ class Roster:
         self._name_of: dict[bytes, str] = {}
 
     def join(self, identity: bytes, hello: Hello, now_ns: int) -> Welcome | Refused:
-        """Takes an agent in, or says why not. A repeated Hello of a member is welcomed again, and what
-        it says of itself now counts."""
+        """Admit an agent, or return why it is refused.
+
+        A repeated Hello of a member is welcomed again, and its content replaces that of the earlier one.
+        """
         if hello.name not in self._names:
             known_names = ", ".join((*self._names, *self._standing_by))
             return Refused(f"agent '{hello.name}' is not in the rig; it names {known_names}")
-        known = self._name_of.get(identity)
-        if known is not None and known != hello.name:
-            return Refused(f"this connection has already joined as agent '{known}'")
+        joined_name = self._name_of.get(identity)
+        if joined_name is not None and joined_name != hello.name:
+            return Refused(f"this connection has already joined as agent '{joined_name}'")
         holder = self._members.get(hello.name)
         if holder is not None and holder.identity != identity:
             return Refused(
@@ -73,77 +76,79 @@ class Roster:
         return self._welcome
 
     def serve(self, names: Sequence[str]) -> tuple[Member, ...]:
-        """The rig names these from now on; the members that it names no more, who have left by that."""
+        """Replace the rig's agent names, remove the members that it names no longer, and return them."""
         self._names = tuple(names)
-        gone = tuple(name for name in self._members if name not in self._names)
-        members = tuple(self._members[name] for name in gone)
-        for name in gone:
+        removed_names = tuple(name for name in self._members if name not in self._names)
+        removed = tuple(self._members[name] for name in removed_names)
+        for name in removed_names:
             self.leave(name)
-        return members
+        return removed
 
     def name_of(self, identity: bytes) -> str | None:
-        """The member of a connection; None for a stranger."""
+        """Return the member name of a connection; None for an unknown connection."""
         return self._name_of.get(identity)
 
     def heard(self, identity: bytes, now_ns: int) -> str | None:
-        """Notes a sign of life; the member's name, None for a stranger."""
+        """Note that a connection is alive, and return its member's name; None for an unknown connection."""
         name = self._name_of.get(identity)
         if name is not None:
             self._members[name].heard_ns = now_ns
         return name
 
     def pong(self, name: str, pong: Pong, now_ns: int) -> bool:
-        """Takes a clock sample; whether a burst needed it. Answers to pings never sent, or sent long ago, are ignored."""
+        """Add a clock sample and return whether a burst needed it. Ignore answers to pings unknown or forgotten."""
         member = self._members[name]
         sent_ns = member.open_pings.pop(pong.sequence, None)
         if sent_ns is None:
             return False
-        # The socket's shell stamps a ping as it leaves, a little later than it was decided.
+        # `service` stamps a ping when it leaves, a little later than it was decided.
         sent_ns = pong.controller_ns if sent_ns <= pong.controller_ns <= now_ns else sent_ns
         member.next_sample_ns = sent_ns + _BURST_SPACING_NS
-        kept = member.clock.add(ClockSample(sent_ns, pong.receive_ns, pong.send_ns, now_ns))
-        wanted = kept and member.burst_left > 0
-        member.burst_left -= wanted
-        return wanted
+        is_valid = member.clock.add(ClockSample(sent_ns, pong.receive_ns, pong.send_ns, now_ns))
+        was_needed = is_valid and member.burst_left > 0
+        member.burst_left -= was_needed
+        return was_needed
 
     def leave(self, name: str) -> None:
-        """Forgets a member; the same name may join again."""
+        """Remove a member; the same name may join again."""
         member = self._members.pop(name)
         del self._name_of[member.identity]
 
     def missing(self) -> tuple[str, ...]:
-        """Agents of the rig that have not joined, in the rig's order."""
+        """Return the agents of the rig that have not joined, in the rig's order."""
         return tuple(name for name in self._names if name not in self._members)
 
     def members(self) -> tuple[tuple[str, Member], ...]:
-        """Who has joined, in the rig's order."""
+        """Return the names and members that have joined, in the rig's order."""
         return tuple((name, self._members[name]) for name in self._names if name in self._members)
 
     def member(self, name: str) -> Member | None:
-        """The member of that name."""
+        """Return the member of that name; None if it has not joined."""
         return self._members.get(name)
 
     def lost(self, now_ns: int) -> tuple[str, ...]:
-        """Members silent for too long."""
+        """Return the members silent for longer than the welcome's `lost_after_ns`."""
         return tuple(
             name for name, member in self.members() if now_ns - member.heard_ns > self._welcome.lost_after_ns
         )
 
     def overdue(self, now_ns: int) -> tuple[tuple[str, int], ...]:
-        """Members that missed two heartbeats, with their silence in nanoseconds: suspects when something broke."""
+        """Return the members that missed two heartbeats, with their silence in ns: suspects when something else failed."""
         silences = ((name, now_ns - member.heard_ns) for name, member in self.members())
         return tuple(
             (name, silent_ns) for name, silent_ns in silences if silent_ns > 2 * self._welcome.heartbeat_ns
         )
 
     def due_pings(self, now_ns: int) -> tuple[tuple[bytes, Ping], ...]:
-        """Heartbeats to send now; each is counted as sent."""
+        """Return the heartbeats to send now, as (connection, ping), and count each as sent."""
         pings = []
-        bursts = 0
+        open_bursts = 0
         for _, member in self.members():
-            bursts += member.burst_left > 0
-            sampled = member.burst_left > 0 and bursts <= _BURSTS_AT_ONCE and now_ns >= member.next_sample_ns
-            if now_ns < member.next_ping_ns and not sampled:
+            open_bursts += member.burst_left > 0
+            continues_burst = (
+                member.burst_left > 0 and open_bursts <= _BURSTS_AT_ONCE and now_ns >= member.next_sample_ns
+            )
+            if now_ns < member.next_ping_ns and not continues_burst:
                 continue
             member.sequence += 1
             member.open_pings[member.sequence] = now_ns
@@ -154,16 +159,16 @@ class Roster:
         return tuple(pings)
 
     def renew_clocks(self, now_ns: int) -> None:
-        """Asks for fresh clock samples of everybody at once."""
+        """Request a new burst of clock samples from every member."""
         for _, member in self.members():
             member.burst_left = CLOCK_BURST_SAMPLES
             member.next_sample_ns = now_ns
 
     def clocks_fresh(self) -> bool:
-        """Whether every member has answered its last burst."""
+        """Return whether every member has answered its last burst."""
         return all(member.burst_left == 0 for _, member in self.members())
 
     def offset(self, name: str, now_ns: int) -> ClockOffset | None:
-        """How the clock of a member stands to the controller's."""
+        """Return the offset of a member's clock to the controller's; None without samples or if it has not joined."""
         member = self._members.get(name)
         return member.clock.offset(now_ns) if member is not None else None

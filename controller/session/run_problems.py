@@ -1,4 +1,4 @@
-"""What was not ready, went away or failed, as problems a user can act on."""
+"""Problems of a run's agents, connections and phases, worded so that a user can act on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etloop.controller.session.settings import SessionSettings
 
 _NAMED_AGENTS: Final = 8
 _NAMED_PAIRS: Final = 4
-"""Pairs of ranks of an agent that are named for one and the same problem."""
+"""Rank pairs of an agent that are named for one problem."""
 _UNDONE: Final = {
     RunState.ASSIGN: "did not load its assignment",
     RunState.PAIR: "did not join its queue pairs with those of network cards",
@@ -26,13 +26,13 @@ _UNDONE: Final = {
 
 
 def breach(name: str, error: ProtocolError) -> Problem:
-    """An agent that says what the protocol does not allow."""
+    """Return the problem of an agent that violated the protocol."""
     remedy = "run the same etloop on controller and agents"
     return Problem(f"agent '{name}'", f"broke the protocol: {error}", remedy)
 
 
 def absent(name: str, settings: SessionSettings) -> Problem:
-    """An agent of the rig that nobody started, or that cannot reach the controller."""
+    """Return the problem of an agent of the rig that is not running or cannot reach the controller."""
     address = settings.bind.replace("//*:", "//CONTROLLER_HOST:")
     start = f"start it on its host: etloop-agent run --controller {address} --name {name}"
     lab = (
@@ -48,36 +48,43 @@ def absent(name: str, settings: SessionSettings) -> Problem:
 
 
 def named(names: tuple[str, ...]) -> str:
-    """Agents for a sentence; of many the first ones."""
+    """Return agents' names for a sentence: the first eight, and how many more."""
     quoted = ", ".join(f"'{name}'" for name in names[:_NAMED_AGENTS])
-    more = f" and {len(names) - _NAMED_AGENTS} more" if len(names) > _NAMED_AGENTS else ""
-    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}{more}"
+    more_text = f" and {len(names) - _NAMED_AGENTS} more" if len(names) > _NAMED_AGENTS else ""
+    return f"agent {quoted}" if len(names) == 1 else f"agents {quoted}{more_text}"
 
 
 def gone(hello: Hello, why: str, state: RunState, progress: Progress | None) -> Problem:
-    """An agent that was there and is no more."""
-    done = f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
+    """Return the problem of an agent that was lost during a run."""
+    progress_text = (
+        f" after {progress.ops_done} of {progress.ops_total} operations" if progress is not None else ""
+    )
     remedy = _other_build(hello) or "see whether its process and its host are alive, and its log"
-    return Problem(f"agent '{hello.name}'", f"{why}, in {state.name}{done}", remedy)
+    return Problem(f"agent '{hello.name}'", f"{why}, in {state.name}{progress_text}", remedy)
 
 
 def _other_build(hello: Hello) -> str:
-    """What to do about an agent whose messages have another form than ours, within one version of the protocol."""
-    theirs, ours = hello.versions.get(MESSAGES, "unknown"), messages_digest()
-    if theirs == ours:
+    """Return what to do about an agent with another message form than this controller's, within one protocol version.
+
+    "" if the forms are the same.
+    """
+    agent_digest, own_digest = hello.versions.get(MESSAGES, "unknown"), messages_digest()
+    if agent_digest == own_digest:
         return ""
-    what = f"its etloop {hello.versions.get('etloop', 'unknown')} is of another build than the controller's"
-    return f"{what} (messages {theirs}, here {ours}): install the same on both"
+    mismatch = (
+        f"its etloop {hello.versions.get('etloop', 'unknown')} is of another build than the controller's"
+    )
+    return f"{mismatch} (messages {agent_digest}, here {own_digest}): install the same on both"
 
 
 def overdue_start(name: str, started: Started) -> Problem:
-    """An agent whose ranks would have begun late, which would look like a slow network."""
-    what = f"got the start order {-started.margin_ns} ns after the start"
-    return Problem(f"agent '{name}'", what, "look for load on its host or delay on the control network")
+    """Return the problem of an agent whose ranks would have begun late, which would look like a slow network."""
+    problem = f"got the start order {-started.margin_ns} ns after the start"
+    return Problem(f"agent '{name}'", problem, "look for load on its host or delay on the control network")
 
 
 def failed_engine(name: str, faulted: Faulted, overdue: Iterable[tuple[str, int]]) -> Problem:
-    """An engine that gave up; agents that have gone quiet (name, nanoseconds) may be why."""
+    """Return the problem of an engine that gave up. `overdue`: silent agents (name, ns), which may be the cause."""
     suspects = "".join(
         f"; agent '{other}' has not been heard for {seconds_text(silent_ns)}"
         for other, silent_ns in overdue
@@ -88,40 +95,43 @@ def failed_engine(name: str, faulted: Faulted, overdue: Iterable[tuple[str, int]
 
 
 def unloadable(hello: Hello, failed: LoadFailed) -> tuple[Problem, ...]:
-    """Everything that kept an agent from opening its engine."""
+    """Return everything that kept an agent from opening its engine."""
     unspecified = Problem("engine", "could not be opened", "see the agent's log")
-    other = _other_build(hello)
+    build_remedy = _other_build(hello)
     return tuple(
         replace(
-            each,
-            where=f"agent '{hello.name}': {each.where}",
-            remedy=f"{each.remedy}; {other}" if other else each.remedy,
+            problem,
+            where=f"agent '{hello.name}': {problem.where}",
+            remedy=f"{problem.remedy}; {build_remedy}" if build_remedy else problem.remedy,
         )
-        for each in failed.problems or (unspecified,)
+        for problem in failed.problems or (unspecified,)
     )
 
 
 def stalled(quiet: str, chain: str) -> Problem:
-    """Nothing moves; `chain` says what waits for what."""
+    """Return the problem of a run without progress; `chain` is the wait-for chain as text."""
     return Problem("run", f"{quiet}:\n{chain}", "look at the last link or rank named")
 
 
 def late(names: Iterable[str], what: str) -> tuple[Problem, ...]:
-    """Agents that are there and do not answer."""
+    """Return the problems of agents that are connected but did not answer; `what` is the missing answer."""
     remedy = "see its log; its host may be overloaded"
     return tuple(Problem(f"agent '{name}'", f"{what} in time", remedy) for name in sorted(names))
 
 
 def out_of_time(state: RunState, pending: Iterable[str]) -> tuple[Problem, ...]:
-    """A phase of the preparation that took too long, for the agents whose answer is missing or, without any, for the clocks."""
+    """Return the problems of a preparation phase that took too long.
+
+    One for each agent whose answer is missing; if there is none, one about the clocks.
+    """
     clocks = Problem("clocks", "pings stay unanswered", "look for load on the control network")
     return late(pending, _UNDONE[state]) or (clocks,)
 
 
 def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:
-    """Connections of one agent that did not get through the device under test."""
-    # Every channel and queue pair of two ranks fails alike: once is enough, with how many.
-    alike = Counter(
+    """Return the connections of one agent whose probes did not get through the device under test."""
+    # All channels and queue pairs of two ranks usually fail alike: name the pair once, with the count.
+    queue_pairs_of = Counter(
         (
             f"rank {failure.src_rank} ({failure.src_address}) -> rank {failure.dst_rank} ({failure.dst_address})",
             failure.problem,
@@ -131,19 +141,21 @@ def unreachable(name: str, probed: Probed) -> tuple[Problem, ...]:
     remedy = "check link, addresses, path MTU and traffic class between the two ports"
     problems = []
     pairs_of: Counter[str] = Counter()
-    more: Counter[str] = Counter()
-    for (where, what), count in alike.items():
-        pairs_of[what] += 1
-        if pairs_of[what] <= _NAMED_PAIRS:
-            problems.append(Problem(where, what if count == 1 else f"{what} ({count} queue pairs)", remedy))
+    unnamed_queue_pairs: Counter[str] = Counter()
+    for (pair, problem), count in queue_pairs_of.items():
+        pairs_of[problem] += 1
+        if pairs_of[problem] <= _NAMED_PAIRS:
+            problems.append(
+                Problem(pair, problem if count == 1 else f"{problem} ({count} queue pairs)", remedy)
+            )
         else:
-            more[what] += count
-    for what, count in more.items():
-        pairs = pairs_of[what] - _NAMED_PAIRS
-        text = f"{pairs} more pair{'s' if pairs > 1 else ''} of ranks: {what} ({count} queue pairs)"
+            unnamed_queue_pairs[problem] += count
+    for problem, count in unnamed_queue_pairs.items():
+        pairs = pairs_of[problem] - _NAMED_PAIRS
+        text = f"{pairs} more pair{'s' if pairs > 1 else ''} of ranks: {problem} ({count} queue pairs)"
         problems.append(Problem(f"agent '{name}'", text, "fix those named first"))
-    unnamed = probed.failed - len(probed.failures)
-    if unnamed > 0:
-        what = f"{unnamed} more queue pairs failed their probe"
-        problems.append(Problem(f"agent '{name}'", what, "fix those named first"))
+    unreported = probed.failed - len(probed.failures)
+    if unreported > 0:
+        problem = f"{unreported} more queue pairs failed their probe"
+        problems.append(Problem(f"agent '{name}'", problem, "fix those named first"))
     return tuple(problems)

@@ -1,6 +1,6 @@
-"""Runs a session over a link to its agents: the clock and the process's signals around `Session`.
+"""Runs a session over a link to its agents: the clock, messages and signals around `Session`.
 
-Receives, hands on, sends what the session asks for. Decides nothing about the run.
+Receives messages, passes them on, and sends what the session requests. Decides nothing about the run.
 """
 
 from __future__ import annotations
@@ -32,59 +32,59 @@ from etloop.runtime.stop_signals import stop_reasons
 from numpy.typing import NDArray
 
 _TICK_MS: Final = 20
-"""The finest spacing of pings that a session asks for."""
+"""Finest ping interval that a session requests."""
 _PROGRESS_NS: Final = 100 * NS_PER_MS
 _RECEIVE_BURST: Final = 64
-"""Messages taken between two ticks, so that a flood cannot stop the clock."""
+"""Messages received between two ticks, so that a flood cannot hold up the clock."""
 
 OnEvent = Callable[[str], None]
 Companion = Callable[[Session], Coroutine[None, None, None]]
-"""What lives beside a session, such as a timeline."""
+"""Coroutine that runs next to a session, such as a timeline."""
 
 
 class Link(Protocol):
-    """What carries messages between a session and its agents: a ROUTER of its own, or a rack's."""
+    """Transport of messages between a session and its agents: a ROUTER of its own, or a rack's."""
 
     async def wait(self, timeout_ms: int) -> bool:
-        """Returns true as soon as a message is there, false after `timeout_ms`."""
+        """Return true as soon as a message is there, false after `timeout_ms`."""
 
     async def receive(self) -> tuple[bytes, bytes] | None:
-        """The next message as (connection, body), None if there is none now."""
+        """Return the next message as (connection, body); None if there is none now."""
 
     async def send(self, identity: bytes, body: bytes) -> bool:
-        """Sends a message; one for a connection that takes nothing is dropped. Whether the connection is there."""
+        """Send a message and return whether the connection exists; a message that its queue cannot take is dropped."""
 
     def misnamed(self, identity: bytes, name: str) -> str:
-        """Why the agent on a connection may not say that it is `name`; "" if it may."""
+        """Return why the agent on a connection may not use `name`; "" if it may."""
 
     def take_notices(self) -> tuple[Notice, ...]:
-        """What people should know of who was let in and who was not, since the last call."""
+        """Return the notices about admission for the operator, since the last call."""
 
 
 class SessionWatcher(Protocol):
-    """Gets what is to be known of a session while it goes on."""
+    """Receives log lines, progress and records of a session while it runs."""
 
     def report(self, line: str) -> None:
-        """Take a line for people, now and then."""
+        """Accept a log line."""
 
     def progress(self, progress: RunProgress) -> None:
-        """Take the totals, about ten times a second."""
+        """Accept the run's totals, about ten times a second."""
 
     def measured(self, records: NDArray[np.void]) -> None:
-        """Take op records (`OP_RECORD`) of one agent as it hands them over, on its clock."""
+        """Accept op records (`OP_RECORD`) of one agent as they arrive; times are on its clock."""
 
 
 OpenLink = Callable[
     [SessionSettings, tuple[str, ...]], contextlib.AbstractAsyncContextManager[tuple[Link, list[str]]]
 ]
-"""Opens a link to the agents of these names, and the list in which reasons to stop appear."""
+"""Opens a link to the agents of these names, and yields it with the list to which reasons to stop are added."""
 
 
 @contextlib.asynccontextmanager
 async def own_link(settings: SessionSettings, _: tuple[str, ...]) -> AsyncIterator[tuple[Link, list[str]]]:
-    """Listen where the settings say, and for SIGINT and SIGTERM.
+    """Listen at the settings' address, and for SIGINT and SIGTERM.
 
-    Raises `ConfigError` for a bind address or keys that cannot be used.
+    Raises `ConfigError` for an unusable bind address or unusable keys.
     """
     check_exposure(settings)
     async with open_router(settings.bind, settings.curve) as link:
@@ -100,15 +100,15 @@ async def run(
     companion: Companion | None = None,
     open_link: OpenLink = own_link,
 ) -> RunOutcome:
-    """Gathers the agents of `assignments`, runs the plan and returns all that was measured.
+    """Gather the agents of `assignments`, run the plan, and return everything that was measured.
 
-    A run that breaks after traffic began returns with what arrived until then; so does one that somebody stops.
-    `watcher` gets what is to be known of it meanwhile. `companion` lives next to the session and is cancelled when that has
-    ended. `open_link` opens what carries the session. Where the settings name a directory for a spool, what is measured is
-    there, and stays there.
+    A run that fails or is stopped after traffic began returns the records that arrived until then. `watcher` gets log
+    lines, progress and records meanwhile. `companion` runs next to the session and is cancelled when that ends.
+    `open_link` opens the transport. If the settings name a spool directory, records are kept there, also after the
+    return.
 
-    Raises what opening the link raises, `PlanError` for an assignment too large to send, and `RigError` if an agent, an
-    address or a connection is not ready.
+    Raises the errors of opening the link, `PlanError` for an assignment too large to send, `NoRoom` if the spool cannot
+    be made, and `RigError` if an agent, an address or a connection is not ready.
     """
     check_sendable(assignments)
     started_at = wall_time_text()
@@ -121,16 +121,20 @@ async def run(
             raise NoRoom(Problem("spool", str(error), "make room on its disk")) from None
     async with open_link(settings, tuple(assignments)) as (link, stops):
         session = Session(settings, assignments, tables, monotonic_ns(), spool, watcher.measured)
-        beside = asyncio.ensure_future(companion(session)) if companion is not None else None
+        companion_task = asyncio.ensure_future(companion(session)) if companion is not None else None
         try:
             await _drive(session, link, stops, watcher)
         finally:
             if spool is not None:
                 spool.close()
-            if beside is not None:
-                beside.cancel()
-                await asyncio.wait((beside,))
-        if beside is not None and not beside.cancelled() and (failure := beside.exception()) is not None:
+            if companion_task is not None:
+                companion_task.cancel()
+                await asyncio.wait((companion_task,))
+        if (
+            companion_task is not None
+            and not companion_task.cancelled()
+            and (failure := companion_task.exception()) is not None
+        ):
             raise failure
     if session.problems:
         raise RigError(*session.problems)
@@ -139,13 +143,13 @@ async def run(
         return outcome
     with contextlib.suppress(
         SpoolFailed
-    ):  # It says why a run ended to who finds its spool; this one is told at once.
+    ):  # The end is kept for later readers of the spool; this caller gets it from `outcome`.
         spool.end(outcome.state, outcome.reason)
     return replace(outcome, kept_ops=spool.kept(len(outcome.agents)))
 
 
 async def _drive(session: Session, link: Link, stops: list[str], watcher: SessionWatcher) -> None:
-    """Lets a session live over a link until it has ended. What appears in `stops` winds it up."""
+    """Run a session over a link until it has ended. Reasons that appear in `stops` wind it up."""
     on_event = watcher.report
     next_progress_ns = 0
     lines = LogLimit()
@@ -162,7 +166,7 @@ async def _drive(session: Session, link: Link, stops: list[str], watcher: Sessio
             watcher.progress(session.progress())
         if session.ended:
             return
-        # What is ready is awaited without a pause: signals get their turn here, however much agents say.
+        # Awaiting a ready message does not yield to the loop; yield here so that signals are handled under any load.
         await asyncio.sleep(0)
         if await link.wait(_TICK_MS):
             await _receive_burst(session, link, on_event)
@@ -177,15 +181,15 @@ async def _receive_burst(session: Session, link: Link, on_event: OnEvent) -> Non
         now_ns = monotonic_ns()
         try:
             message = decode_from_agent(body)
-            turned_away = refusal_of_name(link, identity, message)
-            actions = turned_away or session.on_message(identity, message, now_ns)
+            refusal = refusal_of_name(link, identity, message)
+            actions = refusal or session.on_message(identity, message, now_ns)
         except ProtocolError as error:
             actions = session.on_malformed(identity, error, now_ns)
         await perform(actions, link, on_event)
 
 
 def refusal_of_name(link: Link, identity: bytes, message: AgentMessage) -> tuple[Action, ...]:
-    """What an agent gets that says a name which its key does not have; () for everybody else."""
+    """Return the refusal of a Hello whose name does not belong to the connection's key; () for any other message."""
     why = link.misnamed(identity, message.name) if isinstance(message, Hello) else ""
     if not why:
         return ()
@@ -194,11 +198,11 @@ def refusal_of_name(link: Link, identity: bytes, message: AgentMessage) -> tuple
 
 
 async def perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) -> tuple[bytes, ...]:
-    """Sends what a session, or who keeps agents for sessions, asks for; `on_event` gets its lines for people.
+    """Send the messages among `actions`; `on_event` gets the log lines.
 
-    Returns the connections that are not there any more.
+    Pings are stamped with the time at which they leave. Returns the connections that no longer exist.
     """
-    gone = []
+    gone_connections = []
     for action in actions:
         if not isinstance(action, Send):
             on_event(action.text)
@@ -207,15 +211,17 @@ async def perform(actions: tuple[Action, ...], link: Link, on_event: OnEvent) ->
         if isinstance(message, Ping):
             message = replace(message, controller_ns=monotonic_ns())
         if not await link.send(action.identity, encode(message)):
-            gone.append(action.identity)
-    return tuple(gone)
+            gone_connections.append(action.identity)
+    return tuple(gone_connections)
 
 
 def check_sendable(assignments: Mapping[str, Assignment]) -> None:
-    """Raises `PlanError` for an assignment that is too large to send."""
+    """Raise `PlanError` for an assignment that is too large to send."""
     for name, assignment in assignments.items():
         try:
             encode(Assign(assignment))
         except MessageTooLarge as error:
-            what = f"its assignment cannot be sent: {error}"
-            raise PlanError(Problem(f"agent '{name}'", what, "spread the ranks over more agents")) from None
+            problem = f"its assignment cannot be sent: {error}"
+            raise PlanError(
+                Problem(f"agent '{name}'", problem, "spread the ranks over more agents")
+            ) from None

@@ -1,7 +1,7 @@
 """Decides a run from the first Hello to the last record: events in, actions out, time as an argument.
 
-Owns the run's state, what each phase waits for and until when, and the reason if the run breaks. Sockets and the clock
-belong to service.py, who is there to roster.py, what was measured to records.py, why nothing moves to stall.py.
+Owns the run's state, what each phase waits for and until when, and the reason if the run fails. Sockets and the clock
+belong to service.py, membership to roster.py, measurements to records.py, and the explanation of stalls to stall.py.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from etloop.controller.session.stall import explain
 from etloop.controller.session.wait_query import WaitQuery
 
 _ASSIGNED_AT_ONCE: Final = 4
-"""Agents that get their part in one turn: heartbeats go between, however many agents and megabytes a run has."""
+"""Agents that get their assignment in one turn: heartbeats are sent in between, however large a run is."""
 _COLLECTING: Final = frozenset({RunState.COLLECT, RunState.ABORTING})
 
 
@@ -78,9 +78,9 @@ class Session:
         self.state = RunState.GATHER
         self._early_end = RunEnd.ABORTED
         self.reason = ""
-        """Why the run broke, "" as long as it did not."""
+        """Why the run failed, "" as long as it has not."""
         self.problems: tuple[Problem, ...] = ()
-        """What was not ready, if the run broke before any traffic and nobody stopped it."""
+        """What was not ready, if the run failed before any traffic and was not stopped by the user."""
         self.start_ns = 0
         self._settings = settings
         self._assignments = assignments
@@ -94,7 +94,7 @@ class Session:
         self._pending: set[str] = set(assignments)
         """Agents whose answer this phase still needs."""
         self._unassigned: list[str] = []
-        """Agents whose part of the run is still to be sent."""
+        """Agents whose assignment is still to be sent."""
         self._completed: set[str] = set()
         self._deadline_ns = now_ns + settings.gather_timeout_ns
         self._moved_ns = now_ns
@@ -109,7 +109,7 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        """Whether the run is over and its agents know."""
+        """Return whether the run is over and its agents have left, or had their time to."""
         return self._over and not self._pending
 
     @property
@@ -117,7 +117,7 @@ class Session:
         return self.state in (RunState.DONE, RunState.ABORTED)
 
     def on_message(self, identity: bytes, message: AgentMessage, now_ns: int) -> tuple[Action, ...]:
-        """An agent said something."""
+        """Process a message of an agent."""
         if isinstance(message, Hello):
             self._on_hello(identity, message, now_ns)
             return self._taken()
@@ -133,7 +133,7 @@ class Session:
         return self._taken()
 
     def on_malformed(self, identity: bytes, error: ProtocolError, now_ns: int) -> tuple[Action, ...]:
-        """Somebody sent what the protocol does not allow, or is too old to be told what it should do."""
+        """Process a message that violates the protocol or is of a version that cannot be decoded."""
         name = self._roster.heard(identity, now_ns)
         if name is None:
             self._actions += self._refusals.lines(f"refused a connection: {error}")
@@ -143,12 +143,12 @@ class Session:
         return self._taken()
 
     def on_stop(self, reason: str, now_ns: int) -> tuple[Action, ...]:
-        """The user wants the run to end, such as by Ctrl-C."""
+        """End the run at the user's request, such as Ctrl-C."""
         self._abort(f"{reason} while in {self.state.name}", now_ns, RunEnd.STOPPED)
         return self._taken()
 
     def on_tick(self, now_ns: int) -> tuple[Action, ...]:
-        """Time passed."""
+        """Send heartbeats that are due and check deadlines at `now_ns`."""
         if not self._over:
             for name in self._roster.lost(now_ns):
                 self._on_silent(name, now_ns)
@@ -163,11 +163,11 @@ class Session:
     # ---- results
 
     def progress(self) -> RunProgress:
-        """How far the run is."""
+        """Return the progress of the run."""
         return run_progress(self.state, self._progress, self._sinks)
 
     def outcome(self, started_at: str) -> RunOutcome:
-        """All that was collected. Agents that never got a start order are left out: they measured nothing."""
+        """Return all records. Agents that never got a start order are left out: they measured nothing."""
         assert self._over
         agents = tuple(sink.records(hello, offset) for sink, hello, offset in self._measuring())
         state = RunEnd.DONE if self.state is RunState.DONE else self._early_end
@@ -178,11 +178,11 @@ class Session:
     def _on_hello(self, identity: bytes, hello: Hello, now_ns: int) -> None:
         member = self._roster.member(hello.name)
         if hello.name in self._settings.standing_by:
-            return  # Refused it would end, and be missing when a later run of the same rig has ranks for it.
+            return  # A refusal would end it, and a later run of the same rig may need it.
         if self._over:
-            return  # Dismissed and asking again already: for the next controller.
+            return  # Dismissed and already asking again: the next controller answers it.
         if self.state is not RunState.GATHER and hello.name in self._assignments and member is None:
-            return  # It came back during a run that goes on without it; it keeps asking until the next controller.
+            return  # It rejoined during a run that continues without it; it keeps asking until the next controller.
         answer = self._roster.join(identity, hello, now_ns)
         self._actions.append(Send(identity, answer))
         if isinstance(answer, Refused):
@@ -199,7 +199,7 @@ class Session:
         member = self._roster.member(name)
         self._on_lost(name, f"no heartbeat for {seconds_text(self._settings.lost_after_ns)}", now_ns)
         if member is not None and self.state is not RunState.GATHER:
-            # One that was only paused finds this when it goes on, and lets go of its ports at once.
+            # An agent that was only paused reads this when it resumes, and closes its ports at once.
             dismissed = Dismissed(self._settings.run_id, aborted=True, reason=self.reason[:1000])
             self._actions.append(Send(member.identity, dismissed))
 
@@ -249,11 +249,11 @@ class Session:
         self, name: str, message: Loaded | LoadFailed | Paired | Probed | Armed | Started, now_ns: int
     ) -> None:
         if self.state is RunState.ABORTING:
-            return  # Crossed the Collect order on the way.
+            return  # Sent before the Collect order arrived.
         match message:
             case Loaded() if self.state is RunState.ASSIGN:
                 self._sinks[name].take_loaded(message)
-                self._actions += [LogLine(f"agent '{name}': {what}") for what in message.degraded]
+                self._actions += [LogLine(f"agent '{name}': {remark}") for remark in message.degraded]
                 self._answered(name, now_ns)
             case LoadFailed() if self.state is RunState.ASSIGN:
                 self._unready += run_problems.unloadable(self._hellos[name], message)
@@ -278,12 +278,12 @@ class Session:
         if self.state is not RunState.RUN and self.state not in _COLLECTING:
             raise ProtocolError(f"Report while the run is in {self.state.name}")
         self._take(name, report, now_ns)
-        before, after = self._progress.get(name), report.progress
-        if before is None or replace(before, quiet_ns=after.quiet_ns) != after:
+        earlier, latest = self._progress.get(name), report.progress
+        if earlier is None or replace(earlier, quiet_ns=latest.quiet_ns) != latest:
             self._move(now_ns)
-        elif now_ns - after.quiet_ns > self._moved_ns:
-            self._move(now_ns - after.quiet_ns)
-        self._progress[name] = after
+        elif now_ns - latest.quiet_ns > self._moved_ns:
+            self._move(now_ns - latest.quiet_ns)
+        self._progress[name] = latest
         if report.completed and self.state is RunState.RUN:
             self._completed.add(name)
             if self._completed == set(self._assignments):
@@ -299,20 +299,20 @@ class Session:
         if self.state not in _COLLECTING:
             raise ProtocolError(f"Finished while the run is in {self.state.name}")
         self._sinks[name].take_finished(finished)
-        what = self._sinks[name].shortfall()
+        problem = self._sinks[name].shortfall()
         if finished.end is not EngineEnd.DONE:
-            what = f"engine {finished.end.value} while handing over: {finished.failure}"
-        if what:
-            self._abort(f"agent '{name}': {what}", now_ns)
+            problem = f"engine {finished.end.value} while handing over: {finished.failure}"
+        if problem:
+            self._abort(f"agent '{name}': {problem}", now_ns)
         self._handed_over(name, now_ns)
 
     def _answered(self, name: str, now_ns: int) -> None:
-        """Crosses one agent off; the last one moves the run on, or ends it with what all of them found."""
+        """Remove one agent from the pending ones; after the last one enter the next phase, or end the run with all problems."""
         self._pending.discard(name)
         if self._pending:
             return
         if self.state is RunState.GATHER:
-            self._hellos = {each: member.hello for each, member in self._roster.members()}
+            self._hellos = {agent: member.hello for agent, member in self._roster.members()}
         if self._unready:
             self._break(now_ns, *self._unready)
             return
@@ -334,12 +334,12 @@ class Session:
                 raise AssertionError(f"nobody is crossed off in {self.state.name}")
 
     def _pair_or_probe(self, now_ns: int) -> None:
-        """A packet to a card whose queue pair is not ready is lost, so all join theirs before anybody probes."""
+        """Join all NIC queue pairs, if there are any, before any agent probes: a NIC drops packets to one not ready."""
         peers = peers_of(self._assignments, {name: sink.ends for name, sink in self._sinks.items()})
         if not peers:
             return self._probe(RunEvent.ALL_LOADED, now_ns)
         self._enter(RunEvent.CARDS_LOADED, now_ns, self._settings.connect_timeout_ns)
-        return self._order(lambda each: Pair(self._settings.run_id, peers.get(each, ())))
+        return self._order(lambda name: Pair(self._settings.run_id, peers.get(name, ())))
 
     def _probe(self, event: RunEvent, now_ns: int) -> None:
         self._enter(event, now_ns, self._settings.connect_timeout_ns)
@@ -364,13 +364,13 @@ class Session:
         if why := begin_spool(self._spool, self._settings.run_id, self.start_ns, self._measuring()):
             self._abort(why, now_ns)
             return
-        self._order(lambda each: Start(self._settings.run_id, self._offsets[each].to_agent(self.start_ns)))
+        self._order(lambda name: Start(self._settings.run_id, self._offsets[name].to_agent(self.start_ns)))
 
     def _measuring(self) -> list[tuple[RecordSink, Hello, ClockOffset]]:
         return [(self._sinks[name], self._hellos[name], offset) for name, offset in self._offsets.items()]
 
     def _collect(self, event: RunEvent, now_ns: int) -> None:
-        """Ends the traffic, for good or ill, and asks for what was measured."""
+        """End the traffic, after completion or failure, and request the records."""
         self._enter(event, now_ns, self._settings.collect_timeout_ns)
         self._wait_query = None
         self._pending = {name for name, _ in self._roster.members()} - set(self._unassigned)
@@ -379,7 +379,7 @@ class Session:
         self._handed_over("", now_ns)
 
     def _handed_over(self, name: str, now_ns: int) -> None:
-        """`name`: "" of nobody yet, for there may be nobody to ask."""
+        """Remove an agent ("": none) from those that still hand over records, and end the run when none is left."""
         if self.state in _COLLECTING:
             self._pending.discard(name)
             self._extend_collect(now_ns)
@@ -388,8 +388,8 @@ class Session:
 
     def _extend_collect(self, now_ns: int) -> None:
         if self.state in _COLLECTING:
-            ours, aborting = self._settings, self.state is RunState.ABORTING
-            self._deadline_ns = now_ns + (ours.break_timeout_ns if aborting else ours.collect_timeout_ns)
+            times, aborting = self._settings, self.state is RunState.ABORTING
+            self._deadline_ns = now_ns + (times.break_timeout_ns if aborting else times.collect_timeout_ns)
 
     def _end(self, event: RunEvent, now_ns: int) -> None:
         self.state = advance_run(self.state, event)
@@ -410,7 +410,7 @@ class Session:
         self._abort("\n".join(str(problem) for problem in problems), now_ns)
 
     def _abort(self, reason: str, now_ns: int, end: RunEnd = RunEnd.ABORTED) -> None:
-        """Ends the run for a reason; the first one stands, what breaks after it follows from it."""
+        """End the run for a reason. The first reason is kept: later failures follow from it."""
         if self.state is RunState.ABORTING or self._over:
             return
         self.reason, self._early_end = reason, end
@@ -469,7 +469,7 @@ class Session:
     def _on_waits(self, name: str, waits: Waits, now_ns: int) -> None:
         query = self._wait_query
         if query is None or waits.query != query.number:
-            return  # Things moved again before the answer came.
+            return  # The run made progress before the answer arrived.
         query.take(name, waits)
         if not query.pending:
             self._conclude(query, now_ns)
@@ -487,13 +487,13 @@ class Session:
     # ---- output
 
     def _order(self, message_for: Callable[[str], ControllerMessage]) -> None:
-        """Says something to all agents that were given their part of the run."""
-        members = [each for each in self._roster.members() if each[0] not in self._unassigned]
+        """Send a message to all members that have got their assignment."""
+        members = [entry for entry in self._roster.members() if entry[0] not in self._unassigned]
         self._actions += [Send(member.identity, message_for(name)) for name, member in members]
 
     def _log(self, text: str) -> None:
         self._actions.append(LogLine(text))
 
     def _taken(self) -> tuple[Action, ...]:
-        taken, self._actions = tuple(self._actions), []
-        return taken
+        actions, self._actions = tuple(self._actions), []
+        return actions

@@ -1,6 +1,6 @@
-"""What a session needs to know besides the plan: where it listens, who may join, and how long it waits for what.
+"""What a session needs in addition to the plan: its address, the agents that may join, and its timeouts.
 
-Every wait of a session has its limit here, with the reason for its default.
+Every timeout of a session is here, with the reason for its default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CurveServer:
-    """Keys of an encrypted control connection, as files (`runtime.curve_keys`)."""
+    """Key files of an encrypted control connection (`runtime.curve_keys`)."""
 
     secret_key_file: Path
     """The controller's own certificate (`.key_secret`)."""
@@ -29,7 +29,7 @@ class CurveServer:
 
     @classmethod
     def of(cls, security: Security) -> CurveServer | None:
-        """What the rig says of it; None where agents are admitted without keys."""
+        """Return the keys that the rig names; None if it admits agents without keys."""
         if security.server_key is None or security.authorised_keys is None:
             return None
         return cls(security.server_key, security.authorised_keys)
@@ -44,56 +44,56 @@ class SessionSettings:
     """ZeroMQ endpoint, such as "tcp://127.0.0.1:5555"."""
     curve: CurveServer | None = None
     lab: str = ""
-    """The lab that the rig names, if its agents may be missing because it is down."""
+    """The lab that the rig names, if its agents may be missing because it is down; "" otherwise."""
     insecure: bool = False
-    """Listen beyond loopback without encryption and without knowing who connects."""
+    """Listen beyond loopback without encryption and without authenticating peers."""
     heartbeat_ns: int = 500 * NS_PER_MS
     """Six heartbeats fit into `lost_after_ns`, so that a few late ones do not end a run."""
     lost_after_ns: int = 3 * NS_PER_S
-    """Silence after which a peer counts as gone: far above a scheduler's hiccup, short enough to end a run in seconds."""
+    """Silence after which a peer counts as lost: far above a scheduling delay, short enough to end a run in seconds."""
     gather_timeout_ns: int = 60 * NS_PER_S
-    """People start agents by hand."""
+    """Long, since people start agents by hand."""
     load_timeout_ns: int = 60 * NS_PER_S
-    """A large assignment travels and thousands of sockets are opened."""
+    """Time to send a large assignment and to open thousands of sockets."""
     connect_timeout_ns: int = 15 * NS_PER_S
     """An engine's probes end by themselves within about 2 s."""
     arm_timeout_ns: int = 5 * NS_PER_S
-    """Since the last clock sample that was wanted."""
+    """Counted from the last clock sample that was still wanted."""
     start_lead_ns: int = 500 * NS_PER_MS
-    """From the start order to the start. An order that comes late ends the run, so this outlasts the hiccups of a busy
-    host; it costs nothing but patience."""
+    """Time from the start order to the start. A late order ends the run, so this exceeds the scheduling delays of a
+    busy host; it only delays the start."""
     start_lead_each_ns: int = 4 * NS_PER_MS
-    """More for every agent: their orders leave one after another."""
+    """Added for every agent: their orders leave one after another."""
     report_each_ns: int = 4 * NS_PER_MS
-    """Between two reports of any agents, if they come evenly: more a second than a controller takes would pile up before it."""
+    """Interval between two reports over all agents: more frequent ones than a controller handles would pile up."""
     stall_timeout_ns: int = 5 * NS_PER_S
     """Longer than an engine needs to give up on a queue pair by itself."""
     waits_timeout_ns: int = 2 * NS_PER_S
-    """How long agents may take to say what they wait for."""
+    """Longest time for agents to answer what they wait for."""
     collect_timeout_ns: int = 10 * NS_PER_S
-    """Since the last thing that came from any agent still handing over."""
+    """Counted from the last message of any agent that still hands over records."""
     break_timeout_ns: int = 3 * NS_PER_S
-    """The same after a break: records are worth waiting for, but not long."""
+    """The same after a failure: records are worth a wait, but a short one."""
     dismiss_timeout_ns: int = 500 * NS_PER_MS
-    """How long agents may take to acknowledge the end; a connection that closes sooner may lose its last message."""
+    """Longest time for agents to acknowledge the end; closing a connection sooner may lose its last message."""
     spool_dir: Path | None = None
-    """Where what is measured is kept as it comes; None: in memory."""
+    """Directory in which records are kept as they arrive; None keeps them in memory."""
     standing_by: tuple[str, ...] = ()
-    """Agents of the rig that have no rank in this run. They are not answered, and go on asking until a run has use for them."""
+    """Agents of the rig without a rank in this run. Their Hello is not answered, so they keep asking until a run needs them."""
 
     def welcome(self, agents: int) -> Welcome:
-        """What each of so many agents is told when it joins."""
-        # Often enough for a stall to be told from silence.
+        """Return the Welcome for each of `agents` agents."""
+        # Often enough to distinguish a stall from missing reports.
         report_ns = max(REPORT_NS, min(agents * self.report_each_ns, self.stall_timeout_ns // 5))
         return Welcome(self.heartbeat_ns, self.lost_after_ns, report_ns=report_ns)
 
     def lead_ns(self, agents: int) -> int:
-        """From the start orders to the start, of a run over so many agents."""
+        """Return the time from the start orders to the start of a run over `agents` agents, in nanoseconds."""
         return self.start_lead_ns + agents * self.start_lead_each_ns
 
 
 def check_exposure(settings: SessionSettings) -> None:
-    """Raises `ConfigError` if the session would let anybody on the network join unseen."""
+    """Raise `ConfigError` if any peer on the network could join the session without authentication."""
     if is_loopback(settings.bind) or settings.curve is not None or settings.insecure:
         return
     raise ConfigError(

@@ -1,8 +1,8 @@
-"""Which cores the engine threads of agents of one machine get, whatever the rig calls their hosts. Pure.
+"""Decides which cores the engine threads of agents on one machine get, whatever host names the rig gives them. Pure.
 
-A machine is identified by the boot of its kernel, so that namespaces and containers of one count as one; agents share cores if
-the sets that they may use overlap. Two polling threads never get one core: agents that share cores count through one list of
-them, those that were given cores by name keep these, and where threads are more than cores nobody polls.
+A machine is identified by its kernel's boot id, so namespaces and containers of one machine count as one. Agents share
+cores if the sets that they may use overlap. Two polling threads never get the same core: agents that share cores count
+through one list of them, agents given cores by name keep those, and if threads outnumber the cores none of them polls.
 """
 
 from __future__ import annotations
@@ -17,38 +17,43 @@ from etloop.contract.protocol.messages import Hello
 
 
 def share_cores(assignments: Mapping[str, Assignment], hellos: Mapping[str, Hello]) -> dict[str, Assignment]:
-    """Return the assignments with their places among all threads of their machine; as they are where it is not known."""
-    hosts = {name: hello.capabilities for name, hello in hellos.items()}
-    shared = dict(assignments)
+    """Return the assignments, each with its place among all engine threads of its machine.
+
+    An assignment whose agent's machine is unknown stays as it is.
+    """
+    capabilities_of = {name: hello.capabilities for name, hello in hellos.items()}
+    placed = dict(assignments)
     machines: dict[str, list[str]] = {}
     for name in assignments:
-        known = hosts.get(name)
-        if known is not None and known.machine and known.core_ids:
-            machines.setdefault(known.machine, []).append(name)
+        capabilities = capabilities_of.get(name)
+        if capabilities is not None and capabilities.machine and capabilities.core_ids:
+            machines.setdefault(capabilities.machine, []).append(name)
     for names in machines.values():
-        shared |= _on_one_machine({name: assignments[name] for name in names}, hosts)
-    return shared
+        placed |= _on_one_machine({name: assignments[name] for name in names}, capabilities_of)
+    return placed
 
 
 def _on_one_machine(
     assignments: Mapping[str, Assignment], hosts: Mapping[str, Capabilities]
 ) -> dict[str, Assignment]:
     owners = {name: set(hosts[name].core_ids) for name in assignments if hosts[name].cores_named}
-    taken = set().union(*owners.values())
-    shared = {}
-    for name, mine in owners.items():
-        sharers = tuple(other for other, theirs in owners.items() if other != name and mine & theirs)
-        shared[name] = _placed(assignments[name], sharers=sharers, contended=bool(sharers))
+    named_cores = set().union(*owners.values())
+    placed = {}
+    for name, own_cores in owners.items():
+        sharers = tuple(
+            other for other, other_cores in owners.items() if other != name and own_cores & other_cores
+        )
+        placed[name] = _placed(assignments[name], sharers=sharers, contended=bool(sharers))
     usable = {name: set(hosts[name].core_ids) for name in assignments if name not in owners}
-    for group in _overlapping(usable):
-        common = set.intersection(*(usable[name] for name in group)) - taken
-        cores = sorted(common or set.union(*(usable[name] for name in group)))
-        quotas = [quota for name in group if (quota := hosts[name].quota_millicores)]
+    for names in _overlapping(usable):
+        common = set.intersection(*(usable[name] for name in names)) - named_cores
+        cores = sorted(common or set.union(*(usable[name] for name in names)))
+        quotas = [quota for name in names if (quota := hosts[name].quota_millicores)]
         if quotas:
-            # A thread that polls uses a whole core: beyond the quota the kernel would stop all of them in turn.
+            # A polling thread uses a whole core: beyond the CPU quota the kernel would throttle all of them.
             cores = cores[: max(min(quotas) // 1000, 1)]
-        shared |= _in_one_list({name: assignments[name] for name in group}, cores, contended=not common)
-    return shared
+        placed |= _in_one_list({name: assignments[name] for name in names}, cores, contended=not common)
+    return placed
 
 
 def _in_one_list(
@@ -56,10 +61,10 @@ def _in_one_list(
 ) -> dict[str, Assignment]:
     busy = max(assignment.threads.busy for assignment in assignments.values())
     first, total = busy, busy + sum(_threads(assignment) for assignment in assignments.values())
-    shared = {}
+    placed = {}
     for name, assignment in assignments.items():
         sharers = tuple(other for other in assignments if other != name)
-        shared[name] = _placed(
+        placed[name] = _placed(
             assignment,
             first=first,
             total=total,
@@ -69,7 +74,7 @@ def _in_one_list(
             contended=contended,
         )
         first += _threads(assignment)
-    return shared
+    return placed
 
 
 def _placed(assignment: Assignment, **changes: Any) -> Assignment:
@@ -81,17 +86,17 @@ def _threads(assignment: Assignment) -> int:
 
 
 def _overlapping(free: Mapping[str, set[int]]) -> Sequence[Sequence[str]]:
-    """Agents in groups that have cores in common, directly or through others."""
+    """Return agents in groups that have cores in common, directly or through other agents."""
     groups: list[tuple[set[int], list[str]]] = []
     for name, cores in free.items():
-        joined, names = set(cores), [name]
-        apart = []
-        for known, members in groups:
-            if known & joined:
-                joined |= known
-                names = members + names
+        group_cores, group_names = set(cores), [name]
+        disjoint = []
+        for cores_of_group, members in groups:
+            if cores_of_group & group_cores:
+                group_cores |= cores_of_group
+                group_names = members + group_names
             else:
-                apart.append((known, members))
-        groups = [*apart, (joined, names)]
-    order = list(free)
-    return [sorted(members, key=order.index) for _, members in groups]
+                disjoint.append((cores_of_group, members))
+        groups = [*disjoint, (group_cores, group_names)]
+    agent_order = list(free)
+    return [sorted(members, key=agent_order.index) for _, members in groups]

@@ -1,16 +1,16 @@
-"""What the agents of a run hand over, on disk as it comes, so that it outlives the session and its process. A shell: files.
+"""Records of a run's agents on disk as they arrive, so that they outlive the session and its process. A shell: files.
 
 A spool is a directory:
 
-    begun.json   who measures and how their clocks stand, from the start order on
-    NUMBER.ops   op records of some iterations as they came, the agent's number in the field `reserved`
-    outside.ops  such of no iteration of the plan
-    messages     what else agents said that results are made of: number of the agent, length, message
+    begun.json   the agents that measure and their clock offsets, from the start order on
+    NUMBER.ops   op records of some iterations as they arrived, with the agent's number in the field `reserved`
+    outside.ops  op records of no planned iteration
+    messages     other messages that results are made of: number of the agent, length, message
     ended.json   how the session ended, once it has
-    reserve      room set aside for the tables that are made of all this
+    reserve      disk space reserved for the tables that are made of all this
 
-Nothing is flushed to the disk before the end: what a process that is killed had written is there, a power cut takes what the
-kernel had yet to write. A spool that a crash has cut off in the middle of a record is read up to there.
+Nothing is flushed to disk before the end: a killed process loses nothing that it had written, a power cut loses what
+the kernel had not written yet. A spool that a crash cut off within a record is read up to there.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from etloop.controller.session.records import RecordKeeper, RecordSink, SpoolFai
 from numpy.typing import NDArray
 
 PART_OPS: Final = 1 << 18
-"""Records of a part, about (22 MiB), unless one iteration has more: what is in memory when it is read."""
+"""Records per part, approximately (22 MiB), unless one iteration has more: the amount in memory while it is read."""
 _MOST_OPEN: Final = 4
-"""Parts at a time, of the iterations that ranks are in."""
+"""Part files open at a time, enough for the iterations that ranks are in."""
 _FIRST_RESERVE_BYTES: Final = 32 << 20
-"""Of plan, pages and figures."""
+"""Room for plan, pages and key figures."""
 _RESERVE_STEP_BYTES: Final = 8 << 20
 _MESSAGE: Final = struct.Struct(">II")
 _BEGUN_FILE: Final = "begun.json"
@@ -65,12 +65,12 @@ class BegunAgent:
     degraded: tuple[str, ...]
     capabilities: tuple[str, ...]
     limits: dict[str, int]
-    """Most records of each sort."""
+    """Record kind -> highest number of records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """begun.json."""
+    """Content of begun.json."""
 
     run_id: str
     started_at: str
@@ -81,7 +81,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """ended.json."""
+    """Content of ended.json."""
 
     state: RunEnd
     reason: str
@@ -92,13 +92,13 @@ _ENDED: Final = codec_of(_Ended, FILE_RULES)
 
 
 class Spool(RecordKeeper, Protocol):
-    """Where a session keeps what it is handed."""
+    """Destination of a session's records."""
 
     iterations_each: int
     started_at: str
 
     def begin(self, begun: Begun) -> None:
-        """Keep who measures. Raises `SpoolFailed`."""
+        """Keep which agents measure. Raises `SpoolFailed`."""
 
 
 def begin_spool(
@@ -107,7 +107,10 @@ def begin_spool(
     start_ns: int,
     measuring: Iterable[tuple[RecordSink, Hello, ClockOffset]],
 ) -> str:
-    """Keep who measures, in the order of the agents' numbers; why that cannot be kept, "" if it is or nothing is to be."""
+    """Keep which agents measure, in the order of their numbers.
+
+    Returns why that failed; "" if it succeeded or there is no spool.
+    """
     if spool is None:
         return ""
     agents = tuple(
@@ -131,7 +134,7 @@ def begin_spool(
 
 
 class RunSpool:
-    """The spool of a run that goes on; `plan_ops` are the ops of an iteration of all agents."""
+    """The spool of a run in progress; `plan_ops` is the number of ops per iteration over all agents."""
 
     def __init__(self, directory: Path, plan_ops: int, iterations: int, started_at: str) -> None:
         self.iterations_each = max(1, PART_OPS // max(plan_ops, 1))
@@ -140,70 +143,70 @@ class RunSpool:
         self._iterations = iterations
         self._most_of_part = self.iterations_each * plan_ops
         self._received: dict[str, int] = {}
-        """By part."""
+        """Records received, by part."""
         self._open: OrderedDict[str, int] = OrderedDict()
         self._bytes = 0
         self._reserved = 0
 
     def open(self) -> None:
-        """Make the directory and set room aside. Raises `SpoolFailed`."""
-        with _telling(self._directory):
+        """Make the directory and reserve disk space. Raises `SpoolFailed`."""
+        with _raising_spool_failed(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
             self._reserve(_FIRST_RESERVE_BYTES)
 
     def close(self) -> None:
-        """Close the files; what they hold stays."""
+        """Close the files; their content stays."""
         while self._open:
             os.close(self._open.popitem()[1])
 
     def begin(self, begun: Begun) -> None:
-        """See `Spool`."""
-        with _telling(self._directory):
+        """Keep which agents measure. See `Spool`."""
+        with _raising_spool_failed(self._directory):
             _write_whole(self._directory / _BEGUN_FILE, json.dumps(_BEGUN.write(begun)))
 
     def end(self, state: RunEnd, reason: str) -> None:
-        """Keep how the session ended, and give the room back that was set aside. Raises `SpoolFailed`."""
+        """Keep how the session ended, and free the reserved disk space. Raises `SpoolFailed`."""
         free_reserve(self._directory)
-        with _telling(self._directory):
+        with _raising_spool_failed(self._directory):
             _write_whole(self._directory / _ENDED_FILE, json.dumps(_ENDED.write(_Ended(state, reason))))
 
     def kept(self, agents: int) -> SpooledOps:
-        """Return the op records that are kept, of so many agents."""
+        """Return the op records kept of `agents` agents."""
         return SpooledOps(self._directory, self.iterations_each, agents)
 
     def keep_ops(self, agent: int, ops: NDArray[np.void]) -> None:
-        """See `Spool`."""
+        """Append op records to their parts. See `RecordKeeper`."""
         ops = ops.copy()
         ops["reserved"] = agent
         iteration = ops["iteration"]
-        inside = (iteration >= 0) & (iteration < self._iterations)
-        part = np.where(inside, iteration // self.iterations_each, -1)
+        is_planned = (iteration >= 0) & (iteration < self._iterations)
+        part = np.where(is_planned, iteration // self.iterations_each, -1)
         for number in np.unique(part).tolist():
-            mine = ops if number == part[0] and (part == number).all() else ops[part == number]
+            of_part = ops if number == part[0] and (part == number).all() else ops[part == number]
             name = f"{number:06d}" if number >= 0 else _OUTSIDE
-            received = self._received[name] = self._received.get(name, 0) + len(mine)
+            received = self._received[name] = self._received.get(name, 0) + len(of_part)
             if number >= 0 and received > self._most_of_part:
                 raise ProtocolError(f"{received} op records of iterations that have {self._most_of_part}")
-            self._append(f"{name}.ops", mine.tobytes(), mine.nbytes)
+            self._append(f"{name}.ops", of_part.tobytes(), of_part.nbytes)
 
     def keep_message(self, agent: int, message: Flows | Rates | Finished) -> None:
-        """See `Spool`."""
+        """Append a message to `messages`. See `RecordKeeper`."""
         body = encode(message)
-        # Of flows that travel deflated the tables take as much as of others.
+        # Flows may be sent compressed; their tables need room for all rows.
         whole_bytes = message.flows.nbytes if isinstance(message, Flows) else len(body)
         self._append(_MESSAGES_FILE, _MESSAGE.pack(agent, len(body)) + body, whole_bytes)
 
     def _append(self, name: str, content: bytes, whole_bytes: int) -> None:
-        with _telling(self._directory):
+        with _raising_spool_failed(self._directory):
             self._reserve(_FIRST_RESERVE_BYTES + (self._bytes + whole_bytes) // 2)
             descriptor = self._descriptor(name)
             before_bytes = os.fstat(descriptor).st_size
             try:
-                left = memoryview(content)
-                while left:
-                    left = left[os.write(descriptor, left) :]
+                remaining = memoryview(content)
+                while remaining:
+                    remaining = remaining[os.write(descriptor, remaining) :]
             except OSError:
-                # What follows, if there is room again, begins where a record begins.
+                # Cut off the partial record, so that later appends begin at a record boundary.
                 os.ftruncate(descriptor, before_bytes)
                 raise
             self._bytes += whole_bytes
@@ -219,7 +222,10 @@ class RunSpool:
         return self._open[name]
 
     def _reserve(self, wanted_bytes: int) -> None:
-        """Tables take less than half of what the records take; so a disk is full for records while there is room for tables."""
+        """Reserve disk space up to `wanted_bytes`.
+
+        Tables take less than half as much as the records, so the disk is full for records while tables still have room.
+        """
         if wanted_bytes <= self._reserved:
             return
         steps = -(-(wanted_bytes - self._reserved) // _RESERVE_STEP_BYTES)
@@ -241,37 +247,37 @@ class SpooledOps:
 
     @property
     def parts(self) -> int:
-        """See `KeptOps`."""
+        """Return the number of parts. See `KeptOps`."""
         return max((int(name) + 1 for name in self._names() if name != _OUTSIDE), default=0)
 
     @property
     def records(self) -> int:
-        """See `KeptOps`."""
+        """Return the number of op records. See `KeptOps`."""
         return sum(self._count(name) for name in self._names())
 
     @property
     def outside(self) -> int:
-        """See `KeptOps`."""
+        """Return the number of op records of no planned iteration. See `KeptOps`."""
         return self._count(_OUTSIDE)
 
     def part(self, number: int) -> tuple[NDArray[np.void], ...]:
-        """See `KeptOps`."""
+        """Return the op records of one part, one array (`OP_RECORD`) per agent. See `KeptOps`."""
         path = self._directory / f"{number:06d}.ops"
         ops = np.fromfile(path, OP_RECORD) if path.exists() else np.empty(0, OP_RECORD)
         agent = ops["reserved"].copy()
         ops["reserved"] = 0
         if self._agents == 1 and not agent.any():
             return (ops,)
-        return tuple(ops[agent == one] for one in range(self._agents))
+        return tuple(ops[agent == agent_number] for agent_number in range(self._agents))
 
     def by_agent(self) -> list[int]:
-        """Return how many records of each agent there are, whatever their iterations."""
-        found = np.zeros(self._agents, np.int64)
+        """Return the number of op records of each agent, over all iterations and outside of them."""
+        counts = np.zeros(self._agents, np.int64)
         for name in self._names():
             agent = np.fromfile(self._directory / f"{name}.ops", OP_RECORD)["reserved"]
-            inside = (agent >= 0) & (agent < self._agents)
-            found += np.bincount(agent[inside], minlength=self._agents)
-        return [int(count) for count in found]
+            is_known = (agent >= 0) & (agent < self._agents)
+            counts += np.bincount(agent[is_known], minlength=self._agents)
+        return [int(count) for count in counts]
 
     def _names(self) -> list[str]:
         names = (path.stem for path in self._directory.glob("*.ops"))
@@ -285,14 +291,14 @@ class SpooledOps:
 
 
 def read_spool(directory: Path, reason: str) -> RunOutcome | None:
-    """Return what a session that is over left in its spool; None if it had not begun to measure.
+    """Return what a session that is over left in its spool; None if it never got to its start order.
 
-    `reason`: why it ended, where it could not say so itself.
+    `reason` is used as the run's reason if the session did not record its own end.
 
     Raises:
-        SpoolFailed: the spool cannot be read, or is not as this version writes it.
+        SpoolFailed: the spool cannot be read, or is not in this version's format.
     """
-    with _telling(directory, "read"):
+    with _raising_spool_failed(directory, "read"):
         if not has_begun(directory):
             return None
         begun = _BEGUN.read(parse_json((directory / _BEGUN_FILE).read_text(), None))
@@ -325,18 +331,18 @@ def read_spool(directory: Path, reason: str) -> RunOutcome | None:
 
 
 def has_begun(directory: Path) -> bool:
-    """Return whether the session of a spool was ordered to start: from then on it may have measured something."""
+    """Return whether the session of a spool got to its start order: from then on it may have measured something."""
     return (directory / _BEGUN_FILE).exists()
 
 
 def free_reserve(directory: Path) -> None:
-    """Give the room back that a spool has set aside for the tables of its run."""
+    """Free the disk space that a spool reserved for the tables of its run."""
     with contextlib.suppress(OSError):
         (directory / _RESERVE_FILE).unlink()
 
 
 def _messages(path: Path, agents: int) -> Iterator[tuple[int, object]]:
-    """Yield what agents said, up to where the file was cut off."""
+    """Yield (agent number, message) up to the place where the file was cut off."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -351,14 +357,14 @@ def _messages(path: Path, agents: int) -> Iterator[tuple[int, object]]:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a file atomically: via a temporary name."""
     partial = path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
     partial.rename(path)
 
 
 @contextlib.contextmanager
-def _telling(directory: Path, verb: str = "written") -> Iterator[None]:
+def _raising_spool_failed(directory: Path, verb: str = "written") -> Iterator[None]:
     try:
         yield
     except OSError as error:

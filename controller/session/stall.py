@@ -1,7 +1,7 @@
-"""Why nothing moves: follows what every unfinished op waits for down to the link or rank that holds all others up.
+"""Explain why a run makes no progress: follow the waits of unfinished ops to the link or rank that blocks them all.
 
-Pure: wait records of the agents and the plan in, words out. When to ask and what to do with the answer is the
-session's business. Wait records come from the network, so every index in them is checked before it is used.
+Pure: takes the agents' wait records and the plan, returns text. The session decides when to ask and how to act on the
+answer. Wait records come from the network, so every index in them is checked before use.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from etloop.workload.trace.trace import CollectiveKind
 from numpy.typing import NDArray
 
 _MAX_LINES: Final = 12
-"""Longest chain printed in full; of a longer one both ends."""
+"""Longest chain printed in full; a longer one is printed with both ends only."""
 _MAX_OTHERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class StallEvidence:
-    """What the agents answered."""
+    """The agents' answers to a `QueryWaits`."""
 
     waits: Mapping[str, NDArray[np.void]]
-    """Agent -> its wait records."""
+    """Agent -> its wait records (`WAIT_RECORD`)."""
     silent: tuple[str, ...]
-    """Agents that did not answer (in full)."""
+    """Agents that did not answer, or not completely."""
 
 
 @dataclass(frozen=True, slots=True)
 class StallFinding:
-    """What the evidence says."""
+    """The conclusion from the evidence."""
 
     computing: bool
-    """A rank is inside a compute delay: quiet, but not stuck."""
+    """A rank is in a compute delay: no traffic, but not stuck."""
     text: str
 
 
@@ -52,7 +52,7 @@ class _Key(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """A wait record; the order of fields is that of `WAIT_RECORD`, then the agent that wrote it."""
+    """A wait record: the fields of `WAIT_RECORD` in their order, then the agent that wrote it."""
 
     rank: int
     op: int
@@ -72,7 +72,7 @@ class _Wait(NamedTuple):
 
 
 class _Blame(IntEnum):
-    """Ends of a chain, the most telling first."""
+    """Kinds of ends of a chain, the most conclusive first."""
 
     LINK = 0
     SILENT_AGENT = 1
@@ -80,7 +80,7 @@ class _Blame(IntEnum):
 
 
 class _Step(NamedTuple):
-    """A wait and what it leads to; `target` None: the chain ends here."""
+    """A wait and the op that it depends on; `target` None ends the chain."""
 
     wait: _Wait
     target: _Key | None
@@ -90,7 +90,7 @@ class _Step(NamedTuple):
 def explain(
     evidence: StallEvidence, assignments: Mapping[str, Assignment], tables: PlanTables
 ) -> StallFinding:
-    """The wait-for chain in words, or which rank computes."""
+    """Return the wait-for chain as text, or the rank that computes."""
     return _Stall(evidence, assignments, tables).finding()
 
 
@@ -107,7 +107,7 @@ class _Stall:
                 wait = _Wait._make((*row, agent))
                 self._waits.setdefault(wait.key, []).append(wait)
         for key, waits in self._waits.items():
-            # What another lane of the same op waits for is the cause; the lane behind it adds nothing.
+            # A lane that waits for another lane of its op adds nothing: the other lane's own wait is the cause.
             self._waits[key] = [wait for wait in waits if wait.kind != WaitKind.LANE] or waits
         self._earliest: dict[int, _Key] = {}
         for key, waits in sorted(self._waits.items(), key=lambda item: (item[0].iteration, item[0].op)):
@@ -115,16 +115,17 @@ class _Stall:
                 self._earliest.setdefault(key.rank, key)
 
     def finding(self) -> StallFinding:
+        """Return the conclusion from all wait records."""
         for key, waits in sorted(self._waits.items()):
             if any(wait.kind == WaitKind.DELAY for wait in waits):
                 return StallFinding(True, f"rank {key.rank} computes (delay op {key.op} of its program)")
-        silent = "".join(f"\nagent '{name}' did not answer what it waits for" for name in self._silent)
+        silent_lines = "".join(f"\nagent '{name}' did not answer what it waits for" for name in self._silent)
         if not self._waits:
-            return StallFinding(False, f"no agent reports an unfinished operation{silent}")
+            return StallFinding(False, f"no agent reports an unfinished operation{silent_lines}")
         steps = {key: self._steps(key) for key in sorted(self._waits)}
-        ends = [step for each in steps.values() for step in each if step.target is None]
+        ends = [step for steps_of_op in steps.values() for step in steps_of_op if step.target is None]
         lines = self._chain(steps, ends) if ends else self._cycle(steps)
-        return StallFinding(False, "\n".join(lines) + silent)
+        return StallFinding(False, "\n".join(lines) + silent_lines)
 
     # ---- the graph
 
@@ -144,28 +145,28 @@ class _Stall:
         return _Step(wait, target, _Blame.SILENT_AGENT if silent else _Blame.PEER)
 
     def _unfinished(self, key: _Key) -> _Key | None:
-        """The op itself if it is unfinished, or what keeps its rank in an earlier iteration."""
+        """Return the op itself if it is unfinished, else what its rank still waits for in an earlier iteration; else None."""
         if key in self._waits:
             return key
         earliest = self._earliest.get(key.rank)
         return earliest if earliest is not None and earliest.iteration < key.iteration else None
 
     def _peer_op(self, wait: _Wait) -> _Key | None:
-        """The part that the peer has in the same collective or transfer, if it is unfinished."""
+        """Return the peer's op in the same collective or transfer if it is unfinished; else None."""
         ops, row = self._tables.ops, self._row(wait.key)
         if row is None:
             return None
         begin, end = np.searchsorted(ops.rank, [wait.peer_rank, wait.peer_rank + 1])
-        same = ops.sequence[begin:end] == ops.sequence[row]
+        is_counterpart = ops.sequence[begin:end] == ops.sequence[row]
         if ops.kind[row] == OpKind.COLLECTIVE:
-            same &= ops.communicator[begin:end] == ops.communicator[row]
+            is_counterpart &= ops.communicator[begin:end] == ops.communicator[row]
         else:
-            mirror = OpKind.RECV if ops.kind[row] == OpKind.SEND else OpKind.SEND
-            same &= (ops.kind[begin:end] == mirror) & (ops.peer[begin:end] == wait.rank)
-        found = np.flatnonzero(same)
-        if not len(found):
+            counterpart_kind = OpKind.RECV if ops.kind[row] == OpKind.SEND else OpKind.SEND
+            is_counterpart &= (ops.kind[begin:end] == counterpart_kind) & (ops.peer[begin:end] == wait.rank)
+        matches = np.flatnonzero(is_counterpart)
+        if not len(matches):
             return None
-        return self._unfinished(_Key(wait.peer_rank, int(ops.op[begin + found[0]]), wait.iteration))
+        return self._unfinished(_Key(wait.peer_rank, int(ops.op[begin + matches[0]]), wait.iteration))
 
     def _row(self, key: _Key) -> int | None:
         ops: PlannedOps = self._tables.ops
@@ -173,36 +174,36 @@ class _Stall:
         row = begin + int(np.searchsorted(ops.op[begin:end], key.op))
         return row if row < end and ops.op[row] == key.op else None
 
-    # ---- what to print of it
+    # ---- text
 
     def _chain(self, steps: Mapping[_Key, list[_Step]], ends: list[_Step]) -> list[str]:
-        last = min(ends, key=lambda step: (step.blame, step.wait.iteration, step.wait.key))
-        towards = _next_steps(steps, last.wait.key)
-        begin = next(reversed(towards), None)
+        blocker = min(ends, key=lambda step: (step.blame, step.wait.iteration, step.wait.key))
+        next_step = _next_steps(steps, blocker.wait.key)
+        begin = next(reversed(next_step), None)
         chain: list[_Step] = []
-        key = begin if begin is not None else last.wait.key
-        while key != last.wait.key:
-            chain.append(towards[key])
-            target = towards[key].target
+        key = begin if begin is not None else blocker.wait.key
+        while key != blocker.wait.key:
+            chain.append(next_step[key])
+            target = next_step[key].target
             assert target is not None
             key = target
-        lines = [self._sentence(step) for step in (*chain, last)]
+        lines = [self._sentence(step) for step in (*chain, blocker)]
         if len(lines) > _MAX_LINES:
             half = _MAX_LINES // 2
             lines[half:-half] = [f"... {len(lines) - 2 * half} more between ..."]
-        return lines + self._others(ends, last)
+        return lines + self._others(ends, blocker)
 
     def _others(self, ends: list[_Step], last: _Step) -> list[str]:
         pair = (last.wait.rank, last.wait.peer_rank)
         pairs = {(step.wait.rank, step.wait.peer_rank) for step in ends if step.blame is _Blame.LINK} - {pair}
         if not pairs:
             return []
-        shown = ", ".join(f"rank {rank} -> rank {peer}" for rank, peer in sorted(pairs)[:_MAX_OTHERS])
-        more = f" and {len(pairs) - _MAX_OTHERS} more pairs" if len(pairs) > _MAX_OTHERS else ""
-        return [f"acknowledgements are also missing on {shown}{more}"]
+        pairs_text = ", ".join(f"rank {rank} -> rank {peer}" for rank, peer in sorted(pairs)[:_MAX_OTHERS])
+        more_text = f" and {len(pairs) - _MAX_OTHERS} more pairs" if len(pairs) > _MAX_OTHERS else ""
+        return [f"acknowledgements are also missing on {pairs_text}{more_text}"]
 
     def _cycle(self, steps: Mapping[_Key, list[_Step]]) -> list[str]:
-        """Every wait leads to another one: walk until an op comes twice."""
+        """Return the lines of a wait cycle: every wait depends on another one, so walk until an op repeats."""
         key = next(iter(steps))
         walked: dict[_Key, _Step] = {}
         while key not in walked and steps[key]:
@@ -212,12 +213,12 @@ class _Stall:
             key = target
         keys = list(walked)
         cycle = keys[keys.index(key) :] if key in walked else keys
-        return ["the waits form a cycle:", *(self._sentence(walked[each]) for each in cycle[:_MAX_LINES])]
+        return ["the waits form a cycle:", *(self._sentence(walked[op]) for op in cycle[:_MAX_LINES])]
 
     def _sentence(self, step: _Step) -> str:
         wait = step.wait
-        where = f"rank {wait.rank} {self._op_text(wait.key)} waits for"
-        done = (
+        subject = f"rank {wait.rank} {self._op_text(wait.key)} waits for"
+        progress = (
             f" ({wait.messages_done} of {wait.messages_total} messages done)"
             if wait.messages_total > 0
             else ""
@@ -225,17 +226,17 @@ class _Stall:
         peer = f"rank {wait.peer_rank}{self._link_text(wait)}"
         if wait.kind == WaitKind.DEPENDENCY:
             blocking = _Key(wait.rank, wait.blocking_op, wait.iteration)
-            sentence = f"{where} its {self._op_text(blocking)}"
-            done = ""
+            sentence = f"{subject} its {self._op_text(blocking)}"
+            progress = ""
         elif wait.kind == WaitKind.LANE:
-            return f"{where} {WaitKind.NAMES[wait.kind]}, which none of its own steps releases"
+            return f"{subject} {WaitKind.NAMES[wait.kind]}, which none of its own steps releases"
         elif wait.kind == WaitKind.ACKNOWLEDGEMENT:
-            return f"{where} an acknowledgement from {peer}: packet {wait.psn} was never acknowledged"
+            return f"{subject} an acknowledgement from {peer}: packet {wait.psn} was never acknowledged"
         elif 0 <= wait.kind < len(WaitKind.NAMES):
-            sentence = f"{where} {WaitKind.NAMES[wait.kind]} from {peer}"
+            sentence = f"{subject} {WaitKind.NAMES[wait.kind]} from {peer}"
         else:
-            sentence = f"{where} something unknown (kind {wait.kind})"
-        return sentence + done + ("" if step.target is not None else self._ending(step))
+            sentence = f"{subject} something unknown (kind {wait.kind})"
+        return sentence + progress + ("" if step.target is not None else self._ending(step))
 
     def _ending(self, step: _Step) -> str:
         agent = self._agent_of(step.wait.peer_rank)
@@ -281,18 +282,21 @@ class _Stall:
 
 
 def _next_steps(steps: Mapping[_Key, list[_Step]], last: _Key) -> dict[_Key, _Step]:
-    """For every op that hangs on `last`: its first step on a shortest way there; the farthest op comes last."""
-    behind: dict[_Key, list[_Step]] = {}
-    for each in steps.values():
-        for step in each:
+    """Return for every op that depends on `last`, directly or not, its first step on a shortest chain to it.
+
+    Ordered by distance: the farthest op comes last.
+    """
+    waiting_for: dict[_Key, list[_Step]] = {}
+    for steps_of_op in steps.values():
+        for step in steps_of_op:
             if step.target is not None:
-                behind.setdefault(step.target, []).append(step)
-    towards: dict[_Key, _Step] = {}
-    front = deque([last])
-    while front:
-        for step in behind.get(front.popleft(), ()):
+                waiting_for.setdefault(step.target, []).append(step)
+    next_step: dict[_Key, _Step] = {}
+    queue = deque([last])
+    while queue:
+        for step in waiting_for.get(queue.popleft(), ()):
             key = step.wait.key
-            if key != last and key not in towards:
-                towards[key] = step
-                front.append(key)
-    return towards
+            if key != last and key not in next_step:
+                next_step[key] = step
+                queue.append(key)
+    return next_step

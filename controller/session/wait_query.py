@@ -1,4 +1,4 @@
-"""One question to all agents what they wait for: who still owes an answer, and what the others said."""
+"""One query to all agents for what their ops wait for: which answers are missing, and the answers that came."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from etloop.controller.session.stall import StallEvidence
 from numpy.typing import NDArray
 
 _MAX_RECORDS: Final = 1_000_000
-"""Of one agent: 40 MB."""
+"""Most wait records of one agent: 40 MB."""
 
 
 @dataclass(slots=True)
 class WaitQuery:
-    """Answers to the `QueryWaits` of `number`, wanted before `deadline_ns`."""
+    """Answers to the `QueryWaits` of `number`, expected before `deadline_ns`."""
 
     number: int
     deadline_ns: int
@@ -26,7 +26,7 @@ class WaitQuery:
     _waits: dict[str, list[NDArray[np.void]]] = field(default_factory=dict)
 
     def take(self, agent: str, waits: Waits) -> None:
-        """Adds a part of an answer. Raises `ProtocolError` when an agent never comes to an end."""
+        """Add a part of an answer. Raises `ProtocolError` if an agent sends more than `_MAX_RECORDS` records."""
         batches = self._waits.setdefault(agent, [])
         batches.append(waits.waits)
         if sum(len(batch) for batch in batches) > _MAX_RECORDS:
@@ -35,7 +35,7 @@ class WaitQuery:
             self.pending.discard(agent)
 
     def evidence(self) -> StallEvidence:
-        """What is known, and who is silent."""
-        none = np.empty(0, WAIT_RECORD)
-        waits = {agent: np.concatenate([none, *batches]) for agent, batches in self._waits.items()}
+        """Return each agent's wait records (`WAIT_RECORD`), and the agents whose answer is incomplete."""
+        no_records = np.empty(0, WAIT_RECORD)
+        waits = {agent: np.concatenate([no_records, *batches]) for agent, batches in self._waits.items()}
         return StallEvidence(waits, tuple(sorted(self.pending)))

@@ -1,1 +1,1 @@
-"""The other side of the rack API: programs, test suites, commands."""
+"""The client side of the rack API, for programs, test suites and commands."""

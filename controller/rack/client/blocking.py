@@ -1,11 +1,11 @@
-"""The rack's client for programs without an event loop: test suites, notebooks, scripts. A shell: a thread with a loop in it.
+"""The rack's client for programs without an event loop: test suites, notebooks, scripts. A shell: a loop in a thread.
 
     with BlockingRack(BrokerSettings("rack-broker", 1883), "rack1") as rack:
         result = rack.run(Path("scenario.yaml").read_text(), ports=["a/p0", "b/p0"], limit_s=600)
         assert result.exit_code == 0, result.reason
 
-The loop runs on between the calls, so that the broker hears of a client that has nothing to ask for a while. Calls, and what
-they raise, are those of `client.RackClient`; not for several threads at once.
+The loop keeps running between the calls, so that the connection to the broker stays alive while the client is idle.
+Calls and their errors are those of `client.RackClient`; not for use by several threads at once.
 """
 
 from __future__ import annotations
@@ -58,16 +58,19 @@ class BlockingRack:
             self._end()
 
     def submit(self, scenario: str, **request: Any) -> JobStatus:
-        """See `RackClient.submit`, whose keywords these are."""
+        """Submit a job. See `RackClient.submit`, also for the keywords."""
         return self._done(self._client.submit(scenario, **request))
 
     def result(self, job_id: str, limit_s: float | None = None) -> ResultStatus:
-        """See `RackClient.result`."""
+        """Wait for a job's result. See `RackClient.result`."""
         return self._done(self._client.result(job_id, limit_s))
 
     def run(self, scenario: str, *, limit_s: float | None = None, **request: Any) -> ResultStatus:
-        """Submits a job and waits for what comes of it. A job that takes longer than `limit_s`, its wait in the queue
-        included, is cancelled; raises `RackUnreachable` then, and as `submit` does."""
+        """Submit a job and return its result.
+
+        A job that takes longer than `limit_s`, including its wait in the queue, is cancelled, and `RackUnreachable` is
+        raised. Also raises what `submit` raises.
+        """
         job = self.submit(scenario, **request)
         try:
             return self.result(job.job_id, limit_s)
@@ -76,31 +79,31 @@ class BlockingRack:
             raise
 
     def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
-        """See `RackClient.cancel`."""
+        """Cancel a job. See `RackClient.cancel`."""
         return self._done(self._client.cancel(job_id, submitter))
 
     def change(self, job_id: str, change: JobChange, **words: Any) -> JobStatus | None:
-        """See `RackClient.change`, whose keywords these are."""
+        """Hold, release, reorder or requeue a job. See `RackClient.change`, also for the keywords."""
         return self._done(self._client.change(job_id, change, **words))
 
     def service(self, ports: Sequence[str], **words: Any) -> tuple[PortStatus, ...]:
-        """See `RackClient.service`, whose keywords these are."""
+        """Drain ports or return them to service. See `RackClient.service`, also for the keywords."""
         return self._done(self._client.service(ports, **words))
 
     def pause(self, **words: Any) -> str:
-        """See `RackClient.pause`, whose keywords these are."""
+        """Pause or resume the queue. See `RackClient.pause`, also for the keywords."""
         return self._done(self._client.pause(**words))
 
     def jobs(self, limit: int = 100) -> tuple[JobStatus, ...]:
-        """See `RackClient.jobs`."""
+        """Return the newest jobs. See `RackClient.jobs`."""
         return self._done(self._client.jobs(limit))
 
     def inventory(self) -> InventoryResponse:
-        """See `RackClient.inventory`."""
+        """Return agents and ports. See `RackClient.inventory`."""
         return self._done(self._client.inventory())
 
     def controller(self) -> ControllerStatus:
-        """See `RackClient.controller`."""
+        """Return the controller's state. See `RackClient.controller`."""
         return self._done(self._client.controller())
 
     # ---- inside
@@ -110,7 +113,7 @@ class BlockingRack:
         try:
             return future.result()
         except BaseException:
-            # Ctrl-C, or a test's time limit: what was asked for must not go on behind the caller's back.
+            # Ctrl-C, or a test's time limit: cancel the request, which must not continue without its caller.
             future.cancel()
             raise
 

@@ -1,12 +1,12 @@
-"""A rack as seen by its clients: submit, wait, cancel, list, over MQTT. A shell; `etloop submit` and rack suites use it.
+"""The client of a rack: submit, wait, cancel, list, over MQTT. A shell; `etloop submit` and rack suites use it.
 
     async with RackClient(BrokerSettings("rack-broker", 1883), "rack1") as rack:
         job = await rack.submit(Path("scenario.yaml").read_text(), ports=["a/p0", "b/p0"], client_key="nightly-17")
         result = await rack.result(job.job_id)
         assert result.exit_code == 0, result.reason
 
-Every wait has a limit and raises `RackUnreachable` beyond it. A request that gets no answer, or that the rack puts off because
-it is busy, is asked again within that limit; asking twice does nothing twice.
+Every wait has a limit and raises `RackUnreachable` beyond it. A request that gets no answer, or that a busy rack
+defers, is repeated within that limit; a repeated request has no further effect.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ T = TypeVar("T")
 _QOS: Final = 1
 _MOST_WAITING: Final = 4096
 _MOST_REQUEUED: Final = 1000
-"""How often one job may have been run again, one after another."""
+"""Longest chain of requeued jobs that is followed."""
 RESPONSE_TIMEOUT_S: Final = 10.0
-"""How long the controller may take to answer a request."""
+"""Longest time for the controller to answer a request."""
 _RETRY_S: Final = 2.0
-"""After so long without an answer a request is sent again, then after twice as long: it, or its answer, may be lost."""
+"""Time without an answer after which a request is sent again, doubled each time: it or its answer may be lost."""
 
 
 class JobWishes(TypedDict, total=False):
-    """What may be asked for besides a scenario; `SubmitRequest` says what it means."""
+    """Optional fields of a submission; `SubmitRequest` defines them."""
 
     ports: Sequence[str]
     port_count: int
@@ -89,14 +89,14 @@ class JobWishes(TypedDict, total=False):
 
 
 class OrderWords(TypedDict, total=False):
-    """What may be said with an order."""
+    """Optional fields of an order."""
 
     reason: str
     submitter: str
 
 
 class ReservationWishes(OrderWords, total=False):
-    """What may be asked for besides ports and an end; `ReserveRequest` says what it means."""
+    """Optional fields of a reservation; `ReserveRequest` defines them."""
 
     begins_at: str
     user: str
@@ -109,11 +109,11 @@ class RackUnreachable(EtloopError):
 
 
 class RequestRefused(InputError):
-    """The rack refused a request, with all that is wrong."""
+    """The rack refused a request; has all its problems."""
 
 
 class RackClient:
-    """One connection to a rack. Not for concurrent use by several tasks, but for several requests one after another."""
+    """One connection to a rack, for requests one after another; not for concurrent use by several tasks."""
 
     def __init__(
         self, settings: BrokerSettings, rack: str, *, response_timeout_s: float = RESPONSE_TIMEOUT_S
@@ -148,14 +148,14 @@ class RackClient:
             await self._open.__aexit__(None, None, None)
 
     async def submit(self, scenario: str, **wishes: Unpack[JobWishes]) -> JobStatus:
-        """Queues a job and returns it as it stands; the earlier job if `client_key` was used before.
+        """Queue a job and return its state; the earlier job if `client_key` was used before.
 
-        Raises `RequestRefused` with everything that is wrong, `RackUnreachable` if nobody answers.
+        Raises `RequestRefused` with all problems, `RackUnreachable` without an answer.
         """
         fields: dict[str, Any] = dict(wishes) | {
             "ports": tuple(wishes.get("ports", ())),
             "labels": dict(wishes.get("labels") or {}),
-            # Without a key of the caller's, one of ours: a request that the broker delivers twice stays one job.
+            # Without the caller's key, generate one: a request that the broker delivers twice stays one job.
             "client_key": wishes.get("client_key") or f"{self._name}-{secrets.token_hex(8)}",
         }
         answer = await self._request(self._topics.submit, SubmitRequest(scenario, **fields), SubmitResponse)
@@ -164,15 +164,18 @@ class RackClient:
         return answer.job
 
     async def cancel(self, job_id: str, submitter: str = "") -> JobStatus | None:
-        """Asks for the end of a job; None if there is none of that id. Raises `RequestRefused` for one that is another's."""
+        """Cancel a job; return None if there is none of that id. Raises `RequestRefused` if the user may not."""
         answer = await self._request(self._topics.cancel(job_id), CancelRequest(submitter), CancelResponse)
         return _taken(answer).job
 
     async def change(
         self, job_id: str, change: JobChange, *, priority: int = 0, **words: Unpack[OrderWords]
     ) -> JobStatus | None:
-        """Holds, releases or reorders a queued job, or runs an ended one again; the job as it stands then, the new one if it is
-        run again; None if there is none of that id. Raises `RequestRefused` where its state does not allow that."""
+        """Hold, release or reorder a queued job, or requeue an ended one.
+
+        Returns the job's new state, that of the new job if it was requeued, None if there is no job of that id. Raises
+        `RequestRefused` if its state does not allow the change.
+        """
         request = ChangeRequest(change, priority, **words)
         answer = await self._request(self._topics.change(job_id), request, ChangeResponse)
         return _taken(answer).job
@@ -180,7 +183,7 @@ class RackClient:
     async def service(
         self, ports: Sequence[str], *, in_service: bool, **words: Unpack[OrderWords]
     ) -> tuple[PortStatus, ...]:
-        """Drains ports, or takes them back into service; they as they stand then. Raises `RequestRefused`."""
+        """Drain ports or return them to service, and return their new state. Raises `RequestRefused`."""
         request = ServiceRequest(tuple(ports), in_service, **words)
         answer = await self._request(self._topics.service, request, ServiceResponse)
         return _taken(answer).ports
@@ -188,51 +191,59 @@ class RackClient:
     async def reserve(
         self, ports: Sequence[str], ends_at: str, **wishes: Unpack[ReservationWishes]
     ) -> ReservationStatus:
-        """Keeps ports for a user's jobs, or from all, until a time (ISO 8601 with its offset). Raises `RequestRefused`."""
+        """Reserve ports for a user's jobs, or against all jobs, until a time (ISO 8601 with offset).
+
+        Raises `RequestRefused`.
+        """
         request = ReserveRequest(tuple(ports), ends_at, **wishes)
-        made = _taken(await self._request(self._topics.reserve, request, ReservationResponse)).reservation
-        assert made is not None
-        return made
+        reservation = _taken(
+            await self._request(self._topics.reserve, request, ReservationResponse)
+        ).reservation
+        assert reservation is not None
+        return reservation
 
     async def unreserve(self, reservation_id: str, **words: Unpack[OrderWords]) -> ReservationStatus | None:
-        """Takes a reservation back; None if there is none of that id. Raises `RequestRefused`."""
+        """Withdraw a reservation and return it; None if there is none of that id. Raises `RequestRefused`."""
         request = UnreserveRequest(reservation_id, **words)
         return _taken(await self._request(self._topics.unreserve, request, ReservationResponse)).reservation
 
     async def pause(self, *, paused: bool, **words: Unpack[OrderWords]) -> str:
-        """Lets no job start, or lets them start again; by whom and why none does, "" if they do. Raises `RequestRefused`."""
+        """Pause or resume the queue; return who paused it and why, "" if jobs may start. Raises `RequestRefused`."""
         answer = await self._request(self._topics.pause, PauseRequest(paused, **words), PauseResponse)
         return _taken(answer).paused
 
     async def jobs(
         self, limit: int = 100, *, states: tuple[JobState, ...] = (), before_number: int = 0
     ) -> tuple[JobStatus, ...]:
-        """The newest jobs, newest first; in these states, if any are named, and before that one, if it is not 0."""
+        """Return the newest jobs, newest first.
+
+        `states` selects by state, if any are given; `before_number` only jobs with a lower number, if it is not 0.
+        """
         request = ListRequest(states, limit, before_number)
         return _taken(await self._request(self._topics.list, request, ListResponse)).jobs
 
     async def job_of_key(self, client_key: str) -> JobStatus | None:
-        """The job that was submitted with a client key; None if none was."""
+        """Return the job submitted with a client key; None if there is none."""
         request = ListRequest(client_key=client_key)
-        found = _taken(await self._request(self._topics.list, request, ListResponse)).jobs
-        return found[0] if found else None
+        jobs = _taken(await self._request(self._topics.list, request, ListResponse)).jobs
+        return jobs[0] if jobs else None
 
     async def job(self, job_id: str) -> JobStatus:
-        """A job as the broker retains it. Raises `RackUnreachable` if it retains nothing of such a job."""
+        """Return the broker's retained state of a job. Raises `RackUnreachable` if it retains none."""
         return await self._retained(self._topics.state(job_id), JobStatus)
 
     async def inventory(self) -> InventoryResponse:
-        """Agents and ports."""
+        """Return the rack's agents and ports."""
         return _taken(await self._request(self._topics.inventory, InventoryRequest(), InventoryResponse))
 
     async def controller(self) -> ControllerStatus:
-        """How the controller stands, as the broker retains it."""
+        """Return the broker's retained state of the controller."""
         return await self._retained(self._topics.controller_status, ControllerStatus)
 
     async def follow(self, job_id: str) -> AsyncIterator[JobStatus | ProgressStatus]:
-        """A job's state and progress as they change, until it has ended; then those of the job that runs it again, if one does.
+        """Yield a job's states and progress until it has ended, then those of the job that runs it again, if any.
 
-        Raises `RackUnreachable` if nothing is told of such a job, or nothing any more.
+        Raises `RackUnreachable` if the job is unknown or its updates end.
         """
         client = self._connected()
         state, progress = self._topics.state(job_id), self._topics.progress(job_id)
@@ -241,7 +252,7 @@ class RackClient:
         received = False
         try:
             while True:
-                # The state of every job is retained, and so is there at once.
+                # The state of every job is retained, so the first message arrives at once.
                 async with asyncio.timeout(None if received else self._response_timeout_s):
                     message = await anext(aiter(client.messages))
                 topic = str(message.topic)
@@ -269,7 +280,7 @@ class RackClient:
                 yield update
 
     async def newest(self, job_id: str) -> str:
-        """Id of the job that runs a job again, or runs that one again and so on; its own if none does."""
+        """Return the id of the last job in the chain of requeued jobs that begins with `job_id`."""
         for _ in range(_MOST_REQUEUED):
             job = await self.job(job_id)
             if not job.requeued_as:
@@ -278,8 +289,10 @@ class RackClient:
         return job_id
 
     async def result(self, job_id: str, limit_s: float | None = None) -> ResultStatus:
-        """Waits until a job has ended and returns what came of it, or of the job that runs it again. Raises `RackUnreachable`
-        after `limit_s`."""
+        """Return a job's result, or that of the job that runs it again, after waiting for its end.
+
+        Raises `RackUnreachable` after `limit_s`.
+        """
         try:
             async with asyncio.timeout(limit_s):
                 async for update in self.follow(job_id):
@@ -302,7 +315,7 @@ class RackClient:
             self._protocol,
             ResponseTopic=self._replies,
             CorrelationData=correlation.encode(),
-            # A controller that comes back later must not carry out what its asker has given up.
+            # A controller that comes back later must not carry out a request that its client gave up.
             MessageExpiryInterval=math.ceil(self._response_timeout_s),
         )
         again_s, put_off = _RETRY_S, False
@@ -325,16 +338,20 @@ class RackClient:
         except (aiomqtt.MqttError, OSError) as error:
             raise RackUnreachable(f"the broker was lost: {error}") from None
         if put_off:
-            what = f"rack '{self._topics.rack}' had more requests than it takes for {self._response_timeout_s:g} s"
-            raise RackUnreachable(f"{what}; ask again later, and see who asks so much")
-        what = f"no controller of rack '{self._topics.rack}' answered within {self._response_timeout_s:g} s"
-        allowed = ""
+            problem = f"rack '{self._topics.rack}' had more requests than it takes for {self._response_timeout_s:g} s"
+            raise RackUnreachable(f"{problem}; ask again later, and see who asks so much")
+        problem = (
+            f"no controller of rack '{self._topics.rack}' answered within {self._response_timeout_s:g} s"
+        )
+        acl_hint = ""
         if self._topics.user:
-            allowed = f", and that the broker's ACL lets {self._topics.user} write below {self._topics.asked}"
-        raise RackUnreachable(f"{what}; check the rack's name, that `etloop controller` runs{allowed}")
+            acl_hint = (
+                f", and that the broker's ACL lets {self._topics.user} write below {self._topics.asked}"
+            )
+        raise RackUnreachable(f"{problem}; check the rack's name, that `etloop controller` runs{acl_hint}")
 
     async def _reply(self, correlation: str, answer: type[ResponseT], limit_s: float) -> ResponseT | None:
-        """The answer to a request; None if it does not come in time. Answers to earlier ones are passed over."""
+        """Return the reply to a request; None if it does not come within `limit_s`. Replies to earlier ones are skipped."""
         try:
             async with asyncio.timeout(limit_s):
                 async for message in self._connected().messages:
@@ -361,7 +378,10 @@ class RackClient:
 
 
 def _responds_to(message: aiomqtt.Message, correlation: str) -> bool:
-    """Whether a reply is to that request. Its body says so, or, of a request that could not be read, only its properties."""
+    """Return whether a reply belongs to a request: by its properties, or by its body.
+
+    A reply to a request that could not be decoded has the correlation in its properties only.
+    """
     if getattr(message.properties, "CorrelationData", None) == correlation.encode():
         return True
     try:
@@ -372,14 +392,14 @@ def _responds_to(message: aiomqtt.Message, correlation: str) -> bool:
 
 
 def _taken(answer: ResponseT) -> ResponseT:
-    """Return an answer to what was carried out. Raises `RequestRefused`."""
+    """Return an answer without problems. Raises `RequestRefused` for one with problems."""
     if answer.problems:
         raise _refused(answer.problems)
     return answer
 
 
 def _refused(problems: Sequence[RequestProblem]) -> RequestRefused:
-    return RequestRefused(*(Problem(each.where, each.what, each.remedy) for each in problems))
+    return RequestRefused(*(Problem(problem.where, problem.what, problem.remedy) for problem in problems))
 
 
 def _unknown(job_id: str) -> str:
@@ -387,10 +407,10 @@ def _unknown(job_id: str) -> str:
 
 
 def _why_no_broker(settings: BrokerSettings, error: Exception) -> str:
-    where = f"{settings.host}:{settings.port}"
+    address = f"{settings.host}:{settings.port}"
     if isinstance(error, aiomqtt.MqttCodeError) and isinstance(error.rc, ReasonCode):
-        return f"the broker at {where} refuses this client: {error.rc}; check user, password and what its ACL allows"
-    return f"no broker at {where}: {error}; check its address, and that it runs"
+        return f"the broker at {address} refuses this client: {error.rc}; check user, password and what its ACL allows"
+    return f"no broker at {address}: {error}; check its address, and that it runs"
 
 
 def _body(payload: Any) -> bytes:

@@ -1,7 +1,7 @@
 """Packs the traces that a scenario names on this machine, so that a rack elsewhere can run it. A shell: files.
 
-The same files give the same archive, byte for byte, and so the same digest: a trace that was uploaded once is not sent again.
-Which files are a trace's is decided by the readers.
+The same files give the same archive, byte for byte, and so the same digest: a trace that was uploaded once is not sent
+again. The readers decide which files belong to a trace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PIECE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A trace as the text of a scenario names it, from `begin` to `end`."""
+    """A trace in the text of a scenario, from character `begin` to `end`."""
 
     trace: str
     begin: int
@@ -37,38 +37,38 @@ class Mention:
 
 
 def mentions(text: str, source: str) -> tuple[Mention, ...]:
-    """Return the traces of a scenario that are files, in their order. Raises `ConfigError` for what is no YAML."""
+    """Return the traces of a scenario that are files, in their order. Raises `ConfigError` if it is not YAML."""
     try:
         top = yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
-        what = f"is no YAML: {printable(' '.join(str(error).split()))}"
-        raise ConfigError(Problem(source, what, "see etloop plan SCENARIO")) from None
-    found = []
+        problem = f"is no YAML: {printable(' '.join(str(error).split()))}"
+        raise ConfigError(Problem(source, problem, "see etloop plan SCENARIO")) from None
+    trace_mentions = []
     for place, section in _workloads(top):
         trace = _values(section).get("trace")
         if not isinstance(trace, yaml.ScalarNode) or trace.value.startswith(PREFIX):
             continue
-        where = f"{source}:{trace.start_mark.line + 1}: {place}.trace"
+        location = f"{source}:{trace.start_mark.line + 1}: {place}.trace"
         if "groups" in _values(section):
-            what = "groups is a file of its own, and a trace is uploaded alone"
+            problem = "groups is a file of its own, and a trace is uploaded alone"
             remedy = "put it beside the traces as PREFIX.json, and leave groups out"
-            raise ConfigError(Problem(where, what, remedy))
-        found.append(Mention(trace.value, trace.start_mark.index, trace.end_mark.index, where))
-    return tuple(found)
+            raise ConfigError(Problem(location, problem, remedy))
+        trace_mentions.append(Mention(trace.value, trace.start_mark.index, trace.end_mark.index, location))
+    return tuple(trace_mentions)
 
 
 def _workloads(top: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
-    """The `workload` of a scenario and of each of its jobs."""
-    found = []
+    """Return (place, node) of the `workload` of a scenario and of each of its jobs."""
+    workloads = []
     values = _values(top)
     if "workload" in values:
-        found.append(("workload", values["workload"]))
+        workloads.append(("workload", values["workload"]))
     jobs = values.get("jobs")
     if isinstance(jobs, yaml.SequenceNode):
         for number, job in enumerate(jobs.value):
-            if "workload" in (inner := _values(job)):
-                found.append((f"jobs[{number}].workload", inner["workload"]))
-    return found
+            if "workload" in (job_values := _values(job)):
+                workloads.append((f"jobs[{number}].workload", job_values["workload"]))
+    return workloads
 
 
 def _values(node: yaml.Node | None) -> dict[str, yaml.Node]:
@@ -78,54 +78,53 @@ def _values(node: yaml.Node | None) -> dict[str, yaml.Node]:
 
 
 def with_digests(text: str, digests: Mapping[Mention, str]) -> str:
-    """Return the text with the digest in the place of each trace."""
-    for mention in sorted(digests, key=lambda each: each.begin, reverse=True):
+    """Return the text with each trace replaced by `sha256:` and its digest."""
+    for mention in sorted(digests, key=lambda mention: mention.begin, reverse=True):
         text = f"{text[: mention.begin]}{PREFIX}{digests[mention]}{text[mention.end :]}"
     return text
 
 
 def packed(mention: Mention, directory: Path, to: Path) -> tuple[Path, str]:
-    """Pack a trace, whose path is relative to `directory`, into a file `to`; the archive and its digest.
+    """Pack a trace, whose path is relative to `directory`, into the file `to`; return (archive, its digest).
 
-    An archive is taken as it is.
-
-    Raises `TraceError` for one that is not there, `ConfigError` for one that cannot be packed.
+    A trace that is an archive already is returned as it is. Raises `TraceError` for a missing one, `ConfigError` for
+    one that cannot be packed.
     """
     source = directory / mention.trace
     if is_workload_file(source):
-        what = "a workload of SimAI or AICB is no trace of ranks that an archive could hold"
-        raise ConfigError(Problem(mention.where, what, "put it below the rack's scenario_root instead"))
+        problem = "a workload of SimAI or AICB is no trace of ranks that an archive could hold"
+        raise ConfigError(Problem(mention.where, problem, "put it below the rack's scenario_root instead"))
     parts = files_of_trace(source)
     if len(parts) != 1:
-        what = f"HOST{PAIR_MARK}KINETO are two places, and an archive is one"
-        raise ConfigError(Problem(mention.where, what, "put them below the rack's scenario_root instead"))
+        problem = f"HOST{PAIR_MARK}KINETO are two places, and an archive is one"
+        raise ConfigError(Problem(mention.where, problem, "put them below the rack's scenario_root instead"))
     (files,) = parts
     store, inside = open_store(source)
     if isinstance(store, Archive):
         if inside:
-            what = f"{printable(inside[:200])} is a part of an archive"
-            raise ConfigError(Problem(mention.where, what, "name an archive of that job alone"))
+            problem = f"{printable(inside[:200])} is a part of an archive"
+            raise ConfigError(Problem(mention.where, problem, "name an archive of that job alone"))
         return store.path, _digest(store.path)
     try:
         with (
             to.open("wb") as out,
-            gzip.GzipFile("", "wb", 6, out, mtime=0) as squeezed,
-            tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+            gzip.GzipFile("", "wb", 6, out, mtime=0) as compressed,
+            tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
         ):
             for name in sorted(files.names):
                 _add(archive, files.folder / name, name)
     except OSError as error:
-        what = f"cannot be packed: {error.strerror or error}"
+        problem = f"cannot be packed: {error.strerror or error}"
         remedy = "check that it may be read, and that TMPDIR has room"
-        raise ConfigError(Problem(mention.where, what, remedy)) from None
+        raise ConfigError(Problem(mention.where, problem, remedy)) from None
     return to, _digest(to)
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    about = tarfile.TarInfo(name)
+    header = tarfile.TarInfo(name)
     with path.open("rb") as file:
-        about.size = path.stat().st_size
-        archive.addfile(about, file)
+        header.size = path.stat().st_size
+        archive.addfile(header, file)
 
 
 def _digest(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Fixtures for test suites that drive a rack: `etloop_rack`, the rack itself, and `etloop_job`, a job that belongs to a test.
+"""Fixtures for test suites that use a rack: `etloop_rack`, the rack itself, and `etloop_job`, which runs jobs of a test.
 
     def test_the_switch_carries_an_all_reduce(etloop_job):
         result = etloop_job(Path("all_reduce.yaml").read_text(), ports=["a/p0", "b/p0"], limit_s=600)
@@ -7,9 +7,9 @@
     pytest --etloop-broker rack-broker:8883 --etloop-rack rack1 --etloop-ca ca.pem --etloop-username automation \
            --etloop-password-file secret --junitxml results.xml
 
-Loaded by itself wherever ETLoop is installed. Decides what a job of a test is: labelled with the test's name, noted in the
-JUnit report, and cancelled if the test ends before it does. Without a broker the tests that ask for a rack are skipped, or
-fail with `--etloop-required`.
+pytest loads this plugin by itself if ETLoop is installed. Decides the properties of a test's job: labelled with the
+test's name, noted in the JUnit report, and cancelled if the test ends before it does. Without a broker, tests that use
+a rack are skipped, or fail with `--etloop-required`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST_LABEL: Final = 1024
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How the rack is reached; as `etloop submit` has it."""
+    """Add the options that name a rack; the same as those of `etloop submit`."""
     group = parser.getgroup("etloop", "a rack of ETLoop")
     group.addoption(
         "--etloop-broker", metavar="HOST[:PORT]", help="MQTT broker of the rack (or ETLOOP_BROKER)"
@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class JobOfTest:
-    """Runs jobs for one test."""
+    """Runs jobs on the rack for one test."""
 
     def __init__(self, rack: BlockingRack, test: pytest.Item) -> None:
         self._rack = rack
@@ -58,13 +58,13 @@ class JobOfTest:
         self._open: list[str] = []
 
     def __call__(self, scenario: str, *, limit_s: float | None = None, **request: Any) -> ResultStatus:
-        """Submits a job, waits for it, and returns what came of it; keywords as `RackClient.submit` has them.
+        """Submit a job, wait for it, and return its result; keywords as in `RackClient.submit`.
 
-        Raises `RequestRefused` with all that is wrong, `RackUnreachable` beyond `limit_s`; the job is cancelled then.
+        Raises `RequestRefused` with all problems, `RackUnreachable` after `limit_s`, and then the job is cancelled.
         """
         test = self._test.nodeid
         labels = {"test": test[-_LONGEST_LABEL:]} | dict(request.pop("labels", {}))
-        # One job a call, however often the request is delivered; the same test run anew is another job.
+        # One job per call, however often the request is delivered; repeating the test makes another job.
         request.setdefault("client_key", f"pytest-{secrets.token_hex(12)}")
         job = self._rack.submit(scenario, labels=labels, **request)
         self._open.append(job.job_id)
@@ -77,22 +77,22 @@ class JobOfTest:
         return result
 
     def cancel_open(self) -> None:
-        """Cancels what has not ended."""
+        """Cancel the jobs that have not ended."""
         for job_id in self._open:
-            with contextlib.suppress(EtloopError):  # The test has its own verdict by now.
+            with contextlib.suppress(EtloopError):  # The test already has its outcome.
                 self._rack.cancel(job_id, "the end of its test")
 
 
 @pytest.fixture(scope="session")
 def etloop_rack(request: pytest.FixtureRequest) -> Iterator[BlockingRack]:
-    """The rack that the command line names."""
+    """Yield a connection to the rack that the command line names."""
     config = request.config
     broker = config.getoption("--etloop-broker") or os.environ.get("ETLOOP_BROKER", "")
     if not broker:
         if config.getoption("--etloop-required"):
             pytest.fail(_NO_BROKER, pytrace=False)
         pytest.skip(_NO_BROKER)
-    # Here, because most test runs on a machine where ETLoop is installed are not about racks.
+    # Imported late: most test runs on a machine with ETLoop installed do not use a rack.
     from etloop.contract.base.units import parse_at, parse_name
     from etloop.controller.rack.client.blocking import BlockingRack
     from etloop.runtime.broker_connection import broker_settings
@@ -115,7 +115,7 @@ def etloop_rack(request: pytest.FixtureRequest) -> Iterator[BlockingRack]:
 
 @pytest.fixture
 def etloop_job(etloop_rack: BlockingRack, request: pytest.FixtureRequest) -> Iterator[JobOfTest]:
-    """Runs jobs that belong to this test."""
+    """Yield a callable that runs jobs of this test, and cancel those still running after it."""
     jobs = JobOfTest(etloop_rack, request.node)
     yield jobs
     jobs.cancel_open()

@@ -1,8 +1,8 @@
-"""What a job left, fetched from a rack's HTTP server, and traces put there. A shell: sockets and files; it blocks.
+"""Fetches jobs' results from a rack's HTTP server, and uploads traces to it. A shell: sockets and files; it blocks.
 
-The token goes to the address that the rack named and nowhere else: no redirect is followed, no proxy asked, and it crosses
-no network unencrypted. What comes back is taken for hostile: an archive's members are regular files below one folder, bounded
-in number, and nothing is there under its name before all of it is.
+The token is sent only to the address that the rack named: no redirect is followed, no proxy used, and no network
+crossed unencrypted. Answers are treated as hostile: an archive's members are regular files below one folder, bounded in
+number, and nothing appears under its final name before it is complete.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from etloop.workload.readers.tar_members import MemberKind, TarFault, TarMember,
 
 _PIECE_BYTES: Final = 1 << 18
 _SILENCE_S: Final = 30.0
-"""How long the server may say nothing."""
+"""Longest time without data from the server."""
 _CHECK_S: Final = 600.0
-"""How long the server may take to read a trace that it was sent, until it answers."""
+"""Longest time for the server to check an uploaded trace before it answers."""
 _MOST_STATE_BYTES: Final = 4 << 20
 _MOST_FILES: Final = 10_000
 _MOST_LOG_BYTES: Final = 16 << 20
@@ -44,7 +44,7 @@ _REFUSED: Final = {
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer like any other that is no success."""
+    """Treats a redirect like any other answer that is not a success."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -52,17 +52,17 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Where what a job left is now."""
+    """Places of a job's fetched results."""
 
     log: Path
     run_directory: Path | None
-    """None if nothing was kept of the job but its log."""
+    """None if only the log of the job was kept."""
 
 
 class RackWeb:
-    """A client of racks' HTTP servers. `token_file` holds the token, `ca` an authority of theirs besides the system's.
+    """A client of racks' HTTP servers. `token_file` has the token, `ca` a certificate authority to trust in addition.
 
-    Every call raises `ConfigError` for what is refused or cannot be used, `RackUnreachable` for what breaks off.
+    Calls raise `ConfigError` if a request is refused or an argument unusable, `RackUnreachable` if a connection fails.
     """
 
     def __init__(self, token_file: Path | None = None, ca: Path | None = None) -> None:
@@ -72,37 +72,40 @@ class RackWeb:
             try:
                 context.load_verify_locations(ca)
             except (OSError, ssl.SSLError) as error:
-                what = f"cannot be used as authority: {error}"
-                raise ConfigError(Problem(str(ca), what, "name a PEM file with its certificate")) from None
+                problem = f"cannot be used as authority: {error}"
+                raise ConfigError(Problem(str(ca), problem, "name a PEM file with its certificate")) from None
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _NoRedirect()
         )
 
     def fetch(self, job_id: str, results_url: str, log_url: str, out: Path) -> Fetched:
-        """Put a job's run directory below `out`, under its id, and its log beside it. `results_url`: "" if nothing was kept."""
+        """Store a job's run directory as `out`/JOB_ID and its log as `out`/JOB_ID.log.
+
+        `results_url` is "" if only the log was kept.
+        """
         directory, log = out / job_id, out / f"{job_id}.log"
-        for there in (directory, log):
-            if there.exists() or there.is_symlink():
+        for target in (directory, log):
+            if target.exists() or target.is_symlink():
                 remedy = "name another --out, or move it away"
-                raise ConfigError(Problem(str(there), "is already there", remedy))
+                raise ConfigError(Problem(str(target), "is already there", remedy))
         try:
             out.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{job_id}-", dir=out) as partly:
-                place = Path(partly)
+            with tempfile.TemporaryDirectory(prefix=f".{job_id}-", dir=out) as temporary_name:
+                temporary = Path(temporary_name)
                 if results_url:
                     with self._opened(results_url) as answer:
-                        _unpack(_Counted(answer, results_url), job_id, place)
-                    (place / job_id).rename(directory)
+                        _unpack(_Counted(answer, results_url), job_id, temporary)
+                    (temporary / job_id).rename(directory)
                 with self._opened(log_url) as answer:
                     text = answer.read(_MOST_LOG_BYTES)
                 log.write_bytes(text)
         except OSError as error:
-            what = f"cannot be written: {error.strerror or error}"
-            raise ConfigError(Problem(str(error.filename or out), what, "name another --out")) from None
+            problem = f"cannot be written: {error.strerror or error}"
+            raise ConfigError(Problem(str(error.filename or out), problem, "name another --out")) from None
         return Fetched(log, directory if results_url else None)
 
     def upload(self, base: str, archive: Path, digest: str) -> bool:
-        """Put an archive into a rack's traces, unless they have it; whether they had. `base`: `ControllerStatus.http_url`."""
+        """Upload an archive unless the rack has it already, and return whether it had. `base`: `ControllerStatus.http_url`."""
         size_bytes = archive.stat().st_size
         with self._opened(f"{base}/traces/") as answer:
             state = _state_of(answer.read(_MOST_STATE_BYTES), base)
@@ -112,8 +115,8 @@ class RackWeb:
             remedy = "give --token-file FILE with a token that may write (http.tokens of the rack)"
             raise ConfigError(Problem(f"{base}/traces/", "takes no trace from this client", remedy))
         if size_bytes > state.largest_bytes:
-            what = f"has {size_bytes} bytes packed, and the rack takes {state.largest_bytes}"
-            raise ConfigError(Problem("the trace", what, "ask the rack's owner to raise http.trace"))
+            problem = f"has {size_bytes} bytes packed, and the rack takes {state.largest_bytes}"
+            raise ConfigError(Problem("the trace", problem, "ask the rack's owner to raise http.trace"))
         with archive.open("rb") as body:
             request = self._request("PUT", f"{base}/traces/{digest}", body)
             request.add_header("Content-Length", str(size_bytes))
@@ -126,7 +129,7 @@ class RackWeb:
     def _opened(
         self, url: str, request: urllib.request.Request | None = None, silence_s: float = _SILENCE_S
     ) -> Iterator[Any]:
-        """The answer to a request, if it is a success."""
+        """Yield the answer to a request if it is a success. Raises `ConfigError` or `RackUnreachable` otherwise."""
         self._refuse_exposure(url)
         request = request or self._request("GET", url)
         try:
@@ -140,12 +143,12 @@ class RackWeb:
         except urllib.error.HTTPError as error:
             raise _refusal(url, error) from None
         except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
-            what = getattr(error, "reason", None) or error
+            reason = getattr(error, "reason", None) or error
             remedy = "check http.url of the rack, and that its server is reached"
-            raise RackUnreachable(f"{url} does not answer: {what}; {remedy}") from None
+            raise RackUnreachable(f"{url} does not answer: {reason}; {remedy}") from None
 
     def _why(self, url: str) -> str:
-        """What the rack says of an answer that broke off, when it is asked once more."""
+        """Return the rack's explanation of an answer that broke off, by repeating the request."""
         try:
             with self._opener.open(self._request("GET", url), timeout=_SILENCE_S):
                 return "fetch it again"
@@ -172,14 +175,14 @@ class RackWeb:
             and parts.scheme == "http"
             and not is_loopback(f"tcp://{_bracketed(parts.hostname)}:1")
         ):
-            what = "the token would cross the network unencrypted"
+            problem = "the token would cross the network unencrypted"
             remedy = "put a proxy with TLS before the rack, and its https:// address into http.url"
-            raise ConfigError(Problem(url, what, remedy))
+            raise ConfigError(Problem(url, problem, remedy))
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a rack takes of traces, and has."""
+    """The traces that a rack has and accepts."""
 
     may_write: bool
     largest_bytes: int
@@ -188,20 +191,22 @@ class _State:
 
 def _state_of(text: bytes, base: str) -> _State:
     try:
-        said = json.loads(text)
-        digests = frozenset(str(each["digest"]) for each in said["traces"])
-        return _State(bool(said["may_write"]), int(said["largest_bytes"]), digests)
+        state = json.loads(text)
+        digests = frozenset(str(trace["digest"]) for trace in state["traces"])
+        return _State(bool(state["may_write"]), int(state["largest_bytes"]), digests)
     except (ValueError, TypeError, KeyError, RecursionError):
-        what = "answers in another form than this client reads"
-        raise ConfigError(Problem(f"{base}/traces/", what, "run the etloop of the rack's version")) from None
+        problem = "answers in another form than this client reads"
+        raise ConfigError(
+            Problem(f"{base}/traces/", problem, "run the etloop of the rack's version")
+        ) from None
 
 
 class _BrokenOff(Exception):
-    """Not all came."""
+    """The answer ended early."""
 
 
 class _Counted:
-    """The body of an answer, which has to be as long as it was said to be."""
+    """The body of an answer, which must have the announced length."""
 
     def __init__(self, answer: Any, url: str) -> None:
         self._answer = answer
@@ -210,13 +215,13 @@ class _Counted:
         self.stated_bytes = int(stated) if stated.isdigit() else -1
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it."""
-        come_bytes = 0
+        """Yield the whole body in pieces. Raises `_BrokenOff` if it is shorter than announced."""
+        received_bytes = 0
         while piece := self._answer.read(_PIECE_BYTES):
-            come_bytes += len(piece)
+            received_bytes += len(piece)
             yield piece
-        if come_bytes < self.stated_bytes:
-            raise _BrokenOff(f"{come_bytes} of {self.stated_bytes} bytes came")
+        if received_bytes < self.stated_bytes:
+            raise _BrokenOff(f"{received_bytes} of {self.stated_bytes} bytes came")
 
 
 def _unpack(archive: _Counted, folder: str, place: Path) -> None:
@@ -235,11 +240,11 @@ def _unpack(archive: _Counted, folder: str, place: Path) -> None:
     except TarFault as error:
         raise _BrokenOff(f"it is no whole archive: {error}") from None
     for _ in pieces:
-        pass  # What fills the last block.
+        pass  # Padding of the last block.
 
 
 def _safe(member: TarMember, folder: str) -> PurePosixPath:
-    """The name of a member below `folder`. Raises `ConfigError` for anything else."""
+    """Return the path of a member if it is a regular file below `folder`. Raises `ConfigError` for any other member."""
     parts = member.name.split("/")
     is_plain = len(parts) > 1 and parts[0] == folder and not {"", ".", ".."} & set(parts)
     if member.kind is not MemberKind.FILE or not is_plain or "\0" in member.name:
@@ -253,14 +258,14 @@ def _foreign(what: str) -> ConfigError:
 
 def _refusal(url: str, error: urllib.error.HTTPError) -> ConfigError:
     with error:
-        what = f"is refused with {error.code}: {_text_of(error)}"
-        return ConfigError(Problem(url, what, _REFUSED.get(error.code, "see etloop submit --list")))
+        problem = f"is refused with {error.code}: {_text_of(error)}"
+        return ConfigError(Problem(url, problem, _REFUSED.get(error.code, "see etloop submit --list")))
 
 
 def _text_of(error: urllib.error.HTTPError) -> str:
     with contextlib.suppress(OSError, http.client.HTTPException):
-        said = error.read(_MOST_REASON_BYTES).decode(errors="replace").strip()
-        return printable(" ".join(said.split())) or str(error.reason)
+        body_text = error.read(_MOST_REASON_BYTES).decode(errors="replace").strip()
+        return printable(" ".join(body_text.split())) or str(error.reason)
     return str(error.reason)
 
 

@@ -1,1 +1,1 @@
-"""What goes in and out of a rack over HTTP: run directories, logs of jobs, traces; and who may have it."""
+"""Downloads and uploads of a rack over HTTP: run directories, job logs and traces, and the rights to them."""

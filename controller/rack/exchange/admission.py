@@ -1,7 +1,7 @@
-"""Lets in to the rack's HTTP server who shows a token, and refuses, counts and logs all others. A shell around aiohttp.
+"""Authenticates clients of the rack's HTTP server by token; refuses, counts and logs the rest. A shell around aiohttp.
 
-Figures and health are for everybody who reaches the server. What jobs left is for who has a token, where the rack has any;
-without tokens for everybody who reaches the server, and nobody may write.
+Metrics and health are open to every client. Results need a token if the rack has any; without tokens every client may
+read and none may write.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ NO_TOKENS: Final = "writing is closed"
 UNUSABLE_TOKENS: Final = "tokens unusable"
 BUSY: Final = "busy"
 REQUEST_REFUSALS: Final = (UNNAMED, UNKNOWN, READ_ONLY, NO_TOKENS, UNUSABLE_TOKENS, BUSY)
-"""Why a request over HTTP is refused; values of the label `reason`."""
+"""Reasons for which HTTP requests are refused; values of the label `reason`."""
 _WRITING: Final = frozenset(("PUT", "POST", "DELETE", "PATCH"))
 _OPEN: Final = frozenset(("/metrics", "/healthz"))
 _SCHEME: Final = "bearer"
 HOLDER: Final = web.RequestKey("holder", Holder)
-"""Of a request: who makes it."""
+"""Request key: the holder of the request's token."""
 ANYBODY: Final = Holder("anybody", Right.READ)
 
 
 class HttpAdmission:
-    """Who may ask what of one rack's HTTP server."""
+    """Rights of clients of one rack's HTTP server."""
 
     def __init__(self, tokens: WatchedFile[Tokens] | None, refused: Counter[str], log: RackLog) -> None:
         self._tokens = tokens
@@ -51,7 +51,7 @@ class HttpAdmission:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Answer) -> web.StreamResponse:
-        """Answer a request of somebody who may make it; raises the refusal of any other."""
+        """Answer a request of an authorised client; raise the refusal of any other."""
         if request.path not in _OPEN:
             request[HOLDER] = await self._holder(request)
         if self._log.writes_all:
@@ -61,19 +61,19 @@ class HttpAdmission:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether anybody may write."""
+        """Return whether there are tokens, and so clients that may write."""
         return self._tokens is not None
 
     async def expect(self, request: web.Request) -> None:
-        """Have who waits to be asked for his body send it (Expect: 100-continue), if he may; raises the refusal of any other."""
+        """Let an authorised client that waits for 100-continue send its body; raise the refusal of any other."""
         await self._holder(request)
         if request.headers.get("Expect", "").lower() != "100-continue":
             raise web.HTTPExpectationFailed(text="Expect: 100-continue is all that is understood\n")
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # The answer itself has not begun.
+        request.writer.output_size = 0  # The final response has not begun.
 
     def refuse(self, request: web.Request, why: str, refusal: web.HTTPException) -> web.HTTPException:
-        """Count and log a refusal, which is returned."""
+        """Count and log a refusal, and return it."""
         self._refused[why] += 1
         now_ns = monotonic_ns()
         for kind, count in self._lines.left_out(now_ns):
@@ -87,28 +87,28 @@ class HttpAdmission:
         right = Right.WRITE if request.method in _WRITING else Right.READ
         if self._tokens is None:
             if right is Right.WRITE:
-                what = "this rack takes nothing over HTTP: its owner has to set http.tokens\n"
-                raise self.refuse(request, NO_TOKENS, web.HTTPForbidden(text=what))
+                text = "this rack takes nothing over HTTP: its owner has to set http.tokens\n"
+                raise self.refuse(request, NO_TOKENS, web.HTTPForbidden(text=text))
             return ANYBODY
         try:
-            # In a thread: a file is looked at.
+            # In a thread: it reads a file.
             tokens = await asyncio.to_thread(self._tokens.current)
         except ConfigError as error:
             self._log_unusable(error)
-            what = "the rack's tokens cannot be read; its log says why\n"
-            raise self.refuse(request, UNUSABLE_TOKENS, web.HTTPServiceUnavailable(text=what)) from None
+            text = "the rack's tokens cannot be read; its log says why\n"
+            raise self.refuse(request, UNUSABLE_TOKENS, web.HTTPServiceUnavailable(text=text)) from None
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        asks = {"WWW-Authenticate": 'Bearer realm="etloop"'}
+        challenge = {"WWW-Authenticate": 'Bearer realm="etloop"'}
         if scheme.lower() != _SCHEME:
-            what = "send a token of this rack: Authorization: Bearer TOKEN\n"
-            raise self.refuse(request, UNNAMED, web.HTTPUnauthorized(text=what, headers=asks))
+            text = "send a token of this rack: Authorization: Bearer TOKEN\n"
+            raise self.refuse(request, UNNAMED, web.HTTPUnauthorized(text=text, headers=challenge))
         holder = tokens.holder(token.strip())
         if holder is None:
-            what = "this rack does not know that token\n"
-            raise self.refuse(request, UNKNOWN, web.HTTPUnauthorized(text=what, headers=asks))
+            text = "this rack does not know that token\n"
+            raise self.refuse(request, UNKNOWN, web.HTTPUnauthorized(text=text, headers=challenge))
         if not holder.may(right):
-            what = f"the token of {holder.name} may only read; http.tokens has to say write\n"
-            raise self.refuse(request, READ_ONLY, web.HTTPForbidden(text=what))
+            text = f"the token of {holder.name} may only read; http.tokens has to say write\n"
+            raise self.refuse(request, READ_ONLY, web.HTTPForbidden(text=text))
         return holder
 
     def _log_unusable(self, error: ConfigError) -> None:

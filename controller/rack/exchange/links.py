@@ -1,4 +1,4 @@
-"""Where what a job left can be had over HTTP. Pure."""
+"""Addresses at which a job's results can be fetched over HTTP. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Links:
     """The addresses of one rack's HTTP server."""
 
     base: str = ""
-    """Without a slash at its end; "" of a rack without HTTP."""
+    """Base URL without a trailing slash; "" if the rack has no HTTP server."""
 
     def results(self, job: Job) -> str:
-        """Return where a job's run directory is, as a tar archive; "" if nothing was kept."""
+        """Return the URL of a job's run directory as a tar archive; "" if nothing was kept."""
         return f"{self.base}/runs/{job.job_id}.tar" if self.base and job.run_directory else ""
 
     def log(self, job: Job) -> str:
-        """Return where the log of a job is; "" of a rack without HTTP."""
+        """Return the URL of a job's log; "" if the rack has no HTTP server."""
         return f"{self.base}/runs/{job.job_id}.log" if self.base else ""

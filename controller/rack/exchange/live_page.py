@@ -1,6 +1,6 @@
-"""What pages of jobs have in common: a style, tables, verdicts as badges, and that a browser loads them again. Pure.
+"""Common parts of the pages about jobs: style, tables, verdict badges and automatic reload. Pure.
 
-No page needs a script. Cells hold HTML already; whoever makes one escapes what others wrote.
+No page needs a script. Cells already hold HTML: the caller escapes all text from elsewhere.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ td{display:block;border:0;padding:.05em 0}td:empty{display:none}td::before{conte
 
 
 def live_page(title: str, body: str) -> str:
-    """Return a page that a browser loads again every `REFRESH_S`."""
+    """Return a page that the browser reloads every `REFRESH_S` seconds."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -47,7 +47,7 @@ def live_page(title: str, body: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose `rows` hold HTML already."""
+    """Return a table whose `rows` already hold HTML."""
     head = "".join(f"<th>{escape(text)}" for text in heads)
     body = "".join(
         "<tr>"
@@ -60,12 +60,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def verdict_of(exit_code: int | None) -> str:
-    """Return a job's verdict in one word; "" of a job that has none, or a code that no job of ours has."""
-    known = exit_code in {int(code) for code in VERDICTS}
-    return VERDICTS[ExitCode(exit_code)] if exit_code is not None and known else ""
+    """Return a job's verdict, such as "pass"; "" without an exit code, or for one that jobs do not have."""
+    is_known = exit_code in {int(code) for code in VERDICTS}
+    return VERDICTS[ExitCode(exit_code)] if exit_code is not None and is_known else ""
 
 
 def verdict_badge(exit_code: int | None) -> str:
-    """Return the verdict as HTML."""
+    """Return the verdict as an HTML badge; "" without one."""
     verdict = verdict_of(exit_code)
     return f'<span class="badge {verdict}">{verdict}</span>' if verdict else ""

@@ -1,7 +1,7 @@
-"""Which run directories somebody reads now: retention leaves them alone until he is done. Pure.
+"""Tracks which run directories are being read, so that retention leaves them alone meanwhile. Pure.
 
-A reader is bounded by the time that an answer of the HTTP server may take, so nothing is kept for good. What retention has
-begun to remove nobody begins to read.
+A read lasts at most as long as an answer of the HTTP server may take, so no directory is kept for good. A directory
+that retention is removing cannot be opened for reading.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 
 class BeingRemoved(Exception):
-    """What somebody wants to read is being removed."""
+    """Retention is removing the directory to be read."""
 
 
 class Readings:
-    """Of one rack. One thread: the daemon's loop."""
+    """Readers and removals of one rack. Single-threaded: the daemon's loop."""
 
     def __init__(self) -> None:
         self._readers: Counter[str] = Counter()
@@ -24,7 +24,7 @@ class Readings:
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
-        """Keep something from being removed while the block lasts. Raises `BeingRemoved`."""
+        """Prevent the removal of `name` for the block. Raises `BeingRemoved`."""
         if name in self._removed:
             raise BeingRemoved(name)
         self._readers[name] += 1
@@ -37,7 +37,7 @@ class Readings:
 
     @contextlib.contextmanager
     def removing(self, name: str) -> Iterator[bool]:
-        """Keep readers away while the block lasts; whether there is none, so that it may be removed."""
+        """Prevent reads of `name` for the block; yield whether it has no reader and may be removed."""
         if name in self._readers or name in self._removed:
             yield False
             return

@@ -1,7 +1,7 @@
-"""What jobs left, over HTTP: a list, each file as it is, all of a job's as one archive, and its log. A shell around aiohttp.
+"""Results of jobs over HTTP: a list, single files, a job's files as one archive, and its log. A shell around aiohttp.
 
-Serves the files of run directories and nothing else of the disk. Nothing is removed while it is read (`reading`), and the disk
-is never waited for in the daemon's loop. Who may ask is decided by `admission`.
+Serves files of run directories and nothing else of the disk. A directory is not removed while it is read (`reading`),
+and the daemon's loop never waits for the disk. `admission` decides who may ask.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _LISTED: Final = 200
 _AGAIN_S: Final = "10"
-"""When who was put off is to ask again."""
+"""Value of Retry-After for a busy answer."""
 _TYPES: Final = {
     ".json": "application/json",
     ".html": "text/html",
@@ -50,7 +50,7 @@ _PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ET
 
 
 class RunPages:
-    """The jobs of one rack, for looking and for taking along."""
+    """The pages of one rack's jobs, to view and to download."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class RunPages:
         self._log = log
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        """Return what is answered where."""
+        """Return the routes and their handlers."""
         return [
             web.get("/", self._root),
             web.get("/runs/", self._runs),
@@ -80,7 +80,7 @@ class RunPages:
         ]
 
     async def _root(self, _: web.Request) -> web.Response:
-        """What a person types first leads to what there is to see."""
+        """Redirect the root to the list of runs."""
         raise web.HTTPFound("runs/")
 
     async def _runs(self, _: web.Request) -> web.Response:
@@ -95,9 +95,9 @@ class RunPages:
             reason = html.escape(job.reason.partition("\n")[0])
             rows.append((link, job.state.value, verdict_badge(job.exit_code), *times, reason))
         heads = ("job", "state", "verdict", "submitted", "started", "ended", "reason")
-        listed = table(heads, rows) if rows else '<p class="dim">no job yet</p>'
+        content = table(heads, rows) if rows else '<p class="dim">no job yet</p>'
         return web.Response(
-            text=live_page("ETLoop: runs", f"<h1>runs</h1>{listed}"), content_type="text/html"
+            text=live_page("ETLoop: runs", f"<h1>runs</h1>{content}"), content_type="text/html"
         )
 
     async def _run(self, request: web.Request) -> web.Response:
@@ -105,8 +105,10 @@ class RunPages:
             files = await asyncio.to_thread(_files, directory)
         name = html.escape(directory.name)
         items = "".join(f'<li><a href="{html.escape(file)}">{html.escape(file)}</a>' for file in files)
-        all_of_it = f'<p><a href="../{name}.tar">all of it as {name}.tar</a>, <a href="../{name}.log">log</a>'
-        return _page(f"run {name}", f"<ul>{items}</ul>{all_of_it}")
+        archive_link = (
+            f'<p><a href="../{name}.tar">all of it as {name}.tar</a>, <a href="../{name}.log">log</a>'
+        )
+        return _page(f"run {name}", f"<ul>{items}</ul>{archive_link}")
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         with self._run_of(request) as directory:
@@ -114,14 +116,14 @@ class RunPages:
             if not await asyncio.to_thread(_may_be_sent, path, self._artifacts):
                 raise web.HTTPNotFound(text="there is no such file\n")
             kind = _TYPES.get(path.suffix, "application/octet-stream")
-            # What a run stored is data, whatever its name says: nothing of it may act for who looks at it.
+            # Stored files are data, whatever their names: none may run scripts with the rights of the person viewing it.
             headers = {
                 "Content-Type": kind,
                 "X-Content-Type-Options": "nosniff",
                 "Content-Security-Policy": _ACTS_FOR_NOBODY,
             }
             response = web.FileResponse(path, headers=headers)
-            # Here and not by aiohttp: the directory is kept until all of it is sent.
+            # Send it here, within the block, and not later by aiohttp: the directory is kept until all is sent.
             await response.prepare(request)
             return response
 
@@ -155,12 +157,12 @@ class RunPages:
                 except (NotArchivable, OSError) as error:
                     if not isinstance(error, ConnectionError):
                         self._log.job(name, "a download broke off", why=str(error))
-                    # Too few bytes tell the reader that this is not all; whoever asks again is told why.
+                    # Missing bytes show the reader that it is incomplete; a repeated request is answered with the reason.
                     if request.transport is not None:
                         request.transport.abort()
         except TooMany:
-            what = f"{MOST_TRANSFERS} downloads and uploads are under way, and no more may be\n"
-            busy = web.HTTPServiceUnavailable(text=what, headers={"Retry-After": _AGAIN_S})
+            text = f"{MOST_TRANSFERS} downloads and uploads are under way, and no more may be\n"
+            busy = web.HTTPServiceUnavailable(text=text, headers={"Retry-After": _AGAIN_S})
             raise self._admission.refuse(request, BUSY, busy) from None
         return response
 
@@ -175,13 +177,16 @@ class RunPages:
 
     @contextlib.contextmanager
     def _run_of(self, request: web.Request) -> Iterator[Path]:
-        """The run directory that a request is about, which stays until the block is left. Raises that there is none, and why."""
+        """Yield the run directory that a request names, which is kept for the block.
+
+        Raises an HTTP error with the reason if there is none.
+        """
         job = self._job(request)
         if job.state not in ENDED:
             raise web.HTTPNotFound(text=f"job {job.job_id} is {job.state}: it has left nothing yet\n")
         if not job.run_directory:
-            what = f"job {job.job_id} left nothing, or retention has removed it\n"
-            raise web.HTTPNotFound(text=what)
+            text = f"job {job.job_id} left nothing, or retention has removed it\n"
+            raise web.HTTPNotFound(text=text)
         directory = self._artifacts / job.run_directory
         try:
             with self._rack.readings.reading(job.job_id):
@@ -189,8 +194,8 @@ class RunPages:
                     raise web.HTTPNotFound(text=f"what job {job.job_id} left is gone from the rack's disk\n")
                 yield directory
         except BeingRemoved:
-            what = f"retention is removing what job {job.job_id} left\n"
-            raise web.HTTPGone(text=what) from None
+            text = f"retention is removing what job {job.job_id} left\n"
+            raise web.HTTPGone(text=text) from None
 
     def _job(self, request: web.Request) -> Job:
         job = self._rack.store.find(request.match_info["job"])
@@ -206,7 +211,7 @@ def _files(directory: Path) -> list[str]:
 def _may_be_sent(path: Path, artifacts: Path) -> bool:
     try:
         return stat.S_ISREG(path.lstat().st_mode) and within(path, artifacts)
-    except (OSError, ValueError):  # Names that no file can have are of none.
+    except (OSError, ValueError):  # ValueError: a name that no file can have.
         return False
 
 

@@ -1,7 +1,7 @@
-"""Who may read and write over HTTP: bearer tokens of a file that only its owner may read. Pure.
+"""Rights over HTTP: bearer tokens from a file that only its owner may read. Pure.
 
-A line is a name, what it may do, and the token: `nightly write 5d41402a…`. The name stands in logs and audit, the token
-nowhere. The file is looked at for every request (`WatchedFile`), so that a token that was taken out admits nobody any more.
+A line has a name, a right, and the token: `nightly write 5d41402a…`. The name appears in logs and audit trail, the
+token nowhere. The file is checked for every request (`WatchedFile`), so a token that was removed is refused at once.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ from etloop.runtime.watched_file import WatchedFile
 
 _MOST_TOKENS: Final = 1024
 _LEAST_CHARACTERS: Final = 24
-"""Of a token: nobody guesses one of so many, whatever the rate at which he may ask."""
+"""Shortest token: cannot be guessed, whatever the rate of attempts."""
 _MOST_CHARACTERS: Final = 512
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+")
-"""The characters of RFC 6750, section 2.1."""
+"""Characters of RFC 6750, section 2.1."""
 _MAKE_ONE: Final = "make one with openssl rand -hex 32"
 
 
 class Right(StrEnum):
-    """What a token lets its holder do."""
+    """A right that a token gives."""
 
     READ = "read"
-    """See and download what jobs left, and traces."""
+    """View and download results and traces."""
     WRITE = "write"
-    """That, and upload traces."""
+    """In addition, upload traces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whom a token stands for."""
+    """The name and right of a token."""
 
     name: str
     right: Right
 
     def may(self, right: Right) -> bool:
-        """Whether that is allowed."""
+        """Return whether the holder has this right; WRITE includes READ."""
         return right is Right.READ or self.right is Right.WRITE
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of one file; of each only its digest is kept."""
+    """The tokens of one file; only their digests are kept."""
 
     holders: tuple[tuple[bytes, Holder], ...]
 
     def holder(self, token: str) -> Holder | None:
-        """Return whom a token stands for, in a time that does not depend on which it is; None of one that is not there."""
+        """Return the holder of a token in a time independent of which one it is; None for an unknown token."""
         presented = _digest(token)
-        found = None
+        matching_holder = None
         for digest, holder in self.holders:
             if hmac.compare_digest(digest, presented):
-                found = holder
-        return found
+                matching_holder = holder
+        return matching_holder
 
 
 def parse_tokens(text: str, source: str) -> Tokens:
-    """Return the tokens of a file's text. Raises `ConfigError` with every line that is none; no message has a token."""
+    """Parse a file of tokens. Raises `ConfigError` with every invalid line; no message has a token."""
     problems: list[Problem] = []
     holders: dict[bytes, Holder] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -79,8 +79,8 @@ def parse_tokens(text: str, source: str) -> Tokens:
         name, right, token = words
         digest = _digest(token)
         if digest in holders:
-            what = f"{name} has the token of {holders[digest].name}, and nobody could tell them apart"
-            problems.append(Problem(f"{source}:{number}", what, _MAKE_ONE))
+            problem = f"{name} has the token of {holders[digest].name}, and nobody could tell them apart"
+            problems.append(Problem(f"{source}:{number}", problem, _MAKE_ONE))
         holders[digest] = Holder(name, Right(right))
     if not problems and not holders:
         problems.append(Problem(source, "holds no token", "write NAME read|write TOKEN; " + _MAKE_ONE))
@@ -100,10 +100,10 @@ def _fault(words: list[str]) -> tuple[str, str] | None:
     if right not in tuple(Right):
         return f'{name} may "{printable(right[:64])}"', "write read or write"
     if not _LEAST_CHARACTERS <= len(token) <= _MOST_CHARACTERS or not _TOKEN.fullmatch(token):
-        what = (
+        problem = (
             f"the token of {name} is none of {_LEAST_CHARACTERS} to {_MOST_CHARACTERS} characters of base 64"
         )
-        return what, _MAKE_ONE
+        return problem, _MAKE_ONE
     return None
 
 
@@ -112,7 +112,7 @@ def _digest(token: str) -> bytes:
 
 
 def token_file(path: Path) -> WatchedFile[Tokens]:
-    """Return the tokens as a file has them whenever they are asked for. Raises `ConfigError` then, not now."""
+    """Return a watched file that parses the tokens whenever they are read, and raises `ConfigError` then."""
     return WatchedFile(path, _parse_bytes, is_secret=True)
 
 

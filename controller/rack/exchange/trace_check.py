@@ -1,7 +1,7 @@
-"""Whether an archive is a trace that a job can name, found in a process of its own below limits. A shell.
+"""Checks that an archive is a trace that a job can use, in a process of its own with resource limits. A shell.
 
-An archive is hostile: nothing of it is unpacked, links and names that lead outside are refused though nobody would follow
-them, and reading it may take so much memory and time and no more.
+The archive is not trusted: none of it is unpacked, links and names that point outside are refused although nothing
+would follow them, and reading it is bounded in memory and time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ CHECK_TIMEOUT_S: Final = 300.0
 _PROCESSOR_S: Final = 300
 _MOST_FILES: Final = 50_000
 _MOST_TIMES: Final = 200
-"""What is inside may be so many times as large as the archive, as in a case."""
+"""Highest ratio of unpacked size to the archive's size, as for a case."""
 _LEAST_BYTES: Final = 16 << 20
-"""What is inside may be so large in any case."""
+"""Unpacked size that is allowed in any case."""
 _MOST_PROBLEMS: Final = 20
 _MOST_CHARACTERS: Final = 2000
 _MOST_ANSWER_BYTES: Final = 1 << 20
@@ -36,7 +36,7 @@ _PACK_ANEW: Final = "pack the regular files of one job with tar"
 
 
 async def trace_problems(path: Path, memory_bytes: int) -> tuple[Problem, ...]:
-    """Return what keeps an archive from being a trace; nothing if it is one."""
+    """Return why an archive is not a usable trace; () if it is one."""
     process = await asyncio.create_subprocess_exec(
         *own_module("etloop.controller.rack.exchange.trace_check", str(path), str(memory_bytes)),
         stdin=asyncio.subprocess.DEVNULL,
@@ -59,7 +59,7 @@ async def trace_problems(path: Path, memory_bytes: int) -> tuple[Problem, ...]:
             await process.wait()
     if code != 0 or not answer:
         return (_beyond(f"could not be read: reading it ended with code {code}"),)
-    return tuple(Problem(*each) for each in json.loads(answer))
+    return tuple(Problem(*fields) for fields in json.loads(answer))
 
 
 def _beyond(what: str) -> Problem:
@@ -67,7 +67,7 @@ def _beyond(what: str) -> Problem:
 
 
 def archive_problems(path: Path) -> tuple[Problem, ...]:
-    """Return what is wrong with an archive as such: what it holds besides regular files, and how much."""
+    """Return what is wrong with an archive itself: members other than regular files, or too much content."""
     most_bytes = max(_MOST_TIMES * path.stat().st_size, _LEAST_BYTES)
     inside_bytes = 0
     try:
@@ -78,16 +78,16 @@ def archive_problems(path: Path) -> tuple[Problem, ...]:
                 member.kind is MemberKind.OTHER and not member.size_bytes and member.name[-1:] in ("/", "")
             )
             if member.name.startswith("/") or ".." in parts:
-                what = f'holds "{member.name[:200]}", which lies outside of it'
+                problem = f'holds "{member.name[:200]}", which lies outside of it'
             elif member.kind is not MemberKind.FILE and not is_folder:
-                what = f'holds "{member.name[:200]}", which is a link or no file'
+                problem = f'holds "{member.name[:200]}", which is a link or no file'
             elif number > _MOST_FILES:
-                what = f"holds more than {_MOST_FILES} files"
+                problem = f"holds more than {_MOST_FILES} files"
             elif inside_bytes > most_bytes:
-                what = f"holds more than {approximate_bytes(most_bytes)}, {_MOST_TIMES} times its size"
+                problem = f"holds more than {approximate_bytes(most_bytes)}, {_MOST_TIMES} times its size"
             else:
                 continue
-            return (Problem("the archive", what, _PACK_ANEW),)
+            return (Problem("the archive", problem, _PACK_ANEW),)
     except (TarFault, CompressionFault) as error:
         return (Problem("the archive", f"cannot be read: {error}", _PACK_ANEW),)
     return ()
@@ -109,7 +109,7 @@ def found_problems(path: Path) -> tuple[Problem, ...]:
 
 
 def main() -> None:
-    """Say what is wrong with the archive that the command line names, as one line of JSON."""
+    """Print the problems of the archive that the command line names, as one line of JSON."""
     path, memory_bytes = Path(sys.argv[1]), int(sys.argv[2])
     for kind, limit in (
         (resource.RLIMIT_AS, memory_bytes),
@@ -121,9 +121,9 @@ def main() -> None:
     rows = [
         [
             part.replace(str(path), "the archive")[:_MOST_CHARACTERS]
-            for part in (each.where, each.what, each.remedy)
+            for part in (problem.where, problem.what, problem.remedy)
         ]
-        for each in found_problems(path)[:_MOST_PROBLEMS]
+        for problem in found_problems(path)[:_MOST_PROBLEMS]
     ]
     print(json.dumps(rows))
 

@@ -1,4 +1,4 @@
-"""How a scenario names a trace that was uploaded: `sha256:` and the digest of its archive. Pure."""
+"""Names of uploaded traces in a scenario: `sha256:` and the digest of the archive. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUFFIX: Final = ".tar"
 
 
 def is_digest(text: str) -> bool:
-    """Whether a text is a SHA-256 in lower case."""
+    """Return whether a text is a SHA-256 digest in lower-case hexadecimal."""
     return _DIGEST.fullmatch(text) is not None
 
 
@@ -23,16 +23,16 @@ def digests_in(scenario_text: str) -> frozenset[str]:
 
 
 def file_name(digest: str) -> str:
-    """Return the name of the file that a trace is kept in."""
+    """Return the name of the file in which a trace is kept."""
     return digest + _SUFFIX
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the digest that a kept file is named by; "" of any other file."""
+    """Return the digest in the name of a kept file; "" for any other file."""
     digest = path.name.removesuffix(_SUFFIX)
     return digest if is_digest(digest) and path.name != digest else ""
 
 
 def with_places(scenario_text: str, directory: Path) -> str:
-    """Return a scenario with the file below `directory` in the place of each uploaded trace; lines stay where they are."""
-    return _NAMED.sub(lambda found: str(directory / file_name(found[1])), scenario_text)
+    """Return a scenario with each uploaded trace replaced by its file below `directory`; line numbers do not change."""
+    return _NAMED.sub(lambda match: str(directory / file_name(match[1])), scenario_text)

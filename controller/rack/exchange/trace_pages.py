@@ -1,7 +1,8 @@
-"""Traces that clients upload, over HTTP: put by the digest of their archive, checked, kept, listed. A shell around aiohttp.
+"""Trace uploads over HTTP: put by the digest of the archive, checked, kept, listed. A shell around aiohttp.
 
-An archive is written beside the kept ones while it comes, and gets its name only when its digest is right and it was read as
-a trace (`trace_check`). Nothing of it is ever unpacked. Which traces stay is `trace_shelf`'s; who may ask, `admission`'s.
+An archive is written to a temporary file next to the kept ones, and renamed only after its digest was verified and it
+was read as a trace (`trace_check`). It is never unpacked. `trace_shelf` decides which traces stay, `admission` who may
+ask.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ _AGAIN_S: Final = "10"
 
 @dataclass(frozen=True, slots=True)
 class TraceDirectory:
-    """Where a rack keeps uploaded traces, and what it takes."""
+    """Directory of uploaded traces, and its limits."""
 
     path: Path
     largest_bytes: int
-    """Of one archive."""
+    """Most bytes of one archive."""
     free_disk_bytes: int
-    """So much has to stay free."""
+    """Disk space that has to stay free."""
 
 
 class TracePages:
-    """The uploaded traces of one rack. `check` says what keeps an archive from being a trace."""
+    """The uploaded traces of one rack. `check` returns why an archive is not a usable trace."""
 
     def __init__(
         self,
@@ -66,23 +67,23 @@ class TracePages:
         self._transfers = transfers
         self._log = log
         self._checking = asyncio.Lock()
-        """One archive is read at a time: the others wait within the time that an answer has."""
+        """Checks run one at a time; waiting ones count towards the time limit of their answers."""
 
     def open(self) -> None:
-        """Find what was kept, and remove what did not come whole. Raises `OSError`."""
+        """Register the kept traces, and remove incomplete uploads. Raises `OSError`."""
         self._directory.path.mkdir(exist_ok=True)
-        found: list[tuple[int, str, int]] = []
+        kept_traces: list[tuple[int, str, int]] = []
         for path in self._directory.path.iterdir():
             if path.name.startswith(_COMING):
                 path.unlink()
             elif digest := digest_of_file(path):
                 status = path.lstat()
-                found.append((status.st_mtime_ns, digest, status.st_size))
-        for _, digest, size_bytes in sorted(found):
+                kept_traces.append((status.st_mtime_ns, digest, status.st_size))
+        for _, digest, size_bytes in sorted(kept_traces):
             self._rack.traces.keep(digest, size_bytes)
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        """Return what is answered where."""
+        """Return the routes and their handlers."""
         put = web.put(r"/traces/{digest:[0-9a-f]{64}}", self._put, expect_handler=self._admission.expect)
         return [
             web.get("/traces/", self._list),
@@ -106,7 +107,7 @@ class TracePages:
         if self._rack.traces.missing({digest}):
             raise web.HTTPNotFound(text="this rack has no such trace\n")
         headers = {"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
-        # Whoever reads it goes on reading the file, also when it makes room meanwhile.
+        # A reader keeps the open file, even if it is unlinked to make room meanwhile.
         return web.FileResponse(self._directory.path / file_name(digest), headers=headers)
 
     async def _put(self, request: web.Request) -> web.Response:
@@ -121,11 +122,13 @@ class TracePages:
                 async with self._checking:
                     problems = await self._check(path)
                 if problems:
-                    what = "\n".join(map(str, problems))
+                    problem_lines = "\n".join(map(str, problems))
                     self._log.rack(
                         "a trace was refused", digest=digest, why=str(problems[0]), who=holder.name
                     )
-                    raise web.HTTPUnprocessableEntity(text=f"this is no trace that a job can name:\n{what}\n")
+                    raise web.HTTPUnprocessableEntity(
+                        text=f"this is no trace that a job can name:\n{problem_lines}\n"
+                    )
                 try:
                     self._rack.store.note(
                         f"http {holder.name}", "uploaded a trace", detail=f"sha256:{digest}"
@@ -144,13 +147,13 @@ class TracePages:
         if size_bytes is None:
             raise web.HTTPLengthRequired(text="say how long the archive is: Content-Length\n")
         if not 0 < size_bytes <= largest_bytes:
-            what = f"an archive has 1 to {largest_bytes} bytes here (http.trace), and this one {size_bytes}\n"
-            raise web.HTTPRequestEntityTooLarge(largest_bytes, size_bytes, text=what)
+            text = f"an archive has 1 to {largest_bytes} bytes here (http.trace), and this one {size_bytes}\n"
+            raise web.HTTPRequestEntityTooLarge(largest_bytes, size_bytes, text=text)
         return size_bytes
 
     @contextlib.asynccontextmanager
     async def _room(self, size_bytes: int) -> AsyncIterator[None]:
-        """Room for a trace while it comes, for which others may go."""
+        """Reserve room for an upload during the block, for which older traces may be removed."""
         try:
             free_bytes = shutil.disk_usage(self._directory.path).free - self._directory.free_disk_bytes
         except OSError as error:
@@ -158,26 +161,26 @@ class TracePages:
                 text=f"the rack's disk cannot be used: {error.strerror}\n"
             ) from None
         if size_bytes > free_bytes:
-            what = f"the rack's disk has no room for {approximate_bytes(size_bytes)} more\n"
-            raise web.HTTPInsufficientStorage(text=what)
+            text = f"the rack's disk has no room for {approximate_bytes(size_bytes)} more\n"
+            raise web.HTTPInsufficientStorage(text=text)
         shelf = self._rack.traces
         try:
             unended = self._rack.store.in_states(JobState.QUEUED, *ON_PORTS)
         except StoreFailed as error:
             raise web.HTTPInsufficientStorage(text=f"{error}\n") from None
-        named = frozenset().union(*(digests_in(job.request.scenario_text) for job in unended))
-        gone = shelf.expect(size_bytes, named)
-        if gone is None:
-            what = (
+        named_digests = frozenset().union(*(digests_in(job.request.scenario_text) for job in unended))
+        removed_digests = shelf.expect(size_bytes, named_digests)
+        if removed_digests is None:
+            text = (
                 f"the rack keeps {approximate_bytes(shelf.most_bytes)} of traces (http.traces), "
                 f"and those of jobs that have not ended leave no room for {approximate_bytes(size_bytes)}\n"
             )
-            raise web.HTTPInsufficientStorage(text=what)
+            raise web.HTTPInsufficientStorage(text=text)
         try:
-            # At once: from now on no job may name one of them.
-            for digest in gone:
+            # Drop all first: from now on no job may name one of them.
+            for digest in removed_digests:
                 shelf.drop(digest)
-            for digest in gone:
+            for digest in removed_digests:
                 await self._remove(digest)
             yield
         finally:
@@ -185,16 +188,16 @@ class TracePages:
 
     async def _remove(self, digest: str) -> None:
         try:
-            # In a thread: a large file takes a while.
+            # In a thread: unlinking a large file takes a while.
             await asyncio.to_thread((self._directory.path / file_name(digest)).unlink, missing_ok=True)
         except OSError as error:
-            what = f"room cannot be made: {error.strerror}\n"
-            raise web.HTTPInsufficientStorage(text=what) from None
+            text = f"room cannot be made: {error.strerror}\n"
+            raise web.HTTPInsufficientStorage(text=text) from None
         self._log.rack("a trace was removed to make room", digest=digest)
 
     @contextlib.contextmanager
     def _coming(self, request: web.Request) -> Iterator[tuple[Transfer, IO[bytes]]]:
-        """A transfer and the file that it fills, which is gone afterwards unless it has another name then."""
+        """Yield a transfer and the temporary file that it fills, which is unlinked afterwards unless it was renamed."""
         try:
             file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - `end` closes it, in the transfer's thread
                 dir=self._directory.path, prefix=_COMING, delete=False
@@ -211,24 +214,24 @@ class TracePages:
                 yield transfer, file
         except TooMany:
             end()
-            what = f"{MOST_TRANSFERS} downloads and uploads are under way, and no more may be\n"
-            busy = web.HTTPServiceUnavailable(text=what, headers={"Retry-After": _AGAIN_S})
+            text = f"{MOST_TRANSFERS} downloads and uploads are under way, and no more may be\n"
+            busy = web.HTTPServiceUnavailable(text=text, headers={"Retry-After": _AGAIN_S})
             raise self._admission.refuse(request, BUSY, busy) from None
 
     async def _receive(
         self, request: web.Request, transfer: Transfer, file: IO[bytes], size_bytes: int
     ) -> None:
-        """Write what comes, and refuse it if it is not what was said."""
+        """Write the body to the file, and refuse it if its length or digest is wrong."""
         digest = hashlib.sha256()
 
         def take(piece: bytes) -> None:
             digest.update(piece)
             file.write(piece)
 
-        come_bytes = 0
+        received_bytes = 0
         try:
             async for piece in request.content.iter_chunked(_PIECE_BYTES):
-                come_bytes += len(piece)
+                received_bytes += len(piece)
                 await transfer.call(lambda piece=piece: take(piece))  # type: ignore[misc]
             await transfer.call(file.flush)
             await transfer.call(lambda: os.fsync(file.fileno()))
@@ -236,6 +239,6 @@ class TracePages:
             if isinstance(error, ConnectionError):
                 raise
             raise web.HTTPInsufficientStorage(text=f"it cannot be written: {error.strerror}\n") from None
-        if come_bytes != size_bytes or digest.hexdigest() != request.match_info["digest"]:
-            what = f"{come_bytes} bytes came, whose SHA-256 is {digest.hexdigest()}: send the archive again\n"
-            raise web.HTTPBadRequest(text=what)
+        if received_bytes != size_bytes or digest.hexdigest() != request.match_info["digest"]:
+            text = f"{received_bytes} bytes came, whose SHA-256 is {digest.hexdigest()}: send the archive again\n"
+            raise web.HTTPBadRequest(text=text)

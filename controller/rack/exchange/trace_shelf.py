@@ -1,7 +1,7 @@
-"""Which uploaded traces a rack keeps, and which of them go to make room. Pure: files are `trace_pages`'.
+"""Decides which uploaded traces a rack keeps, and which it removes to make room. Pure: `trace_pages` handles the files.
 
-The sum of all is bounded, those included that are still coming. The trace that was used longest ago goes first; one that a
-job names which has not ended never does.
+The total size is bounded, uploads in progress included. The least recently used trace is removed first, but never one
+that an unfinished job names.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ MOST_TRACES: Final = 10_000
 
 
 class TraceShelf:
-    """The traces of one rack, by digest. One thread: the daemon's loop."""
+    """The traces of one rack, by digest. Single-threaded: the daemon's loop."""
 
     def __init__(self, most_bytes: int = 0) -> None:
         self.most_bytes = most_bytes
         self._kept: dict[str, int] = {}
-        """Digest -> bytes of its archive, in the order of their last use."""
+        """Digest -> bytes of its archive, the least recently used first."""
         self._coming_bytes = 0
 
     @property
     def kept(self) -> dict[str, int]:
-        """Bytes of every trace by digest; the one that was used longest ago comes first."""
+        """Return the bytes of every trace by digest, the least recently used first."""
         return dict(self._kept)
 
     def missing(self, digests: AbstractSet[str]) -> list[str]:
-        """Return which of these are not kept; the others count as used now."""
+        """Return which of these digests are not kept, and mark the rest as used now."""
         for digest in digests & self._kept.keys():
             self._kept[digest] = self._kept.pop(digest)
         return sorted(digests - self._kept.keys())
 
     def problems(self, scenario_text: str) -> tuple[Problem, ...]:
-        """Return which traces a scenario names that are not kept; the others count as used now."""
+        """Return the traces of a scenario that are not kept as problems, and mark the rest as used now."""
         remedy = "upload it with etloop submit --upload, or by PUT to /traces/ of the rack's HTTP server"
         return tuple(
             Problem(f"{PREFIX}{digest}", "this rack has no such trace, or none any more", remedy)
@@ -44,30 +44,35 @@ class TraceShelf:
         )
 
     def keep(self, digest: str, size_bytes: int) -> None:
-        """A trace is there."""
+        """Add a trace, or mark it as used now."""
         self._kept.pop(digest, None)
         self._kept[digest] = size_bytes
 
     def drop(self, digest: str) -> None:
-        """A trace is there no more."""
+        """Remove a trace."""
         self._kept.pop(digest, None)
 
     def expect(self, size_bytes: int, referenced: AbstractSet[str]) -> tuple[str, ...] | None:
-        """Take up room for a trace that is to come, until `expected` gives it back; the traces that must go for it, or None,
-        and nothing is taken up, where those that no job names are not enough."""
-        left_bytes = sum(self._kept.values()) + self._coming_bytes
-        gone: list[str] = []
+        """Reserve room for an upload until `expected` releases it; return the traces to remove for it.
+
+        Returns None, and reserves nothing, if removing every trace that is not `referenced` would not be enough.
+        """
+        used_bytes = sum(self._kept.values()) + self._coming_bytes
+        removed_digests: list[str] = []
         for digest, kept_bytes in self._kept.items():
-            if left_bytes + size_bytes <= self.most_bytes and len(self._kept) - len(gone) < MOST_TRACES:
+            if (
+                used_bytes + size_bytes <= self.most_bytes
+                and len(self._kept) - len(removed_digests) < MOST_TRACES
+            ):
                 break
             if digest not in referenced:
-                gone.append(digest)
-                left_bytes -= kept_bytes
-        if left_bytes + size_bytes > self.most_bytes or len(self._kept) - len(gone) >= MOST_TRACES:
+                removed_digests.append(digest)
+                used_bytes -= kept_bytes
+        if used_bytes + size_bytes > self.most_bytes or len(self._kept) - len(removed_digests) >= MOST_TRACES:
             return None
         self._coming_bytes += size_bytes
-        return tuple(gone)
+        return tuple(removed_digests)
 
     def expected(self, size_bytes: int) -> None:
-        """What was to come is there, or does not come."""
+        """Release the room reserved by `expect`, after the upload has succeeded or failed."""
         self._coming_bytes -= size_bytes

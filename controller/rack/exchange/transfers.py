@@ -1,6 +1,6 @@
-"""The disk's side of what goes in or out over HTTP: a thread of its own for each transfer, and so many at most. A shell.
+"""Threads for the disk I/O of HTTP transfers: one per transfer, and a bounded number. A shell.
 
-Reading and writing files never takes the time of the daemon's loop, nor the threads that others wait for.
+Reading and writing files takes no time of the daemon's loop, nor of the default executor's threads.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ MOST_TRANSFERS: Final = 8
 
 
 class TooMany(Exception):
-    """As many transfers are under way as may be."""
+    """The highest number of transfers is running already."""
 
 
 class Transfer:
-    """One transfer: what is called goes through its thread, one call after another."""
+    """One transfer: its calls run in its own thread, one after another."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "transfer")
 
     async def call(self, step: Callable[[], T]) -> T:
-        """Do a step of it in its thread."""
+        """Run a step in the transfer's thread and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, step)
 
     def end(self, last: Callable[[], object]) -> None:
-        """Have the last step done after whatever is still being done; nobody waits for it."""
+        """Schedule the last step after all pending ones, without waiting for it."""
         self._thread.submit(last)
         self._thread.shutdown(wait=False)
 
 
 class Transfers:
-    """Those of one rack. One thread: the daemon's loop."""
+    """The transfers of one rack. Single-threaded: the daemon's loop."""
 
     def __init__(self, most: int = MOST_TRANSFERS) -> None:
         self._most = most
@@ -45,7 +45,7 @@ class Transfers:
 
     @contextlib.contextmanager
     def one(self, last: Callable[[], object]) -> Iterator[Transfer]:
-        """A transfer while the block lasts, which ends with `last` in its thread. Raises `TooMany`."""
+        """Open a transfer for the block; `last` runs in its thread at the end. Raises `TooMany`."""
         if self._count >= self._most:
             raise TooMany
         self._count += 1

@@ -1,6 +1,6 @@
-"""What a rack answers to each request of its API. A shell: the rack, and a thread for scenarios that take long to read.
+"""Answers of a rack to each request of its API. A shell: the rack, and a thread for scenarios that take long to read.
 
-Where requests come from and answers go is the gateway's.
+The gateway decides where requests come from and answers go.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from etloop.runtime.clock import wall_ns
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a topic asks, how it is answered, and by what."""
+    """Types of a request and its answer, and the coroutine that carries it out."""
 
     request: type[Any]
     answer: type[Any]
@@ -73,7 +73,7 @@ class Answers:
         self._topics = topics
 
     def topics(self) -> tuple[str, ...]:
-        """Return the topics, or filters of them, that ask something: of users, and of who does not say which he is."""
+        """Return the topics and topic filters of requests, with and without a user."""
         return tuple(
             topic
             for topics in (self._topics, Topics(self._topics.rack, "+"))
@@ -84,18 +84,18 @@ class Answers:
         )
 
     def question(self, topic: str) -> Question | None:
-        """Return what a topic asks; None of one that asks nothing."""
+        """Return the request that a topic carries; None if it carries none."""
         topics = self._topics.of_user(topic)
         if topics.user and not is_user_name(topics.user):
             return None
         user = topics.user
         if job_id := topics.job_of_cancel(topic):
-            cancelled = partial(self._cancelled, user, job_id)
-            return self._about_job(user, job_id, Question(CancelRequest, CancelResponse, cancelled))
+            carry_out_cancel = partial(self._cancelled, user, job_id)
+            return self._about_job(user, job_id, Question(CancelRequest, CancelResponse, carry_out_cancel))
         if job_id := topics.job_of_change(topic):
-            changed = partial(self._changed, user, job_id)
-            return self._about_job(user, job_id, Question(ChangeRequest, ChangeResponse, changed))
-        asked: dict[str, tuple[Right, Question]] = {
+            carry_out_change = partial(self._changed, user, job_id)
+            return self._about_job(user, job_id, Question(ChangeRequest, ChangeResponse, carry_out_change))
+        entries: dict[str, tuple[Right, Question]] = {
             topics.submit: (
                 Right.SUBMIT,
                 Question(SubmitRequest, SubmitResponse, partial(self._submitted, user)),
@@ -116,16 +116,16 @@ class Answers:
             ),
             topics.pause: (Right.OPERATE, Question(PauseRequest, PauseResponse, partial(self._paused, user))),
         }
-        if topic not in asked:
+        if topic not in entries:
             return None
-        right, question = asked[topic]
+        right, question = entries[topic]
         return self._permitted(user, lambda: right, question)
 
     def _about_job(self, user: str, job_id: str, question: Question) -> Question:
         return self._permitted(user, lambda: right_over(self._rack.store.find(job_id), user), question)
 
     def _permitted(self, user: str, right: Callable[[], Right], question: Question) -> Question:
-        """Refuse what the user may not ask, and note that."""
+        """Wrap a request so that it is refused, and the refusal audited, if the user lacks the right."""
 
         async def carry_out(payload: Any) -> Any:
             try:
@@ -153,7 +153,7 @@ class Answers:
             retries=payload.retries,
             owner=user,
         )
-        # In a thread: a long scenario takes seconds to read, and agents of running jobs wait for the controller's heartbeats.
+        # In a thread: a long scenario takes seconds to read, and the loop must keep sending heartbeats to agents.
         found = await asyncio.to_thread(self._rack.validate, payload.scenario)
         match self._rack.submit(request, actor(MQTT, payload.submitter, user), found):
             case Accepted(job):
@@ -164,15 +164,15 @@ class Answers:
                 return refusal(SubmitResponse, found, payload.correlation)
 
     async def _cancelled(self, user: str, job_id: str, payload: CancelRequest) -> CancelResponse:
-        if found := claim_problems("submitter", payload.submitter):
-            return refusal(CancelResponse, found, payload.correlation)
+        if problems := claim_problems("submitter", payload.submitter):
+            return refusal(CancelResponse, problems, payload.correlation)
         job = self._rack.cancel(job_id, actor(MQTT, payload.submitter, user))
         status = self.status(job) if job is not None else None
         return CancelResponse(FORMAT, job is not None, status, (), payload.correlation)
 
     async def _changed(self, user: str, job_id: str, payload: ChangeRequest) -> ChangeResponse:
-        if found := claim_problems("submitter", payload.submitter):
-            return refusal(ChangeResponse, found, payload.correlation)
+        if problems := claim_problems("submitter", payload.submitter):
+            return refusal(ChangeResponse, problems, payload.correlation)
         who, operators = actor(MQTT, payload.submitter, user), self._operators
         match payload.change:
             case JobChange.HOLD:
@@ -184,8 +184,12 @@ class Answers:
                     else _HELD
                 )
             case JobChange.PRIORITISE:
-                above = self._rack.people.priority_problems(user, payload.priority)
-                job = operators.prioritise(job_id, payload.priority, who) if not above else Refused(above)
+                priority_problems = self._rack.people.priority_problems(user, payload.priority)
+                job = (
+                    operators.prioritise(job_id, payload.priority, who)
+                    if not priority_problems
+                    else Refused(priority_problems)
+                )
             case JobChange.REQUEUE:
                 job = operators.requeue(job_id, who)
         if isinstance(job, Refused):
@@ -194,14 +198,14 @@ class Answers:
         return ChangeResponse(FORMAT, job is not None, status, (), payload.correlation)
 
     def _may_release(self, user: str, job_id: str) -> bool:
-        """Whoever may operate the rack releases any job, others what they held themselves."""
+        """Return whether a user may release a job: operators may release any job, a user only an own hold."""
         order = self._rack.orders.find(OrderKind.HELD, job_id)
         is_own = order is not None and is_by(order.who, MQTT, user)
         return order is None or is_own or self._rack.people.problem(user, Right.OPERATE) is None
 
     async def _served(self, user: str, payload: ServiceRequest) -> ServiceResponse:
-        if found := claim_problems("submitter", payload.submitter):
-            return refusal(ServiceResponse, found, payload.correlation)
+        if problems := claim_problems("submitter", payload.submitter):
+            return refusal(ServiceResponse, problems, payload.correlation)
         order = self._operators.undrain if payload.in_service else self._operators.drain
         ports = order(payload.ports, payload.reason, actor(MQTT, payload.submitter, user))
         if isinstance(ports, Refused):
@@ -209,28 +213,28 @@ class Answers:
         return ServiceResponse(FORMAT, self._port_statuses(ports), (), payload.correlation)
 
     async def _reserved(self, user: str, payload: ReserveRequest) -> ReservationResponse:
-        if found := claim_problems("submitter", payload.submitter):
-            return refusal(ReservationResponse, found, payload.correlation)
-        wanted = Wanted(payload.ports, payload.user, payload.begins_at, payload.ends_at, payload.reason)
+        if problems := claim_problems("submitter", payload.submitter):
+            return refusal(ReservationResponse, problems, payload.correlation)
+        request = Wanted(payload.ports, payload.user, payload.begins_at, payload.ends_at, payload.reason)
         who = actor(MQTT, payload.submitter, user)
-        made = self._operators.reserve(self._rack.new_job_id(), wanted, who, wall_ns())
-        if isinstance(made, Refused):
-            return refusal(ReservationResponse, made.problems, payload.correlation)
-        return ReservationResponse(FORMAT, True, reservation_status(made), (), payload.correlation)
+        reservation = self._operators.reserve(self._rack.new_job_id(), request, who, wall_ns())
+        if isinstance(reservation, Refused):
+            return refusal(ReservationResponse, reservation.problems, payload.correlation)
+        return ReservationResponse(FORMAT, True, reservation_status(reservation), (), payload.correlation)
 
     async def _unreserved(self, user: str, payload: UnreserveRequest) -> ReservationResponse:
-        if found := claim_problems("submitter", payload.submitter):
-            return refusal(ReservationResponse, found, payload.correlation)
+        if problems := claim_problems("submitter", payload.submitter):
+            return refusal(ReservationResponse, problems, payload.correlation)
         who = actor(MQTT, payload.submitter, user)
-        gone = self._operators.unreserve(payload.reservation_id, payload.reason, who)
-        if isinstance(gone, Refused):
-            return refusal(ReservationResponse, gone.problems, payload.correlation)
-        status = reservation_status(gone) if gone is not None else None
-        return ReservationResponse(FORMAT, gone is not None, status, (), payload.correlation)
+        reservation = self._operators.unreserve(payload.reservation_id, payload.reason, who)
+        if isinstance(reservation, Refused):
+            return refusal(ReservationResponse, reservation.problems, payload.correlation)
+        status = reservation_status(reservation) if reservation is not None else None
+        return ReservationResponse(FORMAT, reservation is not None, status, (), payload.correlation)
 
     async def _paused(self, user: str, payload: PauseRequest) -> PauseResponse:
-        if found := claim_problems("submitter", payload.submitter):
-            return refusal(PauseResponse, found, payload.correlation)
+        if problems := claim_problems("submitter", payload.submitter):
+            return refusal(PauseResponse, problems, payload.correlation)
         order = self._operators.pause if payload.paused else self._operators.resume
         refused = order(payload.reason, actor(MQTT, payload.submitter, user))
         if refused is not None:
@@ -240,8 +244,8 @@ class Answers:
     async def _listed(self, payload: ListRequest) -> ListResponse:
         states = payload.states or tuple(JobState)
         if payload.client_key:
-            keyed = self._rack.store.by_client_key(payload.client_key)
-            jobs = tuple(job for job in (keyed,) if job is not None and job.state in states)
+            job_of_key = self._rack.store.by_client_key(payload.client_key)
+            jobs = tuple(job for job in (job_of_key,) if job is not None and job.state in states)
         else:
             jobs = self._rack.store.latest(payload.limit, payload.before_number or None, states)
         statuses = tuple(map(self.status, jobs))
@@ -255,17 +259,21 @@ class Answers:
         return InventoryResponse(FORMAT, agents, ports, reserved, (), payload.correlation, dut=dut)
 
     def status(self, job: Job) -> JobStatus:
-        """Return a job as it stands."""
+        """Return the present state of a job as a message."""
         rack = self._rack
         return job_status(job, rack.links, rack.waits_for(job.job_id), rack.requeued_as(job.job_id))
 
     # ---- inside
 
     def _port_statuses(self, ports: Sequence[RackPort]) -> tuple[PortStatus, ...]:
-        leases, out = self._rack.leases(), self._rack.out_of_service()
+        leases, out_of_service = self._rack.leases(), self._rack.out_of_service()
         return tuple(
             PortStatus(
-                port.label, port.link_bps, leases.get(port.label, ""), out.get(port.label, ""), port.backend
+                port.label,
+                port.link_bps,
+                leases.get(port.label, ""),
+                out_of_service.get(port.label, ""),
+                port.backend,
             )
             for port in ports
         )

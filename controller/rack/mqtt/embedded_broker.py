@@ -1,6 +1,6 @@
-"""A broker inside the daemon, so that one command is a whole rack API on a laptop. A shell around amqtt.
+"""A broker inside the daemon, so that one command serves a whole rack API on a laptop. A shell around amqtt.
 
-amqtt speaks MQTT 3.1.1 without encryption or users: for one machine, not for a rack that others reach.
+amqtt speaks MQTT 3.1.1 without encryption or users: for use on one machine only.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ENDING_S: Final = 5.0
 
 
 class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
-    """Sends what is retained to those alone who subscribed to it, and ends with no connection left open.
+    """Works around two faults of amqtt: retained messages for wrong clients, and connections left open.
 
-    amqtt sends a client that connects what is retained for everybody's subscriptions, and leaves a connection whose client
-    goes while it says goodbye itself.
+    amqtt sends each client that connects the retained messages of all clients' subscriptions, and leaves a connection
+    open if its client disconnects while the broker is closing it.
     """
 
     def __init__(self, config: dict[str, object]) -> None:
@@ -54,31 +54,33 @@ class _Broker(Broker):  # type: ignore[misc]  # amqtt ships no types
             await super()._publish_retained_messages_for_subscription(subscription, session)
 
     async def ended(self) -> None:
-        """Says goodbye to each client for so long as that may take, and closes what is left."""
+        """Disconnect each client within a time limit, and close the remaining connections."""
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self.shutdown(), _ENDING_S)
-        left = dict(self._connections)
-        for task in left:
+        open_connections = dict(self._connections)
+        for task in open_connections:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await asyncio.gather(*(writer.wait_closed() for writer in left.values()), return_exceptions=True)
+        await asyncio.gather(*open_connections, return_exceptions=True)
+        await asyncio.gather(
+            *(writer.wait_closed() for writer in open_connections.values()), return_exceptions=True
+        )
 
 
 class EmbeddedBroker:
-    """A gateway that brings its own broker. Raises `ConfigError` if it would be reachable from other machines."""
+    """A gateway with its own broker. Raises `ConfigError` if it would be reachable from other machines."""
 
     def __init__(self, settings: BrokerSettings, gateway: MqttGateway, log: RackLog) -> None:
         if not is_loopback(f"tcp://{settings.host}:{settings.port}"):
-            what = f"the embedded broker would let everybody who reaches {settings.host} command this rack"
+            problem = f"the embedded broker would let everybody who reaches {settings.host} command this rack"
             raise ConfigError(
-                Problem("mqtt.host", what, "name a loopback address, or run Mosquitto with users")
+                Problem("mqtt.host", problem, "name a loopback address, or run Mosquitto with users")
             )
         self._address = f"{settings.host}:{settings.port}"
         self._gateway = gateway
         self._log = log
 
     async def live(self) -> None:
-        """See `Gateway`."""
+        """Start the broker and serve the gateway. See `Gateway`."""
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         broker = _Broker(
             {
@@ -94,5 +96,5 @@ class EmbeddedBroker:
             await broker.ended()
 
     async def farewell(self) -> None:
-        """See `Gateway`."""
+        """Announce that the controller ends. See `Gateway`."""
         await self._gateway.farewell()

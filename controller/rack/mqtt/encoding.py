@@ -1,6 +1,6 @@
-"""Bytes of the rack API <-> messages: JSON, or msgpack for who prefers it. Pure; trusts nothing.
+"""Encoding of the rack API's messages: JSON, or msgpack for clients that prefer it. Pure; trusts no input.
 
-A body whose content type is absent is taken for msgpack if its first byte begins a msgpack map, which no JSON text does.
+A body without a content type counts as msgpack if its first byte begins a msgpack map, which no JSON text does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ContentType(StrEnum):
-    """Forms of a body."""
+    """Encodings of a body."""
 
     JSON = "application/json"
     MSGPACK = "application/msgpack"
@@ -32,15 +32,15 @@ class ContentType(StrEnum):
 
 REQUEST_RULES: Final = JSON_RULES
 PUBLISHED_RULES: Final = Rules(skip_unknown=True)
-"""Of what a rack says, which may be newer than its clients."""
+"""Rules for messages that a rack publishes, which may be newer than its clients."""
 _MSGPACK_TYPES: Final = frozenset({"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"})
 _MSGPACK_MAPS: Final = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 _MAX_PUBLISHED_VALUES: Final = 1 << 24
-"""In what a rack publishes, whom its clients trust: summaries of large runs are long."""
+"""Most values in a published message, whose sender clients trust: summaries of large runs are long."""
 
 
 def content_type(body: bytes, stated: str) -> ContentType:
-    """Return the form of a body; what was stated counts, as far as it is known."""
+    """Return the encoding of a body: as stated, or by its first byte if `stated` is ""."""
     if stated:
         return (
             ContentType.MSGPACK
@@ -51,17 +51,17 @@ def content_type(body: bytes, stated: str) -> ContentType:
 
 
 def encode(message: Any, form: ContentType) -> bytes:
-    """Return the body of a message."""
+    """Encode a message."""
     return msgpack_bytes(plain(message)) if form is ContentType.MSGPACK else json_bytes(plain(message))
 
 
 def decode_request(kind: type[T], body: bytes, form: ContentType) -> tuple[T | None, tuple[Problem, ...]]:
-    """Return the request of a body; None with all that is wrong. An empty body is a request without any of its keys."""
+    """Decode a request; return None and its problems if it is invalid. An empty body is a request without any keys."""
     return _decode(kind, body, form, REQUEST_RULES, MAX_VALUES)
 
 
 def decode_published(kind: type[T], body: bytes) -> tuple[T | None, tuple[Problem, ...]]:
-    """Return what a rack published or answered; None with all that is wrong."""
+    """Decode a published message or an answer; return None and its problems if it is invalid."""
     return _decode(kind, body, ContentType.JSON, PUBLISHED_RULES, _MAX_PUBLISHED_VALUES)
 
 
@@ -75,5 +75,5 @@ def _decode(
     except Unreadable as error:
         remedy = "send an object, with the content type it has"
         return None, (Problem(THE_MESSAGE, f"is no {form}: {error}", remedy),)
-    except Misfit as found:
-        return None, found.problems
+    except Misfit as misfit:
+        return None, misfit.problems

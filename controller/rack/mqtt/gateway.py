@@ -1,9 +1,9 @@
 """The rack API over MQTT: one of the gateways to the rack. A shell: the broker's connection.
 
-Requests are answered where they ask to be; jobs, agents and the controller are told on retained topics. Losing the broker
-touches no run: the gateway comes back with growing pauses, subscribes again, and tells everything anew. MQTT 5 is spoken
-where the broker does; on 3.1.1 a request carries its response topic and correlation in its body. Requests beyond what the
-rack takes in a second are told when to come again.
+Requests are answered on their response topics; jobs, agents and the controller are published on retained topics. Losing
+the broker affects no run: the gateway reconnects with growing pauses, subscribes again, and publishes everything again.
+It uses MQTT 5 if the broker does; on 3.1.1 a request has its response topic and correlation in its body. Requests above
+the rack's rate are answered with a time after which to repeat them.
 """
 
 from __future__ import annotations
@@ -76,20 +76,20 @@ _KEEPALIVE_S: Final = 10
 _SESSION_S: Final = 24 * 3600
 """How long a broker keeps requests for a controller that is away."""
 _CATCHING_UP_NS: Final = NS_PER_S
-"""After joining, at least so long what comes may have waited at the broker."""
+"""Least time after connecting during which requests may have waited at the broker."""
 _MOST_INCOMING: Final = 1024
-"""Requests taken from the broker and not yet answered; beyond it they are dropped, which clients see as no answer."""
+"""Requests received from the broker and not yet answered; beyond it they are dropped, and clients get no answer."""
 _LONG_BYTES: Final = 16 << 10
-"""A request above this takes long to read, and is read beside the others."""
+"""A request above this takes long to read, and is read apart from shorter ones."""
 _REPUBLISHED_JOBS: Final = 200
-"""Jobs that ended last, whose state is published again when the broker comes back: it may have lost what it retained."""
+"""Most recently ended jobs whose state is published again after a reconnect: the broker may have lost it."""
 _REPUBLISHED_LINES: Final = 2000
-"""Of the audit trail: what a controller before this one may not have come to tell."""
+"""Audit lines that an earlier controller may not have published the effects of."""
 _MOST_SUMMARY_BYTES: Final = 4 << 20
 
 
 class MqttGateway:
-    """Serves a rack over a broker until it is cancelled."""
+    """Serves a rack over a broker until cancelled."""
 
     def __init__(
         self,
@@ -109,20 +109,20 @@ class MqttGateway:
         self._log = log
         self._progress_published_ns: dict[str, int] = {}
         self._published_line: int | None = None
-        """Of the audit trail: what happened up to it has been told."""
+        """Last line of the audit trail whose effects have been published."""
         self._retained: dict[str, None] = {}
-        """Ended jobs that the broker retains, in the order in which they were told."""
+        """Ended jobs that the broker retains, in order of publication."""
         self._rate = RequestRate(settings.requests_per_s)
         self._long: LongRequests[tuple[aiomqtt.Message, bytes]] = LongRequests()
         self._protocol = MqttVersion.V5
         self.connected = False
         self._tallies = tallies
-        # Of this gateway alone: one of the process's loggers would keep the handlers of gateways that are gone.
+        # A logger of this gateway only: a named logger of the process would keep the handlers of earlier gateways.
         self._library_log = logging.Logger(f"mqtt of {settings.rack}", logging.WARNING)  # noqa: LOG001
         self._library_log.addFilter(self._hear_library)
 
     async def live(self) -> None:
-        """Connects, serves, and connects again, for ever."""
+        """Connect, serve, and reconnect until cancelled."""
         pause_s = _LEAST_PAUSE_S
         while True:
             began_ns = monotonic_ns()
@@ -135,7 +135,7 @@ class MqttGateway:
             except (aiomqtt.MqttError, OSError, ConfigError) as error:
                 why = why_lost(error)
                 if is_ending():
-                    return  # The broker went away as well; a cancellation must not be lost over it.
+                    return  # The broker was lost during cancellation, which must not be swallowed.
             finally:
                 self.connected = False
             if monotonic_ns() - began_ns > 10 * NS_PER_S:
@@ -145,7 +145,7 @@ class MqttGateway:
             pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     async def farewell(self) -> None:
-        """Says on the way out that the controller has stopped; in vain if the broker is not there."""
+        """Publish that the controller has stopped; does nothing without a broker."""
         if not self.connected:
             return
         try:
@@ -169,52 +169,57 @@ class MqttGateway:
         )
 
     def _hear_library(self, record: logging.LogRecord) -> bool:
-        """aiomqtt logs a line for every message that its full queue had no room for. They are counted, not written, as a flood
-        must not become one of the log; what else goes wrong there is raised."""
+        """Count messages that aiomqtt dropped because its queue was full, and keep its lines out of the log.
+
+        A flood of messages must not become one of log lines; other errors are raised.
+        """
         self._tallies.dropped_requests += "queue is full" in record.getMessage()
         return False
 
-    # ---- what is asked
+    # ---- requests
 
     async def _serve(self, client: BrokerClient) -> None:
-        # MQTT 5, 3.8.3.1: requests that somebody retained are not sent, and marked as such where they are.
+        # MQTT 5, 3.8.3.1: the broker does not send retained requests, or else marks them as retained.
         options = SubscribeOptions(qos=_QOS, retainAsPublished=True, retainHandling=2)
         for topic in self._answers.topics():
             if self._protocol is MqttVersion.V5:
                 await client.subscribe(topic, options=options)
             else:
                 await client.subscribe(topic, qos=_QOS)
-        self._long = LongRequests()  # What an earlier connection left comes again on this one.
+        self._long = LongRequests()  # Unacknowledged requests of an earlier connection are sent again.
         subscription = self._rack.subscribe()
-        parts: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[None]] = []
         try:
-            # No TaskGroup: one whose part fails counts as a cancellation of this task ever after (Python 3.11), and `live`
-            # asks whether there was one.
-            parts += [
+            # No TaskGroup: after one of its tasks fails, this task counts as cancelled for good (Python 3.11), and `live`
+            # checks for a cancellation.
+            tasks += [
                 asyncio.create_task(self._publish_changes(client, subscription)),
                 asyncio.create_task(self._respond_to_requests(client)),
                 asyncio.create_task(self._respond_to_long_ones(client)),
             ]
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            for part in done:
-                part.result()
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
             self._rack.unsubscribe(subscription)
-            await end(parts)
+            await end(tasks)
 
     async def _respond_to_requests(self, client: BrokerClient) -> None:
-        began_ns, caught_up, taken = monotonic_ns(), not client.is_resumed, 0
+        began_ns, caught_up, count = monotonic_ns(), not client.is_resumed, 0
         async for message in client.messages:
-            taken += 1
-            came_now = len(client.messages) == 0 and monotonic_ns() - began_ns > _CATCHING_UP_NS
-            caught_up = caught_up or came_now or taken > _MOST_INCOMING
+            count += 1
+            is_recent = len(client.messages) == 0 and monotonic_ns() - began_ns > _CATCHING_UP_NS
+            caught_up = caught_up or is_recent or count > _MOST_INCOMING
             if not await self._take(client, message, patiently=not caught_up):
                 continue
-            # Not before it is dealt with: what a controller that dies had not answered comes again.
+            # Acknowledge it only now: after a crash, unanswered requests are delivered again.
             client.acknowledge(message)
 
     async def _respond_to_long_ones(self, client: BrokerClient) -> None:
-        """One after another, so that a flood of them takes one core at most, and holds up no other request or account."""
+        """Answer long requests one after another.
+
+        So a flood of them takes at most one core, and delays no other request or account.
+        """
         while True:
             account, (message, body) = await self._long.next(monotonic_ns())
             began_ns = monotonic_ns()
@@ -224,12 +229,12 @@ class MqttGateway:
             client.acknowledge(message)
 
     async def _take(self, client: aiomqtt.Client, message: aiomqtt.Message, *, patiently: bool) -> bool:
-        """Answers a request in its turn, and says whether it is over with that: a long one waits beside.
+        """Process a request in its turn, and return whether it is finished: a long one is only queued.
 
-        `patiently`: it may have waited at the broker, and waits for its turn here.
+        `patiently`: it may have waited at the broker, so it waits here for its turn.
         """
         if message.retain:
-            return True  # A request that somebody retained would be carried out again at every start.
+            return True  # A retained request would be carried out again at every start.
         body = message.payload if isinstance(message.payload, bytes) else str(message.payload or "").encode()
         if patiently:
             await asyncio.sleep(self._rate.wait_ns(monotonic_ns()) / NS_PER_S)
@@ -255,7 +260,7 @@ class MqttGateway:
         if question is None:
             return
         form = content_type(body, str(getattr(properties, "ContentType", "") or ""))
-        where = str(getattr(properties, "ResponseTopic", "") or "")
+        response_topic = str(getattr(properties, "ResponseTopic", "") or "")
         if len(body) > self._settings.request_bytes:
             payload, answer = None, refusal(question.answer, (self._too_large(body),))
         elif turn is Turn.BUSY:
@@ -266,17 +271,17 @@ class MqttGateway:
                 refusal(question.answer, problems) if payload is None else await question.carry_out(payload)
             )
         address = payload or return_address(body, form)
-        where = where or address.response_topic
+        response_topic = response_topic or address.response_topic
         if not answer.correlation and address.correlation:
             answer = replace(answer, correlation=address.correlation)
         if self._log.writes_all:
-            found = [f"{each.where}: {each.what}"[:256] for each in answer.problems[:4]]
-            self._log.rack("request", topic=topic, bytes=len(body), problems=found)
-        if not self._topics.may_respond_on(where):
+            problem_texts = [f"{problem.where}: {problem.what}"[:256] for problem in answer.problems[:4]]
+            self._log.rack("request", topic=topic, bytes=len(body), problems=problem_texts)
+        if not self._topics.may_respond_on(response_topic):
             return
         correlation = getattr(properties, "CorrelationData", None)
-        back = properties_of(self._protocol, ContentType=form.value, CorrelationData=correlation)
-        await client.publish(where, encode(answer, form), qos=_QOS, properties=back)
+        reply_properties = properties_of(self._protocol, ContentType=form.value, CorrelationData=correlation)
+        await client.publish(response_topic, encode(answer, form), qos=_QOS, properties=reply_properties)
 
     def _too_large(self, body: bytes) -> Problem:
         remedy = f"keep it below {self._settings.request_bytes} bytes"
@@ -284,40 +289,40 @@ class MqttGateway:
 
     def _put_off(self, question: Question, topic: str, body_bytes: int) -> Any:
         after_ms = self._rate.retry_after_ms(monotonic_ns())
-        what = f"takes {self._settings.requests_per_s} requests a second, and more have come"
+        problem = f"takes {self._settings.requests_per_s} requests a second, and more have come"
         if body_bytes > _LONG_BYTES and self._long.is_full(self._topics.of_user(topic).user):
-            what = f"reads {MOST_EACH} long requests of an account at a time, and more have come"
-        busy = Problem("controller", what, f"ask again in {after_ms} ms")
+            problem = f"reads {MOST_EACH} long requests of an account at a time, and more have come"
+        busy = Problem("controller", problem, f"ask again in {after_ms} ms")
         return refusal(question.answer, (busy,), "", after_ms)
 
-    # ---- what is told
+    # ---- publication
 
     async def _publish_all(self, client: aiomqtt.Client) -> None:
-        """Everything that a broker may have lost, and all that happened while there was none."""
+        """Publish everything that a broker may have lost, and all changes made without a broker."""
         store = self._rack.store
         line = store.last_line()
         await self._publish_state(client, RackStatus(self._rack.state.value))
         for presence in self._presence():
             await self._publish(client, self._topics.agent_status(presence.name), agent_status(presence))
-        since = (
+        since_line = (
             self._published_line if self._published_line is not None else max(0, line - _REPUBLISHED_LINES)
         )
         unended = store.in_states(*(state for state in JobState if state not in ENDED))
-        jobs = {job.job_id: job for job in (*store.changed_since(since), *unended)}
-        most = self._settings.retained_jobs
-        kept = store.last_ended(most)
-        for job_id in (*jobs, *reversed(kept[:_REPUBLISHED_JOBS])):
-            job = store.find(job_id)  # As it is by now.
+        jobs = {job.job_id: job for job in (*store.changed_since(since_line), *unended)}
+        most_retained = self._settings.retained_jobs
+        last_ended = store.last_ended(most_retained)
+        for job_id in (*jobs, *reversed(last_ended[:_REPUBLISHED_JOBS])):
+            job = store.find(job_id)  # Its present state.
             if job is not None:
                 await self._publish_job(client, job, "")
         self._retained = dict.fromkeys(
-            (*(each for each in self._retained if each not in kept), *reversed(kept))
+            (*(job_id for job_id in self._retained if job_id not in last_ended), *reversed(last_ended))
         )
         await self._forget_oldest(client)
         for job_id in tuple(self._retained):
-            if job_id not in kept and store.find(job_id) is None:
+            if job_id not in last_ended and store.find(job_id) is None:
                 await self._forget(client, job_id)
-        for job_id in store.last_ended(_REPUBLISHED_JOBS, skipped=most):
+        for job_id in store.last_ended(_REPUBLISHED_JOBS, skipped=most_retained):
             await self._forget(client, job_id)
         self._published_line = line
 
@@ -347,12 +352,12 @@ class MqttGateway:
                 await self._publish_all(client)
 
     async def _forget_oldest(self, client: aiomqtt.Client) -> None:
-        """A broker's memory must not grow for months."""
+        """Clear the oldest ended jobs from the broker, so that its memory does not grow for months."""
         while len(self._retained) > self._settings.retained_jobs:
             await self._forget(client, next(iter(self._retained)))
 
     async def _forget(self, client: aiomqtt.Client, job_id: str) -> None:
-        """The broker need not retain anything of a job any more."""
+        """Clear all retained messages of a job."""
         self._retained.pop(job_id, None)
         topics = self._topics
         for topic in (topics.state(job_id), topics.progress(job_id), topics.result(job_id)):
@@ -378,8 +383,8 @@ class MqttGateway:
             self._progress_published_ns.pop(job.job_id, None)
             self._retained.pop(job.job_id, None)
             self._retained[job.job_id] = None
-            read = partial(self._summary_of, job)
-            found = summary or await artifacts.summary_in_time(read, job.job_id, self._log)
+            read_summary = partial(self._summary_of, job)
+            summary_text = summary or await artifacts.summary_in_time(read_summary, job.job_id, self._log)
             result = ResultStatus(
                 FORMAT,
                 job.job_id,
@@ -387,12 +392,12 @@ class MqttGateway:
                 int(job.exit_code) if job.exit_code is not None else 50,
                 job.reason,
                 job.run_directory,
-                _parsed(found),
+                _parsed(summary_text),
                 self._rack.requeued_as(job.job_id),
                 self._rack.links.results(job),
                 self._rack.links.log(job),
             )
-            # The result first: who waits for the state to end finds it there.
+            # Publish the result first: clients that wait for an ended state find it.
             await self._publish(client, self._topics.result(job.job_id), result)
             await client.publish(self._topics.progress(job.job_id), b"", qos=_QOS, retain=True)
         await self._publish(

@@ -1,7 +1,7 @@
-"""Long requests that wait to be read, in an order that is fair to accounts: what one has had read counts against it.
+"""Queue of long requests that is fair to accounts: processing time counts against the account. Pure but for waits.
 
-Who sends many has them read one after another; another account's first one passes them. Pure but for the wait for a place: time
-is an argument.
+An account that sends many long requests has them read one after another; the first one of another account overtakes
+them. Time is an argument.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from etloop.contract.base.clock import NS_PER_S
 T = TypeVar("T")
 
 MOST_EACH: Final = 16
-"""Of one account; who sends more is told when to come again."""
+"""Most waiting requests of one account; further ones are answered with a time after which to repeat them."""
 MOST_IN_ALL: Final = 32
 _HALF_LIFE_NS: Final = 60 * NS_PER_S
-"""After so long, time that was spent on an account counts half."""
+"""Time after which processing time of the past counts half."""
 _MOST_ACCOUNTS: Final = 256
-"""Whose time is kept; beyond it those that have had least are forgotten."""
+"""Accounts whose processing time is kept; beyond it those with the least are forgotten."""
 
 
 class LongRequests(Generic[T]):
-    """The long requests of one rack."""
+    """The waiting long requests of one rack."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[T]] = {}
         self._spent: dict[str, tuple[int, int]] = {}
-        """Account -> time that was spent on it, and when that was so much."""
+        """Account -> processing time spent on it, and the time of that count."""
         self._changed = asyncio.Event()
 
     def is_full(self, account: str) -> bool:
-        """Whether no further one of that account may wait."""
-        in_all = sum(map(len, self._waiting.values()))
-        return in_all >= MOST_IN_ALL or len(self._waiting.get(account, ())) >= MOST_EACH
+        """Return whether no further request of that account may wait."""
+        total = sum(map(len, self._waiting.values()))
+        return total >= MOST_IN_ALL or len(self._waiting.get(account, ())) >= MOST_EACH
 
     def put(self, account: str, request: T) -> bool:
-        """Let a request wait; whether there was a place for it."""
+        """Queue a request and return true; return false if there is no place."""
         if self.is_full(account):
             return False
         self._waiting.setdefault(account, deque()).append(request)
@@ -46,16 +46,16 @@ class LongRequests(Generic[T]):
         return True
 
     async def put_patiently(self, account: str, request: T) -> None:
-        """Let a request wait as soon as there is a place for it."""
+        """Queue a request as soon as there is a place for it."""
         while not self.put(account, request):
             self._changed.clear()
             await self._changed.wait()
 
     def take(self, now_ns: int) -> tuple[str, T] | None:
-        """Return the next request to read, and its account: of who has had least; None if none waits."""
+        """Return (account, request) of the account with the least processing time; None if none waits."""
         if not self._waiting:
             return None
-        account = min(self._waiting, key=lambda each: self._spent_ns(each, now_ns))
+        account = min(self._waiting, key=lambda name: self._spent_ns(name, now_ns))
         requests = self._waiting[account]
         request = requests.popleft()
         if not requests:
@@ -64,17 +64,17 @@ class LongRequests(Generic[T]):
         return account, request
 
     async def next(self, now_ns: int) -> tuple[str, T]:
-        """As `take`, once there is one. `now_ns`: when it is asked for."""
-        while (found := self.take(now_ns)) is None:
+        """Wait for a request and return it as `take` does, with processing times as of `now_ns`."""
+        while (entry := self.take(now_ns)) is None:
             self._changed.clear()
             await self._changed.wait()
-        return found
+        return entry
 
     def charge(self, account: str, spent_ns: int, now_ns: int) -> None:
-        """Count time that was spent on a request of that account."""
+        """Add processing time to an account."""
         self._spent[account] = self._spent_ns(account, now_ns) + spent_ns, now_ns
         if len(self._spent) > _MOST_ACCOUNTS:
-            del self._spent[min(self._spent, key=lambda each: self._spent_ns(each, now_ns))]
+            del self._spent[min(self._spent, key=lambda name: self._spent_ns(name, now_ns))]
 
     def _spent_ns(self, account: str, now_ns: int) -> int:
         spent_ns, at_ns = self._spent.get(account, (0, now_ns))

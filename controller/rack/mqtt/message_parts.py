@@ -1,4 +1,4 @@
-"""What messages of the rack API have in common: the version of their form, bounds, and how a mistake is told. Pure."""
+"""Common parts of the rack API's messages: their version, bounds, and the form of a problem. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RETRY: Final = "If not 0, the rack was busy and did nothing: ask again after so 
 
 @dataclass(frozen=True, slots=True)
 class RequestProblem:
-    """One mistake."""
+    """One problem of a request."""
 
     where: str = field("Which part of the request, by key path.")
     what: str = field("What is wrong.")

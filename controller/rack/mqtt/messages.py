@@ -1,7 +1,7 @@
-"""Every message of the rack API as a type: what clients may ask, what they are answered, what is published. Pure.
+"""Every message of the rack API as a type: requests, answers, and published states. Pure.
 
-The types are the published schemas (docs/rack-api/); `FORMAT` counts their versions. Which topic carries which message
-is decided by `topics`, bytes by `encoding`.
+The types are the published schemas (docs/rack-api/); `FORMAT` counts their versions. `topics` decides which topic
+carries which message, `encoding` its bytes.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _MOST_SCENARIO: Final = 16 << 20
 
 
 class RackStatus(StrEnum):
-    """How the controller stands."""
+    """State of the controller."""
 
     READY = "ready"
     DRAINING = "draining"
     STOPPED = "stopped"
     LOST = "lost"
-    """Said by the broker when the controller vanished."""
+    """Published by the broker, as the last will, when the controller vanished."""
 
 
-# ---- asked
+# ---- requests; docstrings of requests, answers and states are titles of the published schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +134,15 @@ class InventoryRequest:
 
 
 class JobChange(StrEnum):
-    """What may be changed of a job besides its end."""
+    """Changes of a job other than its end."""
 
     HOLD = "hold"
     """It stays queued until it is released."""
     RELEASE = "release"
     PRIORITISE = "prioritise"
-    """It gets another place in the queue."""
+    """Its priority changes."""
     REQUEUE = "requeue"
-    """What it asked for is queued as a new job, once."""
+    """Its request is queued as a new job, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class PauseRequest:
     correlation: str = field("Returned with the answer, likewise.", max_length=MOST_CORRELATION, default="")
 
 
-# ---- told
+# ---- answers and published states
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +333,7 @@ class InterfaceStatus:
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """What an agent's host can do, as the agent says; 0 and empty where it does not tell."""
+    """Capabilities of an agent's host as the agent reports them; 0 or empty if unknown."""
 
     cores: int = field("That the agent may use.")
     interfaces: tuple[InterfaceStatus, ...] = field("All of them.", max_length=MOST_INTERFACES)
@@ -447,12 +447,13 @@ _NOTHING: Final[dict[type[Any], dict[str, Any]]] = {
 def refusal(
     kind: type[ResponseT], problems: tuple[Problem, ...], correlation: str = "", retry_after_ms: int = 0
 ) -> ResponseT:
-    """The answer to a request that was not carried out."""
+    """Return the answer to a request that was not carried out, with its problems."""
     return kind(
         format=FORMAT,
         **_NOTHING[kind],
         problems=tuple(
-            RequestProblem(each.where[:4096], each.what[:4096], each.remedy[:4096]) for each in problems
+            RequestProblem(problem.where[:4096], problem.what[:4096], problem.remedy[:4096])
+            for problem in problems
         ),
         correlation=correlation,
         retry_after_ms=retry_after_ms,
@@ -486,4 +487,4 @@ PUBLISHED: Final = (
     AgentProcess,
     ControllerStatus,
 )
-"""Everything that is published; with `REQUESTS`, everything that has a schema."""
+"""Every published message; together with `REQUESTS`, every message that has a schema."""

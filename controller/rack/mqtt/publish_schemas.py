@@ -1,6 +1,6 @@
 """Write the JSON Schemas of the rack API: `python -m etloop.controller.rack.mqtt.publish_schemas docs/rack-api`.
 
-A test holds them current.
+A test checks that they are current.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from etloop.controller.rack.mqtt.messages import PUBLISHED, REQUESTS
 
 
 def file_name(kind: type) -> str:
-    """Of the schema of a message."""
+    """Return the file name of a message's schema."""
     return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower() + ".schema.json"
 
 
 def schema_files() -> dict[str, str]:
-    """File name -> content."""
+    """Return file name -> content of every schema."""
     files = {}
     for kind in (*REQUESTS, *PUBLISHED):
         title = (kind.__doc__ or "").strip()

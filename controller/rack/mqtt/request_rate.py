@@ -1,7 +1,7 @@
-"""How many requests a rack takes in a second, and how many of the others it tells to come again. Pure: time is an argument.
+"""Limit how many requests a rack serves per second, and how many more it answers as busy. Pure: time is an argument.
 
-Beyond the first bound a request is not carried out, beyond the second not even answered, so that a flood costs the rack a
-bounded amount of work whoever sends it.
+Beyond the first bound a request is not carried out, beyond the second not even answered, so a flood costs the rack a
+bounded amount of work, whatever its source.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from etloop.contract.base.clock import NS_PER_MS, NS_PER_S
 
 
 class Turn(Enum):
-    """What becomes of a request."""
+    """How a request is treated."""
 
     SERVED = "served"
     BUSY = "told to come again"
@@ -20,7 +20,7 @@ class Turn(Enum):
 
 
 class RequestRate:
-    """Counts requests in windows of a second, the first of which begins with the first request."""
+    """Counts requests in windows of one second; the first window begins with the first request."""
 
     def __init__(self, per_s: int) -> None:
         self._per_s = per_s
@@ -28,7 +28,7 @@ class RequestRate:
         self._taken = 0
 
     def take(self, now_ns: int) -> Turn:
-        """One more request has come."""
+        """Count a request and return how to treat it."""
         if self._began_ns is None or now_ns - self._began_ns >= NS_PER_S:
             self._began_ns, self._taken = now_ns, 0
         self._taken += 1
@@ -37,13 +37,13 @@ class RequestRate:
         return Turn.BUSY if self._taken <= 2 * self._per_s else Turn.DROPPED
 
     def wait_ns(self, now_ns: int) -> int:
-        """How long a request that may wait does so to be served; 0: not at all."""
+        """Return how long a request that may wait has to wait to be served, in nanoseconds; 0: not at all."""
         if self._began_ns is None or self._taken < self._per_s:
             return 0
         return max(0, self._began_ns + NS_PER_S - now_ns)
 
     def retry_after_ms(self, now_ns: int) -> int:
-        """When requests are taken again: the rest of the window, at least a millisecond."""
+        """Return the time until requests are served again, in milliseconds: the rest of the window, at least 1."""
         assert self._began_ns is not None
         rest_ns = self._began_ns + NS_PER_S - now_ns
         return max(1, -(-rest_ns // NS_PER_MS))

@@ -1,7 +1,7 @@
-"""Where a request that cannot be read as one is to be answered, if it says so at all. Pure; trusts nothing.
+"""Finds the response topic of a request that cannot be decoded, if its body names one. Pure; trusts no input.
 
-A client without the properties of MQTT 5 names its response topic in the body. The refusal has to reach it most of all when
-something is wrong with that body: a key too many, a control character, half of a message.
+A client without MQTT 5 properties names its response topic in the body. It needs the refusal most when that body is
+wrong: an unknown key, a control character, half of a message.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ _CORRELATION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReturnAddress:
-    """What a body names: the topic to answer on, and what to return with the answer; "" each if it does not."""
+    """Response topic and correlation of a body; "" each if it has none."""
 
     response_topic: str = ""
     correlation: str = ""
 
 
 def return_address(body: bytes, form: ContentType) -> ReturnAddress:
-    """Return what can be made out; of what is named twice, and differs, nothing."""
+    """Return the response topic and correlation that can be found; "" for a value given twice with differing content."""
     if form is ContentType.JSON:
         return ReturnAddress(_only(_TOPIC, body, MOST_TOPIC), _only(_CORRELATION, body, MOST_CORRELATION))
     try:
         value = parse_msgpack(body, MAX_VALUES)
     except Unreadable:
         return ReturnAddress()
-    named = value if isinstance(value, dict) else {}
+    fields = value if isinstance(value, dict) else {}
     return ReturnAddress(
-        _text(named.get("response_topic"), MOST_TOPIC), _text(named.get("correlation"), MOST_CORRELATION)
+        _text(fields.get("response_topic"), MOST_TOPIC), _text(fields.get("correlation"), MOST_CORRELATION)
     )
 
 
 def _only(pattern: re.Pattern[bytes], body: bytes, most: int) -> str:
-    found = set(pattern.findall(body))
-    return _text(found.pop().decode(errors="replace"), most) if len(found) == 1 else ""
+    matches = set(pattern.findall(body))
+    return _text(matches.pop().decode(errors="replace"), most) if len(matches) == 1 else ""
 
 
 def _text(value: Any, most: int) -> str:

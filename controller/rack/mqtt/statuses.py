@@ -1,4 +1,4 @@
-"""The rack's values as messages. Pure."""
+"""Converts the rack's values to messages. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from etloop.controller.rack.people.reservations import Reservation, time_text
 
 
 def job_status(job: Job, links: Links, waits_for: str = "", requeued_as: str = "") -> JobStatus:
-    """A job; `waits_for` is why it has not started, `requeued_as` the job that runs it again."""
+    """Return a job's message; `waits_for` is why it has not started, `requeued_as` the job that runs it again."""
     request = job.request
     return JobStatus(
         FORMAT,
@@ -40,13 +40,13 @@ def job_status(job: Job, links: Links, waits_for: str = "", requeued_as: str = "
 
 
 def reservation_status(made: Reservation) -> ReservationStatus:
-    """A reservation."""
+    """Return a reservation's message."""
     times = time_text(made.begins_ns), time_text(made.ends_ns)
     return ReservationStatus(made.reservation_id, made.ports, made.user, *times, made.who, made.reason)
 
 
 def agent_status(presence: AgentPresence) -> AgentStatus:
-    """An agent."""
+    """Return an agent's message."""
     hello = presence.hello
     return AgentStatus(
         FORMAT,
@@ -65,11 +65,11 @@ def _host_status(host: Capabilities) -> HostStatus:
     return HostStatus(
         host.cores,
         tuple(
-            InterfaceStatus(each.name, each.addresses, each.link_bps, each.mtu_bytes, each.driver, each.up)
-            for each in host.interfaces
+            InterfaceStatus(port.name, port.addresses, port.link_bps, port.mtu_bytes, port.driver, port.up)
+            for port in host.interfaces
         ),
         host.backends,
-        tuple(f"{each.name}/{each.interface}" for each in host.roce_devices),
+        tuple(f"{device.name}/{device.interface}" for device in host.roce_devices),
         host.clock_source,
         host.ptp_clocks,
         host.governor,

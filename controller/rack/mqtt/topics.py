@@ -1,4 +1,4 @@
-"""The topics of the rack API, `etloop/v1/<rack>/...`: which message is where. Pure."""
+"""The topics of the rack API, `etloop/v1/<rack>/...`: which topic carries which message. Pure."""
 
 from __future__ import annotations
 
@@ -14,132 +14,132 @@ _UNPUBLISHED: Final = re.compile(
     + "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
     + "]"
 )
-"""Wildcards, and what MQTT 5 (1.5.4) lets a broker end the connection for."""
+"""Wildcards, and characters for which a broker may close the connection (MQTT 5, 1.5.4)."""
 
 
 def is_job_id(text: str) -> bool:
-    """Whether a job could have that id."""
+    """Return whether a text has the form of a job id."""
     return _ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of one rack. Requests are subscribed to by the controller; all others it publishes, retained."""
+    """The topics of one rack. The controller subscribes to requests, and publishes all other topics, retained."""
 
     rack: str
     user: str = ""
-    """As whom requests are asked: the broker's ACL lets an account write below `as/` and its own name only."""
+    """User of the requests: the broker's ACL restricts an account to topics below `as/` and its own name; "" without a user."""
 
     @property
     def root(self) -> str:
-        """What all topics of the rack begin with."""
+        """Return the prefix of all topics of the rack."""
         return f"etloop/v1/{self.rack}"
 
     @property
     def asked(self) -> str:
-        """What the topics of requests begin with."""
+        """Return the prefix of the topics of requests."""
         return f"{self.root}/as/{self.user}" if self.user else self.root
 
     @property
     def submit(self) -> str:
-        """`SubmitRequest`."""
+        """Return the topic of `SubmitRequest`."""
         return f"{self.asked}/jobs/submit"
 
     @property
     def list(self) -> str:
-        """`ListRequest`."""
+        """Return the topic of `ListRequest`."""
         return f"{self.asked}/jobs/list"
 
     @property
     def inventory(self) -> str:
-        """`InventoryRequest`."""
+        """Return the topic of `InventoryRequest`."""
         return f"{self.asked}/agents/inventory"
 
     @property
     def cancels(self) -> str:
-        """`CancelRequest` of any job, as a filter."""
+        """Return the filter for `CancelRequest` of any job."""
         return f"{self.asked}/jobs/+/cancel"
 
     @property
     def service(self) -> str:
-        """`ServiceRequest`."""
+        """Return the topic of `ServiceRequest`."""
         return f"{self.asked}/ports/service"
 
     @property
     def pause(self) -> str:
-        """`PauseRequest`."""
+        """Return the topic of `PauseRequest`."""
         return f"{self.asked}/queue/pause"
 
     @property
     def reserve(self) -> str:
-        """`ReserveRequest`."""
+        """Return the topic of `ReserveRequest`."""
         return f"{self.asked}/ports/reserve"
 
     @property
     def unreserve(self) -> str:
-        """`UnreserveRequest`."""
+        """Return the topic of `UnreserveRequest`."""
         return f"{self.asked}/ports/unreserve"
 
     @property
     def changes(self) -> str:
-        """`ChangeRequest` of any job, as a filter."""
+        """Return the filter for `ChangeRequest` of any job."""
         return f"{self.asked}/jobs/+/change"
 
     @property
     def controller_status(self) -> str:
-        """`ControllerStatus`."""
+        """Return the topic of `ControllerStatus`."""
         return f"{self.root}/controller/status"
 
     def cancel(self, job_id: str) -> str:
-        """`CancelRequest`."""
+        """Return the topic of `CancelRequest` for a job."""
         return f"{self.asked}/jobs/{job_id}/cancel"
 
     def change(self, job_id: str) -> str:
-        """`ChangeRequest`."""
+        """Return the topic of `ChangeRequest` for a job."""
         return f"{self.asked}/jobs/{job_id}/change"
 
     def state(self, job_id: str) -> str:
-        """`JobStatus`."""
+        """Return the topic of `JobStatus` for a job."""
         return f"{self.root}/jobs/{job_id}/state"
 
     def progress(self, job_id: str) -> str:
-        """`ProgressStatus`."""
+        """Return the topic of `ProgressStatus` for a job."""
         return f"{self.root}/jobs/{job_id}/progress"
 
     def result(self, job_id: str) -> str:
-        """`ResultStatus`."""
+        """Return the topic of `ResultStatus` for a job."""
         return f"{self.root}/jobs/{job_id}/result"
 
     def agent_status(self, agent: str) -> str:
-        """`AgentStatus`."""
+        """Return the topic of `AgentStatus` for an agent."""
         return f"{self.root}/agents/{agent}/status"
 
     def of_user(self, topic: str) -> Topics:
-        """Return these topics as the user asks on them below whose name `topic` is; without one where it is below no name."""
-        head = f"{self.root}/as/"
-        name = topic[len(head) :].partition("/")[0] if topic.startswith(head) else ""
+        """Return the topics of the user below whose name `topic` is; those without a user if it is below none."""
+        prefix = f"{self.root}/as/"
+        name = topic[len(prefix) :].partition("/")[0] if topic.startswith(prefix) else ""
         return Topics(self.rack, name)
 
     def job_of_cancel(self, topic: str) -> str | None:
-        """The job that a cancel topic names; None if it is no such topic, or names what can be no job."""
+        """Return the job id in a cancel topic; None if it is no such topic or the id is invalid."""
         return self._job_before("/cancel", topic)
 
     def job_of_change(self, topic: str) -> str | None:
-        """The job that a change topic names; None as above."""
+        """Return the job id in a change topic; None if it is no such topic or the id is invalid."""
         return self._job_before("/change", topic)
 
     def _job_before(self, tail: str, topic: str) -> str | None:
-        head = f"{self.asked}/jobs/"
-        if not (topic.startswith(head) and topic.endswith(tail)):
+        prefix = f"{self.asked}/jobs/"
+        if not (topic.startswith(prefix) and topic.endswith(tail)):
             return None
-        job_id = topic[len(head) : -len(tail)]
+        job_id = topic[len(prefix) : -len(tail)]
         return job_id if is_job_id(job_id) else None
 
     def may_respond_on(self, topic: str) -> bool:
-        """Whether a response topic is one that the controller lends its voice to.
+        """Return whether the controller may publish an answer on this topic, which a client chose.
 
-        Topics of rack APIs are for what controllers say and hear there: an answer on one of them would be taken for the
-        state of a job, or for a request. Of those, only `replies/` of this rack are for answers.
+        An answer on a topic of a rack API would be taken for a job's state, or for a request. Of those topics only
+        `replies/` of this rack are for answers.
         """
         if not topic or len(topic.encode()) > _LONGEST_TOPIC or topic[0] == "$" or _UNPUBLISHED.search(topic):
             return False

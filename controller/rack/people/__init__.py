@@ -1,1 +1,1 @@
-"""Who may ask what of a rack, and when its ports are kept for somebody."""
+"""The users of a rack: their rights and bounds, and reservations of ports."""

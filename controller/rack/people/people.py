@@ -1,7 +1,7 @@
-"""Whom a rack takes requests from. Decides by its file of users; reads that whenever it is asked.
+"""Decides which users' requests a rack accepts, by its file of users, which is checked for every request.
 
-Without such a file everybody whom the broker lets in may ask for anything that its ACL lets through, and a user's name is for
-the audit trail only. With one that cannot be used any more nobody may do anything: closed, and the reason is told.
+Without such a file, every client that the broker admits may ask for anything that its ACL permits, and user names serve
+the audit trail only. If the file becomes unusable, every request is refused with the reason.
 """
 
 from __future__ import annotations
@@ -23,59 +23,59 @@ from etloop.controller.rack.people.users import (
 
 
 class People:
-    """The users of one rack as they are now."""
+    """The present users of one rack."""
 
     def __init__(self, users: Callable[[], Users] | None = None) -> None:
-        """`users` raises `ConfigError` while there are none that can be used."""
+        """Keep `users`, which raises `ConfigError` while the file of users is unusable."""
         self._users = users
         self._last = Users()
 
     def problem(self, name: str, right: Right) -> Problem | None:
-        """Return why somebody may not do something; "": who did not say as whom he asks."""
+        """Return why a user may not do something; None if allowed. `name` is "" for a request without a user."""
         if self._users is None:
             return None
         if not name:
-            what = "the request does not say whose it is, and this rack takes those of users only"
+            problem = "the request does not say whose it is, and this rack takes those of users only"
             remedy = "ask on the topics below as/USER, as etloop does with --username"
-            return Problem("user", what, remedy)
+            return Problem("user", problem, remedy)
         try:
             user = self._now().find(name)
         except ConfigError as error:
-            what = f"the rack's file of users cannot be used: {error.problems[0].what}"
-            return Problem("user", what, "have an operator put it right")
+            problem = f"the rack's file of users cannot be used: {error.problems[0].what}"
+            return Problem("user", problem, "have an operator put it right")
         return right_problem(user, name, right)
 
     def bounded(self, request: JobRequest) -> JobRequest:
-        """Return a request with what its user's bounds add to it."""
+        """Return a request with its user's time bound as its limit, if it names none."""
         user = self._user(request.owner)
         return request if user is None else bounded_request(user, request)
 
     def problems(self, request: JobRequest, queued: Iterable[Job]) -> tuple[Problem, ...]:
-        """Return which of its user's bounds a new job would break."""
+        """Return which of its user's bounds a new job would exceed."""
         user = self._user(request.owner)
         if user is None:
             return ()
         return request_bounds(user, request, sum(job.request.owner == user.name for job in queued))
 
     def priority_problems(self, name: str, priority: int) -> tuple[Problem, ...]:
-        """Return what keeps somebody from giving a job a priority."""
+        """Return why a user may not give a job that priority."""
         user = self._user(name)
         return () if user is None else priority_bound(user, priority)
 
     def left(self, queued: Iterable[Job], running: Iterable[Job]) -> dict[str, int]:
-        """Return how many further jobs may start of the users that have some queued and a bound."""
+        """Return how many further jobs may start, for each bounded user with queued jobs."""
         if self._users is None:
             return {}
-        run = Counter(job.request.owner for job in running)
-        found: dict[str, int] = {}
+        running_of = Counter(job.request.owner for job in running)
+        jobs_left: dict[str, int] = {}
         for name in {job.request.owner for job in queued}:
             user = self._user(name)
             if user is not None and user.running_jobs is not None:
-                found[name] = user.running_jobs - run[name]
-        return found
+                jobs_left[name] = user.running_jobs - running_of[name]
+        return jobs_left
 
     def _user(self, name: str) -> User | None:
-        """Return whose bounds hold; as they last were while the file cannot be used."""
+        """Return the user whose bounds apply; as last read while the file is unusable."""
         if self._users is None:
             return None
         try:

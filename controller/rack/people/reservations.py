@@ -1,7 +1,7 @@
-"""Ports that are kept for a user, or for nobody, from one time until another. Pure.
+"""Ports reserved for a user's jobs, or against all jobs, in a time window. Pure.
 
-A job gets a reserved port if it is its user's, or if it is over by the time that the reservation begins, however long it may
-take. Times are wall time, for people agree on those.
+A job gets a reserved port if it is that user's, or if even its longest duration ends before the reservation begins.
+Times are wall time, since people agree on those.
 """
 
 from __future__ import annotations
@@ -21,75 +21,75 @@ _WRITE_TIME: Final = "write a time with its offset, as 2026-11-24T08:00:00Z or 2
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """One window."""
+    """A reservation of ports in one window."""
 
     reservation_id: str
     ports: tuple[str, ...]
     """"agent/port"."""
     user: str
-    """Whose jobs get them; "": nobody's, as for maintenance."""
+    """User whose jobs get the ports; "": no job gets them, as for maintenance."""
     begins_ns: int
-    """Wall time, since 1970 in UTC."""
+    """Wall time in ns since 1970, UTC."""
     ends_ns: int
     who: str
     """Who made it."""
     reason: str
 
     def text(self) -> str:
-        """Say what is reserved for whom: "reserved for ann from T until T by mqtt:ops: new firmware"."""
-        whom = self.user or "nobody"
+        """Format the reservation: "reserved for ann from T until T by mqtt:ops: new firmware"."""
+        beneficiary = self.user or "nobody"
         why = f": {self.reason}" if self.reason else ""
-        return f"reserved for {whom} from {time_text(self.begins_ns)} until {time_text(self.ends_ns)} by {self.who}{why}"
+        return f"reserved for {beneficiary} from {time_text(self.begins_ns)} until {time_text(self.ends_ns)} by {self.who}{why}"
 
 
 class Reservations:
     """The reservations of one rack."""
 
     def __init__(self, reservations: Iterable[Reservation] = ()) -> None:
-        self._kept = {each.reservation_id: each for each in reservations}
+        self._kept = {reservation.reservation_id: reservation for reservation in reservations}
         self.changes = 0
-        """Counts them, so that who looked in vain need not look again before something has changed."""
+        """Counts changes, so that the queue need not be checked again before one."""
 
     def all(self) -> tuple[Reservation, ...]:
-        """Return every one that is not over, the one that begins first before the others."""
-        return tuple(sorted(self._kept.values(), key=lambda each: (each.begins_ns, each.reservation_id)))
+        """Return all reservations that are not over, the earliest beginning first."""
+        return tuple(sorted(self._kept.values(), key=lambda entry: (entry.begins_ns, entry.reservation_id)))
 
     def find(self, reservation_id: str) -> Reservation | None:
-        """Return the reservation of that id."""
+        """Return the reservation of that id; None if there is none."""
         return self._kept.get(reservation_id)
 
     def keep(self, reservation: Reservation) -> None:
-        """A reservation was made."""
+        """Add a reservation."""
         self._kept[reservation.reservation_id] = reservation
         self.changes += 1
 
     def drop(self, reservation_id: str) -> None:
-        """A reservation was taken back, or is over."""
+        """Remove a reservation that was withdrawn or is over."""
         self._kept.pop(reservation_id, None)
         self.changes += 1
 
     def over(self, now_ns: int) -> tuple[Reservation, ...]:
-        """Return those whose time has passed."""
-        return tuple(each for each in self._kept.values() if each.ends_ns <= now_ns)
+        """Return the reservations whose end has passed."""
+        return tuple(entry for entry in self._kept.values() if entry.ends_ns <= now_ns)
 
     def closed_to(self, owner: str, now_ns: int, until_ns: int) -> dict[str, str]:
         """Return the ports that a job of `owner`, which may run from now until `until_ns`, cannot have, and why."""
-        found: dict[str, str] = {}
-        for each in self.all():
-            if (each.user and each.user == owner) or each.begins_ns >= until_ns or each.ends_ns <= now_ns:
+        reasons: dict[str, str] = {}
+        for entry in self.all():
+            if (entry.user and entry.user == owner) or entry.begins_ns >= until_ns or entry.ends_ns <= now_ns:
                 continue
-            ahead = f"; the job may take until {time_text(until_ns)}" if each.begins_ns > now_ns else ""
-            found |= dict.fromkeys(each.ports, f"{each.text()}{ahead}")
-        return found
+            hint = f"; the job may take until {time_text(until_ns)}" if entry.begins_ns > now_ns else ""
+            reasons |= dict.fromkeys(entry.ports, f"{entry.text()}{hint}")
+        return reasons
 
     def problems(
         self, ports: Sequence[str], user: str, window_ns: tuple[int, int], now_ns: int
     ) -> tuple[Problem, ...]:
-        """Return what keeps ports from being reserved."""
+        """Return why ports cannot be reserved in that window."""
         begins_ns, ends_ns = window_ns
         if ends_ns <= max(begins_ns, now_ns):
-            what = f"{time_text(ends_ns)} is not after the beginning, or has passed"
-            return (Problem("ends_at", what, "name a later end"),)
+            problem = f"{time_text(ends_ns)} is not after the beginning, or has passed"
+            return (Problem("ends_at", problem, "name a later end"),)
         if ends_ns - now_ns > _LONGEST_NS:
             return (
                 Problem(
@@ -97,27 +97,29 @@ class Reservations:
                 ),
             )
         if len(self._kept) >= MOST_RESERVATIONS:
-            what = f"there are {MOST_RESERVATIONS} reservations, and no more are kept"
-            return (Problem("reservations", what, "take some back"),)
-        for each in self.all():
-            shared = sorted(set(ports) & set(each.ports))
-            if shared and each.user != user and begins_ns < each.ends_ns and each.begins_ns < ends_ns:
-                what = f"{shared[0]} is {each.text()}"
-                return (Problem("ports", what, f"choose another time, or take {each.reservation_id} back"),)
+            problem = f"there are {MOST_RESERVATIONS} reservations, and no more are kept"
+            return (Problem("reservations", problem, "take some back"),)
+        for entry in self.all():
+            shared = sorted(set(ports) & set(entry.ports))
+            if shared and entry.user != user and begins_ns < entry.ends_ns and entry.begins_ns < ends_ns:
+                problem = f"{shared[0]} is {entry.text()}"
+                return (
+                    Problem("ports", problem, f"choose another time, or take {entry.reservation_id} back"),
+                )
         return ()
 
 
 def time_text(wall_ns: int) -> str:
-    """Write a wall time in UTC, to the second."""
+    """Format a wall time in UTC, to the second."""
     return f"{datetime.fromtimestamp(wall_ns // NS_PER_S, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def parse_time_ns(where: str, text: str) -> int | Problem:
-    """Return a wall time as people write it (ISO 8601 with an offset), or what is wrong with it."""
+    """Parse a wall time (ISO 8601 with offset) to ns since 1970; return a `Problem` if it is invalid."""
     try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
+        parsed_time = datetime.fromisoformat(text)
+        if parsed_time.tzinfo is None:
             return Problem(where, f'"{text[:64]}" does not say of which time zone it is', _WRITE_TIME)
-        return int(moment.astimezone(UTC).timestamp()) * NS_PER_S
+        return int(parsed_time.astimezone(UTC).timestamp()) * NS_PER_S
     except (ValueError, OverflowError):
         return Problem(where, f'"{text[:64]}" is no time', _WRITE_TIME)

@@ -1,7 +1,7 @@
-"""The users of a rack: what each may ask for, and how much of it he may have. Pure.
+"""The users of a rack: their rights and bounds. Pure.
 
-A user is an account of the broker: its ACL lets nobody else write below `as/USER` (docs/rack.md). Who a file of users does
-not name may do nothing, or what it says of `others`.
+A user is an account of the broker, whose ACL lets only that account write below `as/USER` (docs/rack.md). An account
+that the file of users does not name has the rights of `others` in that file, or none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _time: Final = bounded(parse_duration_ns, NS_PER_S, 3650 * 86_400 * NS_PER_S, fo
 
 
 class Role(StrEnum):
-    """What somebody is to a rack. The values are those of the file."""
+    """Role of a user. The values are those of the file."""
 
     VIEWER = "viewer"
     USER = "user"
@@ -34,15 +34,15 @@ class Role(StrEnum):
 
 
 class Right(Enum):
-    """What a request takes."""
+    """Right that a request needs."""
 
     LOOK = auto()
     """List jobs, agents and ports."""
     SUBMIT = auto()
     OWN = auto()
-    """Cancel, hold, reorder or run again a job of one's own."""
+    """Cancel, hold, reorder or requeue one's own job."""
     OPERATE = auto()
-    """The same with jobs of others; drain and reserve ports, pause the queue."""
+    """The same with jobs of other users; drain and reserve ports, pause the queue."""
 
 
 _RIGHTS: Final[Mapping[Role, frozenset[Right]]] = {
@@ -60,42 +60,42 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One account, and its bounds; None where the rack's own are the only ones."""
+    """One account and its bounds; None if only the rack's own bounds apply."""
 
     name: str
     role: Role = Role.USER
     most_priority: int = HIGHEST_PRIORITY
-    """Of a job that he submits or reorders."""
+    """Highest priority that the user may give a job."""
     queued_jobs: int | None = None
     running_jobs: int | None = None
-    """At once; further ones wait, and keep no port from jobs of others."""
+    """Most jobs running at once; further ones wait, and claim no ports."""
     job_time_ns: int | None = None
-    """Longest that a job may run; one that names no time gets this."""
+    """Longest run time of a job, also of one that names none."""
 
     def may(self, right: Right) -> bool:
-        """Whether the role has a right."""
+        """Return whether the user's role has a right."""
         return right in _RIGHTS[self.role]
 
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """All that a file of users says."""
+    """Content of a file of users."""
 
     named: Mapping[str, User] = field(default_factory=dict)
     others: User | None = None
-    """What somebody is whom the file does not name; None: nobody."""
+    """Rights and bounds of accounts that the file does not name; None: they have none."""
 
     def find(self, name: str) -> User | None:
-        """Return what is said of an account; None if it may do nothing."""
-        found = self.named.get(name)
-        return found if found is not None or self.others is None else replace(self.others, name=name)
+        """Return the user of an account; None if it has no rights."""
+        user = self.named.get(name)
+        return user if user is not None or self.others is None else replace(self.others, name=name)
 
 
 def parse_users(text: bytes, source: str) -> Users:
-    """Return the users of a YAML text. Raises `ConfigError` with every mistake of it."""
+    """Parse the users of a YAML text. Raises `ConfigError` with every mistake in it."""
     file = ConfigFile(source)
     top = read_document(text, file)
-    named: dict[str, User] = {}
+    user_of_name: dict[str, User] = {}
     section = top.section("users")
     names = section.entry_names()
     if len(names) > MOST_USERS:
@@ -105,20 +105,20 @@ def parse_users(text: bytes, source: str) -> Users:
         if not is_user_name(name):
             remedy = "write the broker's name of it: letters, digits, dots, dashes, underscores, at most 64"
             section.mistake(name, "is no name of an account", remedy)
-        named[name] = user
+        user_of_name[name] = user
     others = _user(top.section("others"), "") if top.has("others") else None
     if not names and others is None:
         top.mistake("users", "names nobody, so that nobody may do anything", "name users, or write others:")
     section.close()
     top.close()
     file.refuse_mistakes()
-    return Users(named, others)
+    return Users(user_of_name, others)
 
 
 def _user(section: Section, name: str) -> User:
     user = User(
         name,
-        section.optional("role", one_of({each.value: each for each in Role}), Role.USER),
+        section.optional("role", one_of({role.value: role for role in Role}), Role.USER),
         section.optional("priority", integer(LOWEST_PRIORITY, HIGHEST_PRIORITY), HIGHEST_PRIORITY),
         section.optional("queued_jobs", integer(0, _MOST_JOBS), None),
         section.optional("running_jobs", integer(0, _MOST_JOBS), None),
@@ -129,12 +129,12 @@ def _user(section: Section, name: str) -> User:
 
 
 def right_over(job: Job | None, name: str) -> Right:
-    """Return what it takes of a user to change a job; None: one that is not there."""
+    """Return the right that user `name` needs to change the job; `Right.OWN` if there is no such job."""
     return Right.OPERATE if job is not None and job.request.owner != name else Right.OWN
 
 
 def right_problem(user: User | None, name: str, right: Right) -> Problem | None:
-    """Return why an account may not do something; None if it may."""
+    """Return why an account lacks a right; None if it has it."""
     if user is None:
         return Problem(
             "user", f'the rack does not know "{name}"', "have an operator add it to the file of users"
@@ -142,33 +142,33 @@ def right_problem(user: User | None, name: str, right: Right) -> Problem | None:
     if user.may(right):
         return None
     least = next(role for role in Role if right in _RIGHTS[role])
-    what = f'"{name}" is {user.role}, and may not {_WORDS[right]}'
-    return Problem("user", what, f"ask somebody who is {least}, or an operator for that role")
+    problem = f'"{name}" is {user.role}, and may not {_WORDS[right]}'
+    return Problem("user", problem, f"ask somebody who is {least}, or an operator for that role")
 
 
 def bounded_request(user: User, request: JobRequest) -> JobRequest:
-    """Return a request as its user's: a job that names no time gets the user's."""
+    """Return a request in which a job without a time limit gets the user's."""
     if user.job_time_ns is None or request.time_limit_ns:
         return request
     return replace(request, time_limit_ns=user.job_time_ns)
 
 
 def request_bounds(user: User, request: JobRequest, queued_jobs: int) -> tuple[Problem, ...]:
-    """Return which of its user's bounds a new job would break; `queued_jobs` are those that he has queued."""
-    found = list(priority_bound(user, request.priority))
+    """Return which of its user's bounds a new job would exceed; `queued_jobs` counts the user's queued jobs."""
+    problems = list(priority_bound(user, request.priority))
     if user.job_time_ns is not None and request.time_limit_ns > user.job_time_ns:
-        most = format_duration(user.job_time_ns)
-        what = f"{format_duration(request.time_limit_ns)} is longer than a job of {user.name} may run"
-        found.append(Problem("time_limit", what, f"ask for at most {most}"))
+        limit_text = format_duration(user.job_time_ns)
+        problem = f"{format_duration(request.time_limit_ns)} is longer than a job of {user.name} may run"
+        problems.append(Problem("time_limit", problem, f"ask for at most {limit_text}"))
     if user.queued_jobs is not None and queued_jobs >= user.queued_jobs:
-        what = f"{user.name} has {queued_jobs} jobs queued, and may have no more"
-        found.append(Problem("queue", what, "wait for some to start, or cancel some"))
-    return tuple(found)
+        problem = f"{user.name} has {queued_jobs} jobs queued, and may have no more"
+        problems.append(Problem("queue", problem, "wait for some to start, or cancel some"))
+    return tuple(problems)
 
 
 def priority_bound(user: User, priority: int) -> tuple[Problem, ...]:
-    """Return what keeps a user from giving a job a priority."""
+    """Return why a user may not give a job that priority."""
     if priority <= user.most_priority:
         return ()
-    what = f"{priority} is above what {user.name} may give"
-    return (Problem("priority", what, f"give at most {user.most_priority}"),)
+    problem = f"{priority} is above what {user.name} may give"
+    return (Problem("priority", problem, f"give at most {user.most_priority}"),)

@@ -1,1 +1,1 @@
-"""The rig that a rack serves, and how it becomes another one without a restart."""
+"""The rig that a rack serves, and its replacement without a restart."""

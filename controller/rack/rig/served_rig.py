@@ -1,7 +1,7 @@
-"""The rig that a rack serves, read again when somebody asks for it (SIGHUP). A shell: a file, a thread.
+"""The rig in service, read again on request (SIGHUP). A shell: a file, a thread.
 
-One that is wrong, or that `rig_change` refuses, changes nothing: the rack goes on with the one it has, and says why in its log,
-its audit trail and its state.
+A rig that is invalid, or that `rig_change` refuses, changes nothing: the rack keeps the one in service, and publishes
+the reason in its log, audit trail and state.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from etloop.controller.session.actions import Action
 
 SIGNAL: Final = "SIGHUP"
-"""Who asks, in the audit trail."""
+"""Name of the actor in the audit trail."""
 _MOST_REASON: Final = 2000
 
 
 def read_rig(config: RackConfig) -> tuple[Rig, str]:
-    """Return the rig of the configuration's file, and its text. Raises `ConfigError` with all its mistakes."""
+    """Return the rig of the configured file, and its text. Raises `ConfigError` with all its mistakes."""
     content = read_file(config.rig)
     return parse_rig(content, str(config.rig), config.rig.parent), content.decode("utf-8-sig")
 
 
 class ServedRig:
-    """The rig of one rack, as it is now."""
+    """The present rig of one rack."""
 
     def __init__(self, config: RackConfig, rig: Rig, text: str, rack: Rack, hub: Hub, log: RackLog) -> None:
         self.now = rig
@@ -59,48 +59,51 @@ class ServedRig:
         rack.rig = RigReading(wall_time_text(), dut=dut_name(rig))
 
     def ask(self) -> None:
-        """Have it read again soon; asked again meanwhile, once more after that."""
+        """Request another reading of the file; a request during a reading causes one more."""
         self._asked = True
 
     def look(self) -> tuple[Action, ...]:
-        """Goes on with what was asked for, or begins; returns at once. What the agents are to be told of another rig."""
+        """Start or finish a requested reading, without waiting; return the messages to agents of a new rig."""
         if self._reading is None:
             if self._asked:
                 self._asked = False
-                # In a thread: a rig of 1,024 ports takes longer to read than agents should wait for a heartbeat.
+                # In a thread: reading a rig of 1,024 ports takes longer than agents should wait for a heartbeat.
                 self._reading = asyncio.create_task(asyncio.to_thread(read_rig, self._config))
             return ()
         if not self._reading.done():
             return ()
-        done, self._reading = self._reading, None
+        finished, self._reading = self._reading, None
         try:
-            rig, text = done.result()
-            what = self._accepted(rig)
+            rig, text = finished.result()
+            difference_text = self._accepted(rig)
         except (ConfigError, StoreFailed) as error:
             self._refuse(str(error))
             return ()
-        return self._serve(rig, text, what)
+        return self._serve(rig, text, difference_text)
 
     async def end(self) -> None:
-        """Breaks off."""
+        """Cancel a reading in progress."""
         if self._reading is not None:
             await end([self._reading])
 
     def _accepted(self, rig: Rig) -> str:
-        """Note that another rig is served, and in what it differs. Raises `ConfigError`, or `StoreFailed`, if it must not be."""
+        """Record the new rig in the audit trail and return its difference.
+
+        Raises `ConfigError` if the rig is refused, `StoreFailed` if it cannot be recorded.
+        """
         if problems := refusals(self.now, rig, self._rack.leases()):
             raise ConfigError(*problems)
-        what = difference(self.now, rig)
-        self._rack.store.note(SIGNAL, "read the rig again", detail=what)
-        return what
+        difference_text = difference(self.now, rig)
+        self._rack.store.note(SIGNAL, "read the rig again", detail=difference_text)
+        return difference_text
 
     def _serve(self, rig: Rig, text: str, what: str) -> tuple[Action, ...]:
-        gone = {agent.name for agent in self.now.agents} - {agent.name for agent in rig.agents}
+        removed_agents = {agent.name for agent in self.now.agents} - {agent.name for agent in rig.agents}
         self.now, self.text = rig, text
         self._rack.serve(rack_ports(rig))
         self._rack.rig = RigReading(wall_time_text(), dut=dut_name(rig))
         actions = self._hub.serve(slots_of(rig, self._config.slots))
-        for name in sorted(gone):
+        for name in sorted(removed_agents):
             self._rack.publish(AgentForgotten(name))
         self._rack.publish(RackChanged(self._rack.state))
         self._log.rack("rig read again", ports=len(rig.ports), difference=what)

@@ -1,1 +1,1 @@
-"""The process of a run: started, spoken to, confined, and what it does."""
+"""The process of a run: its start, its messages, its confinement, and its work."""

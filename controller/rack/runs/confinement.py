@@ -1,12 +1,12 @@
-"""Keeps a submitted scenario's hands off all files but those below the rack's scenario root. A shell: it looks at the disk.
+"""Keeps a submitted scenario from reading files outside the rack's scenario root. A shell: it reads the disk.
 
-Two nets, so that no key can be forgotten. Before anything is read, every `Path` of the scenario, found by looking through
-all of its fields and not from a list of keys, must lie below the root with links followed; the two places of a
-HOST+KINETO pair each count. While the trace is read, every file that is opened and every directory that is listed, by
-whatever module, is looked at once more: what a link inside a trace leads to, and places that only reading finds.
+There are two checks, so that no key can be forgotten. Before anything is read, every `Path` of the scenario, found by
+traversing all of its fields and not from a list of keys, must lie below the root with links followed; each of the two
+places of a HOST+KINETO pair counts. While the trace is read, every file that is opened and every directory that is
+listed, by whatever module, is checked again: targets of links inside a trace, and places that only reading finds.
 
-The second net looks at names an instant before the kernel does. Who may change the scenario root while a job is read can
-win that race; write access to the root is the controller's trust (docs/security.md).
+The second check resolves names an instant before the kernel does. A user who can change the scenario root while a job
+is read can win that race; the controller trusts everyone with write access to the root (docs/security.md).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _LOOKS: Final = frozenset({"open", "os.listdir", "os.scandir"})
 _ROOMS: Final = (
     "cli contract controller counters dut_profiles experiments lab results runtime traffic workload".split()
 )
-"""Packages of ours that a run imports from while it reads a scenario."""
+"""ETLoop's packages from which a run imports while it reads a scenario."""
 _confined = threading.local()
 _installed = threading.Lock()
 
 
 def confine(scenario: Scenario, *roots: Path) -> None:
-    """Raises `ConfigError` with every path of the scenario that leaves all of `roots`, links followed."""
-    # What stands at the top of the file may stand for several jobs.
+    """Raise `ConfigError` with every path of the scenario that leaves all of `roots`, links followed."""
+    # A key at the top of the file may apply to several jobs: report it once.
     problems = dict.fromkeys(
         Problem(key_of(key), OUTSIDE, REMEDY)
         for key, path in paths_of(scenario)
@@ -62,45 +62,45 @@ def confine(scenario: Scenario, *roots: Path) -> None:
 
 
 def key_of(field: str) -> str:
-    """Return what the file calls a field that `paths_of` gave."""
+    """Return the key in the file of a field that `paths_of` yielded."""
     return _KEYS.get(field, field)
 
 
 def paths_of(value: Any, name: str = "scenario") -> Iterator[tuple[str, Path]]:
-    """Every `Path` in a value of frozen dataclasses, tuples and mappings, with the field it stands in."""
+    """Yield every `Path` in a value of frozen dataclasses, tuples and mappings, with the name of its field."""
     if isinstance(value, Path):
         yield name, value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from paths_of(getattr(value, field.name), f"{name}.{field.name}")
     elif isinstance(value, dict):
-        for key, each in value.items():
+        for key, entry in value.items():
             yield from paths_of(key, name)
-            yield from paths_of(each, f"{name}.{key}")
+            yield from paths_of(entry, f"{name}.{key}")
     elif isinstance(value, (tuple, list, set, frozenset)):
-        for each in value:
-            yield from paths_of(each, name)
+        for entry in value:
+            yield from paths_of(entry, name)
 
 
 def within(path: Path, root: Path) -> bool:
-    """Whether `path` is `root` or below it when every link on the way is followed."""
+    """Return whether `path` is `root` or below it after following every link."""
     try:
         real, real_root = path.resolve(), root.resolve()
     except (OSError, RuntimeError, ValueError):
-        # A circle of links, a name that is too long, a NUL in it: nothing that can be below the root.
+        # A loop of links, a name that is too long, or a NUL in it: not a path below the root.
         return False
     return real == real_root or real_root in real.parents
 
 
 def _places(path: Path) -> Iterator[Path]:
-    """A path itself, and both halves at every mark that may join the two places of one job."""
+    """Yield a path, and both parts at every mark that may join the two places of one job."""
     yield path
     text = str(path)
     at = text.find(PAIR_MARK)
     while at > 0:
         first, second = Path(text[:at]), Path(text[at + 1 :])
         yield first
-        # Reading takes the second as it stands where it is there, else beside the first.
+        # The reader uses the second part as a path if it exists, else relative to the first one's folder.
         yield first.parent / second
         if second.is_absolute() or second.exists():
             yield second
@@ -109,10 +109,10 @@ def _places(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def confined(*given: Path) -> Iterator[None]:
-    """While it is open, this thread opens and lists nothing but what lies below `given`, or what Python itself needs, and
-    waits for no pipe.
+    """Restrict this thread for the block: it opens and lists only files below `given`, or what Python itself needs.
 
-    Raises `ConfigError` from the place that tries. Other threads are not touched.
+    Pipes and devices below `given` are refused, too. Raises `ConfigError` where a file is opened. Other threads are not
+    affected.
     """
     if _installed.acquire(blocking=False):
         # Never released: audit hooks stay for the life of the process.
@@ -129,7 +129,7 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
     roots = getattr(_confined, "roots", None) if event in _LOOKS else None
     if roots is None or not arguments or not isinstance(arguments[0], (str, bytes, os.PathLike)):
         return
-    # Looking must not be looked at.
+    # The check itself opens files: do not check those.
     _confined.roots = None
     try:
         path = Path(os.fsdecode(arguments[0]))
@@ -137,15 +137,15 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
             raise ConfigError(Problem(f"a file of the scenario: {path}", OUTSIDE, REMEDY))
         is_given = any(within(path, root) for root in _confined.given)
         if is_given and (path.is_fifo() or path.is_char_device() or path.is_block_device()):
-            # Opening one may wait for ever, and reading one never end.
+            # Opening a pipe may block for ever, and reading a device may never end.
             raise ConfigError(Problem(f"a file of the scenario: {path}", "is no regular file", "name one"))
     finally:
         _confined.roots = roots
 
 
 def _python_places() -> tuple[Path, ...]:
-    """Where modules are imported from."""
-    ours = [Path(place) for room in _ROOMS for place in import_module(f"etloop.{room}").__path__]
+    """Return the directories from which modules are imported."""
+    own_packages = [Path(place) for room in _ROOMS for place in import_module(f"etloop.{room}").__path__]
     installed = [Path(place) for place in sys.path if place.endswith("-packages")]
-    places = [Path(sys.prefix), Path(sys.base_prefix), Path(os.devnull), *ours, *installed]
+    places = [Path(sys.prefix), Path(sys.base_prefix), Path(os.devnull), *own_packages, *installed]
     return tuple(place.resolve() for place in places)

@@ -1,7 +1,7 @@
-"""Which files of a submitted scenario are not there: its submitter hears of it before the job waits. A shell: the disk.
+"""Finds files of a submitted scenario that do not exist, so that a submitter learns it at once. A shell: the disk.
 
-What is in them only the run's process finds out, and a file may be gone by then: it looks again. Nothing is opened here; names
-are listed in the folder of a prefix alone.
+Only the run's process reads the files, and checks again, since a file may be gone by then. Nothing is opened here; the
+only directory listed is that of a trace prefix.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from etloop.controller.inputs.scenario.scenario import Scenario
 
 _MOST_NAMES: Final = 100_000
-"""Of a folder; in a larger one every prefix counts as there."""
+"""Most names of a directory that are read; in a larger one every prefix counts as existing."""
 _TRACE: Final = "workload.trace"
 
 
 def named_file_problems(scenario: Scenario, root: Path) -> tuple[Problem, ...]:
-    """Return every path of a scenario that leaves `root`, or where these all stay below it, that has nothing at its end."""
+    """Return every path of a scenario that leaves `root`, or, if none does, every path that does not exist."""
     try:
         confine(scenario, root)
     except ConfigError as error:
         return error.problems
-    found: dict[Problem, None] = {}
+    problems: dict[Problem, None] = {}
     for field, path in paths_of(scenario):
         key = key_of(field)
         if path.name.startswith(PREFIX) or _is_there(path, root, is_trace=key == _TRACE):
             continue
-        shown = printable(os.path.relpath(path, root))
+        shown_path = printable(os.path.relpath(path, root))
         upload = ", or submit with --upload" if key == _TRACE else ""
-        what = f'nothing called "{shown}" is below the rack\'s scenario root'
-        found[Problem(key, what, f"copy it there{upload}")] = None
-    return tuple(found)
+        problem = f'nothing called "{shown_path}" is below the rack\'s scenario root'
+        problems[Problem(key, problem, f"copy it there{upload}")] = None
+    return tuple(problems)
 
 
 def _is_there(path: Path, root: Path, *, is_trace: bool) -> bool:
@@ -53,9 +53,9 @@ def _is_there(path: Path, root: Path, *, is_trace: bool) -> bool:
         first, mark, _ = str(path).partition(PAIR_MARK)
         if mark and Path(first) != path and _is_there(Path(first), root, is_trace=True):
             return True
-        # A place inside an archive, or what the names of its files begin with.
-        inside = any(parent.is_file() for parent in path.parents if root in parent.parents)
-        return inside or _is_prefix(path)
+        # A path inside an archive, or a prefix of file names.
+        is_inside_archive = any(parent.is_file() for parent in path.parents if root in parent.parents)
+        return is_inside_archive or _is_prefix(path)
     return False
 
 

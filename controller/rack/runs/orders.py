@@ -1,4 +1,4 @@
-"""What the process of a run is told first: to run a job, or to close a run of the past. Pure."""
+"""First order to a run's process: to run a job, or to close an earlier run. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def artifacts_of(config: RackConfig, job_id: str) -> Path:
 
 
 def traces_of(config: RackConfig) -> Path:
-    """Return the directory of the uploaded traces."""
+    """Return the directory of uploaded traces."""
     return config.state_dir / "traces"
 
 
 def to_run(config: RackConfig, rig_text: str, job: Job, busy_threads: Mapping[str, int]) -> Begin:
-    """Return the order to run a job on the ports that are leased to it."""
+    """Return the order to run a job on the ports leased to it."""
     return Begin(
         run_id=job.job_id,
         scenario_text=job.request.scenario_text,
@@ -41,7 +41,7 @@ def to_run(config: RackConfig, rig_text: str, job: Job, busy_threads: Mapping[st
 
 
 def to_close(config: RackConfig, job_id: str, reason: str) -> Begin:
-    """Return the order to make the results of a run from what it left; `reason`: why it ended."""
+    """Return the order to make the results of a run from its spool; `reason` is why the run ended."""
     return Begin(
         run_id=job_id,
         scenario_text="",

@@ -1,7 +1,7 @@
-"""The process of one run of a rack: the pipeline of every run in a thread, and next to it the daemon's link.
+"""The process of one run of a rack: the pipeline of a run in a thread, and the link to the daemon in its event loop.
 
-A process of its own, so that reading a trace never delays a heartbeat of another run, a crash ends one run, and memory is
-bounded and given back. When the daemon goes away it stops the run, keeps what it has, and ends.
+It is a process of its own so that reading a trace never delays a heartbeat of another run, a crash ends one run only,
+and memory is bounded and given back. When the daemon ends, the process stops the run, stores its records, and ends.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ with quick_loading():
 
 _READ_BYTES: Final = 1 << 16
 _WAITING_FRAMES: Final = 256
-"""Agents' messages read and not yet taken; then the daemon's socket fills, and its queue for this run."""
+"""Messages of agents that were read and not processed; beyond it the daemon's socket fills, and then its queue for this run."""
 _MOVED_NS: Final = NS_PER_S // 4
 _GONE: Final = "the controller went away"
 _T = TypeVar("_T")
 
 
 class DaemonLink:
-    """The daemon's end as seen from the run: a `controller.service.Link`, and the stops that come between."""
+    """The connection to the daemon: a `controller.session.service.Link`, and the stop orders in between."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.stops: list[str] = []
@@ -90,7 +90,7 @@ class DaemonLink:
         self._gone = False
 
     async def receive_frames(self) -> None:
-        """Takes frames until the daemon is gone."""
+        """Receive frames until the daemon is gone."""
         frames = FrameReader(FROM_DAEMON)
         with contextlib.suppress(OSError):
             while received := await self._reader.read(_READ_BYTES):
@@ -115,18 +115,18 @@ class DaemonLink:
         self._there.set()
 
     def send_frame(self, frame: RunFrame) -> None:
-        """Tells the daemon; in vain if it is gone."""
+        """Send a frame to the daemon; ignored if it is gone."""
         if not self._gone:
             self._writer.write(frame_of(FROM_RUN, frame))
 
     async def close(self) -> None:
-        """Returns when the daemon's socket has taken all that was said, the last word included; or the daemon is gone."""
+        """Return when all frames have been written to the daemon's socket, or the daemon is gone."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
     async def wait(self, timeout_ms: int) -> bool:
-        """See `Link`."""
+        """Wait for a message. See `Link`."""
         if self._waiting.empty():
             self._there.clear()
             with contextlib.suppress(TimeoutError):
@@ -134,7 +134,7 @@ class DaemonLink:
         return not self._waiting.empty()
 
     async def receive(self) -> tuple[bytes, bytes] | None:
-        """See `Link`."""
+        """Return the next message. See `Link`."""
         try:
             frame = self._waiting.get_nowait()
         except asyncio.QueueEmpty:
@@ -142,23 +142,23 @@ class DaemonLink:
         return frame.identity, frame.body
 
     async def send(self, identity: bytes, body: bytes) -> bool:
-        """See `Link`. Returns when most of what was said has left: there is room for more."""
+        """Send a message, and wait while the write buffer is full. See `Link`."""
         self.send_frame(ToAgent(identity, body))
         with contextlib.suppress(OSError):
             await self._writer.drain()
         return True
 
     def misnamed(self, identity: bytes, name: str) -> str:
-        """See `Link`. The daemon has looked."""
+        """Return "": the daemon has checked the name already. See `Link`."""
         return ""
 
     def take_notices(self) -> tuple[Notice, ...]:
-        """See `Link`. The daemon tells them."""
+        """Return (): the daemon reports notices itself. See `Link`."""
         return ()
 
 
 class DaemonCarrier:
-    """Carries a session over the daemon's link, for a run in another thread. A `controller.run.execute.Carrier`."""
+    """Runs a session over the daemon's link, for a run in another thread. A `controller.run.execute.Carrier`."""
 
     def __init__(self, link: DaemonLink, loop: asyncio.AbstractEventLoop) -> None:
         self._link = link
@@ -168,34 +168,34 @@ class DaemonCarrier:
     async def open(
         self, _: SessionSettings, agents: tuple[str, ...]
     ) -> AsyncIterator[tuple[DaemonLink, list[str]]]:
-        """Ask the daemon for the agents, which its socket has admitted."""
+        """Ask the daemon for the agents, which it has admitted, and yield its link."""
         self._link.send_frame(Prepared(agents))
         yield self._link, self._link.stops
 
     def stops(self) -> contextlib.AbstractContextManager[list[str]]:
-        """See `Carrier`."""
+        """Return the stop reasons that the daemon has sent. See `Carrier`."""
         return contextlib.nullcontext(self._link.stops)
 
     def live(self, session: Coroutine[Any, Any, _T]) -> _T:
-        """See `Carrier`."""
+        """Run a session in the event loop, and return its result. See `Carrier`."""
         return asyncio.run_coroutine_threadsafe(session, self._loop).result()
 
     def unless_stopped(self, work: Callable[[], _T]) -> _T:
-        """See `Carrier`. Work that nobody waits for any more ends with the process."""
+        """Return the result of `work`, or raise `RunStopped`. See `Carrier`. Abandoned work ends with the process."""
         return self.live(self._first(work))
 
     async def _first(self, work: Callable[[], _T]) -> _T:
-        stopping = asyncio.create_task(self._link.stopping.wait())
-        working = asyncio.create_task(asyncio.to_thread(work))
-        await asyncio.wait((stopping, working), return_when=asyncio.FIRST_COMPLETED)
-        if stopping.done():
+        stop_task = asyncio.create_task(self._link.stopping.wait())
+        work_task = asyncio.create_task(asyncio.to_thread(work))
+        await asyncio.wait((stop_task, work_task), return_when=asyncio.FIRST_COMPLETED)
+        if stop_task.done():
             raise RunStopped
-        stopping.cancel()
-        return working.result()
+        stop_task.cancel()
+        return work_task.result()
 
 
 class DaemonWatcher:
-    """Sends the daemon what is to be known of a run in another thread. A `controller.run.pipeline.RunWatcher`."""
+    """Sends the daemon progress and log lines of a run in another thread. A `controller.run.pipeline.RunWatcher`."""
 
     def __init__(self, link: DaemonLink, loop: asyncio.AbstractEventLoop) -> None:
         self.step = Step.PREPARE
@@ -208,11 +208,11 @@ class DaemonWatcher:
         self._loop.call_soon_threadsafe(self._link.send_frame, frame)
 
     def report(self, line: str) -> None:
-        """See `RunWatcher`."""
+        """Send a log line. See `RunWatcher`."""
         self._send(LogLine(line))
 
     def enter(self, step: Step) -> None:
-        """See `RunWatcher`."""
+        """Send that traffic has ended, or that a step of storing begins. See `RunWatcher`."""
         self.step = step
         if step is Step.WRITE:
             self._send(TrafficEnded())
@@ -220,14 +220,14 @@ class DaemonWatcher:
             self._send(Storing(0))
 
     def stored(self, ops: int) -> None:
-        """See `RunWatcher`."""
+        """Send how many ops have been stored. See `RunWatcher`."""
         self._send(Storing(ops))
 
     def measured(self, records: NDArray[np.void]) -> None:
-        """See `SessionWatcher`."""
+        """Ignore op records as they arrive. See `SessionWatcher`."""
 
     def progress(self, progress: RunProgress) -> None:
-        """See `RunWatcher`. The daemon is not told more often than it cares to know."""
+        """Send progress, at most every `_MOVED_NS` in one state. See `RunWatcher`."""
         now_ns = monotonic_ns()
         if now_ns < self._next_ns and progress.state is self._state:
             return
@@ -236,10 +236,10 @@ class DaemonWatcher:
 
 
 def main() -> None:
-    """Run in a process of its own; the one argument is the number of the socket to the daemon."""
+    """Run the process of a run; the one argument is the descriptor of the socket to the daemon."""
     give_memory_back()
-    pa.set_memory_pool(pa.system_memory_pool())  # Others keep what one table took for the next.
-    # Meant for the controller's log, and sent to everything in its unit.
+    pa.set_memory_pool(pa.system_memory_pool())  # Other pools keep the memory of one table for the next.
+    # These signals set the controller's log level, and may be sent to all processes of its systemd unit.
     with ignore_stops(signal.SIGUSR1, signal.SIGUSR2):
         asyncio.run(_main(socket.socket(fileno=int(sys.argv[1]))))
 
@@ -247,14 +247,14 @@ def main() -> None:
 async def _main(link_socket: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=link_socket)
     link = DaemonLink(reader, writer)
-    receiving = asyncio.create_task(link.receive_frames())
-    first: set[asyncio.Future[Any]] = {receiving, link.begun}
+    receive_task = asyncio.create_task(link.receive_frames())
+    first: set[asyncio.Future[Any]] = {receive_task, link.begun}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if link.begun.done():
         link.send_frame(await _ended(link, link.begun.result()))
-    receiving.cancel()
+    receive_task.cancel()
     await link.close()
-    # What a step that nobody waits for still does in its thread is not worth waiting for.
+    # Do not wait for the thread of an abandoned step.
     sys.stdout.flush()
     os._exit(0)
 
@@ -264,14 +264,14 @@ async def _ended(link: DaemonLink, begin: Begin) -> Ended:
     carrier, watcher = DaemonCarrier(link, loop), DaemonWatcher(link, loop)
     if begin.closing:
         return await asyncio.to_thread(_closed, begin, watcher)
-    running = asyncio.create_task(asyncio.to_thread(_run, begin, carrier, watcher))
-    stopping = asyncio.create_task(link.stopping.wait())
-    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if not running.done() and watcher.step is Step.PREPARE:
-        what = f"{link.stops[0]} while it was being prepared"
-        return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
+    run_task = asyncio.create_task(asyncio.to_thread(_run, begin, carrier, watcher))
+    stop_task = asyncio.create_task(link.stopping.wait())
+    await asyncio.wait((run_task, stop_task), return_when=asyncio.FIRST_COMPLETED)
+    if not run_task.done() and watcher.step is Step.PREPARE:
+        reason_text = f"{link.stops[0]} while it was being prepared"
+        return Ended(ExitCode.RUN_ERROR, reason_text, stored=False, summary="")
     try:
-        summary = await running
+        summary = await run_task
     except RunNotWritten as error:
         return Ended(error.exit_code, str(error), stored=False, summary="", again=True)
     except NoRoom as error:
@@ -280,14 +280,16 @@ async def _ended(link: DaemonLink, begin: Begin) -> Ended:
         blamed = blamed_ports(error.problems) if isinstance(error, RigError) else {}
         return Ended(error.exit_code, str(error), stored=False, summary="", blamed=blamed)
     except MemoryError as error:
-        what = f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
-        return Ended(ExitCode.RUN_ERROR, what, stored=False, summary="")
+        reason_text = (
+            f"it needs more memory than limits.run_memory of the rack allows: {error or 'MemoryError'}"
+        )
+        return Ended(ExitCode.RUN_ERROR, reason_text, stored=False, summary="")
     reason = summary.reason or summary.failure
     return Ended(summary.result.exit_code, reason, stored=True, summary=to_json(summary))
 
 
 def _closed(begin: Begin, watcher: DaemonWatcher) -> Ended:
-    """Make the results of a run from what it left."""
+    """Make the results of an earlier run from its spool, and return the end."""
     try:
         summary = close_run(Path(begin.out_dir), begin.closing, watcher)
     except RunNotWritten as error:
@@ -308,18 +310,20 @@ def _run(begin: Begin, carrier: DaemonCarrier, watcher: DaemonWatcher) -> Summar
 
 
 def inputs_of(begin: Begin) -> tuple[RunInputs, PrepareOptions]:
-    """Return what a run is made of, and what it may not do."""
+    """Return the inputs of a run, and its restrictions. Raises `ConfigError` for an uploaded trace that is missing."""
     root = Path(begin.scenario_root)
     roots, text = [root], begin.scenario_text
     if digests_in(text):
-        # Only where a job names one: no other has a way to them.
+        # Only for a job that names one: no other job may read uploaded traces.
         traces = Path(begin.traces).absolute()
         roots.append(traces)
         remedy = "upload it again, with etloop submit --upload"
-        gone = sorted(each for each in digests_in(text) if not (traces / file_name(each)).is_file())
-        if gone:
-            what = "this rack has no such trace any more"
-            raise ConfigError(*(Problem(f"{PREFIX}{each}", what, remedy) for each in gone))
+        missing_digests = sorted(
+            digest for digest in digests_in(text) if not (traces / file_name(digest)).is_file()
+        )
+        if missing_digests:
+            problem = "this rack has no such trace any more"
+            raise ConfigError(*(Problem(f"{PREFIX}{digest}", problem, remedy) for digest in missing_digests))
         text = with_places(text, traces)
 
     def admit(scenario: Scenario) -> None:

@@ -1,8 +1,8 @@
-"""What the daemon and the process of one run say to each other over a socket pair, as values and as bytes.
+"""Messages between the daemon and the process of one run over a socket pair, as values and as bytes.
 
-Daemon to run: `Begin`, then `FromAgent` and `Stop`. Run to daemon: `Prepared`, `ToAgent`, `LogLine`, `RunProgress`,
-and at last `Ended`. Bodies of agents' messages pass unread: only the run decodes them. Both ends are ours, and still
-everything is bounded and typed, so that a broken run cannot hurt the daemon.
+Daemon to run: `Begin`, then `FromAgent` and `Stop`. Run to daemon: `Prepared`, `ToAgent`, `LogLine`, `RunProgress`, and
+finally `Ended`. Bodies of agents' messages are forwarded undecoded: only the run decodes them. Both ends are ETLoop's;
+still everything is bounded and typed, so that a broken run cannot harm the daemon.
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ _MAX_VALUES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The first frame: what to run and where to leave it."""
+    """The first frame: what to run, and where to store the results."""
 
     run_id: str
     scenario_text: str
     scenario_root: str
-    """Paths of the scenario are relative to this directory and stay below it."""
+    """Directory to which the scenario's paths are relative, and which they must not leave."""
     rig_text: str
     rig_root: str
     ports: tuple[str, ...]
-    """"agent/port" of every port that is leased to the run; the rest of the rig does not exist for it."""
+    """"agent/port" of every port leased to the run; it does not see the rest of the rig."""
     out_dir: str
     allowed_code: AllowedCode
     busy_threads: dict[str, int]
-    """By agent: its engine threads are numbered from here on, for other runs have some of those before."""
+    """Agent -> first number of its engine threads: lower numbers are used by other runs."""
     strict: bool
-    """Whether what the device's profile contradicts is an error."""
+    """Whether a contradiction to the device's profile is an error."""
     closing: str = ""
-    """Why a run of the past in `out_dir` ended without its results: they are made from what it left, and nothing is run; "" of
-    a run that is to be run."""
+    """Why an earlier run in `out_dir` ended without results, which are now made from its spool; "" for a run to be run."""
     traces: str = ""
-    """Directory of the uploaded traces, which scenarios name by digest; "" if there is none."""
+    """Directory of uploaded traces, which scenarios name by digest; "" if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class FromAgent:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Wind up: stop the traffic, collect, store, end."""
+    """Order to stop the traffic, collect, store and end."""
 
     reason: str
 
@@ -69,7 +68,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The plan stands; these agents are wanted."""
+    """The plan is complete; the run needs these agents."""
 
     agents: tuple[str, ...]
 
@@ -89,26 +88,26 @@ class TrafficEnded:
 
 @dataclass(frozen=True, slots=True)
 class Storing:
-    """Results are being worked out and written: so many ops of a long run are, or a step begins."""
+    """Results are being computed and written: the number of ops so far, or 0 at the beginning of a step."""
 
     ops: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last frame: how it ended. What is in `out_dir` is not whole if `stored` is false."""
+    """The last frame: how the run ended. If `stored` is false, the content of `out_dir` is incomplete."""
 
     exit_code: int
     reason: str
     stored: bool
     summary: str
-    """summary.json, "" if not stored."""
+    """summary.json; "" if not stored."""
     again: bool = False
-    """Whether results that were not stored can be made from what the run left, once there is room."""
+    """Whether results that could not be stored can be made from the spool once there is disk space."""
     blamed: dict[str, str] = field(default_factory=dict)
-    """What is wrong with ports that could not be prepared, by "agent/port"."""
+    """Port ("agent/port") -> the problem that kept it from being prepared."""
     held_up: str = ""
-    """What of the rack's own, such as its disk, kept the run from beginning: the job may begin when that is over."""
+    """What of the rack, such as a full disk, kept the run from beginning: the job may start once that is over; "" otherwise."""
 
 
 DaemonFrame = Begin | FromAgent | Stop

@@ -1,7 +1,7 @@
-"""A run of a rack as its daemon sees it: the states it goes through, and one transition table. Pure; time as an argument.
+"""States of a run as the daemon sees it, and one transition table. Pure; time as an argument.
 
-What the daemon does in each state is `daemon`'s; how far the job itself is (GATHER to DONE) is its session's, in the run's
-own process.
+`daemon` decides what to do in each state. The states of the job's session (GATHER to DONE) are known in the run's
+process.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 
 
 class RackRunState(Enum):
-    """Where a run stands."""
+    """State of a run."""
 
     LIVING = auto()
-    """Its process is at work, and nobody wants it to end."""
+    """Its process runs, and was not ordered to stop."""
     STOPPING = auto()
-    """It was told to wind up, and is killed if that takes too long."""
+    """It was ordered to stop, and is killed if that takes too long."""
     REPORTED = auto()
-    """It has said how it ended, and is about to exit."""
+    """It has reported its end, and is about to exit."""
     RETURNING = auto()
-    """Its process died without a word to its agents: its ports stay leased until they are back."""
+    """Its process died without dismissing its agents: its ports stay leased until they have reconnected."""
     CLOSING = auto()
-    """A process makes its results from what it left, for its own could not."""
+    """Another process makes its results from its spool, as its own could not."""
     UNSTORED = auto()
-    """How it ended is known and yet to be taken by the job store."""
+    """Its end is known and not yet recorded in the job store."""
     STORED = auto()
 
 
 class RackRunEvent(Enum):
-    """What moves a run on."""
+    """Events that change a run's state."""
 
     STOP_ORDERED = auto()
     REPORT = auto()
     EXIT = auto()
-    """Its process is gone."""
+    """Its process has ended."""
     RETURNED = auto()
-    """All its agents have connected anew, or were waited for long enough."""
+    """All its agents have connected anew, or their time is over."""
     CLOSE = auto()
-    """What it left is to be made into results."""
+    """Its results are to be made from its spool."""
     STORE = auto()
 
 
@@ -77,11 +77,11 @@ RACK_RUN_TRANSITIONS: Final[Mapping[RackRunState, Mapping[RackRunEvent, RackRunS
 
 NEVER_NS: Final = 1 << 63
 STOP_NS: Final = 30 * NS_PER_S
-"""How long a run that was told to stop may be silent while it collects and stores before its process is killed."""
+"""Longest silence of a process that was ordered to stop and collects or stores, before it is killed."""
 CLOSE_AGAIN_NS: Final = 30 * NS_PER_S
-"""Between two attempts at what the rack had no room for."""
+"""Time between two attempts at something for which the rack had no room."""
 MOST_CLOSINGS: Final = 3
-"""Processes that may die over what one run left."""
+"""Most processes that may die while making the results of one run."""
 _TOLD: Final = {
     RackRunState.STOPPING: "was told to stop",
     RackRunState.REPORTED: "said how it ended",
@@ -91,74 +91,74 @@ _TOLD: Final = {
 
 @dataclass(slots=True)
 class RackRun:
-    """A job on its ports."""
+    """A run of a job on its ports."""
 
     job_id: str
     threads: Mapping[str, range]
-    """By machine: the numbers of its engine threads there (`thread_numbers`)."""
+    """Machine -> numbers of the run's engine threads there (`thread_numbers`)."""
     began_ns: int
     time_limit_ns: int
-    """For all that it does; beyond it it is stopped."""
+    """Counted from `began_ns`; beyond it the run is stopped."""
     child: RunChild
     task: asyncio.Task[str]
-    """The life of its process."""
+    """Task that waits for its process."""
     state: RackRunState = RackRunState.LIVING
     since_ns: int = 0
-    """When it came to its state; 0 in the first."""
+    """When it entered its state; 0 in the first one."""
     wanted: set[str] = field(default_factory=set)
-    """Agents that it has yet to get a slot of: one may have leased its last a moment ago, and be opening another."""
+    """Agents of which it still needs a slot: an agent whose last slot was just leased opens another."""
     outcome: Ended = Ended(ExitCode.RUN_ERROR, "its process ended without a result", stored=False, summary="")
-    """How it ended; means something from REPORTED and RETURNING on."""
+    """How it ended; meaningful from REPORTED and RETURNING on."""
     heard_ns: int = 0
-    """When its process said something last."""
+    """When the last frame of its process arrived."""
     is_at_limit: bool = False
-    """Whether it was stopped because it had taken all of its time."""
+    """Whether it was stopped because its time was used up."""
     is_inherited: bool = False
-    """Whether a controller before this one began it."""
+    """Whether an earlier controller began it."""
     closings: int = 0
-    """How often a process was to make its results from what it left."""
+    """Number of processes that were started to make its results from its spool."""
     close_again_ns: int = 0
-    """Not before then is it tried once more."""
+    """Earliest time of the next closing."""
     store_again_ns: int = 0
-    """Not before then is the store asked once more to take its end."""
+    """Earliest time of the next attempt to record its end."""
 
     @classmethod
     def inherited(cls, job_id: str, child: RunChild, task: asyncio.Task[str], now_ns: int) -> RackRun:
-        """Return the run of a controller before this one, as its results are being made of what it left."""
+        """Return the run of an earlier controller whose results are being made from its spool."""
         run = cls(job_id, {}, now_ns, NEVER_NS, child, task, RackRunState.CLOSING, now_ns)
         run.is_inherited, run.closings = True, 1
         return run
 
     def advance(self, event: RackRunEvent, now_ns: int) -> None:
-        """Move on. Raises `IllegalTransition` for what the state does not accept."""
+        """Change the state by an event. Raises `IllegalTransition` if the state does not accept it."""
         self.state = advance("run of the rack", RACK_RUN_TRANSITIONS, self.state, event)
         self.since_ns = now_ns
 
     def note_time(self, now_ns: int) -> str:
-        """Return why a run is to be stopped that has taken all of its time, "" while it has not."""
+        """Return why the run has to stop because its time is used up; "" if it is not."""
         self.is_at_limit = now_ns - self.began_ns > self.time_limit_ns
         return f"stopped at its time limit of {seconds_text(self.time_limit_ns)}" if self.is_at_limit else ""
 
     def silence(self, now_ns: int) -> str:
-        """Return why a process that winds up is beyond help, "" if it is not: however much it stores, it says so as it goes."""
+        """Return why a stopping process is to be killed, "" if it is not: a process that stores reports it continually."""
         if now_ns - max(self.since_ns, self.heard_ns) <= STOP_NS:
             return ""
         return f"its process {_TOLD[self.state]} and has been silent for {seconds_text(STOP_NS)}"
 
     @property
     def may_be_closed(self) -> bool:
-        """Whether results may yet come of what it left, as far as its processes have said."""
+        """Return whether results can still be made from its spool, as far as its processes have reported."""
         return not self.outcome.stored and (not self.closings or self.outcome.again)
 
     def note_closing(self, now_ns: int) -> None:
-        """A process makes its results of what it left."""
+        """Note that a process that makes its results was started."""
         self.closings += 1
         self.close_again_ns = now_ns + CLOSE_AGAIN_NS
 
     def note_closed(self, death: str) -> None:
-        """That process is gone; `death`: of what, "" if it ended by itself."""
+        """Note that this process ended; `death` is the cause, "" if it ended by itself."""
         if self.child.unstarted:
-            self.closings -= 1  # Which says nothing about what it left.
+            self.closings -= 1  # It did not start, so the spool is not to blame.
         elif death:
             reason = f"{self.outcome.reason}; closing what it left: {death}"
             self.outcome = replace(self.outcome, reason=reason, again=self.closings < MOST_CLOSINGS)

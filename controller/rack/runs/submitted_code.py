@@ -1,8 +1,8 @@
-"""Code in a submitted scenario: schedules in Python, congestion control plugins. A rack runs neither unless its owner allows it.
+"""Code in a submitted scenario: Python schedules and congestion control plugins, refused unless the owner allows them.
 
-Decides what is refused, and that a plugin's file lies below the scenario root. What the code may do once it runs is
-nobody's to decide: it has the rights of the controller, and a plugin those of the agents too, each of which has to be
-started with --allow-plugins (docs/security.md).
+Decides what is refused, and that a plugin's file is below the scenario root. Code that runs is not restricted: it has
+the rights of the controller, and a plugin also those of the agents, which have to be started with --allow-plugins
+(docs/security.md).
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _CODE_SUFFIX: Final = ".py"
 
 @dataclass(frozen=True, slots=True)
 class AllowedCode:
-    """What `allow:` in controller.yaml says."""
+    """Content of `allow:` in controller.yaml."""
 
     python_schedules: bool = False
     cc_plugins: bool = False
 
 
 class PluginNamed(Exception):
-    """The scenario names a plugin, which may be run but not here: only preparing the job compiles it."""
+    """The scenario names an allowed plugin, which is compiled only when the job is prepared."""
 
 
 def looking_reader(allowed: AllowedCode) -> PluginReader:
-    """For reading a scenario at submission: refuses plugins, or raises `PluginNamed` where they are allowed."""
+    """Return the plugin reader for submissions: refuses plugins, or raises `PluginNamed` if they are allowed."""
     return partial(_read_plugin, allowed, None)
 
 
 def compiling_reader(allowed: AllowedCode, root: Path) -> PluginReader:
-    """For preparing the job: refuses plugins, or compiles those below `root`."""
+    """Return the plugin reader for preparing a job: refuses plugins, or compiles those below `root`."""
     return partial(_read_plugin, allowed, root)
 
 
@@ -55,7 +55,7 @@ def _read_plugin(allowed: AllowedCode, root: Path | None, path: Path) -> Plugin:
 
 
 def refuse_python(scenario: Scenario, allowed: AllowedCode) -> None:
-    """Raises `ConfigError` with every schedule of the scenario that is Python, unless that is allowed."""
+    """Raise `ConfigError` with every Python schedule of the scenario, unless they are allowed."""
     if allowed.python_schedules:
         return
     refusals = [
@@ -68,5 +68,5 @@ def refuse_python(scenario: Scenario, allowed: AllowedCode) -> None:
 
 
 def _refused(path: Path, key: str, instead: str) -> QuantityError:
-    what = f"{path.name} is code, and this rack runs none that a scenario brings"
-    return QuantityError(what, f"name {instead}, or let the rack's owner set {key}")
+    problem = f"{path.name} is code, and this rack runs none that a scenario brings"
+    return QuantityError(problem, f"name {instead}, or let the rack's owner set {key}")

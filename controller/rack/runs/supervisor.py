@@ -1,4 +1,4 @@
-"""Starts the process of a run and speaks with it. A shell: processes, sockets, rlimits."""
+"""Starts the process of a run and exchanges frames with it. A shell: processes, sockets, rlimits."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ from etloop.runtime.own_module import own_module
 
 _READ_BYTES: Final = 1 << 16
 _LAST_LINES: Final = 40
-"""Of what a process wrote to standard error, kept to say why it died."""
+"""Last lines of a process's standard error, kept to report why it died."""
 _MOST_UNSENT_BYTES: Final = 64 << 20
-"""Agents' messages waiting for a run that takes them more slowly than they come; with more no others are read."""
+"""Agents' messages queued for a run that is too slow; beyond it no agent's messages are read."""
 _BEHIND_NS: Final = 2 * NS_PER_S
-"""So long others may wait for a run, less than the silence after which an agent counts as gone; then it is killed."""
+"""Longest time that all agents may wait for one run before it is killed: less than the silence after which they count
+as lost."""
 
 
 class ChildState(Enum):
-    """Where the process stands."""
+    """State of the process."""
 
     STARTING = auto()
     CONNECTED = auto()
-    """It hears what it is sent."""
+    """It reads the frames sent to it."""
     GONE = auto()
 
 
 class ChildEvent(Enum):
-    """What moves it on."""
+    """Events that change its state."""
 
     STARTED = auto()
     FAILED = auto()
@@ -65,9 +66,9 @@ CHILD_TRANSITIONS: Final[Mapping[ChildState, Mapping[ChildEvent, ChildState]]] =
 
 
 class RunChild:
-    """One run's process, from its start until it is gone. `on_frame` gets everything it says.
+    """One run's process, from its start to its end. `on_frame` is called with every frame it sends.
 
-    As long as it lives it holds the lock `lock_path`, by which a daemon that comes after this one knows of it.
+    As long as it runs it holds the lock `lock_path`, by which a later daemon finds it.
     """
 
     def __init__(
@@ -78,20 +79,20 @@ class RunChild:
         self._on_frame = on_frame
         self._state = ChildState.STARTING
         self._process: asyncio.subprocess.Process
-        """From CONNECTED on, as is the writer."""
+        """Set from CONNECTED on, as is the writer."""
         self._writer: asyncio.StreamWriter
         self._early: list[DaemonFrame] = [begin]
-        """What is to be sent once it is connected."""
+        """Frames to be sent once it is connected."""
         self._stderr: deque[str] = deque(maxlen=_LAST_LINES)
         self.unstarted = ""
-        """Why there was no process at all; nothing was begun."""
+        """Why the process could not be started, "" if it was."""
         self._wrong = ""
         self._behind_since_ns: int | None = None
 
     async def live(self) -> str:
-        """Starts the process and returns when it is gone: "" if it ended by itself, else what happened."""
+        """Start the process and wait for its end; return "" if it ended by itself, else the cause."""
         try:
-            self._process, ours = await self._start()
+            self._process, own_end = await self._start()
         except OSError as error:
             self._advance(ChildEvent.FAILED)
             self.unstarted = f"its process could not be started: {error.strerror}"
@@ -99,7 +100,7 @@ class RunChild:
         with contextlib.suppress(OSError, ProcessLookupError):
             limit = (self._memory_bytes, self._memory_bytes)
             resource.prlimit(self._process.pid, resource.RLIMIT_AS, limit)
-        reader, self._writer = await asyncio.open_connection(sock=ours)
+        reader, self._writer = await asyncio.open_connection(sock=own_end)
         self._advance(ChildEvent.STARTED)
         if self._wrong:
             _kill(self._process)
@@ -116,30 +117,30 @@ class RunChild:
         return self._wrong or self._death(code)
 
     async def _start(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
-        """Return the process and our end of the socket to it. Raises `OSError`, and leaves nothing then."""
+        """Return the process and the daemon's end of its socket. Raises `OSError`, and then leaves nothing behind."""
         lock = locks.take(self._lock_path)
         assert lock is not None, "job ids are used once"
-        ours, theirs = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(
-                *own_module("etloop.controller.rack.runs.process", str(theirs.fileno())),
+                *own_module("etloop.controller.rack.runs.process", str(child_end.fileno())),
                 # The process keeps its copy of the lock to its end.
-                pass_fds=(theirs.fileno(), lock),
+                pass_fds=(child_end.fileno(), lock),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
-                # Ctrl-C is the daemon's; the run is told by it, or sees it go.
+                # Ctrl-C signals the daemon only, which sends Stop or closes the socket.
                 start_new_session=True,
             )
             self._sign(lock, process)
         except OSError:
-            ours.close()
+            own_end.close()
             self._lock_path.unlink(missing_ok=True)
             raise
         finally:
-            theirs.close()
+            child_end.close()
             os.close(lock)
-        return process, ours
+        return process, own_end
 
     @staticmethod
     def _sign(lock: int, process: asyncio.subprocess.Process) -> None:
@@ -150,11 +151,11 @@ class RunChild:
             raise
 
     def forward(self, identity: bytes, body: bytes) -> None:
-        """Hands an agent's message on."""
+        """Forward an agent's message to the run."""
         self._send(FromAgent(identity, body))
 
     def is_behind(self, now_ns: int) -> bool:
-        """Whether so much waits for it that no more should be read; if that lasts it is beyond help, and killed."""
+        """Return whether the run's queue is so long that no more messages should be read; kill it if that lasts."""
         if (
             self._state is not ChildState.CONNECTED
             or self._writer.transport.get_write_buffer_size() <= _MOST_UNSENT_BYTES
@@ -168,14 +169,14 @@ class RunChild:
         return True
 
     def stop(self, reason: str) -> None:
-        """Asks the run to wind up."""
+        """Order the run to stop."""
         if self._state is ChildState.STARTING:
             self._early.append(Stop(reason))
         else:
             self._send(Stop(reason))
 
     def kill(self, why: str = "its process was killed by the controller") -> None:
-        """Ends the process at once if it still lives, or as soon as it does; `why` is then what it died of."""
+        """Kill the process, or as soon as it has started; `why` is then reported as the cause."""
         if self._state is not ChildState.GONE:
             self._wrong = self._wrong or why
         if self._state is ChildState.CONNECTED:
@@ -195,7 +196,7 @@ class RunChild:
                 for frame in frames.feed(received):
                     self._on_frame(frame)
         except OSError:
-            return  # It is gone, and what it died of says more than the socket can.
+            return  # The process is gone; its exit code is a better explanation than the socket error.
         except ProtocolError as error:
             self.kill(f"its process broke off: {error}")
 
@@ -210,12 +211,12 @@ class RunChild:
     def _death(self, code: int) -> str:
         if code == 0:
             return ""
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return f"its process {how}{self.last_words}"
+        cause = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return f"its process {cause}{self.last_words}"
 
     @property
     def last_words(self) -> str:
-        """What the process said last on standard error, as lines to be put under another."""
+        """Return the last lines of its standard error, each indented on a new line."""
         return "".join(f"\n  {line}" for line in self._stderr)
 
 
@@ -226,8 +227,8 @@ def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 def death_of(task: asyncio.Task[str]) -> str:
-    """Return what `RunChild.live` came to in a task that is done, whatever that was."""
+    """Return the result of `RunChild.live` in a finished task, or the exception as text."""
     try:
         return task.result()
-    except Exception as error:  # noqa: BLE001 - a mistake of ours in one run must not end the others
+    except Exception as error:  # noqa: BLE001 - a bug in one run must not end the other runs
         return f"its process could not be followed: {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What finished jobs left on disk, and which of it has to go. A shell: it walks and removes directories."""
+"""Run directories of ended jobs: their sizes, and which ones retention removes. A shell: it walks and removes them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _AGAIN_S: Final = 1.0
 
 
 def size_bytes(directory: Path) -> int:
-    """Return the bytes of all files below a directory, 0 if there is none. Raises `OSError` if that cannot be found out."""
+    """Return the bytes of all files below a directory, 0 if there is none. Raises `OSError` if it cannot be read."""
     total_bytes = 0
     unread: list[str] = [str(directory)]
     while unread:
-        # What is gone when its turn comes, somebody else has tidied up.
+        # Another thread or process may remove files meanwhile.
         with contextlib.suppress(FileNotFoundError), os.scandir(unread.pop()) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
@@ -39,30 +39,30 @@ def size_bytes(directory: Path) -> int:
 def expired(
     jobs: Sequence[Job], total_bytes: int, retention: Retention, ages_ns: Mapping[str, int]
 ) -> tuple[Job, ...]:
-    """Ended jobs whose artifacts must go: those above the age, then the oldest until the rest fits the size.
+    """Return the ended jobs whose artifacts must go: those above the age, then the oldest until the rest fits the size.
 
-    `jobs` are the oldest with artifacts, oldest first; `total_bytes` is what all jobs keep; `ages_ns` is the time that was seen
-    to pass since each ended: no clock that is set makes a job older.
+    `jobs` are the oldest with artifacts, oldest first; `total_bytes` is the sum over all jobs; `ages_ns` is the time
+    seen to pass since each job's end (`seen_time`), which no change of the clock affects.
     """
-    gone = []
+    expired_jobs = []
     for job in jobs:
         if ages_ns[job.job_id] <= retention.age_ns and total_bytes <= retention.size_bytes:
             continue
-        gone.append(job)
+        expired_jobs.append(job)
         total_bytes -= job.artifact_bytes
-    return tuple(gone)
+    return tuple(expired_jobs)
 
 
 def remove(directory: Path) -> bool:
-    """Remove a run directory; return whether it is gone, by this or before. Raises `OSError` if that cannot be found out."""
+    """Remove a run directory; return whether it no longer exists. Raises `OSError` if that cannot be determined."""
     shutil.rmtree(directory, ignore_errors=True)
     return not directory.exists()
 
 
 def summary_text(directory: Path) -> str:
-    """Return summary.json of a run directory, which is whole if it has one; "" if there is none, or it is no text.
+    """Return summary.json of a run directory; "" if there is none, or it is not UTF-8.
 
-    Raises `OSError` if it cannot be read.
+    A directory with a summary is complete. Raises `OSError` if it cannot be read.
     """
     try:
         return (directory / "summary.json").read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def summary_text(directory: Path) -> str:
 
 
 async def summary_in_time(read: Callable[[], str], job_id: str, log: RackLog) -> str:
-    """Return what `read` does, tried again each second where files cannot be read; after some tries "", and that is logged."""
+    """Return the result of `read`, repeated each second after an `OSError`; "" after five tries, which is logged."""
     for _ in range(_TRIES):
         try:
             return read()

@@ -1,8 +1,8 @@
 """Jobs, their history and the audit trail in one SQLite file. A shell: SQLite and the wall clock.
 
-Every change of a job is one transaction together with its line in the audit trail, on disk before the call returns, so
-that a controller killed at any moment finds exactly what it had told its clients. Which change is allowed is decided by
-`job.advance_job`.
+Every change of a job is one transaction together with its audit line, and is on disk before the call returns: after a
+controller is killed at any moment, the store holds exactly what its clients were informed of. `job.advance_job` decides
+which changes are allowed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from etloop.runtime.clock import wall_time_text
 
 _REQUEST: Final = codec_of(JobRequest, FILE_RULES)
 _BUSY_MS: Final = 2000
-"""How long a reader of the same file, such as a person with the sqlite3 shell, may hold a lock."""
+"""How long another reader of the file, such as a person with the sqlite3 shell, may hold a lock."""
 _CACHE_KIB: Final = 256
-"""Of pages kept in memory, which SQLite fills as it writes: its own 2 MiB look like a leak over the first hundred runs."""
+"""Page cache, which SQLite fills as it writes: its default of 2 MiB would appear as a leak over the first hundred runs."""
 _TRIM_LINES: Final = 64
-"""Lines of the audit trail between two looks for what is too old."""
+"""Audit lines written between two checks for old ones."""
 _TABLES: Final = """
 CREATE TABLE job (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -76,7 +76,7 @@ CREATE TABLE IF NOT EXISTS seen_time (
 ) STRICT;
 CREATE TABLE IF NOT EXISTS job_seen (job_id TEXT PRIMARY KEY, seen_ns INTEGER NOT NULL) STRICT;
 """
-"""The time that was seen to pass, and how much of it when a job was first seen to have ended."""
+"""Time that was seen to pass, and its value when a job was first seen to have ended (`seen_time`)."""
 _ORDER_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS standing_order (
     kind TEXT NOT NULL, subject TEXT NOT NULL, who TEXT NOT NULL, reason TEXT NOT NULL, since TEXT NOT NULL,
@@ -109,9 +109,9 @@ class AuditLine:
 
 
 class JobStore:
-    """The jobs of one controller; others may read. Not shared between threads.
+    """The jobs of one controller; other processes may read. Not shared between threads.
 
-    Every method raises `StoreFailed`, and has changed nothing, if the file cannot be read or written.
+    Methods raise `StoreFailed`, and change nothing, if the file cannot be read or written.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -121,10 +121,10 @@ class JobStore:
 
     @classmethod
     def open(cls, path: Path) -> JobStore:
-        """The store at `path`, made if absent. Raises `ConfigError` if it cannot be used."""
+        """Open the store at `path`, made if absent. Raises `ConfigError` if it cannot be used."""
         refuse_empty(path)
         try:
-            # Autocommit: every transaction is stated where it begins.
+            # Autocommit: every transaction begins explicitly.
             connection = sqlite3.connect(path, isolation_level=None)
             connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
@@ -132,7 +132,7 @@ class JobStore:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             make_or_check(connection, path, _TABLES)
-            # Not of the first stores of this version.
+            # Missing in the first stores of this version.
             connection.execute("CREATE INDEX IF NOT EXISTS job_ended ON job (ended_at)")
             connection.executescript(_SEEN_TABLES + _ORDER_TABLE + _RESERVATION_TABLE)
         except sqlite3.Error as error:
@@ -143,7 +143,7 @@ class JobStore:
 
     @classmethod
     def look(cls, path: Path) -> JobStore:
-        """A store to read only, which a controller may be using. Raises `ConfigError` if there is none."""
+        """Open a store for reading only, which a controller may be using. Raises `ConfigError` if there is none."""
         try:
             connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
@@ -163,7 +163,7 @@ class JobStore:
     # ---- changes
 
     def submit(self, job_id: str, request: JobRequest, who: str) -> tuple[Job, bool]:
-        """Keeps a new job and returns it with True; the earlier job with False if its client key was used before."""
+        """Add a job and return (job, True); (earlier job, False) if its client key was used before."""
         with self._transaction():
             earlier = self.by_client_key(request.client_key)
             if earlier is not None:
@@ -185,41 +185,41 @@ class JobStore:
         return job, True
 
     def advance(self, job: Job, event: JobEvent, who: str, **changes: Any) -> Job:
-        """Moves a job on and keeps `changes` (fields of `Job`) with it; the job as it is then.
+        """Apply an event to a job, store `changes` (fields of `Job`) with it, and return the new job.
 
-        Raises `IllegalTransition`, and changes nothing, where the event is not accepted.
+        Raises `IllegalTransition`, and changes nothing, if the job's state does not accept the event.
         """
         state = advance_job(job.state, event)
-        now = wall_time_text()
-        moved = replace(job, state=state, **changes)
+        now_text = wall_time_text()
+        new_job = replace(job, state=state, **changes)
         if event is JobEvent.LEASED:
-            moved = replace(moved, started_at=now)
+            new_job = replace(new_job, started_at=now_text)
         if state in ENDED:
-            moved = replace(moved, ended_at=now)
+            new_job = replace(new_job, ended_at=now_text)
         with self._transaction():
-            self._write(moved)
-            self._audit(who, f"{job.state} -> {state}", job.job_id, moved.reason if state in ENDED else "")
-        return moved
+            self._write(new_job)
+            self._audit(who, f"{job.state} -> {state}", job.job_id, new_job.reason if state in ENDED else "")
+        return new_job
 
     def prioritise(self, job: Job, priority: int, who: str) -> Job:
-        """Keeps another priority of a queued job; the job as it is then."""
+        """Store another priority of a queued job, and return the new job."""
         assert job.state is JobState.QUEUED
-        moved = replace(job, request=replace(job.request, priority=priority))
+        new_job = replace(job, request=replace(job.request, priority=priority))
         with self._transaction():
             self._connection.execute(
                 "UPDATE job SET priority = ?, request = ? WHERE job_id = ?",
-                (priority, json.dumps(_REQUEST.write(moved.request)), job.job_id),
+                (priority, json.dumps(_REQUEST.write(new_job.request)), job.job_id),
             )
             self._audit(who, f"priority {job.request.priority} -> {priority}", job.job_id, "")
-        return moved
+        return new_job
 
     def standing_orders(self) -> tuple[StandingOrder, ...]:
-        """Every order that was given and not taken back."""
+        """Return all orders that have not been withdrawn."""
         rows = self._rows("SELECT kind, subject, who, reason, since FROM standing_order")
         return tuple(StandingOrder(OrderKind(row["kind"]), *row[1:]) for row in rows)
 
     def order(self, kind: OrderKind, subject: str, reason: str, who: str) -> StandingOrder:
-        """Keeps an order, in place of an earlier one of its kind about the same."""
+        """Store an order, replacing an earlier one of its kind about the same subject."""
         order = StandingOrder(kind, subject, who, reason, wall_time_text())
         with self._transaction():
             self._connection.execute(
@@ -230,23 +230,23 @@ class JobStore:
         return order
 
     def withdraw(self, kind: OrderKind, subject: str, reason: str, who: str) -> bool:
-        """Forgets an order; whether there was one."""
+        """Remove an order; return whether there was one."""
         with self._transaction():
-            gone = self._connection.execute(
+            removed_rows = self._connection.execute(
                 "DELETE FROM standing_order WHERE kind = ? AND subject = ?", (kind, subject)
             ).rowcount
-            if gone:
-                about = f"no longer {kind}: {_about(kind, subject)}"
-                self._audit(who, about, _job_of_order(kind, subject), reason)
-        return bool(gone)
+            if removed_rows:
+                event = f"no longer {kind}: {_about(kind, subject)}"
+                self._audit(who, event, _job_of_order(kind, subject), reason)
+        return bool(removed_rows)
 
     def reservations(self) -> tuple[Reservation, ...]:
-        """Every reservation that was made and is not over."""
+        """Return all reservations that have not been removed."""
         rows = self._rows("SELECT * FROM reservation")
         return tuple(Reservation(**dict(row) | {"ports": tuple(json.loads(row["ports"]))}) for row in rows)
 
     def reserve(self, made: Reservation) -> None:
-        """Keeps a reservation."""
+        """Store a reservation."""
         values = (made.user, made.begins_ns, made.ends_ns, made.who, made.reason)
         with self._transaction():
             self._connection.execute(
@@ -257,7 +257,7 @@ class JobStore:
             self._audit(made.who, f"reserved {', '.join(made.ports)}", "", made.text())
 
     def unreserve(self, made: Reservation, why: str, who: str) -> None:
-        """Forgets a reservation."""
+        """Remove a reservation."""
         with self._transaction():
             self._connection.execute(
                 "DELETE FROM reservation WHERE reservation_id = ?", (made.reservation_id,)
@@ -265,12 +265,12 @@ class JobStore:
             self._audit(who, f"no longer reserved: {', '.join(made.ports)}", "", why)
 
     def seen_time(self) -> SeenTime:
-        """How much time controllers of this store have seen pass."""
+        """Return the time that controllers of this store have seen pass."""
         rows = self._rows("SELECT seen_ns, boot, uptime_ns FROM seen_time")
         return SeenTime(*rows[0]) if rows else SeenTime()
 
     def see(self, now: SeenTime, ended: Sequence[str]) -> dict[str, int]:
-        """Keeps how much time was seen to pass, and that jobs with artifacts have ended by now; of `ended` how long ago."""
+        """Store the time seen to pass, and mark newly ended jobs with artifacts; return for each of `ended` its age in ns."""
         with self._transaction():
             self._connection.execute(
                 "INSERT OR REPLACE INTO seen_time (only, seen_ns, boot, uptime_ns) VALUES (1, ?, ?, ?)",
@@ -281,42 +281,42 @@ class JobStore:
                 "SELECT job_id, ? FROM job WHERE run_directory != '' AND ended_at != ''",
                 (now.seen_ns,),
             )
-        found = self._rows(
+        rows = self._rows(
             "SELECT job_id, seen_ns FROM job_seen WHERE job_id IN (SELECT value FROM json_each(?))",
             json.dumps(ended),
         )
-        return {row[0]: max(now.seen_ns - row[1], 0) for row in found}
+        return {row[0]: max(now.seen_ns - row[1], 0) for row in rows}
 
     def forget_artifacts(self, job: Job, who: str) -> Job:
-        """Notes that the run directory of an ended job was removed."""
+        """Record that the run directory of an ended job was removed."""
         assert job.state in ENDED
-        bare = replace(job, run_directory="", artifact_bytes=0)
+        new_job = replace(job, run_directory="", artifact_bytes=0)
         with self._transaction():
-            self._write(bare)
+            self._write(new_job)
             self._connection.execute("DELETE FROM job_seen WHERE job_id = ?", (job.job_id,))
             self._audit(who, "artifacts removed", job.job_id, job.run_directory)
-        return bare
+        return new_job
 
     def note(self, who: str, what: str, job_id: str = "", detail: str = "") -> None:
-        """A line of the audit trail that changes no job, such as a refused submission."""
+        """Add an audit line that changes no job, such as a refused submission."""
         with self._transaction():
             self._audit(who, what, job_id, detail)
 
     def probe(self) -> None:
-        """Raises `StoreFailed` if nothing could be written now; changes nothing."""
+        """Raise `StoreFailed` if the file cannot be written now; changes nothing."""
         with self._transaction():
             self._connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
 
     def trim(self, most_ended_jobs: int, most_audit_lines: int) -> tuple[str, ...]:
-        """Forgets the oldest ended jobs that have no artifacts left, and the oldest audit lines; which jobs.
+        """Remove the oldest ended jobs without artifacts, and the oldest audit lines; return the ids of these jobs.
 
-        Looks only when enough was written since it last did that there may be something.
+        Does nothing until `_TRIM_LINES` audit lines were written since the last time.
         """
         if self._lines_since_trim < _TRIM_LINES:
             return ()
         self._lines_since_trim = 0
         with self._transaction():
-            gone = self._connection.execute(
+            removed_rows = self._connection.execute(
                 "DELETE FROM job WHERE run_directory = '' AND ended_at != '' AND number NOT IN "
                 "(SELECT number FROM job WHERE ended_at != '' ORDER BY number DESC LIMIT ?) RETURNING job_id",
                 (most_ended_jobs,),
@@ -325,61 +325,61 @@ class JobStore:
                 "DELETE FROM audit WHERE line <= (SELECT COALESCE(MAX(line), 0) FROM audit) - ?",
                 (most_audit_lines,),
             )
-        return tuple(row[0] for row in gone)
+        return tuple(row[0] for row in removed_rows)
 
     # ---- questions
 
     def find(self, job_id: str) -> Job | None:
-        """The job of that id."""
+        """Return the job of that id; None if there is none."""
         return next(iter(self._jobs(_BY_ID, job_id)), None)
 
     def by_client_key(self, client_key: str) -> Job | None:
-        """The job that was submitted with that key; None for "" as well."""
+        """Return the job that was submitted with that key; None if there is none, or the key is ""."""
         return next(iter(self._jobs(_BY_CLIENT_KEY, client_key)), None) if client_key else None
 
     def in_states(self, *states: JobState) -> tuple[Job, ...]:
-        """All jobs in one of these states, by submission."""
+        """Return all jobs in one of these states, in order of submission."""
         return self._jobs(_IN_STATES, json.dumps(states))
 
     def latest(
         self, limit: int, before_number: int | None = None, states: Sequence[JobState] = tuple(JobState)
     ) -> tuple[Job, ...]:
-        """The last `limit` jobs in one of `states`, newest first; `before_number` pages on."""
+        """Return the last `limit` jobs in one of `states`, newest first; only numbers below `before_number` if given."""
         return self._jobs(
             _LATEST, json.dumps(states), before_number if before_number is not None else 1 << 62, limit
         )
 
     def last_ended(self, limit: int, skipped: int = 0) -> tuple[str, ...]:
-        """Ids of the jobs that ended last, the last first, after the `skipped` last."""
+        """Return the ids of the most recently ended jobs, latest first, without the first `skipped`."""
         return tuple(row[0] for row in self._rows(_LAST_ENDED, limit, skipped))
 
     def changed_since(self, line: int) -> tuple[Job, ...]:
-        """Jobs of which the audit trail tells something after `line`, by submission."""
+        """Return the jobs with audit lines after `line`, in order of submission."""
         return self._jobs(_CHANGED_SINCE, line, _MOST_CHANGED)
 
     def last_line(self) -> int:
-        """Number of the last line of the audit trail; 0 if it has none."""
+        """Return the number of the last audit line; 0 if there is none."""
         return int(self._rows("SELECT COALESCE(MAX(line), 0) FROM audit")[0][0])
 
     def with_artifacts(self, limit: int) -> tuple[Job, ...]:
-        """The oldest `limit` ended jobs that still have a run directory, oldest first."""
+        """Return the oldest `limit` ended jobs that still have a run directory, oldest first."""
         return self._jobs(_WITH_ARTIFACTS, limit)
 
     def artifact_bytes(self) -> int:
-        """Bytes of all run directories that are kept."""
+        """Return the bytes of all run directories that are kept."""
         return int(self._rows(_KEPT_BYTES)[0][0])
 
     def count(self, *states: JobState) -> int:
-        """How many jobs are in one of these states."""
+        """Return how many jobs are in one of these states."""
         return int(self._rows(_COUNT, json.dumps(states))[0][0])
 
     def oldest_submitted_at(self, state: JobState) -> str:
-        """When the first of the jobs in a state was submitted; "" if there is none."""
+        """Return when the first of the jobs in a state was submitted; "" if there is none."""
         rows = self._rows(_OLDEST, state)
         return str(rows[0][0]) if rows else ""
 
     def audit(self, job_id: str | None = None, limit: int = 1000) -> tuple[AuditLine, ...]:
-        """The last lines of the audit trail, oldest first; of one job if `job_id` is given."""
+        """Return the last audit lines, oldest first; those of one job if `job_id` is given."""
         rows = self._rows(_AUDIT, job_id, job_id, limit)
         return tuple(AuditLine(*row) for row in reversed(rows))
 
@@ -393,7 +393,7 @@ class JobStore:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                # On a full disk SQLite may have rolled back by itself.
+                # After an error such as a full disk, SQLite may have rolled back already.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
@@ -473,8 +473,8 @@ def _job(row: sqlite3.Row) -> Job:
     try:
         return _job_of(dict(row))
     except (Misfit, ValueError, TypeError) as error:
-        what = f"the job store holds what this version does not read: job {row['job_id']}: {error}"
-        raise StoreFailed(what) from error
+        problem = f"the job store holds what this version does not read: job {row['job_id']}: {error}"
+        raise StoreFailed(problem) from error
 
 
 def _job_of(found: dict[str, Any]) -> Job:

@@ -1,6 +1,6 @@
-"""Locks that end with their holder, however it dies: of a state directory, of a run's process. A shell: flock.
+"""Locks that end with their holder, however it ends: of a state directory, of a run's process. A shell: flock.
 
-A lock is the kernel's, on an open file; the file and the process id in it stay behind and mean nothing by themselves.
+The kernel holds the lock on an open file; the file and the process id in it remain, and mean nothing by themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def take(path: Path) -> int | None:
-    """Takes the lock and returns its descriptor, whose last copy to be closed gives it back; None if it is held.
+    """Take a lock and return its descriptor; None if another process holds it. Closing the last copy releases it.
 
     Raises `OSError` if the file cannot be made.
     """
@@ -25,13 +25,13 @@ def take(path: Path) -> int | None:
 
 
 def sign(descriptor: int, pid: int) -> None:
-    """Writes into a lock's file whose it is."""
+    """Write the holder's process id into a lock's file."""
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(pid).encode(), 0)
 
 
 def held(path: Path) -> bool:
-    """Whether a process has the lock."""
+    """Return whether a process holds the lock."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -46,7 +46,7 @@ def held(path: Path) -> bool:
 
 
 def signature(path: Path) -> int | None:
-    """Who signed the lock's file last; None if nobody can be made out."""
+    """Return the process id last written into the lock's file; None if it cannot be read."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

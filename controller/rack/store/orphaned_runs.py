@@ -1,7 +1,7 @@
-"""Runs that a controller before this one left: their ports stay leased until nothing of them lives, then their jobs end.
+"""Runs of an earlier controller: their ports stay leased until none of their processes lives, then their jobs end.
 
-A run's process notices that its controller is gone, stores what it has and ends; it holds a lock until then. A shell: it
-looks at locks, kills what does not end, and reads what was stored.
+The process of a run notices that its controller is gone, stores its records and ends; it holds a lock until then. A
+shell: it checks locks, kills processes that do not end, and reads what was stored.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
 
 _PATIENCE_NS: Final = 30 * NS_PER_S
-"""How long such a process may write nothing while it stores what it has."""
+"""Longest time such a process may write nothing while it stores its records."""
 
 
 def lock_of(state_dir: Path, job_id: str) -> Path:
-    """The lock that a job's run holds as long as it lives."""
+    """Return the path of the lock that a job's run holds as long as it lives."""
     return state_dir / "running" / job_id
 
 
 class InheritedRuns:
-    """The jobs that `Rack.recover` found and that have not ended yet."""
+    """The jobs returned by `Rack.recover` that have not ended yet."""
 
     def __init__(self, rack: Rack, state_dir: Path, log: RackLog) -> None:
         self._rack = rack
@@ -41,21 +41,21 @@ class InheritedRuns:
         self._to_close: list[str] = []
         self._tidying: dict[str, asyncio.Task[None]] = {}
         self._written: dict[str, tuple[int, int]] = {}
-        """Job -> bytes in its directory, and until when that may stay so."""
+        """Job -> bytes in its directory, and until when they may stay unchanged."""
         self._unread: dict[str, str] = {}
-        """Job -> why what is left of it could not be read."""
+        """Job -> why its files could not be read."""
 
     def take_over(self, now_ns: int) -> None:
-        """Finds them. Raises `StoreFailed`."""
+        """Find the unfinished jobs, and remove stale locks. Raises `StoreFailed`."""
         self._left = {job.job_id for job in self._rack.recover()}
-        for stale in (self._state_dir / "running").iterdir():
-            if stale.name not in self._left and not locks.held(stale):
-                stale.unlink(missing_ok=True)
+        for lock in (self._state_dir / "running").iterdir():
+            if lock.name not in self._left and not locks.held(lock):
+                lock.unlink(missing_ok=True)
 
     def look(self, now_ns: int) -> None:
-        """End the jobs of which nothing lives any more. Raises `StoreFailed`, and may be called again.
+        """End the jobs whose processes are gone. May be called again after `StoreFailed`.
 
-        A job whose files cannot be read now is looked at again at the next call.
+        A job whose files cannot be read now is tried again at the next call.
         """
         for job_id in sorted(self._left):
             try:
@@ -66,7 +66,7 @@ class InheritedRuns:
                     self._log.job(job_id, "what is left of it cannot be read yet", why=str(error))
 
     def _look_at(self, job_id: str, now_ns: int) -> None:
-        """End a job, or have it closed, if nothing of it lives. Raises `StoreFailed`, and `OSError`."""
+        """End a job or have it closed if its process is gone. Raises `StoreFailed` and `OSError`."""
         lock = lock_of(self._state_dir, job_id)
         if locks.held(lock):
             if self._is_quiet(job_id, now_ns):
@@ -87,18 +87,18 @@ class InheritedRuns:
         lock.unlink(missing_ok=True)
 
     def _is_tidy(self, job_id: str, directory: Path) -> bool:
-        """Whether nothing that is of no use is left on disk; a thread sees to it, as that may take long."""
+        """Return whether useless files of a job have been removed, which a thread does as it may take long."""
         if job_id not in self._tidying:
             self._tidying[job_id] = asyncio.create_task(asyncio.to_thread(tidy_ended, directory))
         return self._tidying[job_id].done()
 
     def to_close(self) -> list[str]:
-        """Return jobs whose results are to be made from what they left, each once: they are the caller's now."""
-        found, self._to_close = self._to_close, []
-        return found
+        """Return the jobs whose results the caller has to make from their spools; each is returned once."""
+        job_ids, self._to_close = self._to_close, []
+        return job_ids
 
     def _is_quiet(self, job_id: str, now_ns: int) -> bool:
-        """Whether a process that nobody hears any more has written nothing for long."""
+        """Return whether the process of a job has written nothing for long."""
         written_bytes = artifacts.size_bytes(self._state_dir / "artifacts" / job_id)
         before_bytes, until_ns = self._written.get(job_id, (-1, 0))
         if written_bytes != before_bytes:
@@ -111,6 +111,6 @@ class InheritedRuns:
         if pid is None or pid <= 1:
             return
         self._log.job(job_id, "killed what a controller before this one left", pid=pid)
-        # Held a moment ago, so the number is still its own.
+        # The lock was held a moment ago, so the process id has not been reused.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

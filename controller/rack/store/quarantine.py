@@ -1,6 +1,6 @@
-"""Keeps in the job store which ports are out of service, so that a restart does not put them back. A shell: the store.
+"""Stores which ports are out of service, so that a restart does not return them to service. A shell: the store.
 
-What takes a port out of service, and what brings it back, is `port_health`'s.
+`port_health` decides what quarantines a port and what restores it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 class QuarantineRecord:
-    """What the store knows of the health of a rack's ports. Raises `StoreFailed` if the store cannot be read."""
+    """Quarantined ports in the job store. Raises `StoreFailed` if the store cannot be read."""
 
     def __init__(self, health: PortHealth, store: JobStore) -> None:
         self._health = health
         self._store = store
         orders = store.standing_orders()
-        self._kept = {each.subject: each.reason for each in orders if each.kind is OrderKind.QUARANTINED}
+        self._kept = {order.subject: order.reason for order in orders if order.kind is OrderKind.QUARANTINED}
         health.recall(self._kept)
 
     def keep(self) -> None:
-        """Write down what has changed. Raises `StoreFailed`, and goes on where it was when it is called again."""
-        now = self._health.quarantined()
-        if now == self._kept:
+        """Store all changes. May be called again after `StoreFailed`, and then continues."""
+        quarantined = self._health.quarantined()
+        if quarantined == self._kept:
             return
-        for label, reason in now.items():
+        for label, reason in quarantined.items():
             if self._kept.get(label) != reason:
                 self._store.order(OrderKind.QUARANTINED, label, reason, CONTROLLER)
                 self._kept[label] = reason
-        for label in [label for label in self._kept if label not in now]:
+        for label in [label for label in self._kept if label not in quarantined]:
             self._store.withdraw(OrderKind.QUARANTINED, label, "", CONTROLLER)
             del self._kept[label]

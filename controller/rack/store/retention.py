@@ -1,8 +1,8 @@
-"""Removes what ended jobs left when it is too old or too much, beside the daemon's loop. A shell: task and thread.
+"""Removes artifacts of ended jobs that are too old or too large, in a thread next to the daemon's loop. A shell.
 
-Which of it has to go is decided by `artifacts.expired`, by the time that was seen to pass (`seen_time`).
-Removing a large directory from a slow disk may take longer than
-an agent may be silent; nobody waits for it.
+`artifacts.expired` decides which of them are removed, by the time that was seen to pass (`seen_time`). Removing a large
+directory from a slow disk may take longer than the silence after which an agent counts as lost, so the loop does not
+wait.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
 
 _MOST_REMOVED: Final = 16
-"""Run directories removed in one pass: who sees in the log that something goes that should not has time."""
+"""Run directories removed per pass: an operator who sees a wrong removal in the log has time to act."""
 _PASS_NS: Final = 60 * NS_PER_S
 _NAMED: Final = 8
 
 
 class Retaining:
-    """Keeps the artifacts of a rack within their bounds. The first pass after a start only says what the next would remove."""
+    """Keeps the artifacts of a rack within their bounds. The first pass after a start only logs what the next would remove."""
 
     def __init__(
         self,
@@ -50,36 +50,36 @@ class Retaining:
         self._going: asyncio.Task[None] | None = None
 
     def look(self, now_ns: int) -> None:
-        """Go on with removing, or begin; return at once.
+        """Start a pass if it is time for one, without waiting for it.
 
-        Raises `StoreFailed`, or `OSError`, if what was begun before had to break off, or what is kept cannot be found out.
+        Raises `StoreFailed` or `OSError` if the previous pass failed, or the kept artifacts cannot be determined.
         """
         if self._going is not None:
             if not self._going.done():
                 return
-            done, self._going = self._going, None
-            done.result()
+            finished, self._going = self._going, None
+            finished.result()
         if now_ns < self._next_pass_ns:
             return
         self._next_pass_ns = now_ns + _PASS_NS
         for job_id in self._rack.store.trim(self._retention.ended_jobs, self._retention.audit_lines):
             self._rack.publish(JobForgotten(job_id))
-        kept = self._rack.store.with_artifacts(_MOST_REMOVED)
+        oldest_jobs = self._rack.store.with_artifacts(_MOST_REMOVED)
         ages_ns = self._rack.store.see(
-            self._rack.store.seen_time().at(*self._kernel_time()), [job.job_id for job in kept]
+            self._rack.store.seen_time().at(*self._kernel_time()), [job.job_id for job in oldest_jobs]
         )
         total_bytes = self._rack.store.artifact_bytes()
-        gone = artifacts.expired(kept, total_bytes, self._retention, ages_ns)
+        expired_jobs = artifacts.expired(oldest_jobs, total_bytes, self._retention, ages_ns)
         is_first, self._is_first = self._is_first, False
-        if gone and is_first:
-            what = f"{len(gone)} run directories are above the bounds of retention"
-            names = [job.job_id for job in gone[:_NAMED]]
-            self._log.rack(what, first=names, removed_from=f"{seconds_text(_PASS_NS)} from now on")
-        elif gone or self._log.has_many_job_logs:
-            self._going = asyncio.create_task(self._pass([job.job_id for job in gone]))
+        if expired_jobs and is_first:
+            event = f"{len(expired_jobs)} run directories are above the bounds of retention"
+            names = [job.job_id for job in expired_jobs[:_NAMED]]
+            self._log.rack(event, first=names, removed_from=f"{seconds_text(_PASS_NS)} from now on")
+        elif expired_jobs or self._log.has_many_job_logs:
+            self._going = asyncio.create_task(self._pass([job.job_id for job in expired_jobs]))
 
     async def end(self) -> None:
-        """Breaks off; what is being removed is looked at again by the next controller."""
+        """Cancel a pass in progress; the next controller finds the same directories again."""
         if self._going is not None:
             await end([self._going])
 
@@ -89,7 +89,7 @@ class Retaining:
             with self._rack.readings.removing(job_id) as is_free:
                 job = self._rack.store.find(job_id)
                 if not is_free or job is None:
-                    continue  # Somebody reads it now: the next pass finds it again.
+                    continue  # It is being read: the next pass finds it again.
                 if await asyncio.to_thread(artifacts.remove, self._directory / job_id):
                     self._rack.forget(job)
                     self._log.job(job_id, "artifacts removed", bytes=job.artifact_bytes)

@@ -1,4 +1,4 @@
-"""Whether a file is a job store that this version can use, and what to do where it is not. A shell: SQLite."""
+"""Checks whether a file is a job store that this version can use, and names the remedy if not. A shell: SQLite."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ RESTORE_STORE: Final = (
 
 
 def refuse_empty(path: Path) -> None:
-    """A store that was once made is never empty; taken for a new one, all that it knew would be lost without a word."""
+    """Raise `ConfigError` for an empty file: a store is never empty, and a new one would hide the loss."""
     try:
         is_empty = path.is_file() and path.stat().st_size == 0
     except OSError:
-        return  # Which opening it says better.
+        return  # Opening the file gives a better error.
     if is_empty:
         raise ConfigError(Problem(str(path), "is empty: what the job store held is lost", RESTORE_STORE))
 
 
 def make_or_check(connection: sqlite3.Connection, path: Path, tables_sql: str) -> None:
+    """Make the tables in a new store, or check an existing one. Raises `ConfigError` if it cannot be used."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     if version == 0 and tables:
-        what = "holds tables, and is no job store of this version or any other"
-        raise ConfigError(Problem(str(path), what, "name the job store of a controller, or a new file"))
+        problem = "holds tables, and is no job store of this version or any other"
+        raise ConfigError(Problem(str(path), problem, "name the job store of a controller, or a new file"))
     (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if health != "ok":
-        what = f"is damaged: {' '.join(str(health).split())[:200]}"
-        raise ConfigError(Problem(str(path), what, RESTORE_STORE))
+        problem = f"is damaged: {' '.join(str(health).split())[:200]}"
+        raise ConfigError(Problem(str(path), problem, RESTORE_STORE))
     if version == 0:
         connection.executescript(
             f"BEGIN IMMEDIATE; {tables_sql} PRAGMA user_version = {STORE_VERSION}; COMMIT;"
@@ -44,7 +45,8 @@ def make_or_check(connection: sqlite3.Connection, path: Path, tables_sql: str) -
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise `ConfigError` if a store is of another version."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != STORE_VERSION:
-        what = f"is a job store of version {version}; this controller reads version {STORE_VERSION}"
-        raise ConfigError(Problem(str(path), what, "run the etloop that made it, or name a new file"))
+        problem = f"is a job store of version {version}; this controller reads version {STORE_VERSION}"
+        raise ConfigError(Problem(str(path), problem, "run the etloop that made it, or name a new file"))

@@ -1,1 +1,1 @@
-"""Figures of a rack: HTTP, Prometheus, OpenTelemetry."""
+"""Metrics and health of a rack: HTTP, Prometheus, OpenTelemetry."""

@@ -1,4 +1,4 @@
-"""/metrics and /healthz of a rack: what monitors read of it, which needs no token."""
+"""/metrics and /healthz of a rack, for monitoring; they need no token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ConditionPages:
-    """The figures of one rack, and whether it is ready. `obstacles` returns what keeps all jobs from starting."""
+    """Metrics and readiness of one rack. `obstacles` returns what keeps all jobs from starting."""
 
     def __init__(
         self, rack: Rack, collector: RackCollector, obstacles: Callable[[], tuple[str, ...]]
@@ -24,7 +24,7 @@ class ConditionPages:
         self._obstacles = obstacles
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        """Return what is answered where."""
+        """Return the routes and their handlers."""
         return [web.get("/metrics", self._metrics), web.get("/healthz", self._health)]
 
     async def _metrics(self, _: web.Request) -> web.Response:

@@ -1,8 +1,9 @@
-"""Which connections to the rack's HTTP gateway stay: so many at most, and none that keeps it waiting. A shell around a protocol.
+"""Limits connections to the rack's HTTP server in number and time. A shell around an asyncio protocol.
 
-Who connects and says nothing, or a byte now and then, holds a descriptor of the controller's. So a connection has so long to
-bring a whole request, an answer so long to be taken, and beyond the most that may be open whoever has kept waiting longest
-goes first. Each connection brings one request. aiohttp has a limit for connections between two requests alone.
+A client that sends nothing, or one byte now and then, occupies a descriptor of the controller. So a connection has
+limited time to send a whole request, an answer limited time to be received, and beyond the highest number of
+connections the one that has waited longest with its request is closed. Each connection carries one request. aiohttp
+itself only limits the time between two requests.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from aiohttp import web
 
 MOST_CONNECTIONS: Final = 64
 REQUEST_TIMEOUT_S: Final = 10.0
-"""From the connection until a request is whole."""
+"""From the connection until a request is complete."""
 ANSWER_TIMEOUT_S: Final = 600.0
-"""Until an answer is taken: the largest file of a run over a slow line."""
+"""Until an answer is received: enough for the largest file of a run over a slow line."""
 
 
 class Connections:
@@ -33,20 +34,20 @@ class Connections:
         self._request_timeout_s = request_timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._waiting: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
-        """Those that have to bring a request, in the order in which they began."""
+        """Connections without a complete request, oldest first."""
         self._answered: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
         self.closed = 0
-        """Ended for their own fault."""
+        """Number of connections closed for exceeding a limit."""
 
     def factory(self, protocol: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
-        """What makes a server's protocols, each under these limits."""
+        """Return a factory that wraps a server's protocols with these limits."""
         return lambda: _Watched(self, cast("asyncio.Protocol", protocol()))
 
     @web.middleware
     async def middleware(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Answer a request that has come whole, under the limit for answers; then the connection ends."""
+        """Answer a complete request within the time limit for answers, and close the connection after it."""
         transport = request.transport
         if transport is not None and transport in self._waiting:
             self.lost(transport)
@@ -60,7 +61,7 @@ class Connections:
         return response
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
-        """A connection begins."""
+        """Register a new connection; close the longest-waiting one if there are too many."""
         if len(self._waiting) + len(self._answered) >= self._most and self._waiting:
             self._end(next(iter(self._waiting)))
         self._place(transport, self._waiting, self._request_timeout_s)
@@ -68,9 +69,9 @@ class Connections:
             self._end(transport)
 
     def lost(self, transport: asyncio.BaseTransport) -> None:
-        """A connection is over, whoever ended it."""
-        for each in (self._waiting, self._answered):
-            if timer := each.pop(transport, None):
+        """Forget a connection that was closed by either end."""
+        for timers in (self._waiting, self._answered):
+            if timer := timers.pop(transport, None):
                 timer.cancel()
 
     def _place(
@@ -88,7 +89,7 @@ class Connections:
 
 
 class _Watched(asyncio.Protocol):
-    """A protocol whose connection counts."""
+    """A protocol that registers its connection."""
 
     def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
         self._connections = connections

@@ -1,6 +1,6 @@
-"""The rack over HTTP: listens, and hears what the library has to say. A gateway to the rack; a shell around aiohttp.
+"""The rack over HTTP: listens, and logs the library's errors. A gateway to the rack; a shell around aiohttp.
 
-What is answered below which path is of `ConditionPages` and of `exchange`, which also decides who may ask what.
+`ConditionPages` and `exchange` define the paths and their answers; `exchange` also decides who may request what.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from etloop.controller.rack.log import RackLog
 
 _BACKLOG: Final = 16
-"""Connections that the kernel takes before the loop does, and that it takes at once: each costs a descriptor."""
+"""Connections that wait to be accepted, and that are accepted at once: each takes a descriptor."""
 _GRACE_S: Final = 2.0
 _LONGEST_TROUBLE: Final = 500
 
 
 class HttpGateway:
-    """Serves a rack over HTTP until it is cancelled."""
+    """Serves a rack over HTTP until cancelled."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class HttpGateway:
         self._connections = Connections()
 
     async def live(self) -> None:
-        """See `Gateway`."""
-        watched: list[Middleware] = [self._connections.middleware, self._admission.middleware]
-        app = web.Application(client_max_size=0, middlewares=watched)
+        """Listen and serve. See `Gateway`."""
+        middlewares: list[Middleware] = [self._connections.middleware, self._admission.middleware]
+        app = web.Application(client_max_size=0, middlewares=middlewares)
         app.add_routes(self._routes)
         runner = web.AppRunner(app, access_log=None, logger=self._library_log, shutdown_timeout=_GRACE_S)
         await runner.setup()
@@ -64,11 +64,13 @@ class HttpGateway:
             await runner.cleanup()
 
     async def farewell(self) -> None:
-        """See `Gateway`; who reads learns it from /healthz while the rack drains."""
+        """Do nothing: /healthz shows that the rack drains. See `Gateway`."""
 
     def _hear_library(self, record: logging.LogRecord) -> bool:
-        """What aiohttp has to say of itself becomes a line of the rack's log, but for requests that are none: those are answered
-        (400) and not told, as a flood of them must not become one of the log."""
+        """Log an error that aiohttp reports, except for malformed requests.
+
+        Those are answered with 400 and not logged, so that a flood of them does not become one of log lines.
+        """
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, HttpProcessingError):
             self._log.rack("http trouble", what=f"{record.getMessage()}: {error!r}"[:_LONGEST_TROUBLE])

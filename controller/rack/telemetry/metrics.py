@@ -1,6 +1,6 @@
-"""The rack in figures, as Prometheus reads them. Takes what the rack says of itself at the time of reading; pure but for that.
+"""Prometheus metrics of a rack, computed from its state at the time of reading. Otherwise pure.
 
-Names follow Prometheus's conventions: base units, `_total` for what only grows. Labels have few values: states, agents and
+Names follow Prometheus's conventions: base units, `_total` for counters. Labels have few values: states, agents and
 ports of the rig, never job ids.
 """
 
@@ -40,32 +40,32 @@ _LAG_SHOWN_NS: Final = 60 * NS_PER_S
 
 @dataclass(slots=True)
 class Lag:
-    """Longest turn of the daemon's loop in the last one to two minutes. Nobody who reads takes it from another reader."""
+    """Longest delay of a turn of the daemon's loop in the last one to two minutes. Reading it does not reset it."""
 
     _began_ns: int = 0
     _now_s: float = 0.0
     _before_s: float = 0.0
 
     def saw(self, lag_s: float, now_ns: int) -> None:
-        """A turn took so much longer than it should."""
+        """Record by how much a turn exceeded its planned duration, in seconds."""
         self._pass(now_ns)
         self._now_s = max(self._now_s, lag_s)
 
     def longest_s(self, now_ns: int) -> float:
-        """The longest turn that is remembered."""
+        """Return the longest recorded delay, in seconds."""
         self._pass(now_ns)
         return max(self._now_s, self._before_s)
 
     def _pass(self, now_ns: int) -> None:
-        passed = (now_ns - self._began_ns) // _LAG_SHOWN_NS
-        if passed > 0:
-            self._before_s, self._now_s = (self._now_s if passed == 1 else 0.0), 0.0
-            self._began_ns += passed * _LAG_SHOWN_NS
+        windows = (now_ns - self._began_ns) // _LAG_SHOWN_NS
+        if windows > 0:
+            self._before_s, self._now_s = (self._now_s if windows == 1 else 0.0), 0.0
+            self._began_ns += windows * _LAG_SHOWN_NS
 
 
 @dataclass(slots=True)
 class Tallies:
-    """What only grows while the daemon runs; kept by whoever sees it happen."""
+    """Counts since the start of the daemon; each is updated where its event happens."""
 
     ended: dict[tuple[str, int], int] = field(default_factory=dict)
     """(state, exit code) -> jobs."""
@@ -81,14 +81,14 @@ class Tallies:
     refused_connections: Counter[str] = field(
         default_factory=lambda: Counter(dict.fromkeys(CONNECTION_REFUSALS, 0))
     )
-    """Why -> connections."""
+    """Reason -> connections."""
     refused_requests: Counter[str] = field(
         default_factory=lambda: Counter(dict.fromkeys(REQUEST_REFUSALS, 0))
     )
-    """Why -> requests over HTTP."""
+    """Reason -> HTTP requests."""
 
     def ended_job(self, job: Job, seconds: float, summary: dict[str, Any] | None) -> None:
-        """A job has ended after `seconds` on its ports; `summary` is its summary.json."""
+        """Count a job that ended after `seconds` on its ports; `summary` is its summary.json."""
         assert job.state in ENDED
         key = (str(job.state), int(job.exit_code) if job.exit_code is not None else -1)
         self.ended[key] = self.ended.get(key, 0) + 1
@@ -104,7 +104,7 @@ class Tallies:
 
 
 class RackCollector:
-    """Makes the metric families anew at every reading."""
+    """Computes the metric families at every reading."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class RackCollector:
         self._broker_connected = broker_connected
 
     def collect(self) -> Iterator[Any]:
-        """Called by the registry."""
+        """Yield all metric families. Called by the registry."""
         rack, tallies, agents, leases = self._rack, self._tallies, self._presence(), self._rack.leases()
         gauge, counter = partial(_family, GaugeMetricFamily), partial(_family, CounterMetricFamily)
         waiting = {(str(state),): rack.store.count(state) for state in JobState if state not in ENDED}
@@ -132,23 +132,25 @@ class RackCollector:
         meaning = "Jobs that ended since the controller started."
         yield counter("etloop_rack_jobs_ended", meaning, ended, "state", "exit_code")
         yield self._durations()
-        present = {(one.name,): int(one.idle_slots + one.leased_slots > 0) for one in agents}
+        present = {(agent.name,): int(agent.idle_slots + agent.leased_slots > 0) for agent in agents}
         yield gauge("etloop_rack_agent_present", "1 while an agent is connected.", present, "agent")
-        runs = {(one.name,): one.leased_slots for one in agents}
+        runs = {(agent.name,): agent.leased_slots for agent in agents}
         yield gauge("etloop_rack_agent_runs", "Runs that an agent takes part in.", runs, "agent")
-        errors = {(one.name,): one.clock.error_ns / NS_PER_S for one in agents if one.clock is not None}
+        errors = {
+            (agent.name,): agent.clock.error_ns / NS_PER_S for agent in agents if agent.clock is not None
+        }
         meaning = "Bound on what an agent's clock is known by."
         yield gauge("etloop_rack_agent_clock_error_seconds", meaning, errors, "agent")
         leased = {(port.label,): int(port.label in leases) for port in rack.ports}
         yield gauge("etloop_rack_port_leased", "1 while a job holds a port.", leased, "port")
-        out = rack.health.out_of_service()
-        served = {(port.label,): int(port.label not in out) for port in rack.ports}
+        out_of_service = rack.health.out_of_service()
+        in_service = {(port.label,): int(port.label not in out_of_service) for port in rack.ports}
         meaning = "0 while no job gets a port, because it could not be prepared."
-        yield gauge("etloop_rack_port_in_service", meaning, served, "port")
+        yield gauge("etloop_rack_port_in_service", meaning, in_service, "port")
         drained = rack.orders.texts(OrderKind.DRAINED)
-        ports = {(port.label,): int(port.label in drained) for port in rack.ports}
+        drained_ports = {(port.label,): int(port.label in drained) for port in rack.ports}
         meaning = "1 while no job gets a port, because an operator drained it."
-        yield gauge("etloop_rack_port_drained", meaning, ports, "port")
+        yield gauge("etloop_rack_port_drained", meaning, drained_ports, "port")
         meaning = "Payload bytes that finished runs sent through the device under test."
         yield counter("etloop_rack_wire_sent_bytes", meaning, tallies.wire_tx_bytes)
         meaning = "Packets that finished runs sent again."
@@ -159,8 +161,8 @@ class RackCollector:
         yield gauge("etloop_rack_ready", "1 if the controller takes jobs, 0 while it drains.", is_ready)
         is_paused = int(bool(rack.paused()))
         yield gauge("etloop_rack_queue_paused", "1 while an operator lets no job start.", is_paused)
-        held = len(rack.orders.texts(OrderKind.HELD))
-        yield gauge("etloop_rack_jobs_held", "Queued jobs that an operator holds.", held)
+        held_count = len(rack.orders.texts(OrderKind.HELD))
+        yield gauge("etloop_rack_jobs_held", "Queued jobs that an operator holds.", held_count)
         meaning = "Free bytes where jobs and results are kept."
         yield gauge("etloop_rack_disk_free_bytes", meaning, self._free_disk_bytes())
         is_connected = int(self._broker_connected())
@@ -194,7 +196,7 @@ class RackCollector:
 def _family(
     kind: type[Any], name: str, meaning: str, found: float | Mapping[Any, float], *labels: str
 ) -> Any:
-    """A family of one figure, or of one for each tuple of values that its `labels` have."""
+    """Return a family of one value, or of one value for each tuple of its `labels`' values."""
     family = kind(name, meaning, labels=labels)
     for values, figure in (found if isinstance(found, Mapping) else {(): found}).items():
         family.add_metric(values, figure)
@@ -202,7 +204,7 @@ def _family(
 
 
 def exposition(collector: RackCollector) -> bytes:
-    """The text that /metrics answers."""
+    """Return the text of /metrics."""
     registry = CollectorRegistry()
     registry.register(collector)
     ProcessCollector(registry=registry)

@@ -1,7 +1,7 @@
-"""Pushes the rack's figures to an OpenTelemetry collector over OTLP/HTTP. A gateway to the rack; a shell: a timer, a thread.
+"""Pushes the rack's metrics to an OpenTelemetry collector over OTLP/HTTP. A gateway to the rack; a shell: a thread.
 
-Figures are taken in the event loop, where the rack is; a thread carries them away, so that a collector that does not
-answer delays nothing. What a job that ended came to is kept until one export has succeeded, at most `_MOST_ENDED` jobs.
+Metrics are computed in the event loop, where the rack is, and sent by a thread, so that an unresponsive collector
+delays nothing. Values of an ended job are kept until an export has succeeded, for at most `_MOST_ENDED` jobs.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 _MOST_ENDED: Final = 1024
 _EXPORT_S: Final = 10.0
-"""How long a collector may take for one export, repetitions included."""
+"""Longest time for one export, retries included."""
 _FAREWELL_S: Final = 2.0
 
 
 class _Exports(Enum):
-    """What became of the last export, as the log says it."""
+    """Result of the last export, as logged."""
 
     UNTRIED = ""
     ARRIVE = "figures are pushed"
@@ -49,16 +49,16 @@ class _Exports(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OtelTarget:
-    """Where a rack's figures go, and by which name."""
+    """Destination of a rack's metrics, and the rack's name there."""
 
     config: OtelConfig
     authorization: str
-    """The value of the header `Authorization`; "": none is sent."""
+    """Value of the `Authorization` header; "": none is sent."""
     rack_name: str
 
 
 class OtelGateway:
-    """Pushes until it is cancelled, and once more on the way out."""
+    """Pushes metrics until cancelled, and once more at the end."""
 
     def __init__(
         self,
@@ -77,18 +77,20 @@ class OtelGateway:
         self._began_ns = wall_ns()
         self._ended: deque[EndedJob] = deque(maxlen=_MOST_ENDED)
         self._subscription = rack.subscribe()
-        """From before the controller serves: what an earlier one left unfinished ends first of all."""
+        """Subscribed before the controller serves: jobs of an earlier controller end first of all."""
         self._exports = _Exports.UNTRIED
 
     async def live(self) -> None:
-        """See `Gateway`."""
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # What matters, this module says.
+        """Push metrics periodically. See `Gateway`."""
+        logging.getLogger("opentelemetry").setLevel(
+            logging.CRITICAL
+        )  # This module logs failed exports itself.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._hear())
             tasks.create_task(self._push_on())
 
     async def farewell(self) -> None:
-        """See `Gateway`: what ended since the last export still goes out, if the collector takes it at once."""
+        """Push the values since the last export, if the collector accepts them at once. See `Gateway`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):
                 await self._push(_FAREWELL_S)
@@ -97,9 +99,13 @@ class OtelGateway:
         while True:
             match await self._subscription.next():
                 case JobChanged(job, summary) if job.state in ENDED:
-                    read = partial(self._summary_of, job)
-                    found = summary or await artifacts.summary_in_time(read, job.job_id, self._log)
-                    self._ended.append(EndedJob(job, wall_ns(), json.loads(found) if found else None))
+                    read_summary = partial(self._summary_of, job)
+                    summary_text = summary or await artifacts.summary_in_time(
+                        read_summary, job.job_id, self._log
+                    )
+                    self._ended.append(
+                        EndedJob(job, wall_ns(), json.loads(summary_text) if summary_text else None)
+                    )
 
     async def _push_on(self) -> None:
         while True:
@@ -108,7 +114,7 @@ class OtelGateway:
 
     async def _push(self, within_s: float) -> None:
         ended = tuple(self._ended)
-        figures = metrics_data(
+        metrics = metrics_data(
             self._collector.collect(), ended, self._rack_name, installed_version(), self._began_ns, wall_ns()
         )
         ca_file = self._config.ca_file
@@ -119,15 +125,15 @@ class OtelGateway:
             timeout=within_s,
         )
         try:
-            result = await asyncio.to_thread(exporter.export, figures)
+            result = await asyncio.to_thread(exporter.export, metrics)
         finally:
-            # Wakes a thread that waits to try again: at the end nobody waits for it.
+            # Wake a thread that waits for a retry, since a cancelled push does not wait for it.
             exporter.shutdown()
         exports = _Exports.ARRIVE if result is MetricExportResult.SUCCESS else _Exports.FAIL
         if exports is _Exports.ARRIVE:
-            for each in ended:
-                with contextlib.suppress(ValueError):  # It made room for others meanwhile.
-                    self._ended.remove(each)
+            for job in ended:
+                with contextlib.suppress(ValueError):  # Already dropped by the bounded queue.
+                    self._ended.remove(job)
         if exports is not self._exports:
             self._exports = exports
             self._log.rack(exports.value, to=self._config.endpoint)

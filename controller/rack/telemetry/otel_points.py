@@ -1,9 +1,9 @@
-"""The rack's figures as OpenTelemetry metrics: the same as /metrics shows, and what came of every job that ended. Pure.
+"""The rack's metrics in OpenTelemetry's form: those of /metrics, and values of every job that ended. Pure.
 
-Names are lower case, words of a name joined by `_`, its parts by dots, as OpenTelemetry's conventions and SONiC's test
-telemetry have them; the unit stands beside the name. Of SONiC's labels (sonic-net/sonic-mgmt, docs/tests/telemetry.md)
-those are used that a rack knows: `test.testbed`, `test.job.id`, `device.port.id`. Job ids appear only with the figures of
-one job, which are said once.
+Names are lower case, words of a name joined by `_`, its parts by dots, as in OpenTelemetry's conventions and SONiC's
+test telemetry; the unit is separate. Of SONiC's labels (sonic-net/sonic-mgmt, docs/tests/telemetry.md) those are used
+that a rack knows: `test.testbed`, `test.job.id`, `device.port.id`. Job ids appear only with the values of one job,
+which are sent once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "etloop_rack_connections_refused": ("etloop.rack.connections.refused", "{connection}"),
     "etloop_rack_http_requests_refused": ("etloop.rack.http.requests.refused", "{request}"),
 }
-"""Family of /metrics -> name and unit (UCUM) here. A test holds that there is a row for every family."""
+"""Family of /metrics -> name and unit (UCUM) here. A test checks that every family has a row."""
 LABELS: Final = {
     "agent": "device.id",
     "port": "device.port.id",
@@ -66,19 +66,22 @@ LABELS: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndedJob:
-    """What came of one job."""
+    """An ended job and its summary."""
 
     job: Job
     ended_ns: int
-    """Wall time since 1970, when the controller saw it end."""
+    """Wall time in ns since 1970 at which the controller saw it end."""
     summary: Mapping[str, Any] | None
-    """summary.json, None if nothing was stored."""
+    """summary.json; None if nothing was stored."""
 
 
 def metrics_data(
     families: Iterable[Any], ended: Iterable[EndedJob], rack: str, version: str, began_ns: int, now_ns: int
 ) -> MetricsData:
-    """One export: figures of the rack at `now_ns`, counted since `began_ns` (both wall time since 1970), and of `ended`."""
+    """Return one export: the rack's metrics at `now_ns`, counted since `began_ns`, and those of `ended`.
+
+    Both times are wall time in ns since 1970.
+    """
     resource = Resource(
         {
             "service.name": "etloop-controller",
@@ -100,31 +103,31 @@ def _of_family(family: Any, began_ns: int, now_ns: int) -> Metric:
 def _data(family: Any, began_ns: int, now_ns: int) -> Gauge | Sum | Histogram:
     if family.type == "histogram":
         return _histogram(family, began_ns, now_ns)
-    counts = family.type == "counter"
+    is_counter = family.type == "counter"
     points = [
-        NumberDataPoint(_attributes(sample.labels), began_ns if counts else 0, now_ns, sample.value)
+        NumberDataPoint(_attributes(sample.labels), began_ns if is_counter else 0, now_ns, sample.value)
         for sample in family.samples
         if not sample.name.endswith("_created")
     ]
-    return Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True) if counts else Gauge(points)
+    return Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True) if is_counter else Gauge(points)
 
 
 def _histogram(family: Any, began_ns: int, now_ns: int) -> Histogram:
-    """Cumulative counts up to each bound become counts between bounds. What was least and most is not kept."""
+    """Convert cumulative bucket counts to counts per bucket. Minimum and maximum are unknown."""
     buckets = [sample for sample in family.samples if sample.name.endswith("_bucket")]
     (total,) = (sample.value for sample in family.samples if sample.name.endswith("_sum"))
-    reached = [int(sample.value) for sample in buckets]
-    counts = [count - before for before, count in zip([0, *reached], reached, strict=False)]
+    cumulative = [int(sample.value) for sample in buckets]
+    counts = [count - lower_count for lower_count, count in zip([0, *cumulative], cumulative, strict=False)]
     bounds = [float(sample.labels["le"]) for sample in buckets if sample.labels["le"] != "+Inf"]
     point = HistogramDataPoint(
         attributes={},
         start_time_unix_nano=began_ns,
         time_unix_nano=now_ns,
-        count=reached[-1],
+        count=cumulative[-1],
         sum=total,
         bucket_counts=counts,
         explicit_bounds=bounds,
-        # Optional on the wire, and left out there; the model's types do not say so.
+        # Optional on the wire, and left out there; the model's types do not allow None.
         min=None,  # type: ignore[arg-type]
         max=None,  # type: ignore[arg-type]
     )
@@ -135,16 +138,16 @@ def _attributes(labels: Mapping[str, str]) -> dict[str, str]:
     return {LABELS[label]: value for label, value in labels.items()}
 
 
-# ---- jobs that ended
+# ---- ended jobs
 
 
 def _of_jobs(ended: tuple[EndedJob, ...]) -> Iterator[Metric]:
-    """One point a job, of those figures that there are."""
+    """Yield one metric per figure, with one point for each job that has it."""
     for name, unit, place, meaning in _JOB_FIGURES:
         points = [
-            NumberDataPoint(_job_attributes(each.job), 0, each.ended_ns, value)
-            for each in ended
-            if (value := _figure(place, each)) is not None
+            NumberDataPoint(_job_attributes(entry.job), 0, entry.ended_ns, value)
+            for entry in ended
+            if (value := _figure(place, entry)) is not None
         ]
         if points:
             yield Metric(name, meaning, unit, Gauge(points))
@@ -178,7 +181,7 @@ _JOB_FIGURES: Final = (
     ),
     ("etloop.job.slip.max", "s", "slip.max_ns", "The emulator's own greatest lateness."),
 )
-"""Name, unit, section and key of summary.json (but for what the job itself says), meaning."""
+"""Name, unit, section and key in summary.json ("" for the exit code), meaning."""
 
 
 def _figure(place: str, ended: EndedJob) -> float | int | None:

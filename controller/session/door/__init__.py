@@ -1,1 +1,1 @@
-"""The door of a control port: a process that takes its connections, and bounds how many strangers hold and for how long."""
+"""The door of a control port: a process that accepts connections, and limits unauthenticated ones in number and time."""

@@ -1,4 +1,4 @@
-"""Divide the descriptors of a process between the connections of its control port and all else that it does. Pure."""
+"""Divide a process's file descriptors between its control port's connections and everything else. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 from etloop.contract.base.late_dataclass import dataclass
 
 RESERVED: Final = 192
-"""Of a controller, beyond what it has open when it begins to listen: 16 runs with two each and a few more while they begin,
-64 connections and 8 downloads over HTTP, the broker, the job store, logs, and directories that are looked through."""
+"""Descriptors of a controller beyond those open when it begins to listen: 16 runs with two each and a few more while
+they start, 64 connections and 8 downloads over HTTP, the broker, the job store, logs, and directory scans."""
 _LEAST_SHARE: Final = (5, 8)
-"""Of the limit: where that is small, so much of it is kept for all else at least."""
+"""Share of a small descriptor limit that is kept for everything else."""
 _DOOR_OWN: Final = 16
-"""What the door's process has open besides connections."""
+"""Descriptors that the door's process has open besides connections."""
 _DOOR_EACH: Final = 2
-"""The door's descriptors of a connection: the peer's, and the one to the controller."""
+"""Descriptors of the door per connection: the peer's and the controller's."""
 _MOST_CONNECTIONS: Final = 8192
-"""What `admission` follows: 64 slots of 128 agents."""
+"""Number of connections that `admission` follows: 64 slots of 128 agents."""
 _LEAST_CONNECTIONS: Final = 8
 _MOST_STRANGERS: Final = 1024
 
@@ -32,14 +32,15 @@ class DoorBudget:
 
 
 def door_budget(limit: int, door_limit: int, open_now: int) -> DoorBudget:
-    """Return what a process with a limit of `limit` descriptors, `open_now` of them in use, has for its control port.
+    """Return how many connections the control port of a process may have.
 
-    A connection costs the controller one descriptor, and the process of the door, whose limit is `door_limit`, two.
+    `limit` is the descriptor limit of the controller's process, `open_now` how many are in use. A connection takes one
+    descriptor of the controller, and two of the door's process, whose limit is `door_limit`.
     """
     numerator, denominator = _LEAST_SHARE
-    kept = min(RESERVED, limit * numerator // denominator)
-    of_controller = limit - open_now - kept
-    of_door = (door_limit - _DOOR_OWN) // _DOOR_EACH
-    connections = max(_LEAST_CONNECTIONS, min(of_controller, of_door, _MOST_CONNECTIONS))
+    reserved = min(RESERVED, limit * numerator // denominator)
+    controller_connections = limit - open_now - reserved
+    door_connections = (door_limit - _DOOR_OWN) // _DOOR_EACH
+    connections = max(_LEAST_CONNECTIONS, min(controller_connections, door_connections, _MOST_CONNECTIONS))
     strangers = min(_MOST_STRANGERS, max(2, connections // 4))
     return DoorBudget(connections - strangers, strangers)

@@ -1,4 +1,4 @@
-"""One connection that a door relays: a peer's socket, the controller's socket, and the bytes on their way. A shell: sockets."""
+"""One connection that a door relays: the peer's socket, the controller's socket, and the bytes in between. A shell: sockets."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from etloop.controller.session.door.handshake import (
 )
 
 _ROOM: Final = memoryview(bytearray(1 << 18))
-"""What is read lies here until it is written on, which is before the next is read."""
+"""Receive buffer, shared by all connections: its bytes are written on or queued before the next read."""
 _NOTHING: Final = _ROOM[:0]
 _MOST_WAITING_BYTES: Final = 1 << 20
-"""Of one direction; with more its sender is not read, and waits."""
+"""Most bytes queued in one direction; beyond it the sender's socket is not read."""
 _NO_EVENTS: Final = 0
 
 
 class ConnectionEnded(Exception):
-    """A connection has ended, or has to."""
+    """A connection has ended, or must be closed."""
 
 
 class End:
-    """One socket of a connection, and the bytes that wait to be written to it."""
+    """One socket of a connection, and the bytes queued for it."""
 
     def __init__(self, connection: Connection, own: socket.socket) -> None:
         self.connection = connection
         self.socket = own
         self.waiting = bytearray()
         self.is_read_out = False
-        """Whether its peer has ended its sending."""
+        """Whether the peer of this socket has shut down its sending direction."""
         self._events = _NO_EVENTS
 
     def write(self, data: memoryview | bytes) -> None:
-        """Write bytes, or have them wait. Raises `OSError`."""
+        """Send bytes, and queue what the socket does not take now. Raises `OSError`."""
         sent = 0
         if not self.waiting:
-            # One that is not connected yet says so, too.
+            # A socket that is still connecting raises it, too.
             with contextlib.suppress(BlockingIOError):
                 sent = self.socket.send(data)
         if sent < len(data):
             self.waiting += data[sent:]
 
     def flush(self) -> None:
-        """Write what waits. Raises `OSError`."""
+        """Send queued bytes. Raises `OSError`."""
         with contextlib.suppress(BlockingIOError):
             del self.waiting[: self.socket.send(self.waiting)]
 
     def watch(self, watching: Watching, wants_read: bool) -> None:
-        """Be served when something can be done."""
+        """Register the events that this socket waits for: readable if `wants_read`, writable if bytes are queued."""
         events = (select.EPOLLIN if wants_read else 0) | (select.EPOLLOUT if self.waiting else 0)
         if events == self._events:
             return
@@ -76,29 +76,29 @@ class End:
 
 
 class Watching:
-    """The ends that are served when something can be done, by their descriptors."""
+    """The epoll instance of a door, and the socket ends registered in it, by descriptor."""
 
     def __init__(self) -> None:
         self.poll = select.epoll()
         self.ends: dict[int, End] = {}
 
     def forget(self, number: int) -> None:
-        """Serve an end no more."""
+        """Unregister the socket with descriptor `number`."""
         self.poll.unregister(number)
         del self.ends[number]
 
 
 class Connection:
-    """A connection from its arrival on. Its methods raise `OSError` and `ConnectionEnded` where it has to be closed."""
+    """A relayed connection, from its arrival on. Methods raise `OSError` or `ConnectionEnded` if it must be closed."""
 
     def __init__(self, number: int, own: socket.socket, address: str) -> None:
         self.number = number
         self.address = address
         self.peer = End(self, own)
         self.controller: End | None = None
-        """Once the peer has sent what a handshake begins with."""
+        """The controller's socket; None until the peer has sent a ZMTP signature."""
         self.seen = ""
-        """Where it seems to the controller to come from, from then on."""
+        """Address from which the controller sees the connection come; "" until it is passed on."""
         self.is_member = False
         self._first = b""
         self._said = HandshakeSide(b"INITIATE", b"READY")
@@ -106,50 +106,50 @@ class Connection:
         self._handshake_bytes = 0
 
     def passes(self, end: End) -> bool:
-        """Relay what a member's end has sent, where all of it leaves at once: most of what is ever relayed.
+        """Relay data of a member if all of it can be sent at once, which is the common case.
 
-        Returns whether that is all that there was to do.
+        Returns whether nothing else remains to be done for this event.
         """
-        other = self.controller if end is self.peer else self.peer
-        if not self.is_member or other is None or other.waiting or end.waiting:
+        opposite = self.controller if end is self.peer else self.peer
+        if not self.is_member or opposite is None or opposite.waiting or end.waiting:
             return False
         data = _read(end)
-        other.write(data)
-        return not other.waiting and not end.is_read_out
+        opposite.write(data)
+        return not opposite.waiting and not end.is_read_out
 
     @property
     def is_asking(self) -> bool:
-        """Whether the controller is to say now if it admits the peer."""
+        """Return whether the peer has finished its side of the handshake and awaits admission."""
         return self._said.is_over and not self.is_member
 
     @property
     def is_over(self) -> bool:
-        """Whether the handshake is."""
+        """Return whether both sides of the handshake are over."""
         return self._said.is_over and self._answered.is_over
 
     def first_bytes(self) -> bytes | None:
-        """Read what a peer sends first; None while that is less than a signature."""
+        """Read a peer's first bytes; None while fewer than a signature have arrived."""
         self._first += bytes(_read(self.peer))
         if self.peer.is_read_out or not signature_is_possible(self._first):
             raise ConnectionEnded
         return self._first if len(self._first) >= SIGNATURE_BYTES else None
 
     def hear_peer(self) -> memoryview:
-        """Read what the peer sends in its handshake or after it."""
+        """Read what the peer sends, during its handshake or after."""
         data = _read(self.peer)
         if not self._said.is_over:
             self.note_said(bytes(data))
         return data
 
     def note_said(self, data: bytes) -> None:
-        """Follow the peer's side of the handshake."""
+        """Parse bytes of the peer's side of the handshake. Raises `ConnectionEnded` if they are invalid or too many."""
         self._handshake_bytes += len(data)
         self._said.feed(data)
         if self._said.is_broken or (self._handshake_bytes > MOST_HANDSHAKE_BYTES and not self._said.is_over):
             raise ConnectionEnded
 
     def hear_controller(self) -> memoryview:
-        """Read what the controller sends."""
+        """Read what the controller sends, during the handshake or after."""
         assert self.controller is not None
         data = _read(self.controller)
         if not self._answered.is_over:
@@ -157,7 +157,7 @@ class Connection:
         return data
 
     def watch(self, watching: Watching) -> None:
-        """Be called for what can be done; raises `ConnectionEnded` when all has been relayed that there will be."""
+        """Register both sockets for the events they wait for; raise `ConnectionEnded` once everything is relayed."""
         peer, controller = self.peer, self.controller
         if controller is None:
             peer.watch(watching, wants_read=True)

@@ -1,7 +1,7 @@
-"""The controller's side of a door: listens, starts the process that takes the connections, and hears what it tells. A shell.
+"""The controller's side of a door: listens, starts the process that accepts connections, reads its reports. A shell.
 
-The controller holds the listening socket, so that an address that cannot be had is told at once, and a process of the door
-that broke is followed by another at the same address. ZeroMQ accepts what the door passes on by a `passage`.
+The controller owns the listening socket, so an unusable address is reported at once, and a door's process that failed
+is replaced at the same address. ZeroMQ accepts the relayed connections through a `passage`.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from etloop.runtime.descriptors import count_open
 from etloop.runtime.own_module import own_module
 
 _BACKLOG: Final = 4096
-"""Connections that wait for the door; the kernel's own bound is net.core.somaxconn."""
+"""Connections that wait to be accepted; the kernel's own bound is net.core.somaxconn."""
 _SIOCGIFADDR: Final = 0x8915
-"""The IPv4 address of an interface, netdevice(7)."""
+"""ioctl that returns the IPv4 address of an interface, netdevice(7)."""
 _ASKING_NS: Final = 10 * NS_PER_S
-"""After which an answer that was not told counts as given: twice what a handshake may take."""
+"""Time after which an admission request is dropped although its end was not reported: twice the longest handshake."""
 _AGAIN_S: Final = 1.0
 _END_S: Final = 3.0
-"""How long the door's process may take to end; it gives last words one."""
+"""Longest time for the door's process to end; it spends up to one second on sending what is queued."""
 
 
 class Door:
-    """The door of one control port. `on_strangers` gets numbers of connections that ended before they began a handshake."""
+    """The door of one control port. `on_strangers` is called with counts of connections that ended before a handshake began."""
 
     def __init__(self, listener: socket.socket, budget: DoorBudget, inside: int, port: int) -> None:
-        """Take the socket that listens, and the ports of both ends of the passage."""
+        """Store the listening socket and the ports of both ends of the passage."""
         self.budget = budget
         self.on_strangers: Callable[[int], None] = lambda _: None
         self._listener = listener
         self._passage = (inside, port)
         self._asking: dict[str, tuple[str, int]] = {}
-        """Where a connection that waits for whether it is admitted seems to come from -> its address, and since when."""
+        """Connection that awaits admission, by the address that the controller sees -> its real address, and since when."""
         self._notices: list[Notice] = []
         self._control: socket.socket
         self._process: subprocess.Popen[bytes]
@@ -56,43 +56,43 @@ class Door:
         self._restarting: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the process. Raises `OSError`."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        handed = (self._listener.fileno(), theirs.fileno())
-        words = map(str, (*handed, *self._passage, self.budget.members, self.budget.strangers))
+        """Start the process, and read its reports from the event loop. Raises `OSError`."""
+        own_end, door_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptors = (self._listener.fileno(), door_end.fileno())
+        arguments = map(str, (*descriptors, *self._passage, self.budget.members, self.budget.strangers))
         try:
             self._process = subprocess.Popen(
-                own_module("etloop.controller.session.door.relay", *words),
-                pass_fds=handed,
+                own_module("etloop.controller.session.door.relay", *arguments),
+                pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                # Ctrl-C is the controller's; this sees it go.
+                # Ctrl-C signals the controller only; the door ends when the controller does.
                 start_new_session=True,
             )
         except OSError:
-            ours.close()
+            own_end.close()
             raise
         finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._control = ours
-        asyncio.get_running_loop().add_reader(ours, self._hear)
+            door_end.close()
+        own_end.setblocking(False)
+        self._control = own_end
+        asyncio.get_running_loop().add_reader(own_end, self._hear)
 
     def address_behind(self, seen: str) -> str:
-        """Return the address of the peer whose connection seems to come from `seen`."""
+        """Return the address of the peer whose connection the controller sees come from `seen`."""
         self._hear()
         now_ns = monotonic_ns()
-        self._asking = {key: asked for key, asked in self._asking.items() if now_ns - asked[1] < _ASKING_NS}
+        self._asking = {key: entry for key, entry in self._asking.items() if now_ns - entry[1] < _ASKING_NS}
         return self._asking.get(seen, ("an unknown address", 0))[0]
 
     def take_notices(self) -> tuple[Notice, ...]:
-        """Return what people should know, since the last call."""
-        taken, self._notices = tuple(self._notices), []
-        return taken
+        """Return the notices for the operator since the last call."""
+        notices, self._notices = tuple(self._notices), []
+        return notices
 
     async def end(self) -> None:
-        """Return when the process has ended: all that was to leave has left, or had its time."""
+        """Return when the process has ended; it gets time to send what is queued."""
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.wait((self._restarting,))
@@ -163,77 +163,77 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class OpenDoor:
-    """A door, and where ZeroMQ accepts what it passes on."""
+    """A door, and the socket at which ZeroMQ accepts the connections it relays."""
 
     door: Door
     inside: socket.socket
-    """It listens; whoever takes its descriptor closes that."""
+    """Listening socket; the owner of its detached descriptor closes it."""
     endpoint: str
-    """Its name."""
+    """ZeroMQ endpoint of `inside`."""
 
 
 @contextlib.asynccontextmanager
 async def open_door(bind: str) -> AsyncIterator[OpenDoor]:
-    """Listen at a TCP endpoint while the block lasts.
+    """Listen at a TCP endpoint for the block.
 
-    Raises `ConfigError` for an address that cannot be listened at, and where no process can be started.
+    Raises `ConfigError` if it is impossible to listen there, or to start the process.
     """
     async with contextlib.AsyncExitStack() as stack:
         try:
             listener = stack.enter_context(listening_at(bind))
-            held = stack.enter_context(held_port())
-            port = held.getsockname()[1]
+            port_holder = stack.enter_context(held_port())
+            port = port_holder.getsockname()[1]
             inside = stack.enter_context(listening_for(port))
             inside_port = inside.getsockname()[1]
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             door = Door(listener, door_budget(soft, hard, count_open()), inside_port, port)
             door.start()
         except OSError as error:
-            what = f"cannot listen there: {error.strerror or error}"
+            problem = f"cannot listen there: {error.strerror or error}"
             remedy = "choose an address of this host and a free port"
-            raise ConfigError(Problem(bind, what, remedy)) from None
+            raise ConfigError(Problem(bind, problem, remedy)) from None
         stack.push_async_callback(door.end)
         yield OpenDoor(door, inside, f"tcp://127.0.0.1:{inside_port}")
 
 
 def listening_at(bind: str) -> socket.socket:
-    """Return a socket that listens at an endpoint tcp://HOST:PORT; HOST may be "*", and an interface. Raises `OSError`."""
+    """Return a socket that listens at tcp://HOST:PORT; HOST may be "*" or an interface. Raises `OSError`."""
     host, _, port_text = bind.removeprefix("tcp://").rpartition(":")
     port = 0 if port_text == "*" else int(port_text)
     host = host.removeprefix("[").removesuffix("]")
     if host == "*":
         return _listening(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", port))
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
-        own = _address_of_interface(host)
-        if own is None:
-            what = f"no address, interface or host of that name ({error.strerror})"
-            raise OSError(error.errno, what) from None
-        return _listening(socket.AF_INET, (own, port))
-    family, _, _, _, address = found[0]
+        interface_address = _address_of_interface(host)
+        if interface_address is None:
+            problem = f"no address, interface or host of that name ({error.strerror})"
+            raise OSError(error.errno, problem) from None
+        return _listening(socket.AF_INET, (interface_address, port))
+    family, _, _, _, address = addresses[0]
     return _listening(family, address)
 
 
 def _listening(family: int, address: tuple[Any, ...]) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        made.bind(address)
-        made.listen(_BACKLOG)
-        made.setblocking(False)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
     except OSError:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 def _address_of_interface(name: str) -> str | None:
     request = struct.pack("256s", name.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
         try:
-            return socket.inet_ntoa(fcntl.ioctl(asking.fileno(), _SIOCGIFADDR, request)[20:24])
+            return socket.inet_ntoa(fcntl.ioctl(probe_socket.fileno(), _SIOCGIFADDR, request)[20:24])
         except OSError:
             return None

@@ -1,8 +1,8 @@
-"""Decide which connections of a control port keep their place when there are too many, and until when. Pure.
+"""Decides which connections of a control port are kept when there are too many, and until when. Pure.
 
-A connection is a stranger until its handshake is over, then a member. There is always room for one stranger more: whoever
-has most strangers loses one, so that a flood from one address takes no place from another's, and those who have sent
-nothing go first, so that a flood that says nothing takes none from an agent behind the same address.
+A connection is a stranger until its handshake is over, then a member. There is always room for another stranger: the
+source with the most strangers loses one, so a flood from one address displaces no connection of another address. Those
+that have sent nothing are dropped first, so a silent flood does not displace an agent behind the same address.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from etloop.contract.base.late_dataclass import dataclass
 from etloop.controller.session.door.budget import DoorBudget
 
 SILENT_NS: Final = 3 * NS_PER_S
-"""How long a connection may take to send its first ten bytes, which an agent does at once: one lost packet fits in."""
+"""Longest time for a connection to send its first ten bytes. An agent sends them at once; one lost packet fits in."""
 HANDSHAKE_NS: Final = 5 * NS_PER_S
-"""How long its whole handshake may take."""
+"""Longest time for the whole handshake."""
 
 
 class Standing(IntEnum):
-    """How far a connection has come."""
+    """State of a connection on its way to membership."""
 
     SILENT = 0
-    """Its first ten bytes have not come."""
+    """Its first ten bytes have not arrived."""
     SHAKING = 1
     MEMBER = 2
 
@@ -37,17 +37,17 @@ class _Stranger:
 
 
 class Places:
-    """The connections of one control port, by a number that the caller gives each."""
+    """The connections of one control port, by numbers that the caller assigns."""
 
     def __init__(self, budget: DoorBudget) -> None:
         self._budget = budget
         self._strangers: dict[int, _Stranger] = {}
-        """In the order in which they came."""
+        """In order of arrival."""
         self._of_source: dict[str, dict[int, None]] = {}
         self._members: set[int] = set()
 
     def arrive(self, number: int, source: str, now_ns: int) -> int | None:
-        """Give a new connection a place; return the one that loses its place for it, None if there was room."""
+        """Add a new connection; return the number of the stranger dropped for it, None if there was room."""
         leaver = self._least_wanted() if len(self._strangers) >= self._budget.strangers else None
         if leaver is not None:
             self.leave(leaver)
@@ -57,11 +57,11 @@ class Places:
 
     def begin(self, number: int) -> None:
         """Note that a connection began its handshake."""
-        known = self._strangers[number]
-        self._strangers[number] = _Stranger(known.source, known.came_ns, Standing.SHAKING)
+        stranger = self._strangers[number]
+        self._strangers[number] = _Stranger(stranger.source, stranger.came_ns, Standing.SHAKING)
 
     def admit(self, number: int) -> bool:
-        """Note that a handshake is over; return whether there is room for one more member. Where there is none it leaves."""
+        """Make a stranger a member and return true; if all member places are taken, drop it and return false."""
         self.leave(number)
         if len(self._members) >= self._budget.members:
             return False
@@ -69,27 +69,27 @@ class Places:
         return True
 
     def leave(self, number: int) -> None:
-        """Forget a connection, which may be forgotten already."""
+        """Remove a connection if it is still known."""
         self._members.discard(number)
-        known = self._strangers.pop(number, None)
-        if known is not None:
-            same = self._of_source[known.source]
-            del same[number]
-            if not same:
-                del self._of_source[known.source]
+        stranger = self._strangers.pop(number, None)
+        if stranger is not None:
+            of_source = self._of_source[stranger.source]
+            del of_source[number]
+            if not of_source:
+                del self._of_source[stranger.source]
 
     def overdue(self, now_ns: int) -> tuple[int, ...]:
-        """Return the strangers that had their time."""
-        late = []
+        """Return the strangers whose time is over."""
+        overdue_numbers = []
         for number, stranger in self._strangers.items():
             waited_ns = now_ns - stranger.came_ns
             if waited_ns < SILENT_NS:
-                break  # Those that follow came later.
+                break  # All further ones arrived later.
             if waited_ns >= HANDSHAKE_NS or stranger.standing is Standing.SILENT:
-                late.append(number)
-        return tuple(late)
+                overdue_numbers.append(number)
+        return tuple(overdue_numbers)
 
     def _least_wanted(self) -> int:
-        same = max(self._of_source.values(), key=len)
-        # min() takes the first of equals, here the one that came first.
-        return min(same, key=lambda number: self._strangers[number].standing)
+        of_source = max(self._of_source.values(), key=len)
+        # min() returns the first of equals, here the one that arrived first.
+        return min(of_source, key=lambda number: self._strangers[number].standing)

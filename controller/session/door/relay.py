@@ -1,8 +1,8 @@
-"""The process of a door: takes connections of a control port, relays those of agents, and ends strangers' in time. A shell.
+"""The process of a door: accepts a control port's connections, relays agents' and drops strangers in time. A shell.
 
-A process of its own, since a limit of descriptors is a process's: however many strangers come, the controller has all of
-its own but one for each connection that is relayed, and `places` bounds those. Bytes pass as they are; ZeroMQ, on the
-other side, decides who is admitted. It ends when the controller does.
+It is a process of its own because descriptor limits are per process: however many strangers connect, they take no more
+of the controller's descriptors than one for each relayed connection, and `places` bounds those. Bytes are relayed
+unchanged; ZeroMQ, at the other end, decides which peers are admitted. The process ends when the controller does.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from etloop.runtime.clock import monotonic_ns
 from etloop.runtime.descriptors import raise_descriptor_limit
 
 _ACCEPTED_AT_ONCE: Final = 64
-"""Before those that are there get their turn."""
+"""Connections accepted before those already open are served."""
 _TICK_NS: Final = 50 * NS_PER_MS
 _COUNTED_NS: Final = 200 * NS_PER_MS
 _RESTING_NS: Final = 100 * NS_PER_MS
-"""Without a look at new connections where the system has no room for one."""
+"""Pause in accepting after the system had no room for a connection."""
 _FLUSHED_NS: Final = NS_PER_S
-"""How long last words may take to leave when the controller has gone."""
+"""Longest time for queued bytes to leave after the controller has ended."""
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Whatever they mean is the controller's to do, and this ends with it."""
+"""Signals that the controller acts on; the door ends with it."""
 _PASSING: Final = frozenset(
     {errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH}
 )
-"""What accept(2) says about one connection that has gone."""
+"""Errors of accept(2) that concern one connection that is already gone."""
 
 
 class Relay:
-    """The connections of one door."""
+    """The connections of one door, and the loop that serves them."""
 
     def __init__(
         self, listener: socket.socket, control: socket.socket, passage: Passage, budget: DoorBudget
@@ -72,13 +72,13 @@ class Relay:
         self._next_counted_ns = 0
 
     def live(self) -> None:
-        """Relay until the controller has gone and its last words have left, or had their time."""
+        """Relay until the controller has ended and its queued bytes have left, or their time is over."""
         numbers = itertools.count()
         ends, poll = self._watching.ends, self._watching.poll
         next_tick_ns = 0
         while self._ends_at_ns is None or (self._connections and monotonic_ns() < self._ends_at_ns):
             for number, events in poll.poll(_TICK_NS / NS_PER_S):
-                end = ends.get(number)  # None: ended by what came before it in this turn, or no connection's.
+                end = ends.get(number)  # None: closed earlier in this turn, or not a connection's descriptor.
                 if end is not None:
                     self._serve(end, events)
                 elif self._listener is not None and number == self._listener.fileno():
@@ -106,20 +106,20 @@ class Relay:
         assert self._listener is not None
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
-                accepted, (host, *_) = self._listener.accept()
+                peer_socket, (host, *_) = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in _PASSING:
                     continue
-                # The system has no room. It would say so without end.
+                # Out of descriptors or memory: epoll would report the listener again and again.
                 self._watching.poll.unregister(self._listener)
                 self._rests_until_ns = monotonic_ns() + _RESTING_NS
                 return
-            accepted.setblocking(False)
+            peer_socket.setblocking(False)
             with suppress(OSError):
-                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(next(numbers), accepted, host)
+                peer_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(next(numbers), peer_socket, host)
             leaver = self._places.arrive(connection.number, source_of(host), monotonic_ns())
             if leaver is not None:
                 self._end(self._connections[leaver])
@@ -133,7 +133,7 @@ class Relay:
                 return
             if events & select.EPOLLOUT:
                 end.flush()
-            if events & ~select.EPOLLOUT:  # To read, or broken: reading tells.
+            if events & ~select.EPOLLOUT:  # Readable or failed; reading raises the error.
                 self._relay(connection, end)
             connection.watch(self._watching)
         except (OSError, ConnectionEnded):
@@ -145,8 +145,8 @@ class Relay:
             if first is None:
                 return
             connection.note_said(first)
-            made, connection.seen = self._passage.connect()
-            connection.controller = End(connection, made)
+            controller_socket, connection.seen = self._passage.connect()
+            connection.controller = End(connection, controller_socket)
             self._places.begin(connection.number)
             connection.controller.write(first)
         elif end is connection.peer:
@@ -178,7 +178,7 @@ class Relay:
         connection.close(self._watching)
 
     def _hear_control(self) -> None:
-        """The controller says nothing: it has gone."""
+        """Begin to end: the controller never writes here, so a readable socket means that it has closed it."""
         self._watching.poll.unregister(self._control)
         self._ends_at_ns = monotonic_ns() + _FLUSHED_NS
         if self._listener is not None:
@@ -188,12 +188,12 @@ class Relay:
             self._listener = None
 
     def _report(self, kind: str, *words: object) -> None:
-        with suppress(OSError):  # It is busy, or has gone; what it would have read is for people.
+        with suppress(OSError):  # The controller is busy or gone; reports only inform the operator.
             self._control.send(report_of(kind, *words), socket.MSG_DONTWAIT)
 
 
 def source_of(host: str) -> str:
-    """Return whom an address counts to: itself, of IPv6 its network of 64 bits, which one host may have to itself."""
+    """Return the source that an address counts as: itself in IPv4, its /64 in IPv6, which one host may have to itself."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv4Address):
         return str(address)
@@ -203,18 +203,18 @@ def source_of(host: str) -> str:
 
 
 def main() -> None:
-    """Run in a process of its own: LISTENER CONTROL INSIDE PORT MEMBERS STRANGERS, the first two as descriptors."""
+    """Run the door's process with arguments LISTENER CONTROL INSIDE PORT MEMBERS STRANGERS, the first two as descriptors."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     raise_descriptor_limit()
-    gc.disable()  # It makes no cycles that matter, and each look would delay what passes.
+    gc.disable()  # There are few reference cycles, and each collection would delay relayed data.
     listener, control, inside, port, members, strangers = map(int, sys.argv[1:])
-    with socket.socket(fileno=control) as reporting:
+    with socket.socket(fileno=control) as control_socket:
         try:
             passage, budget = Passage(inside, port), DoorBudget(members, strangers)
-            Relay(socket.socket(fileno=listener), reporting, passage, budget).live()
+            Relay(socket.socket(fileno=listener), control_socket, passage, budget).live()
         except Exception:
-            reporting.send(report_of(BROKE, traceback.format_exc()[-2000:]))
+            control_socket.send(report_of(BROKE, traceback.format_exc()[-2000:]))
             raise
 
 
