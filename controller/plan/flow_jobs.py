@@ -35,7 +35,7 @@ from etloop.workload.program.writer import ProgramWriter
 from etloop.workload.trace.program import Job, OpKind, RankProgram
 
 AHEAD: Final = 8
-"""Receives of a pair of ranks that are posted ahead of their sends."""
+"""Most receives of a pair of ranks that are granted at a time, ahead of their sends."""
 _WEB_SEARCH: Final = (
     "0 0, 10000 15, 20000 20, 30000 30, 50000 40, 80000 53, 200000 60, 1000000 70, 2000000 80, 5000000 90,"
     " 10000000 97, 30000000 100"

@@ -105,16 +105,14 @@ def _transport_notes(
     port_segments = [segments for segments in settings if segments is not None]
     if transport.endpoint.srv6 is None or not port_segments:
         return ()
-    path_count = max(
-        (ways_of(route.tiers) for segments in port_segments for route in segments.routes), default=1
-    )
-    entropy_values = transport.multipath.entropy_values
+    paths = max((ways_of(route.tiers) for segments in port_segments for route in segments.routes), default=1)
+    values = transport.multipath.entropy_values
     where = f"transport.{transport.kind_name}.srv6"
-    header_note = f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes leads every packet by {transport.endpoint.srv6} segments"
-    notes = [f"{where}: {header_note}; {path_count} paths between the ports that are farthest apart"]
-    if entropy_values % path_count:
+    header = f"an outer IPv6 header of {OUTER_HEADER_BYTES} bytes leads every packet by {transport.endpoint.srv6} segments"
+    notes = [f"{where}: {header}; {paths} paths between the ports that are farthest apart"]
+    if values % paths:
         notes.append(
-            f"{where}: {entropy_values} entropy values are no multiple of {path_count} paths: some paths have more of them than others"
+            f"{where}: {values} entropy values are no multiple of {paths} paths: some paths have more of them than others"
         )
     unable_backends = {PortBackend.XDP}
     labels = ", ".join(place.label for place in placement.ports if place.port.backend in unable_backends)
