@@ -56,7 +56,7 @@ class Source:
     where: str
     """File, line and key, for errors that are found later."""
     kernels: Path | None = None
-    """File with the kernels that communicate without NCCL."""
+    """File that names kernels which communicate, in addition to the built-in table."""
     excerpt: Excerpt | None = None
     """The ranks that are replayed if the others are only modelled; None if all are replayed."""
 
