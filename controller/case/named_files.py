@@ -125,10 +125,10 @@ def of_ports(text: bytes, source: str, ports: Sequence[str]) -> bytes:
         _filter_items(agent, "ports", is_kept)
     _filter_items(root, "agents", lambda agent: bool(_items(agent, "ports")))
     dut = _child(root, "dut")
-    for counted in _items(dut, "counters") if dut is not None else []:
-        cables = _child(counted, "ports")
-        if isinstance(cables, yaml.MappingNode):
-            cables.value[:] = [pair for pair in cables.value if pair[0].value in ports]
+    for source_node in _items(dut, "counters") if dut is not None else []:
+        port_map = _child(source_node, "ports")
+        if isinstance(port_map, yaml.MappingNode):
+            port_map.value[:] = [pair for pair in port_map.value if pair[0].value in ports]
     return str(yaml.serialize(root, Dumper=yaml.SafeDumper, allow_unicode=True, width=120)).encode()
 
 

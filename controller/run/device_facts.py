@@ -1,6 +1,7 @@
-"""What the files of a run say of its device, for the report: identity by profile, switches and links by topology.
+"""Facts about the device for the report, from the files of a run: identity from the profile, switches and links from the
+topology.
 
-Decides which words of a profile are shown. A file that cannot be read again is no reason to have no report: it is named there.
+Decides which values of a profile are shown. A file that cannot be read again does not prevent the report; it is named there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Read = TypeVar("Read")
 
 
 def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> DeviceFacts:
-    """Return what profile and topology among the files of a run say. `directory` is where files that they name are."""
+    """Return the facts in profile and topology among the files of a run. Names in them are relative to `directory`."""
     unread: list[str] = []
     profile: DutProfile | None = _read(texts, PROFILE_FILE, parse_profile, unread)
     topology: Topology | None = _read(
@@ -41,7 +42,7 @@ def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> De
         asic=identity.asic.value or "",
         software=identity.software.value or "",
         buffer=identity.buffer_architecture.value or "",
-        basis=", ".join(sorted({one.basis.value for one in (identity.vendor, identity.model, identity.software) if one.basis})),
+        basis=", ".join(sorted({val.basis.value for val in (identity.vendor, identity.model, identity.software) if val.basis})),
         topology=topology,
         unread=tuple(unread),
     )  # fmt: skip
