@@ -96,8 +96,8 @@ def _why_without_traces(case: Case, *, has_traces: bool) -> str:
     traces_bytes = sum(file.size_bytes for file in case.files if file.role is CaseRole.TRACE)
     if traces_bytes <= MOST_TRACES_BYTES:
         return ""
-    most = approximate_bytes(MOST_TRACES_BYTES)
-    return f"the traces have {approximate_bytes(traces_bytes)}, and at most {most} are packed"
+    limit = approximate_bytes(MOST_TRACES_BYTES)
+    return f"the traces have {approximate_bytes(traces_bytes)}, and at most {limit} are packed"
 
 
 def _refuse_names(files: Iterable[CaseFile]) -> None:
@@ -165,5 +165,5 @@ def _pack(file: IO[bytes], case: Case, contents: Mapping[str, bytes | Path]) -> 
     if changed:
         raise ConfigError(*changed[:20])
     if unpacked_bytes > MOST_CASE_BYTES:
-        what = f"the case has {approximate_bytes(unpacked_bytes)}, more than the {approximate_bytes(MOST_CASE_BYTES)} of a case"
-        raise ConfigError(Problem(case.run_id, what, "leave the traces out with --no-traces"))
+        text = f"the case has {approximate_bytes(unpacked_bytes)}, more than the {approximate_bytes(MOST_CASE_BYTES)} of a case"
+        raise ConfigError(Problem(case.run_id, text, "leave the traces out with --no-traces"))

@@ -1,7 +1,7 @@
 """The inputs of a run, collected while it is prepared: its settings files, and every file that these name.
 
-Decides the names of files in a case and which contents a run directory keeps: all small files, and the digests of the others,
-so that the originals can be found and verified later.
+Decides the names of files in a case and which contents a run directory keeps: small files as a whole, and the digests of
+large ones, so that the originals can be found and verified later.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class CaseMaker:
         `device` is the device for a topology's switches from the command line; if it is a path, it is relative to the current
         directory. Raises an `InputError` if a named file cannot be read.
         """
-        named = named_files(origin.content, origin.source, origin.kind)
+        references = named_files(origin.content, origin.source, origin.kind)
         renamed = []
-        for reference in named:
+        for reference in references:
             # A run has only one topology and one profile; both have a fixed name.
             fixed_name = _OWN_NAMES.get((origin.kind, reference.role))
             if fixed_name is not None:
@@ -108,7 +108,7 @@ class CaseMaker:
             is_from_command_line = reference.key == ("device",) and reference.value == device
             path = (Path() if is_from_command_line else origin.directory) / reference.value
             renamed.append(
-                (reference, self._taken(reference, path, has_groups=_has_groups(reference, named)))
+                (reference, self._taken(reference, path, has_groups=_has_groups(reference, references)))
             )
         name = _NAMES[origin.kind]
         self.put(name, origin.kind, with_names(origin.content, renamed))

@@ -113,8 +113,8 @@ def opened_case(path: Path, traces: Path | None = None) -> Iterator[OpenCase]:
     """Open a case, with all its files in a temporary directory that is removed at the end of the block.
 
     `path` is an archive, the directory it was unpacked into, a run directory, or the scenario of one. `traces` is a directory
-    to search for files that are not inside, by their names in the case or in any folder of it. Raises an `InputError` with
-    every file that is missing, or that differs from the one the run read.
+    to search for files that are not inside, by their names in the case or by shorter ends of these names. Raises an
+    `InputError` with every file that is missing, or that differs from the one the run read.
     """
     if path.name == INPUT_FILES[0]:
         path = path.parent

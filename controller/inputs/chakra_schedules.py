@@ -285,16 +285,14 @@ def _check_result(
         received[message.dst.rank] += message.message_bytes
     problems = []
     for rank in range(ranks):
-        needed, least = _needed_input(collective, rank, ranks, size)
+        needed, least_bytes = _needed_input(collective, rank, ranks, size)
         missing_ranks = needed & ~heard[rank]
         if missing_ranks:
             problem = f"rank {rank} hears nothing of rank {missing_ranks.bit_length() - 1}"
             problems.append(Problem(program.source, problem, f"the {collective} needs the data of all"))
-        elif received[rank] < least:
+        elif received[rank] < least_bytes:
             problem = f"rank {rank} receives {approximate_bytes(received[rank])}"
-            remedy = (
-                f"the {collective} of {approximate_bytes(size)} takes at least {approximate_bytes(least)}"
-            )
+            remedy = f"the {collective} of {approximate_bytes(size)} takes at least {approximate_bytes(least_bytes)}"
             problems.append(Problem(program.source, problem, remedy))
     return problems
 

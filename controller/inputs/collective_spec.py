@@ -82,7 +82,7 @@ class Average(IntEnum):
 
 
 class Half(StrEnum):
-    """The two measurements of a row. The traffic is the same in both; they are two samples of it."""
+    """The two measurements of a row. Their traffic is the same, so that they are two samples of one quantity."""
 
     OUT_OF_PLACE = "out_of_place"
     IN_PLACE = "in_place"
@@ -227,9 +227,9 @@ def _size_problems(spec: BenchSpec) -> list[Problem]:
         amounts = spec.amounts(kind)
         rows += len(amounts)
         if not amounts:
-            least = spec.ranks * max(BLOCK_ALIGN_BYTES, spec.element_bytes)
+            least_bytes = spec.ranks * max(BLOCK_ALIGN_BYTES, spec.element_bytes)
             problem = f"{CONVENTIONS[kind].name} over {spec.ranks} ranks has nothing to send at {spec.most_bytes} bytes"
-            problems.append(Problem("-e", problem, f"ask for at least {least} bytes"))
+            problems.append(Problem("-e", problem, f"ask for at least {least_bytes} bytes"))
     records = rows * (2 * (spec.iterations + spec.warmups + 1)) * spec.ranks
     if records > MOST_RECORDS:
         problem = f"{records} operations of all ranks in one session, at most {MOST_RECORDS} are recorded"

@@ -154,10 +154,10 @@ def _components(graph: Any) -> Iterator[Component]:
 
 
 def _links(graph: Any) -> Iterator[Link]:
-    for one, other, attributes in graph.edges(data=True):
+    for first, second, attributes in graph.edges(data=True):
         yield Link(
-            one,
-            other,
+            first,
+            second,
             _quantity(str(attributes.get("bandwidth", "")), _RATES),
             _quantity(str(attributes.get("latency", "")), _TIMES),
         )

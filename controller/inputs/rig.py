@@ -101,7 +101,7 @@ class Security:
 
 @dataclass(frozen=True, slots=True)
 class RigDut:
-    """The device that the ports lead to."""
+    """The device under test that the ports are connected to."""
 
     profile: str
     """Name of a shipped profile, or path of a file (`dut_profiles.reading.catalogue`)."""
@@ -194,8 +194,8 @@ def _read_agent(section: Section) -> RigAgent:
     if len({port.name for port in agent.ports}) < len(agent.ports):
         section.mistake("ports", "two ports have the same name", "give every port of the agent its own name")
     if len({port.segmentation_offload for port in agent.ports}) > 1:
-        what = "segmentation_offload differs between the ports of one agent"
-        section.mistake("ports", what, "set it alike on all of them, or give each port its own agent")
+        problem = "segmentation_offload differs between the ports of one agent"
+        section.mistake("ports", problem, "set it alike on all of them, or give each port its own agent")
     _check_cards(section, agent.ports)
     section.close()
     return agent

@@ -33,7 +33,7 @@ def settings_by_communicator(jobs: JobSet, settings: list[Settings]) -> list[int
     job, part_of = jobs.job, jobs.settings_of_communicator()
     if not any(part_settings.groups for part_settings in settings):
         return list(part_of)
-    grouped = [GroupedSettings(one) for one in settings]
+    grouped = [GroupedSettings(part_settings) for part_settings in settings]
     roles = _guess_roles(jobs, part_of)
     settings_index: list[int] = []
     names = [

@@ -143,10 +143,10 @@ def _draw_bases(count: NDArray[np.int_], seed: int, nonce: int = 0) -> NDArray[n
     """Return the first number of each port's block (int64): blocks in port order with random gaps, none overlapping."""
     spare = QPN_SPACE - FIRST_QPN - int(count.sum())
     # The raw stream of a named generator: the same numbers in every version of the library.
-    random_gaps = np.random.PCG64([seed, nonce] if nonce else seed).random_raw(len(count)) % np.uint64(
+    random_offsets = np.random.PCG64([seed, nonce] if nonce else seed).random_raw(len(count)) % np.uint64(
         spare + 1
     )
-    gaps = np.sort(random_gaps).astype(np.int64)
+    gaps = np.sort(random_offsets).astype(np.int64)
     preceding = np.concatenate([[0], np.cumsum(count)[:-1]])
     return np.asarray(gaps + preceding + FIRST_QPN, np.int64)
 

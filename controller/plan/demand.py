@@ -1,4 +1,4 @@
-"""The traffic that a job asks for, before its ranks are placed: schedules, ops in columns, bytes per pair of ranks.
+"""The traffic that a job requests, before its ranks are placed: schedules, ops in columns, bytes per pair of ranks.
 
 Decides which schedule every collective uses and adds up, with the engine's own cutting, the payload that each rank sends to
 each other rank. Which of these bytes cross the device under test depends on the placement and is decided by `partition` and
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 POINT_TO_POINT: Final = -1
 """Communicator of connections that carry sends and receives."""
 MOST_OP_BYTES: Final = 1 << 46
+"""Limit of one op, 64 TiB: the engine counts the messages of an op in 32 bits, and more is a wrong unit in the trace."""
 MOST_SCHEDULE_STEPS: Final = 1 << 28
 """Limit of the steps of all positions of all schedules together: that of the native tables (kMaxLaneEntries)."""
-"""The engine counts an operation's messages in 32 bits; more than 64 TiB of one operation is a wrong unit."""
 _MOST_CHANNELS: Final = 1024
 """The same limit as in traffic/native/bind/schedule.cpp."""
 
@@ -105,7 +105,7 @@ class ProgramVariant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """The traffic that a job asks for, without the list of the pairs of ranks that it connects."""
+    """The traffic that a job requests, without the list of the pairs of ranks that it connects."""
 
     schedules: tuple[Schedule, ...]
     tables: ScheduleTables
@@ -132,16 +132,16 @@ _Sends = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[
 
 def demand_of(jobs: JobSet) -> Demand:
     """Return the demand of a set of jobs, with all its pairs. Raises as `asked_of`."""
-    asked = asked_of(jobs)
+    requested = asked_of(jobs)
     return Demand(
-        schedules=asked.schedules,
-        tables=asked.tables,
-        variants=asked.variants,
-        variant_of_rank=asked.variant_of_rank,
-        ops=asked.ops,
-        shapes=asked.shapes,
-        chosen=asked.chosen,
-        pairs=_concatenate(list(pair_chunks(jobs.job, asked))),
+        schedules=requested.schedules,
+        tables=requested.tables,
+        variants=requested.variants,
+        variant_of_rank=requested.variant_of_rank,
+        ops=requested.ops,
+        shapes=requested.shapes,
+        chosen=requested.chosen,
+        pairs=_concatenate(list(pair_chunks(jobs.job, requested))),
     )
 
 
@@ -152,11 +152,11 @@ def asked_of(jobs: JobSet) -> Asked:
     """
     job, host_of_rank, part_of_rank = jobs.job, jobs.hosts(), jobs.part_of_rank().tolist()
     settings = [part.settings for part in jobs.parts]
-    shaped_as = settings_by_communicator(jobs, settings)
+    settings_of_communicator = settings_by_communicator(jobs, settings)
     schedule_set = ScheduleSet(settings, job.source, job.splits, job.busiest_split_bytes())
     slot_of_communicator = [
-        (len(group.members), _ranks_per_host(group, host_of_rank), shape)
-        for group, shape in zip(job.communicators, shaped_as, strict=True)
+        (len(group.members), _ranks_per_host(group, host_of_rank), settings_index)
+        for group, settings_index in zip(job.communicators, settings_of_communicator, strict=True)
     ]
     variant_index: dict[tuple[int, int, tuple[_Slot, ...], bytes, bytes], int] = {}
     variants: list[ProgramVariant] = []
@@ -354,13 +354,13 @@ def _shapes(
     keys: NDArray[np.int64], members: NDArray[np.int64], tables: ScheduleTables, sizes: NDArray[np.int_]
 ) -> tuple[Shape, ...]:
     steps = StepTables(tables)
-    sends_of: dict[tuple[int, int], _Sends] = {}
+    sends_by_op: dict[tuple[int, int], _Sends] = {}
     shapes = []
     for (communicator, schedule, op_bytes), count in zip(keys.tolist(), members.tolist(), strict=True):
         size = int(sizes[schedule])
-        if (schedule, op_bytes) not in sends_of:
-            sends_of[schedule, op_bytes] = _sending_lanes(steps, schedule, op_bytes)
-        shapes.append(Shape(communicator, schedule, count // size, *sends_of[schedule, op_bytes]))
+        if (schedule, op_bytes) not in sends_by_op:
+            sends_by_op[schedule, op_bytes] = _sending_lanes(steps, schedule, op_bytes)
+        shapes.append(Shape(communicator, schedule, count // size, *sends_by_op[schedule, op_bytes]))
     return tuple(shapes)
 
 

@@ -1,5 +1,4 @@
-"""Flows (`inputs.scenario.flows`) as a job: every flow is a send that begins at its start time, and a receive that waits for
-it.
+"""Flows (`inputs.scenario.flows`) as a job: every flow is a send at its start time, and the receive for it.
 
 Decides how flows are drawn: Poisson arrivals, sizes from a distribution, sources and destinations by a pattern; the same seed
 gives the same flows. A flow waits only for its start time (open loop). The flows of a pair of hosts use the pair's processes

@@ -138,13 +138,13 @@ def _draw_transfers(load: StorageLoad, client: int) -> list[tuple[int, int, int]
     # The raw stream of a named generator: the same numbers in every version of the library.
     random_values = np.random.PCG64([load.seed, client]).random_raw((load.transfers, 3))
     transfers = []
-    for read, size, server in random_values.tolist():
-        size_bytes = load.sizes_bytes[size % len(load.sizes_bytes)]
-        is_read = read % 1_000_000 < load.read_per_million
+    for read_draw, size_draw, server_draw in random_values.tolist():
+        size_bytes = load.sizes_bytes[size_draw % len(load.sizes_bytes)]
+        is_read = read_draw % 1_000_000 < load.read_per_million
         request_bytes, response_bytes = (
             (COMMAND_BYTES, size_bytes) if is_read else (size_bytes, COMPLETION_BYTES)
         )
-        transfers.append((server % load.servers, request_bytes, response_bytes))
+        transfers.append((server_draw % load.servers, request_bytes, response_bytes))
     return transfers
 
 

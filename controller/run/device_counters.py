@@ -55,7 +55,7 @@ class Counting:
 
 
 def counting_of(rig: Rig) -> Counting | None:
-    """Return the counting that a rig asks for; None if it names no source of counters.
+    """Return the counting that a rig requests; None if it names no source of counters.
 
     Raises `ConfigError` if the topology of the rig, which gives the peers of the device's other ports, cannot be read.
     """

@@ -132,12 +132,12 @@ def _read_settings(
     section: Section, directory: Path, read_plugin: PluginReader, pacing: Section, default: DefaultControl
 ) -> tuple[CongestionSettings, Need]:
     plugin = _read_plugin(section, directory, read_plugin)
-    known = {candidate.name: candidate for candidate in built_in()}
+    algorithms = {candidate.name: candidate for candidate in built_in()}
     algorithm = plugin.algorithm if plugin is not None else None
     if plugin is not None and section.has("algorithm"):
         section.mistake("algorithm", "an algorithm and a plugin are named", "keep one of them")
     if algorithm is None:
-        algorithm = section.optional("algorithm", one_of(known), known[default.algorithm])
+        algorithm = section.optional("algorithm", one_of(algorithms), algorithms[default.algorithm])
     _refuse_telemetry(section, algorithm)
     presets = {candidate.name: candidate for candidate in algorithm.presets}
     preset = ""
@@ -149,8 +149,10 @@ def _read_settings(
         for parameter in algorithm.parameters
         if parameter.name not in _OWN_KEYS
     )
-    stated = tuple((name, float(value)) for name, value in parameter_values if value is not None)
-    for mistake in mistakes(algorithm.name, plugin.library if plugin is not None else "", preset, stated):
+    stated_values = tuple((name, float(value)) for name, value in parameter_values if value is not None)
+    for mistake in mistakes(
+        algorithm.name, plugin.library if plugin is not None else "", preset, stated_values
+    ):
         section.mistake("algorithm", mistake, "fix the parameters (docs/congestion_control.md)")
     interval_ns, queue_pairs = _read_series(section.section("series"))
     section.close()
@@ -159,7 +161,7 @@ def _read_settings(
     settings = CongestionSettings(
         algorithm=algorithm.name,
         profile=preset,
-        parameters=tuple(CongestionParameter(name, value) for name, value in stated),
+        parameters=tuple(CongestionParameter(name, value) for name, value in stated_values),
         plugin_name=plugin.name if plugin is not None else "",
         plugin=np.frombuffer(plugin.content if plugin is not None else b"", np.uint8),
         burst_bytes=pacing.optional("burst", burst, 64 << 10),

@@ -182,7 +182,7 @@ def _read_delay(section: Section, action: FaultAction) -> int:
         return section.required("delay", limits, 1, "write how long, such as 50us")
     if action is not FaultAction.REORDER and section.has("delay"):
         section.mistake("delay", f"{action.name.lower()} delays nothing", "write do: delay, or leave it out")
-    # For REORDER the longest time that a packet waits for others to be sent before it.
+    # For REORDER: the longest time that a packet is held back if too few packets follow.
     return section.optional("delay", limits, 1_000_000) if action is FaultAction.REORDER else 0
 
 

@@ -66,12 +66,12 @@ class JobTransports:
 
     def number_of(self, entry: Section) -> int:
         """Return the number of the transport of one job, and read its `transport:` section. Mistakes are added to its file."""
-        own, top = entry.section("transport"), self._found[TOP]
+        job_section, top = entry.section("transport"), self._found[TOP]
         if not entry.has("transport"):
             return TOP
-        kind = own.again(ConfigFile("")).optional("kind", one_of(TRANSPORT_KINDS), top.kind)
+        kind = job_section.again(ConfigFile("")).optional("kind", one_of(TRANSPORT_KINDS), top.kind)
         not_inherited = {_OF_FAULTS} if kind is top.kind else {_OF_FAULTS, *OWN_KEYS}
-        transport = _with_faults_of(top, self._read(own.over(self._section, OWN_KEYS, not_inherited)))
+        transport = _with_faults_of(top, self._read(job_section.over(self._section, OWN_KEYS, not_inherited)))
         for number, existing in enumerate(self._found):
             if _are_equal(existing, transport):
                 return number

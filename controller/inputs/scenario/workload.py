@@ -58,7 +58,7 @@ class Source:
     kernels: Path | None = None
     """File that names kernels which communicate, in addition to the built-in table."""
     excerpt: Excerpt | None = None
-    """The ranks that are replayed if the others are only modelled; None if all are replayed."""
+    """The ranks that are replayed if the remaining ones are only modelled; None if all are replayed."""
 
 
 _positive_flops: Final = bounded(parse_flops, 1, 10**18, lambda flops: f"{flops}FLOPS")
@@ -121,7 +121,7 @@ def read_source(section: Section, directory: Path, scales: Scales, seed: int) ->
 
 
 def _read_excerpt(section: Section) -> Excerpt | None:
-    """Return the ranks that are replayed and the network that models the others; None if all ranks are replayed."""
+    """Return the ranks that are replayed and the network that models the remaining ones; None if all ranks are replayed."""
     where = section.where("excerpt")
     excerpt = section.section("excerpt")
     ranges = excerpt.texts("ranks", _rank_range, RankRange(0, 0))
