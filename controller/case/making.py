@@ -75,7 +75,7 @@ class CaseInputs:
 
     files: tuple[CaseFile, ...]
     contents: Mapping[str, bytes]
-    """By name the contents of the files that are inside."""
+    """Contents of the files that are inside the case, by name."""
     lab: str = ""
     """Options of `etloop lab up` for the lab named in the rig; "" without one."""
 

@@ -19,7 +19,7 @@ from etloop.results.schema.case import CaseRole
 
 _ANY: Final = "*"
 _ANYWHERE: Final = "**"
-"""As the first part of a key path: at any depth."""
+"""First part of a key path that matches at any depth."""
 _COUNTERS: Final = ("dut", "counters", _ANY)
 
 NAMES: Final[Mapping[CaseRole, Mapping[tuple[str, ...], CaseRole]]] = {
@@ -51,7 +51,7 @@ NAMES: Final[Mapping[CaseRole, Mapping[tuple[str, ...], CaseRole]]] = {
     },
     CaseRole.TOPOLOGY: {(_ANYWHERE, "device"): CaseRole.PROFILE},
 }
-"""By role of the naming file: key path -> role of the named file. A list under such a key names one file per item."""
+"""Role of the naming file -> key path -> role of the named file. A list under such a key names one file per item."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

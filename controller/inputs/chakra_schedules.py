@@ -64,7 +64,7 @@ class CustomProgram:
     """(peer, index among the messages to it, pieces)."""
     receives: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
     order: tuple[Key, ...] = ()
-    """All nodes in an order in which they can be executed."""
+    """All nodes in an executable order."""
     before: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
     """Nodes of the same rank that a node waits for."""
 

@@ -73,7 +73,7 @@ _OWN_SHARE: Final = frozenset({CollectiveKind.ALL_GATHER, CollectiveKind.GATHER}
 
 
 class Average(IntEnum):
-    """How the times of ranks are combined, numbered as option -a of nccl-tests."""
+    """Rule for combining the times of ranks, numbered as option -a of nccl-tests."""
 
     RANK_0 = 0
     MEAN = 1
@@ -90,7 +90,7 @@ class Half(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How the collectives are carried out; "" and 0 leave the choice to the model or the scenario."""
+    """Pinned settings of the collectives; "" and 0 leave the choice to the model or the scenario."""
 
     shaping: str = ""
     algorithm: str = ""
@@ -120,7 +120,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class BenchSpec:
-    """One benchmark: every kind at every size in every variant."""
+    """A benchmark of every kind of collective at every size in every variant."""
 
     kinds: tuple[int, ...]
     """Indices into `results.schema.kinds.CONVENTIONS`."""
@@ -129,7 +129,7 @@ class BenchSpec:
     most_bytes: int = 32 << 20
     step_bytes: int = 1 << 20
     factor: int = 1
-    """If above 1, sizes grow by this factor instead of the step."""
+    """Factor by which sizes grow; 1 to grow by the step."""
     iterations: int = 20
     warmups: int = 1
     datatype: str = "float"

@@ -49,7 +49,7 @@ class Attachment:
     link_bps: int | None
     latency_ns: int | None
     address: str
-    """Empty if none is annotated."""
+    """Annotated IP address; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class RigAgent:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How agents are admitted: `insecure`, or CURVE with the controller's secret key and the agents' public keys.
+    """Admission of agents: `insecure`, or CURVE with the controller's secret key and the agents' public keys.
 
     Neither is needed as long as the controller binds a loopback address.
     """

@@ -142,7 +142,7 @@ def _refuse_mixed_families(pairs: PairColumns, placement: Placement, wire: NDArr
 def _draw_bases(count: NDArray[np.int_], seed: int, nonce: int = 0) -> NDArray[np.int64]:
     """Return the first number of each port's block (int64): blocks in port order with random gaps, none overlapping."""
     spare = QPN_SPACE - FIRST_QPN - int(count.sum())
-    # The raw stream of a named generator: the same numbers in every version of the library.
+    # PCG64's raw output: unlike numpy's distributions it is the same in every numpy version.
     random_offsets = np.random.PCG64([seed, nonce] if nonce else seed).random_raw(len(count)) % np.uint64(
         spare + 1
     )

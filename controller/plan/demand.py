@@ -100,7 +100,7 @@ class ProgramVariant:
 
     program: Program
     schedule: NDArray[np.int32]
-    """By op an index into `Demand.schedules`; -1 for DELAY."""
+    """Index into `Demand.schedules` of each op; -1 for DELAY."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -76,7 +76,7 @@ def drawn_flows(drawn: DrawnFlows, hosts: int, sizes: SizeDistribution, where: s
 
     Raises `ConfigError` if they last longer than `LATEST_NS` on average.
     """
-    # The raw stream of a named generator: the same numbers in every version of the library.
+    # PCG64's raw output: unlike numpy's distributions it is the same in every numpy version.
     stream = np.random.PCG64([drawn.seed, hosts])
     senders = hosts - 1 if drawn.pattern is FlowPattern.INCAST else hosts
     gap_ns = sizes.mean_bytes * 8 * NS_PER_S / (drawn.rate_bps * senders)

@@ -49,9 +49,9 @@ class JobSet:
     """Empty if there is only one part and no background."""
     phases: tuple[tuple[int, ...], ...] = ((0,),)
     turns: tuple[NDArray[np.int32], ...] = ()
-    """By program of `job`, see `workload.program.merge.Together`."""
+    """The turn of each op, by program of `job`; see `workload.program.merge.Together`."""
     communicator_part: tuple[int, ...] = ()
-    """By communicator of `job` its part, -1 for the group of the barriers; empty if there is only one part."""
+    """Part of each communicator of `job`, -1 for the group of the barriers; empty if there is only one part."""
 
     def hosts(self) -> tuple[int, ...]:
         """Return the host of every rank. Hosts of different parts are different hosts, even on the same port."""

@@ -135,7 +135,7 @@ def _storage_job(load: StorageLoad) -> Job:
 
 def _draw_transfers(load: StorageLoad, client: int) -> list[tuple[int, int, int]]:
     """Return the transfers of one client: (server, request bytes, response bytes)."""
-    # The raw stream of a named generator: the same numbers in every version of the library.
+    # PCG64's raw output: unlike numpy's distributions it is the same in every numpy version.
     random_values = np.random.PCG64([load.seed, client]).random_raw((load.transfers, 3))
     transfers = []
     for read_draw, size_draw, server_draw in random_values.tolist():

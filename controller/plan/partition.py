@@ -94,7 +94,7 @@ class PlanParts:
     streams: tuple[PlannedStream, ...]
     """Streams of plain UDP in addition to the jobs."""
     segments: tuple[SegmentSettings | None, ...]
-    """By port of the placement its SRv6 segments; None for ports whose packets have no outer header."""
+    """SRv6 segments of each port of the placement; None for ports whose packets have no outer header."""
     transports: PortTransports
     """With the communicators of fault rules resolved, as in `scenario`."""
 

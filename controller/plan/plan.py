@@ -54,9 +54,9 @@ class Plan:
     """A job laid out on a rig."""
 
     assignments: dict[str, Assignment]
-    """By agent name; agents without ranks have none."""
+    """Assignments by agent name; agents without ranks have none."""
     connection_rows: dict[str, NDArray[np.int32]]
-    """By agent: row i of its connections is row `connection_rows[agent][i]` of `tables.connections`."""
+    """Row in `tables.connections` of each connection in the assignment of an agent, by agent name."""
     tables: PlanTables
     placement: Placement
     parts: PlanParts

@@ -21,7 +21,7 @@ from etloop.traffic.collectives.selection import choose_for, choose_for_send, ch
 from numpy.typing import NDArray
 
 MOST_UNEVEN_LANES: Final = 1 << 21
-"""Lanes of the step tables of all uneven all-to-alls: about 80 MB in every agent's assignment."""
+"""Limit of the lanes of all uneven all-to-alls: about 80 MB in every agent's assignment."""
 MOST_SCHEDULES: Final = 4096
 """Limit of schedules of one job. Op sizes are usually powers of two or one per layer, so far fewer distinct ones occur."""
 
@@ -31,7 +31,7 @@ class ChosenOp:
     """Ops of one kind and size, with the schedule they run."""
 
     collective: str
-    """As `Schedule.collective`."""
+    """Name of the collective, as in `Schedule.collective`."""
     ranks: int
     ranks_per_host: int
     op_bytes: int

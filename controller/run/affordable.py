@@ -1,4 +1,4 @@
-"""How many op records of a run may be in memory at once. A shell: it asks the operating system."""
+"""The limit of op records of a run in memory at once. A shell: it asks the operating system."""
 
 from __future__ import annotations
 

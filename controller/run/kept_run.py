@@ -39,7 +39,7 @@ class RunMaterial:
 
     plan: PlanTables
     connection_rows: Mapping[str, NDArray[np.int32]]
-    """By agent: row i of its connections is row `connection_rows[agent][i]` of the plan's."""
+    """Row in the plan's connections of each connection of an agent, by agent name."""
     port_names: Mapping[str, tuple[str, ...]]
     texts: Mapping[str, str | bytes]
     """Files that the run was made of, by name."""

@@ -28,8 +28,10 @@ _WORDS: Final = {
 
 
 def link_notes(topology: Topology, outcome: TwinOutcome) -> tuple[str, ...]:
-    """Return a note for each link that was down, and on packets lost and ports cut off; () if all links stayed up. Times are
-    since the start of the job."""
+    """Return a note for each link that was down, and notes on lost packets and ports cut off; () if all links stayed up.
+
+    Times are since the start of the job.
+    """
     steps: dict[SwitchEnd, list[LinkStep]] = {}
     for step in outcome.link_steps:
         steps.setdefault(step.end, []).append(step)

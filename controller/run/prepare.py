@@ -119,7 +119,7 @@ class PrepareOptions:
     ports: tuple[str, ...] | None = None
     """Ports that the run may use, as "agent/port"; None for every port of the rig."""
     busy_threads: Mapping[str, int] = field(default_factory=dict)
-    """By agent the number of engine threads that other runs use; threads of this run are numbered after them."""
+    """Number of engine threads of each agent that other runs use; threads of this run are numbered after them."""
     keeps_case: bool = True
     """Whether to collect the case of the run, so that it can be repeated; false for jobs without a scenario."""
 

@@ -58,7 +58,7 @@ class ScheduleFile:
     """A file with the user's own schedule for a collective."""
 
     collective: str
-    """As `Schedule.collective`."""
+    """Name of the collective, as in `Schedule.collective`."""
     path: Path
     where: str
     """File, line and key of its entry, for messages."""

@@ -68,7 +68,7 @@ class Faults:
 
     rules: tuple[FaultRule, ...] = ()
     communicators: tuple[str, ...] = ()
-    """By rule: the name of a communicator, "p2p", or "" for any."""
+    """Name of the communicator of each rule, "p2p", or "" for any."""
     pauses: tuple[PortPause, ...] = ()
 
 

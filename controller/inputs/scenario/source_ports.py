@@ -63,7 +63,7 @@ def deal_source_ports(
     if rule.pinned:
         ports = np.resize(np.array(rule.pinned, np.uint16), count)
     elif rule.random:
-        # The raw stream of a named generator: the same numbers in every version of the library.
+        # PCG64's raw output: unlike numpy's distributions it is the same in every numpy version.
         random_values = np.random.PCG64([seed, 0x5EED]).random_raw(2 * count) % np.uint64(
             0x10000 - _FIRST_DYNAMIC
         )

@@ -1,4 +1,4 @@
-"""Where the ranks of all jobs of a plan are: each job is placed as if it were alone, and jobs may share ports.
+"""Placement of the ranks of all jobs of a plan: each job is placed as if it were alone, and jobs may share ports.
 
 Decides the numbering of hosts and ports over all jobs, and the address of each rank on a port that several jobs share.
 """

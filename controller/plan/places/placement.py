@@ -1,4 +1,4 @@
-"""Which port and address every rank gets. Pure and deterministic: the same inputs give the same placement everywhere.
+"""Placement of ranks on ports and addresses. Pure and deterministic: the same inputs give the same placement everywhere.
 
 Consecutive ranks share a host, `ranks_per_host` at a time. The ranks of a host stay on one port, or with rails on one port
 per NIC: local rank i uses NIC i * nics // ranks_per_host. Hosts go to ports, or to sets of one port per rail (`rails`), in
@@ -64,7 +64,7 @@ class PortPlace:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where every rank is. `port` indexes `ports`, which lists the ports with ranks in the order of the rig, and with each
+    """The place of every rank. `port` indexes `ports`, which lists the ports with ranks in the order of the rig, and with each
     card's first plane its other planes."""
 
     host: tuple[int, ...]

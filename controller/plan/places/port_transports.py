@@ -1,4 +1,4 @@
-"""Which transport each port of a plan speaks: that of the jobs whose ranks are on it. Pure.
+"""The transport that each port of a plan speaks: that of the jobs whose ranks are on it. Pure.
 
 Refuses ports shared by jobs with different transports: one transport carries all queue pairs of a port.
 """
@@ -30,9 +30,9 @@ class PortTransports:
     transports: tuple[Transport, ...]
     """The transports that are in use."""
     of_port: tuple[int, ...]
-    """By port of the placement, an index into `transports`."""
+    """Index into `transports` of each port of the placement."""
     jobs: tuple[tuple[str, ...], ...]
-    """By transport, the names of the jobs that use it; the name is empty in a plan of one job."""
+    """Names of the jobs that use each transport; the name is empty in a plan of one job."""
 
     @property
     def are_several(self) -> bool:

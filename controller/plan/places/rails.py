@@ -1,4 +1,4 @@
-"""Which ports of the rig together carry one host: a single port, or with rails one port for each of the host's NICs.
+"""The sets of ports of the rig that can carry one host: a single port, or with rails one port for each of the host's NICs.
 
 NIC k of every host is on a port of rail k. The rig names the rail of each port (`rail: k`), or else the ports of an agent are
 numbered through the rails in their order. All NICs of a host belong to one agent, because the engine's scale-up model joins

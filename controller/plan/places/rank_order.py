@@ -1,4 +1,4 @@
-"""Which ranks of a job share a host, if that does not follow from their numbers. Pure.
+"""Grouping of ranks into hosts, if it does not follow from their numbers. Pure.
 
 Trace generators number ranks differently: with data parallelism as the fastest axis, the ranks of a tensor-parallel group
 have distant numbers, although a real job keeps them in one host. A mapping may list the hosts, give another order of the
@@ -121,7 +121,7 @@ def _order_by_axes(mapping: Mapping, ranks: int) -> tuple[int, ...]:
         raise PlanError(
             Problem(f"{_WHERE}.axes", problem, "name every axis, that which counts fastest first")
         )
-    # numpy counts the last axis fastest, mappings the first.
+    # In numpy the last axis is the fastest, in mappings the first.
     numbers = np.arange(ranks).reshape([size for _, size in reversed(mapping.axes)])
     names = [name for name, _ in reversed(mapping.axes)]
     turned = numbers.transpose([names.index(name) for name in reversed(mapping.order)])
