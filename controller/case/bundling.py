@@ -156,7 +156,7 @@ def _pack(file: IO[bytes], case: Case, contents: Mapping[str, bytes | Path]) -> 
         file.seek(0, os.SEEK_END)
         if not is_too_dense(unpacked_bytes, file.tell()):
             break
-    inside = [file_entry for file_entry in case.files if file_entry.inside]
+    inside = [entry for entry in case.files if entry.inside]
     changed = [
         Problem(entry.name, "is not what the run read, or changed while it was packed", "pack it again")
         for entry, packed in zip(inside, written[1:], strict=True)

@@ -72,7 +72,8 @@ class CustomProgram:
 def read_custom(trace: Trace, source: str, recorded_bytes: int, collective: str) -> CustomProgram:
     """Return the program of a set of files that were made for a buffer of `recorded_bytes`.
 
-    Raises `TraceError` if sends and receives do not match, dependencies are cyclic, or the messages cannot do the collective.
+    Raises `TraceError` if sends and receives do not match, dependencies are cyclic, or the messages do not implement the
+    collective.
     """
     if len(trace.ranks) > MOST_RANKS or sum(map(len, trace.ranks)) > MOST_MESSAGES:
         problem = f"{len(trace.ranks)} ranks with {sum(map(len, trace.ranks))} nodes"
@@ -278,7 +279,7 @@ def _find_cycle(waits: Mapping[Key, Sequence[Key]], missing: Mapping[Key, int]) 
 def _check_result(
     collective: str, program: CustomProgram, messages: list[_Message], heard: list[int]
 ) -> list[Problem]:
-    """Return the reasons why the program cannot do the collective."""
+    """Return the reasons why the program does not implement the collective."""
     ranks, size = program.ranks, program.recorded_bytes
     received = [0] * ranks
     for message in messages:

@@ -59,11 +59,8 @@ def read_infragraph(
                 annotation = infragraph.Annotation()
                 annotation.deserialize(annotations.decode("utf-8-sig"))
                 service.annotate_graph(annotation)
-    except (
-        *refusals,
-        NotImplementedError,
-        RecursionError,
-    ) as error:  # NotImplementedError: raised for scheme: ring
+    except (*refusals, NotImplementedError, RecursionError) as error:
+        # The package raises NotImplementedError for edges with scheme: ring.
         reason = " ".join(str(error).split())[:500] or type(error).__name__
         raise ConfigError(
             Problem(current_file, f"the infragraph package refuses it: {reason}", _SEE)

@@ -150,7 +150,7 @@ def _added_bytes(scenario: Scenario, rig: Rig) -> int | None:
     None if not all packets have the outer header, or if the interface of some port may add the tag instead of ETLoop.
     """
     transport = scenario.transport
-    has_segments = {transport_used.endpoint.srv6 is not None for transport_used in scenario.used_transports}
+    has_segments = {used_transport.endpoint.srv6 is not None for used_transport in scenario.used_transports}
     if len(has_segments) > 1:
         return None
     outer_bytes = OUTER_HEADER_BYTES if True in has_segments else 0

@@ -33,10 +33,10 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
     """
     transports = scenario.used_transports
     transport = transports[0]
-    needs = reduce(or_, (_find_algorithm(used.congestion).needs for used in transports))
+    needs = reduce(or_, (_find_algorithm(used_transport.congestion).needs for used_transport in transports))
     ipv6 = rig is not None and _speaks_ipv6(rig)
-    algorithms = dict.fromkeys(used.congestion.algorithm for used in transports)
-    notifying = [used.cnp for used in transports if used.cnp.interval_ns >= 0]
+    algorithms = dict.fromkeys(used_transport.congestion.algorithm for used_transport in transports)
+    notifying = [used_transport.cnp for used_transport in transports if used_transport.cnp.interval_ns >= 0]
     return JobDemands(
         source=source,
         dscp=transport.traffic_class >> 2,
@@ -44,14 +44,19 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
         ecn_capable=transport.traffic_class & 3 in _ECT,
         path_mtu_bytes=transport.path_mtu_bytes,
         packet_bytes=transport.path_mtu_bytes
-        + max(_overhead_bytes(used, ipv6=ipv6) for used in transports)
-        + (OUTER_HEADER_BYTES if any(used.endpoint.srv6 is not None for used in transports) else 0),
-        lossless=any(used.lossless for used in transports),
+        + max(_overhead_bytes(used_transport, ipv6=ipv6) for used_transport in transports)
+        + (
+            OUTER_HEADER_BYTES
+            if any(used_transport.endpoint.srv6 is not None for used_transport in transports)
+            else 0
+        ),
+        lossless=any(used_transport.lossless for used_transport in transports),
         congestion_algorithm=" and ".join(algorithms),
         needs_marks=bool(needs & (Need.ECN | Need.CNP)),
         needs_telemetry=bool(needs & Need.INT),
         accepts_out_of_order=all(
-            used.recovery.accept_out_of_order or used.takes_any_order for used in transports
+            used_transport.recovery.accept_out_of_order or used_transport.takes_any_order
+            for used_transport in transports
         ),
         cnp_dscp=notifying[0].traffic_class >> 2 if notifying else None,
         cnp_pcp=(notifying[0] if notifying else transport.cnp).vlan_priority

@@ -1,5 +1,4 @@
-"""Facts about the device for the report, from the files of a run: identity from the profile, switches and links from the
-topology.
+"""Facts about the device for the report: its identity from the run's profile, switches and links from the run's topology.
 
 Decides which values of a profile are shown. A file that cannot be read again does not prevent the report; it is named there.
 """
@@ -26,7 +25,7 @@ Read = TypeVar("Read")
 
 
 def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> DeviceFacts:
-    """Return the facts in profile and topology among the files of a run. Names in them are relative to `directory`."""
+    """Return the facts stated in a run's profile and topology. Names of files in them are relative to `directory`."""
     unread: list[str] = []
     profile: DutProfile | None = _read(texts, PROFILE_FILE, parse_profile, unread)
     topology: Topology | None = _read(

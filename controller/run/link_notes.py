@@ -52,10 +52,10 @@ def _link_history(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep])
     changes = [f"{_WORDS[step.news]} at {format_duration(step.at_ns)}" for step in steps[:_MOST_STEPS]]
     if len(steps) > _MOST_STEPS:
         changes.append(f"and {len(steps) - _MOST_STEPS} more changes")
-    return f"link {topology.port_name(end)}: {', '.join(changes)}{_open_end(topology, end, steps)}"
+    return f"link {topology.port_name(end)}: {', '.join(changes)}{_pending_reaction(topology, end, steps)}"
 
 
-def _open_end(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) -> str:
+def _pending_reaction(topology: Topology, end: SwitchEnd, steps: Sequence[LinkStep]) -> str:
     """Return what routing had not yet done about a link when the job ended; "" if nothing was left."""
     news = [step.news for step in steps]
     route_changes = [change for change in news if change in {LinkNews.ROUTED_AROUND, LinkNews.USED_AGAIN}]

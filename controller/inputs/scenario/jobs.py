@@ -1,4 +1,4 @@
-"""`jobs`, `rounds` and `background` of a scenario: what runs side by side, and the load in addition to it.
+"""`jobs`, `rounds` and `background` of a scenario: the jobs that run side by side, and the load in addition to them.
 
 Decides the keys, their limits, and what a job inherits from the top of the file. A scenario with a `workload:` and no `jobs:`
 is one job; `workload.program.merge` and `job_set` make one plan of several.

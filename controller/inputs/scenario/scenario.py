@@ -86,7 +86,7 @@ class Scenario:
     stall_open: bool = False
     """Whether the file states no `stall_timeout`, so that the planner may raise it."""
     allow_local: bool = False
-    """Whether a job may send no byte through the device under test."""
+    """Whether a plan without traffic through the device under test is allowed."""
     other_transports: tuple[Transport, ...] = ()
     """Transports of jobs and background that state one."""
 
