@@ -50,7 +50,7 @@ def claimed_directory(out_dir: Path | None, tables: PlanTables) -> Iterator[None
         return
     is_new = not out_dir.exists()
     try:
-        _check_room(out_dir, PAGES_BYTES + OP_BYTES * len(tables.ops.rank) * tables.iterations)
+        _try_out(out_dir, PAGES_BYTES + OP_BYTES * len(tables.ops.rank) * tables.iterations)
         yield
     except InputError:
         if is_new:
@@ -59,7 +59,7 @@ def claimed_directory(out_dir: Path | None, tables: PlanTables) -> Iterator[None
         raise
 
 
-def _check_room(out_dir: Path, needed_bytes: int) -> None:
+def _try_out(out_dir: Path, needed_bytes: int) -> None:
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=out_dir, prefix=_PROBE) as probe:
