@@ -151,19 +151,19 @@ def _pack(file: IO[bytes], case: Case, contents: Mapping[str, bytes | Path]) -> 
     for deflated in (True, False):
         file.seek(0)
         file.truncate()
-        written = write_members(file, members, deflated=deflated)
-        unpacked_bytes = sum(member.size_bytes for member in written)
+        members_written = write_members(file, members, deflated=deflated)
+        unpacked_bytes = sum(member.size_bytes for member in members_written)
         file.seek(0, os.SEEK_END)
         if not is_too_dense(unpacked_bytes, file.tell()):
             break
     inside = [entry for entry in case.files if entry.inside]
-    changed = [
+    problems = [
         Problem(entry.name, "is not what the run read, or changed while it was packed", "pack it again")
-        for entry, packed in zip(inside, written[1:], strict=True)
-        if (entry.size_bytes, entry.sha256) != (packed.size_bytes, packed.sha256)
+        for entry, member in zip(inside, members_written[1:], strict=True)
+        if (entry.size_bytes, entry.sha256) != (member.size_bytes, member.sha256)
     ]
-    if changed:
-        raise ConfigError(*changed[:20])
+    if problems:
+        raise ConfigError(*problems[:20])
     if unpacked_bytes > MOST_CASE_BYTES:
         text = f"the case has {approximate_bytes(unpacked_bytes)}, more than the {approximate_bytes(MOST_CASE_BYTES)} of a case"
         raise ConfigError(Problem(case.run_id, text, "leave the traces out with --no-traces"))

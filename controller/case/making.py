@@ -98,20 +98,20 @@ class CaseMaker:
         directory. Raises an `InputError` if a named file cannot be read.
         """
         references = named_files(origin.content, origin.source, origin.kind)
-        renamed = []
+        new_names = []
         for reference in references:
             # A run has only one topology and one profile; both have a fixed name.
             fixed_name = _OWN_NAMES.get((origin.kind, reference.role))
             if fixed_name is not None:
-                renamed.append((reference, fixed_name))
+                new_names.append((reference, fixed_name))
                 continue
             is_from_command_line = reference.key == ("device",) and reference.value == device
             path = (Path() if is_from_command_line else origin.directory) / reference.value
-            renamed.append(
+            new_names.append(
                 (reference, self._taken(reference, path, has_groups=_has_groups(reference, references)))
             )
         name = _NAMES[origin.kind]
-        self.put(name, origin.kind, with_names(origin.content, renamed))
+        self.put(name, origin.kind, with_names(origin.content, new_names))
         self.files[name] = replace(self.files[name], read_sha256=_digest(origin.content)[1])
 
     def name_topology(self) -> None:
@@ -250,9 +250,9 @@ def packed_case(
         workload_digest=workload_digest,
         files=made.files,
     )
-    packed = io.BytesIO()
-    write_members(packed, members_of(case, made.contents))
-    return packed.getvalue()
+    archive = io.BytesIO()
+    write_members(archive, members_of(case, made.contents))
+    return archive.getvalue()
 
 
 def members_of(case: Case, contents: Mapping[str, bytes | Path]) -> Sequence[Member]:

@@ -97,15 +97,15 @@ def is_as_the_run_read_it(path: Path) -> bool:
 
 def version_notes(case: Case, label: str) -> tuple[str, ...]:
     """Return a note on the versions that differ between the run and this installation; () if none does."""
-    then, now = case.versions, current_versions()
-    differing = [
-        f"{name} {getattr(then, name)} (here {getattr(now, name)})"
+    recorded, current = case.versions, current_versions()
+    differences = [
+        f"{name} {getattr(recorded, name)} (here {getattr(current, name)})"
         for name in CaseVersions.__dataclass_fields__
-        if getattr(then, name) != getattr(now, name)
+        if getattr(recorded, name) != getattr(current, name)
     ]
-    if not differing:
+    if not differences:
         return ()
-    return (f"{label} was run by {', '.join(differing)}: figures may differ for that alone",)
+    return (f"{label} was run by {', '.join(differences)}: figures may differ for that alone",)
 
 
 @contextmanager
@@ -123,13 +123,13 @@ def opened_case(path: Path, traces: Path | None = None) -> Iterator[OpenCase]:
         case = source.case
         _refuse_faults(case, str(path))
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etloop-case-")))
-        external = found_files(case, traces, source.folder)
+        external_files = found_files(case, traces, source.folder)
         source.put(directory)
-        for name, target in external.places.items():
+        for name, target in external_files.places.items():
             link = directory / name
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(target.absolute())
-        yield OpenCase(case, str(path), directory, external.absent)
+        yield OpenCase(case, str(path), directory, external_files.absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +168,13 @@ def found_files(
         if place is not None:
             places[file.name] = place
     if problems:
-        more = len(problems) - 20
-        shown = problems[:20]
-        if more > 0:
-            shown.append(Problem("traces", f"{more} more files are missing or changed", shown[0].remedy))
-        raise ConfigError(*shown)
+        further = len(problems) - 20
+        first_problems = problems[:20]
+        if further > 0:
+            first_problems.append(
+                Problem("traces", f"{further} more files are missing or changed", first_problems[0].remedy)
+            )
+        raise ConfigError(*first_problems)
     return FoundFiles(places, tuple(absent))
 
 
@@ -198,9 +200,9 @@ def _has_same_content(file: CaseFile, path: Path) -> bool:
 
 
 def _not_found(file: CaseFile, candidates: list[Path], remedy: str) -> Problem:
-    existing = next((path for path in candidates if path.is_file()), None)
-    if existing is not None:
-        problem = f"{existing} has other content than the run read (sha256 {file.sha256[:12]}…, {file.size_bytes} bytes)"
+    other_file = next((path for path in candidates if path.is_file()), None)
+    if other_file is not None:
+        problem = f"{other_file} has other content than the run read (sha256 {file.sha256[:12]}…, {file.size_bytes} bytes)"
     elif candidates:
         problem = f"is not inside, and no longer at {candidates[-1]}"
     else:
@@ -249,14 +251,14 @@ class _Source:
         if self.archive is not None:
             if name not in self.archive.names():
                 return None
-            copied = self.archive.unpack(name, to)
+            member = self.archive.unpack(name, to)
         else:
             assert self.folder is not None
             path = self.folder / name
             if not path.is_file():
                 return None
-            copied = digest_of(Path(shutil.copyfile(path, to)))
-        return copied.size_bytes, copied.sha256
+            member = digest_of(Path(shutil.copyfile(path, to)))
+        return member.size_bytes, member.sha256
 
 
 def _source_of(path: Path, stack: ExitStack) -> _Source:

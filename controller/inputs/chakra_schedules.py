@@ -146,18 +146,18 @@ def name_of_node(trace: Trace, key: Key) -> str:
 
 
 def _dependencies(rank: RankTrace, problems: list[Problem]) -> Iterator[tuple[Key, tuple[Key, ...]]]:
-    index = {int(node): at for at, node in enumerate(rank.node_id.tolist())}
-    for at in range(len(rank)):
+    index = {int(node): row for row, node in enumerate(rank.node_id.tolist())}
+    for row in range(len(rank)):
         node_ids = [
-            *rank.data_deps[at].tolist(),
-            *rank.ctrl_deps[at].tolist(),
+            *rank.data_deps[row].tolist(),
+            *rank.ctrl_deps[row].tolist(),
         ]
-        missing = [node for node in node_ids if node not in index]
-        if missing:
-            problem = f"node {rank.node_id[at]} waits for node {missing[0]}, which is not there"
+        absent_ids = [node for node in node_ids if node not in index]
+        if absent_ids:
+            problem = f"node {rank.node_id[row]} waits for node {absent_ids[0]}, which is not there"
             problems.append(Problem(rank.path, problem, "let it wait for a node of the same file"))
         yield (
-            Key(rank.rank, at),
+            Key(rank.rank, row),
             tuple(Key(rank.rank, index[node]) for node in dict.fromkeys(node_ids) if node in index),
         )
 
@@ -167,42 +167,42 @@ def _match_messages(trace: Trace, problems: list[Problem]) -> Iterator[_Message]
 
     Appends sends and receives without a match, or with different sizes, to `problems`.
     """
-    waiting: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
+    receive_queues: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
     ranks = len(trace.ranks)
     for rank in trace.ranks:
-        for at in _of_kind(rank, NodeKind.COMM_RECV):
-            source = int(rank.comm.src[at])
+        for row in _of_kind(rank, NodeKind.COMM_RECV):
+            source = int(rank.comm.src[row])
             if not 0 <= source < ranks or source == rank.rank:
-                problems.append(_no_peer(rank, at, "receives from", source, ranks))
+                problems.append(_no_peer(rank, row, "receives from", source, ranks))
                 continue
-            waiting[source, rank.rank, int(rank.comm.tag[at])].append(at)
+            receive_queues[source, rank.rank, int(rank.comm.tag[row])].append(row)
     for rank in trace.ranks:
         numbers: dict[int, int] = defaultdict(int)
-        for at in _of_kind(rank, NodeKind.COMM_SEND):
-            peer, size = int(rank.comm.dst[at]), int(rank.comm.size[at])
+        for row in _of_kind(rank, NodeKind.COMM_SEND):
+            peer, size = int(rank.comm.dst[row]), int(rank.comm.size[row])
             if not 0 <= peer < ranks or peer == rank.rank:
-                problems.append(_no_peer(rank, at, "sends to", peer, ranks))
+                problems.append(_no_peer(rank, row, "sends to", peer, ranks))
                 continue
-            queue = waiting[rank.rank, peer, int(rank.comm.tag[at])]
+            queue = receive_queues[rank.rank, peer, int(rank.comm.tag[row])]
             if not queue:
-                problems.append(_unmatched(rank, at, f"sends to rank {peer}, which does not receive it"))
+                problems.append(_unmatched(rank, row, f"sends to rank {peer}, which does not receive it"))
                 continue
             receive = queue.popleft()
             receive_bytes = int(trace.ranks[peer].comm.size[receive])
             if size != receive_bytes or size <= 0:
                 problem = f"sends {size} bytes to rank {peer}, which receives {receive_bytes}"
-                problems.append(_unmatched(rank, at, problem.replace(str(ABSENT), "unknown")))
+                problems.append(_unmatched(rank, row, problem.replace(str(ABSENT), "unknown")))
                 continue
-            yield _Message(Key(rank.rank, at), Key(peer, receive), size, numbers[peer])
+            yield _Message(Key(rank.rank, row), Key(peer, receive), size, numbers[peer])
             numbers[peer] += 1
-    for (source, rank_number, _), queue in waiting.items():
-        for at in queue:
+    for (source, rank_number, _), queue in receive_queues.items():
+        for row in queue:
             problem = f"receives from rank {source}, which does not send it"
-            problems.append(_unmatched(trace.ranks[rank_number], at, problem))
+            problems.append(_unmatched(trace.ranks[rank_number], row, problem))
 
 
 def _of_kind(rank: RankTrace, kind: NodeKind) -> Iterable[int]:
-    return (at for at, node_kind in enumerate(rank.kind.tolist()) if node_kind == kind)
+    return (row for row, node_kind in enumerate(rank.kind.tolist()) if node_kind == kind)
 
 
 def _no_peer(rank: RankTrace, at: int, verb: str, peer: int, ranks: int) -> Problem:
@@ -281,18 +281,18 @@ def _check_result(
 ) -> list[Problem]:
     """Return the reasons why the program does not implement the collective."""
     ranks, size = program.ranks, program.recorded_bytes
-    received = [0] * ranks
+    bytes_of_rank = [0] * ranks
     for message in messages:
-        received[message.dst.rank] += message.message_bytes
+        bytes_of_rank[message.dst.rank] += message.message_bytes
     problems = []
     for rank in range(ranks):
-        needed, least_bytes = _needed_input(collective, rank, ranks, size)
-        missing_ranks = needed & ~heard[rank]
+        needed_ranks, least_bytes = _needed_input(collective, rank, ranks, size)
+        missing_ranks = needed_ranks & ~heard[rank]
         if missing_ranks:
             problem = f"rank {rank} hears nothing of rank {missing_ranks.bit_length() - 1}"
             problems.append(Problem(program.source, problem, f"the {collective} needs the data of all"))
-        elif received[rank] < least_bytes:
-            problem = f"rank {rank} receives {approximate_bytes(received[rank])}"
+        elif bytes_of_rank[rank] < least_bytes:
+            problem = f"rank {rank} receives {approximate_bytes(bytes_of_rank[rank])}"
             remedy = f"the {collective} of {approximate_bytes(size)} takes at least {approximate_bytes(least_bytes)}"
             problems.append(Problem(program.source, problem, remedy))
     return problems

@@ -206,40 +206,40 @@ def _number_xpus(
     xpus: list[Component], problems: list[Problem], notes: list[str], source: str
 ) -> dict[str, int]:
     """Return the rank of each accelerator: as annotated, or else numbered in the order of the description."""
-    annotated = {xpu.name: xpu.attribute("rank") for xpu in xpus if xpu.attribute("rank")}
-    if not annotated:
+    rank_texts = {xpu.name: xpu.attribute("rank") for xpu in xpus if xpu.attribute("rank")}
+    if not rank_texts:
         notes.append("no rank is annotated: accelerators are numbered in the order of the description")
         return {xpu.name: rank for rank, xpu in enumerate(xpus)}
     ranks = {
         name: int(text)
-        for name, text in annotated.items()
+        for name, text in rank_texts.items()
         if text.isascii() and text.isdecimal() and len(text) < 7
     }
-    for name in annotated.keys() - ranks.keys():
-        problem = f'the rank of {name} is "{annotated[name][:32]}"'
+    for name in rank_texts.keys() - ranks.keys():
+        problem = f'the rank of {name} is "{rank_texts[name][:32]}"'
         problems.append(Problem(source, problem, "write a number from 0"))
     duplicates = [rank for rank, count in Counter(ranks.values()).items() if count > 1]
     if duplicates:
         problem = f"rank {min(duplicates)} is given to {sum(rank == min(duplicates) for rank in ranks.values())} accelerators"
         problems.append(Problem(source, problem, "give every rank once"))
-    missing = sorted(set(range(len(ranks))) - set(ranks.values()))
-    if missing and not duplicates:
+    missing_ranks = sorted(set(range(len(ranks))) - set(ranks.values()))
+    if missing_ranks and not duplicates:
         problems.append(
-            Problem(source, f"rank {missing[0]} is given to no accelerator", "number ranks from 0")
+            Problem(source, f"rank {missing_ranks[0]} is given to no accelerator", "number ranks from 0")
         )
-    if len(annotated) < len(xpus):
-        notes.append(f"{len(xpus) - len(annotated)} accelerators have no rank and stay idle")
+    if len(rank_texts) < len(xpus):
+        notes.append(f"{len(xpus) - len(rank_texts)} accelerators have no rank and stay idle")
     return ranks
 
 
 def _count_hops(start: str, neighbours: Mapping[str, list[str]]) -> dict[str, int]:
     """Return the hops from a component to every component that it can reach within its instance."""
     hops = {start: 0}
-    waiting = deque([start])
-    while waiting:
-        name = waiting.popleft()
+    queue = deque([start])
+    while queue:
+        name = queue.popleft()
         for neighbour in neighbours[name]:
             if neighbour not in hops:
                 hops[neighbour] = hops[name] + 1
-                waiting.append(neighbour)
+                queue.append(neighbour)
     return hops

@@ -206,8 +206,8 @@ def _read_port(section: Section) -> RigPort:
     remedy = 'list the addresses of the port, or a range such as "10.0.1.1-10.0.1.8"'
     if not section.has("addresses"):
         section.mistake("addresses", "is missing", remedy)
-    unread: tuple[str, ...] = ()
-    ranges = section.texts("addresses", parse_addresses, unread)
+    no_addresses: tuple[str, ...] = ()
+    ranges = section.texts("addresses", parse_addresses, no_addresses)
     addresses = tuple(address for addresses in ranges for address in addresses)
     if len(addresses) > MOST_ADDRESSES:
         section.mistake("addresses", f"{len(addresses)} addresses", f"give at most {MOST_ADDRESSES}")

@@ -33,14 +33,14 @@ def planned_choices(demand: Demand) -> tuple[PlannedChoice, ...]:
     """Return the choices by collective, group and size; consecutive sizes with the same choice are one row."""
     steps = StepTables(demand.tables)
     # Ops that have the same size only after scaling may have different choices: sort by trace bytes, too.
-    ordered = sorted(
+    sorted_ops = sorted(
         demand.chosen,
         key=lambda op: (op.collective, op.ranks, op.ranks_per_host, op.op_bytes, op.trace_bytes),
     )
     return tuple(
         _planned_choice(list(ops), steps)
         for _, ops in groupby(
-            ordered,
+            sorted_ops,
             key=lambda op: (
                 op.collective,
                 op.ranks,
@@ -91,12 +91,12 @@ def excluded_notes(chosen: Iterable[ChosenOp]) -> tuple[str, ...]:
     algorithms_by_needs: dict[str, list[str]] = {}
     for (name, needs), collectives in collectives_by_algorithm.items():
         algorithms_by_needs.setdefault(needs, []).append(f"{name} ({', '.join(dict.fromkeys(collectives))})")
-    unavailable = "; ".join(
+    unavailable_algorithms = "; ".join(
         f"{', '.join(names)} with {needs}" for needs, names in algorithms_by_needs.items()
     )
     version_note = "NCCL 2.31 and later choose otherwise for some sizes"
-    note = f"nccl {NCCL_VERSION}: not compared, without a schedule here: {unavailable}; {version_note}"
-    return *_tree_notes(inter_host_ops), *((note,) if unavailable else ())
+    note = f"nccl {NCCL_VERSION}: not compared, without a schedule here: {unavailable_algorithms}; {version_note}"
+    return *_tree_notes(inter_host_ops), *((note,) if unavailable_algorithms else ())
 
 
 def _tree_notes(between: list[ChosenOp]) -> Iterable[str]:
@@ -107,15 +107,17 @@ def _tree_notes(between: list[ChosenOp]) -> Iterable[str]:
                 key = (op.collective.replace("-", "_"), op.ranks, op.ranks_per_host)
                 groups.setdefault(key, []).append((op, excluded.time_ns))
     for (collective, ranks, per_host), timed_ops in groups.items():
-        faster = [(op, time_ns) for op, time_ns in timed_ops if time_ns < _used_ns(op)]
+        faster_ops = [(op, time_ns) for op, time_ns in timed_ops if time_ns < _used_ns(op)]
         comparison = "by NCCL's formula for none of the sizes here"
-        if faster:
+        if faster_ops:
             (least, _), (most, time_ns) = (
-                pick(faster, key=lambda pair: pair[0].trace_bytes) for pick in (min, max)
+                pick(faster_ops, key=lambda pair: pair[0].trace_bytes) for pick in (min, max)
             )
             sizes = " to ".join(dict.fromkeys(approximate_bytes(op.trace_bytes) for op in (least, most)))
             times = f"{approximate_duration(time_ns)} where {most.choice.algorithm} takes {approximate_duration(_used_ns(most))}"
-            comparison = f"by NCCL's formula for {len(faster)} of {len(timed_ops)} sizes, {sizes}: {times}"
+            comparison = (
+                f"by NCCL's formula for {len(faster_ops)} of {len(timed_ops)} sizes, {sizes}: {times}"
+            )
         yield (
             f"nccl {NCCL_VERSION}: {collective} of {ranks} ranks, {per_host} a host: NCCL may take NVLSTree on hosts with "
             f"NVSwitch, {comparison}; it has no schedule here, and algorithm: tree is nearest to its traffic between hosts"

@@ -33,7 +33,7 @@ def settings_by_communicator(jobs: JobSet, settings: list[Settings]) -> list[int
     job, part_of = jobs.job, jobs.settings_of_communicator()
     if not any(part_settings.groups for part_settings in settings):
         return list(part_of)
-    grouped = [GroupedSettings(part_settings) for part_settings in settings]
+    grouped_settings = [GroupedSettings(part_settings) for part_settings in settings]
     roles = _guess_roles(jobs, part_of)
     settings_index: list[int] = []
     names = [
@@ -41,14 +41,14 @@ def settings_by_communicator(jobs: JobSet, settings: list[Settings]) -> list[int
         for group, part in zip(job.communicators, part_of, strict=True)
     ]
     for name, group, part, role in zip(names, job.communicators, part_of, roles, strict=True):
-        group_settings = grouped[part].of(name, role, group.members)
+        group_settings = grouped_settings[part].of(name, role, group.members)
         if not group_settings.said_by:
             settings_index.append(part)
             continue
         if group_settings not in settings:
             settings.append(group_settings)
         settings_index.append(settings.index(group_settings))
-    _refuse_unmatched(job, names, roles, grouped)
+    _refuse_unmatched(job, names, roles, grouped_settings)
     for number, entry in enumerate(settings):
         settings[number] = replace(entry, groups=())
     return settings_index
@@ -57,8 +57,8 @@ def settings_by_communicator(jobs: JobSet, settings: list[Settings]) -> list[int
 def _refuse_unmatched(
     job: Job, names: Sequence[str], roles: Sequence[str], grouped: Sequence[GroupedSettings]
 ) -> None:
-    unmatched = {entry.where: entry for job_settings in grouped for entry in job_settings.unmet()}
-    matched = {
+    unmatched_pins = {entry.where: entry for job_settings in grouped for entry in job_settings.unmet()}
+    matched_places = {
         job_settings.settings.groups[number].where for job_settings in grouped for number in job_settings.met
     }
     descriptions = list(
@@ -75,8 +75,8 @@ def _refuse_unmatched(
     )
     problems = [
         Problem(where, f"no communicator that earlier entries leave {entry.described()}", remedy)
-        for where, entry in unmatched.items()
-        if where not in matched
+        for where, entry in unmatched_pins.items()
+        if where not in matched_places
     ]
     if problems:
         raise PlanError(*problems)
@@ -87,13 +87,18 @@ def _guess_roles(jobs: JobSet, part_of: Sequence[int]) -> list[str]:
     job = jobs.job
     roles = [""] * len(job.communicators)
     for number, part in enumerate(jobs.parts):
-        of_this_part = [at for at, part_number in enumerate(part_of) if part_number == number]
-        shapes = [
-            Shape(job.communicators[at].members, _count_operations(job, job.communicators[at]))
-            for at in of_this_part
+        part_communicators = [
+            communicator for communicator, part_number in enumerate(part_of) if part_number == number
         ]
-        for at, guess in zip(of_this_part, guess_roles(part.ranks, shapes), strict=True):
-            roles[at] = guess.role.lower()
+        shapes = [
+            Shape(
+                job.communicators[communicator].members,
+                _count_operations(job, job.communicators[communicator]),
+            )
+            for communicator in part_communicators
+        ]
+        for communicator, guess in zip(part_communicators, guess_roles(part.ranks, shapes), strict=True):
+            roles[communicator] = guess.role.lower()
     return roles
 
 

@@ -126,9 +126,9 @@ def _refuse_receiving_ports(source_ports: SourcePorts, placement: Placement) -> 
 
 def _refuse_mixed_families(pairs: PairColumns, placement: Placement, wire: NDArray[np.bool_]) -> None:
     has_colon = np.array([":" in placement.address_of(rank) for rank in range(len(placement.port))])
-    mixed = np.flatnonzero(wire & (has_colon[pairs.src_rank] != has_colon[pairs.dst_rank]))
-    if len(mixed):
-        src, dst = int(pairs.src_rank[mixed[0]]), int(pairs.dst_rank[mixed[0]])
+    mixed_pairs = np.flatnonzero(wire & (has_colon[pairs.src_rank] != has_colon[pairs.dst_rank]))
+    if len(mixed_pairs):
+        src, dst = int(pairs.src_rank[mixed_pairs[0]]), int(pairs.dst_rank[mixed_pairs[0]])
         raise PlanError(
             Problem(
                 "plan",
@@ -147,8 +147,8 @@ def _draw_bases(count: NDArray[np.int_], seed: int, nonce: int = 0) -> NDArray[n
         spare + 1
     )
     gaps = np.sort(random_offsets).astype(np.int64)
-    preceding = np.concatenate([[0], np.cumsum(count)[:-1]])
-    return np.asarray(gaps + preceding + FIRST_QPN, np.int64)
+    preceding_ends = np.concatenate([[0], np.cumsum(count)[:-1]])
+    return np.asarray(gaps + preceding_ends + FIRST_QPN, np.int64)
 
 
 def _number_ends(ends: NDArray[np.int32], base: NDArray[np.int64]) -> NDArray[np.uint32]:

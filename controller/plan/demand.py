@@ -132,16 +132,16 @@ _Sends = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[
 
 def demand_of(jobs: JobSet) -> Demand:
     """Return the demand of a set of jobs, with all its pairs. Raises as `asked_of`."""
-    requested = asked_of(jobs)
+    traffic = asked_of(jobs)
     return Demand(
-        schedules=requested.schedules,
-        tables=requested.tables,
-        variants=requested.variants,
-        variant_of_rank=requested.variant_of_rank,
-        ops=requested.ops,
-        shapes=requested.shapes,
-        chosen=requested.chosen,
-        pairs=_concatenate(list(pair_chunks(jobs.job, requested))),
+        schedules=traffic.schedules,
+        tables=traffic.tables,
+        variants=traffic.variants,
+        variant_of_rank=traffic.variant_of_rank,
+        ops=traffic.ops,
+        shapes=traffic.shapes,
+        chosen=traffic.chosen,
+        pairs=_concatenate(list(pair_chunks(jobs.job, traffic))),
     )
 
 
@@ -177,8 +177,8 @@ def asked_of(jobs: JobSet) -> Asked:
     schedules = tuple(schedule_set.schedules)
     tables = to_columns(schedules)
     _refuse_immense_schedules(schedules, tables)
-    uneven = np.array([bool(schedule.splits) for schedule in schedules])
-    ops, shape_keys, shape_ops = _op_columns(job, variants, variant_of_rank, uneven)
+    is_uneven = np.array([bool(schedule.splits) for schedule in schedules])
+    ops, shape_keys, shape_ops = _op_columns(job, variants, variant_of_rank, is_uneven)
     _refuse_immense(ops)
     sizes = np.array([schedule.size for schedule in schedules])
     shapes = _shapes(shape_keys, shape_ops, tables, sizes)
@@ -210,11 +210,11 @@ def _refuse_immense_schedules(schedules: Sequence[Schedule], tables: ScheduleTab
 
 
 def _refuse_immense(ops: OpColumns) -> None:
-    immense = np.flatnonzero(ops.message_bytes > MOST_OP_BYTES)
-    if len(immense):
-        rank, node = int(ops.rank[immense[0]]), int(ops.node_id[immense[0]])
-        problem = f"{approximate_bytes(int(ops.message_bytes[immense[0]]))} in one operation"
-        more = f" (and {len(immense) - 1} more operations)" if len(immense) > 1 else ""
+    immense_rows = np.flatnonzero(ops.message_bytes > MOST_OP_BYTES)
+    if len(immense_rows):
+        rank, node = int(ops.rank[immense_rows[0]]), int(ops.node_id[immense_rows[0]])
+        problem = f"{approximate_bytes(int(ops.message_bytes[immense_rows[0]]))} in one operation"
+        more = f" (and {len(immense_rows) - 1} more operations)" if len(immense_rows) > 1 else ""
         remedy = "check the trace's sizes and their unit, or scale the job down with scale.bytes"
         raise PlanError(Problem(f"rank {rank} node {node}", problem + more, remedy))
 

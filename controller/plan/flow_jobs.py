@@ -86,8 +86,8 @@ def drawn_flows(drawn: DrawnFlows, hosts: int, sizes: SizeDistribution, where: s
         raise ConfigError(
             Problem(where, problem, f"raise the rate or lower the count: at most {LATEST_NS // NS_PER_S} s")
         )
-    shuffled = [int(host) for host in np.argsort(stream.random_raw(hosts), kind="stable")]
-    successor = {host: shuffled[(place + 1) % hosts] for place, host in enumerate(shuffled)}
+    shuffled_hosts = [int(host) for host in np.argsort(stream.random_raw(hosts), kind="stable")]
+    successor = {host: shuffled_hosts[(place + 1) % hosts] for place, host in enumerate(shuffled_hosts)}
     now_ns = 0.0
     flows = []
     for gap, size, source, destination in stream.random_raw((drawn.count, 4)).tolist():

@@ -31,14 +31,14 @@ def with_all_schedule_files(scenario: Scenario) -> Scenario:
 
     Raises an `InputError` with the mistakes of all of them.
     """
-    loaded: list[tuple[Collectives, Collectives]] = []
+    section_pairs: list[tuple[Collectives, Collectives]] = []
     problems: dict[Problem, None] = {}
     error_type: type[InputError] = PlanError
     for section in (scenario.collectives, *(job.collectives for job in scenario.jobs)):
-        if any(section is section_before for section_before, _ in loaded):
+        if any(section is section_before for section_before, _ in section_pairs):
             continue
         try:
-            loaded.append((section, with_schedule_files(section)))
+            section_pairs.append((section, with_schedule_files(section)))
         except InputError as error:
             problems |= dict.fromkeys(error.problems)
             error_type = type(error)
@@ -46,7 +46,9 @@ def with_all_schedule_files(scenario: Scenario) -> Scenario:
         raise error_type(*problems)
 
     def loaded_section(section: Collectives) -> Collectives:
-        return next(section_after for section_before, section_after in loaded if section_before is section)
+        return next(
+            section_after for section_before, section_after in section_pairs if section_before is section
+        )
 
     jobs = tuple(replace(job, collectives=loaded_section(job.collectives)) for job in scenario.jobs)
     return replace(scenario, collectives=loaded_section(scenario.collectives), jobs=jobs)
@@ -57,11 +59,11 @@ def build_jobs(scenario: Scenario, progress: Progress | None = None) -> JobSet:
 
     Raises an `InputError` for every trace or load that cannot be used.
     """
-    built: list[Job] = []
+    jobs: list[Job] = []
     problems: list[Problem] = []
     for entry in scenario.jobs:
         try:
-            built.append(_build_job(entry.source, progress))
+            jobs.append(_build_job(entry.source, progress))
         except InputError as error:
             if len(scenario.jobs) == 1:
                 raise
@@ -70,15 +72,15 @@ def build_jobs(scenario: Scenario, progress: Progress | None = None) -> JobSet:
             ]
     for load in scenario.background:
         try:
-            built.append(job_of(load.load, load.where))
+            jobs.append(job_of(load.load, load.where))
         except InputError as error:
             problems += error.problems
     if problems:
         raise PlanError(*problems)
-    if len(built) == 1:
+    if len(jobs) == 1:
         (entry,) = scenario.jobs
-        return only(built[0], entry.mapping, entry.collectives.settings, entry.transport)
-    return _merge(scenario, built)
+        return only(jobs[0], entry.mapping, entry.collectives.settings, entry.transport)
+    return _merge(scenario, jobs)
 
 
 def _build_job(source: Source, progress: Progress | None) -> Job:
@@ -102,7 +104,7 @@ def _merge(scenario: Scenario, built: list[Job]) -> JobSet:
         Part(load.name, job, 1, load.start_ns, background=True)
         for load, job in zip(scenario.background, built[len(entries) :], strict=True)
     ]
-    merged = side_by_side(parts, alone_too=scenario.rounds > 0)
+    together = side_by_side(parts, alone_too=scenario.rounds > 0)
     job_parts = [
         JobPart(
             job.name,
@@ -112,10 +114,10 @@ def _merge(scenario: Scenario, built: list[Job]) -> JobSet:
             entry.collectives.settings,
             transport=entry.transport,
         )
-        for entry, job, own_job in zip(entries, merged.jobs, built, strict=False)
+        for entry, job, own_job in zip(entries, together.jobs, built, strict=False)
     ]
     for load, job, own_job in zip(
-        scenario.background, merged.jobs[len(entries) :], built[len(entries) :], strict=True
+        scenario.background, together.jobs[len(entries) :], built[len(entries) :], strict=True
     ):
         settings = scenario.collectives.settings
         traffic_class = _traffic_class(load, scenario)
@@ -132,7 +134,12 @@ def _merge(scenario: Scenario, built: list[Job]) -> JobSet:
             )
         )
     return JobSet(
-        merged.job, tuple(job_parts), merged.jobs, merged.phases, merged.turns, merged.communicator_job
+        together.job,
+        tuple(job_parts),
+        together.jobs,
+        together.phases,
+        together.turns,
+        together.communicator_job,
     )
 
 

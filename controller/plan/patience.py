@@ -47,8 +47,8 @@ def patient(scenario: Scenario, slowest_bps: int, topology: Topology | None) -> 
     )
 
     def with_timers(each: Transport) -> Transport:
-        own_recovery = replace(each.recovery, timeout_floor_ns=recovery.timeout_floor_ns)
-        return replace(each, recovery=own_recovery, timeout_ns=timeout_ns, notes=(*each.notes, note))
+        new_recovery = replace(each.recovery, timeout_floor_ns=recovery.timeout_floor_ns)
+        return replace(each, recovery=new_recovery, timeout_ns=timeout_ns, notes=(*each.notes, note))
 
     stall_ns = scenario.stall_timeout_ns
     if scenario.stall_open:

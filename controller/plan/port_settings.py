@@ -55,13 +55,11 @@ def refuse_unused_ports(where: str, names: tuple[str, ...], placement: Placement
 
     A capture or pause requested there would not happen. `where` is the key that the error names.
     """
-    used = [f"{place.agent}/{place.port.name}" for place in placement.ports if place.is_used]
-    unknown = [name for name in names if name not in used]
-    if unknown:
-        remedy = (
-            f"name ports that ranks are placed on: {', '.join(used[:8])}{', ...' if len(used) > 8 else ''}"
-        )
-        raise PlanError(*(Problem(where, f"no rank uses port {name}", remedy) for name in unknown))
+    used_ports = [f"{place.agent}/{place.port.name}" for place in placement.ports if place.is_used]
+    unknown_ports = [name for name in names if name not in used_ports]
+    if unknown_ports:
+        remedy = f"name ports that ranks are placed on: {', '.join(used_ports[:8])}{', ...' if len(used_ports) > 8 else ''}"
+        raise PlanError(*(Problem(where, f"no rank uses port {name}", remedy) for name in unknown_ports))
 
 
 def fault_notes(rules: tuple[FaultRule, ...], placement: Placement) -> tuple[str, ...]:
@@ -188,15 +186,15 @@ def pauses_of(pauses: tuple[PortPause, ...], placement: Placement) -> dict[str, 
         raise PlanError(
             Problem("transport.faults", problem, "remove the pauses, or card: from the rig's ports")
         )
-    idle = [
+    idle_pauses = [
         pause for pause in pauses if not capable_ports or (pause.port and pause.port not in capable_ports)
     ]
-    if idle:
+    if idle_pauses:
         remedy = "write backend: packet or xdp in the rig; kernel sockets send no pause frames"
         raise PlanError(
             *(
                 Problem("transport.faults", f"port {pause.port or '(any)'} cannot send pause frames", remedy)
-                for pause in idle
+                for pause in idle_pauses
             )
         )
     return {
@@ -210,7 +208,7 @@ def refuse_shared_contexts(transport: Transport, placement: Placement) -> None:
     """Raise `PlanError` if a UET port has several queues: they share an address, and UET has no queue pairs to divide."""
     if transport.kind is not TransportKind.UET:
         return
-    shared = [place.label for place in placement.ports if place.ranks and place.port.queues > 1]
-    if shared:
-        problem = f"the contexts of UET are no queue pairs that queues could deal among themselves: {', '.join(shared[:8])}"
+    port_labels = [place.label for place in placement.ports if place.ranks and place.port.queues > 1]
+    if port_labels:
+        problem = f"the contexts of UET are no queue pairs that queues could deal among themselves: {', '.join(port_labels[:8])}"
         raise PlanError(Problem("transport.kind", problem, "write queues: 1 for these ports in the rig"))

@@ -197,17 +197,17 @@ def _same_rail_bytes(plan: Plan) -> int | None:
 
 def _communicators(tables: PlanTables) -> tuple[CommunicatorUse, ...]:
     count = len(tables.communicators)
-    grouped = tables.ops.communicator[tables.ops.communicator >= 0]
-    member_ops = np.bincount(grouped, minlength=count).tolist()
+    communicator_of_ops = tables.ops.communicator[tables.ops.communicator >= 0]
+    member_ops = np.bincount(communicator_of_ops, minlength=count).tolist()
     connections = tables.connections
-    of_group = connections.communicator >= 0
+    in_communicator = connections.communicator >= 0
     payload, fabric = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.add.at(payload, connections.communicator[of_group], connections.payload_bytes[of_group])
-    crosses = of_group & (connections.path == Path.WIRE)
+    np.add.at(payload, connections.communicator[in_communicator], connections.payload_bytes[in_communicator])
+    crosses = in_communicator & (connections.path == Path.WIRE)
     np.add.at(fabric, connections.communicator[crosses], connections.payload_bytes[crosses])
     return tuple(
-        CommunicatorUse(name, members, ops // len(members), int(payload[at]), int(fabric[at]))
-        for at, ((name, members), ops) in enumerate(zip(tables.communicators, member_ops, strict=True))
+        CommunicatorUse(name, members, ops // len(members), int(payload[number]), int(fabric[number]))
+        for number, ((name, members), ops) in enumerate(zip(tables.communicators, member_ops, strict=True))
     )
 
 
@@ -223,9 +223,9 @@ def _kinds(tables: PlanTables) -> tuple[KindTraffic, ...]:
     message = np.where(ops.kind == OpKind.RECV, 0, ops.message_bytes)
 
     def total(column: NDArray[np.int64]) -> list[int]:
-        summed = np.zeros(len(unique), np.int64)
-        np.add.at(summed, inverse, column)
-        return [int(value) for value in summed]
+        sums = np.zeros(len(unique), np.int64)
+        np.add.at(sums, inverse, column)
+        return [int(value) for value in sums]
 
     rows = zip(
         unique.tolist(),
@@ -241,11 +241,11 @@ def _kinds(tables: PlanTables) -> tuple[KindTraffic, ...]:
             algorithm=tables.algorithms[algorithm],
             ranks=members,
             operations=count // members,
-            message_bytes=contributed,
+            message_bytes=contributed_bytes,
             wire_bytes=wire,
             local_bytes=local,
         )
-        for (number, algorithm, members), count, contributed, wire, local in rows
+        for (number, algorithm, members), count, contributed_bytes, wire, local in rows
     )
 
 
@@ -258,22 +258,29 @@ def _uneven(tables: PlanTables) -> tuple[UnevenExchange, ...]:
     for communicator in np.unique(ops.communicator[rows]).tolist():
         group_rows = rows[ops.communicator[rows] == communicator]
         name, members = tables.communicators[communicator]
-        sent, received = np.zeros(len(tables.rank_host), np.int64), np.zeros(len(tables.rank_host), np.int64)
-        np.add.at(sent, ops.rank[group_rows], ops.wire_tx_bytes[group_rows] + ops.local_tx_bytes[group_rows])
-        np.add.at(
-            received, ops.rank[group_rows], ops.wire_rx_bytes[group_rows] + ops.local_rx_bytes[group_rows]
+        sent_bytes, received_bytes = (
+            np.zeros(len(tables.rank_host), np.int64),
+            np.zeros(len(tables.rank_host), np.int64),
         )
-        sender, receiver = int(sent.argmax()), int(received.argmax())
+        np.add.at(
+            sent_bytes, ops.rank[group_rows], ops.wire_tx_bytes[group_rows] + ops.local_tx_bytes[group_rows]
+        )
+        np.add.at(
+            received_bytes,
+            ops.rank[group_rows],
+            ops.wire_rx_bytes[group_rows] + ops.local_rx_bytes[group_rows],
+        )
+        sender, receiver = int(sent_bytes.argmax()), int(received_bytes.argmax())
         exchanges.append(
             UnevenExchange(
                 communicator=name,
                 ranks=len(members),
                 operations=len(group_rows) // len(members),
-                payload_bytes=int(sent.sum()),
+                payload_bytes=int(sent_bytes.sum()),
                 busiest_sender=sender,
-                sender_bytes=int(sent[sender]),
+                sender_bytes=int(sent_bytes[sender]),
                 busiest_receiver=receiver,
-                receiver_bytes=int(received[receiver]),
+                receiver_bytes=int(received_bytes[receiver]),
             )
         )
     return tuple(exchanges)

@@ -29,9 +29,9 @@ def rounding_notes(ops: OpColumns, scale_text: str) -> tuple[str, ...]:
         return ()
     # Generated loads are not scaled (same bytes), and barriers have no bytes. An op of one word cannot shrink, but counts.
     may_be_scaled = (ops.message_bytes != ops.trace_bytes) | (ops.message_bytes <= _WORD_BYTES)
-    scaled = may_be_scaled & (ops.trace_bytes > 0) & (ops.collective != CollectiveKind.BARRIER)
-    exact_bytes = int(ops.trace_bytes[scaled].sum()) * scale
-    rounded_bytes = int(ops.message_bytes[scaled].sum())
+    is_scaled = may_be_scaled & (ops.trace_bytes > 0) & (ops.collective != CollectiveKind.BARRIER)
+    exact_bytes = int(ops.trace_bytes[is_scaled].sum()) * scale
+    rounded_bytes = int(ops.message_bytes[is_scaled].sum())
     if not exact_bytes or abs(rounded_bytes - exact_bytes) * 100 <= _LEAST_PERCENT * exact_bytes:
         return ()
     deviation = float(rounded_bytes / exact_bytes - 1)

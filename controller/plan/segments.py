@@ -68,9 +68,9 @@ def _settings_of(
         problem = f"{ipv4_address} is an IPv4 address, and segments are in an IPv6 header around IPv6"
         raise PlanError(Problem(where, problem, "give the ports of the rig IPv6 addresses"))
     labels = [placement.ports[port].label for port in sorted(own)]
-    missing = [label for label in labels if label not in attachment_number]
-    if missing:
-        problem = f"port {missing[0]} is not in the topology"
+    missing_labels = [label for label in labels if label not in attachment_number]
+    if missing_labels:
+        problem = f"port {missing_labels[0]} is not in the topology"
         raise PlanError(Problem(where, problem, "attach it to a switch there"))
     attachments = {port: attachment_number[placement.ports[port].label] for port in own}
     return {

@@ -131,13 +131,11 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
     """Sum up the traffic of all jobs of a set on a rig. Raises `PlanError` as `plan_jobs`, but not for too many connections."""
     job = jobs.job
     refuse_odd_jobs(job)
-    requested = asked_of(jobs)
-    chunks = _Chunks(job, requested)
+    traffic = asked_of(jobs)
+    chunks = _Chunks(job, traffic)
     placement = place_jobs(jobs, chunks, rig)
     port_transports(scenario, jobs, placement)
-    totals, communicators = _sum_pairs(
-        job, requested, chunks, placement, scenario.transport.qps_per_connection
-    )
+    totals, communicators = _sum_pairs(job, traffic, chunks, placement, scenario.transport.qps_per_connection)
     ports = _port_totals(placement, totals)
     ends, recording_notes = int(totals.queue_pairs.sum()), stand_in_notes(job.notes)
     return PlanSummary(
@@ -149,7 +147,7 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
         policy=job.policy,
         shaping=", ".join(dict.fromkeys(shaping_words(part.settings) for part in jobs.parts)),
         ranks=len(job.ranks),
-        operations=len(requested.ops.rank),
+        operations=len(traffic.ops.rank),
         connections={path.name.lower(): int(totals.paths[path]) for path in Path},
         queue_pair_ends=ends,
         most_queue_pair_ends=QPN_ENDS,
@@ -165,7 +163,7 @@ def summarise(scenario: Scenario, rig: Rig, jobs: JobSet) -> PlanSummary:
             *scenario.notes,
             *transport_notes(scenario),
             *placement.notes,
-            *excluded_notes(requested.chosen),
+            *excluded_notes(traffic.chosen),
         ),
     )
 

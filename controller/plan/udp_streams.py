@@ -37,7 +37,7 @@ def plan_streams(
     """
     ports = rig.ports
     problems: list[Problem] = []
-    planned: list[PlannedStream] = []
+    planned_streams: list[PlannedStream] = []
     for number, entry in enumerate(entries):
         ends = [entry.from_port, entry.to_port]
         for label in ends:
@@ -68,15 +68,15 @@ def plan_streams(
             stop_ns=entry.stop_ns,
             form=entry.form,
         )
-        conflict = next((other for other in planned if _same_destination(other.stream, stream)), None)
+        conflict = next((other for other in planned_streams if _same_destination(other.stream, stream)), None)
         if conflict is not None:
             problem = f"{conflict.stream.name} comes to UDP port {stream.udp_port} of {entry.to_port}, too"
             problems.append(Problem(entry.where, problem, "send one of them to another port of the rig"))
             continue
-        planned.append(PlannedStream(stream, entry.from_port, entry.to_port))
+        planned_streams.append(PlannedStream(stream, entry.from_port, entry.to_port))
     if problems:
         raise PlanError(*problems)
-    return tuple(planned)
+    return tuple(planned_streams)
 
 
 def _same_destination(one: UdpStream, other: UdpStream) -> bool:
@@ -90,12 +90,12 @@ def refuse_taken_ports(
     where = {entry.name: entry.where for entry in entries}
     problems = [
         Problem(
-            where[planned.stream.name],
-            f"jobs at {planned.to_port} go by UET, and it listens on UDP port {UET_UDP_PORT} itself",
+            where[planned_stream.stream.name],
+            f"jobs at {planned_stream.to_port} go by UET, and it listens on UDP port {UET_UDP_PORT} itself",
             "send it to another port of the rig, or write uet: {udp_port: 49150} for the jobs",
         )
-        for planned in streams
-        if planned.stream.form is StreamForm.UUD and planned.to_port in uet
+        for planned_stream in streams
+        if planned_stream.stream.form is StreamForm.UUD and planned_stream.to_port in uet
     ]
     if problems:
         raise PlanError(*problems)
@@ -104,9 +104,11 @@ def refuse_taken_ports(
 def streams_of_agents(streams: Sequence[PlannedStream]) -> dict[str, tuple[UdpStream, ...]]:
     """Return by agent the ends of its streams."""
     ends_by_agent: dict[str, list[UdpStream]] = {}
-    for planned in streams:
-        ends_by_agent.setdefault(agent_of(planned.from_port), []).append(planned.stream)
-        ends_by_agent.setdefault(agent_of(planned.to_port), []).append(replace(planned.stream, sends=False))
+    for planned_stream in streams:
+        ends_by_agent.setdefault(agent_of(planned_stream.from_port), []).append(planned_stream.stream)
+        ends_by_agent.setdefault(agent_of(planned_stream.to_port), []).append(
+            replace(planned_stream.stream, sends=False)
+        )
     return {agent: tuple(ends) for agent, ends in ends_by_agent.items()}
 
 

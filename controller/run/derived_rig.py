@@ -23,8 +23,8 @@ MOST_PORTS: Final = 1 << 16
 
 def derived_rig(topology: InputFile, device: str = "") -> InputFile:
     """Return a rig file with a port for each attachment of a topology file. Raises an `InputError` for an invalid topology."""
-    described = read_device_file(topology, device).topology
-    content = rig_text(described).encode()
+    device_topology = read_device_file(topology, device).topology
+    content = rig_text(device_topology).encode()
     return InputFile(Path(topology.path).with_name("rig.yaml"), content, f"rig made of {topology.source}")
 
 

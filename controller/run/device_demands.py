@@ -36,7 +36,9 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
     needs = reduce(or_, (_find_algorithm(used_transport.congestion).needs for used_transport in transports))
     ipv6 = rig is not None and _speaks_ipv6(rig)
     algorithms = dict.fromkeys(used_transport.congestion.algorithm for used_transport in transports)
-    notifying = [used_transport.cnp for used_transport in transports if used_transport.cnp.interval_ns >= 0]
+    cnp_settings = [
+        used_transport.cnp for used_transport in transports if used_transport.cnp.interval_ns >= 0
+    ]
     return JobDemands(
         source=source,
         dscp=transport.traffic_class >> 2,
@@ -58,8 +60,8 @@ def demands_of(scenario: Scenario, rig: Rig | None, source: str) -> JobDemands:
             used_transport.recovery.accept_out_of_order or used_transport.takes_any_order
             for used_transport in transports
         ),
-        cnp_dscp=notifying[0].traffic_class >> 2 if notifying else None,
-        cnp_pcp=(notifying[0] if notifying else transport.cnp).vlan_priority
+        cnp_dscp=cnp_settings[0].traffic_class >> 2 if cnp_settings else None,
+        cnp_pcp=(cnp_settings[0] if cnp_settings else transport.cnp).vlan_priority
         if transport.vlan_id >= 0
         else None,
         pause_priorities=tuple(pause.rule.priority for pause in transport.pauses),

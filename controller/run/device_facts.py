@@ -26,13 +26,16 @@ Read = TypeVar("Read")
 
 def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> DeviceFacts:
     """Return the facts stated in a run's profile and topology. Names of files in them are relative to `directory`."""
-    unread: list[str] = []
-    profile: DutProfile | None = _read(texts, PROFILE_FILE, parse_profile, unread)
+    read_errors: list[str] = []
+    profile: DutProfile | None = _read(texts, PROFILE_FILE, parse_profile, read_errors)
     topology: Topology | None = _read(
-        texts, TOPOLOGY_FILE, lambda text, source: parse_modelled_topology(text, source, directory), unread
+        texts,
+        TOPOLOGY_FILE,
+        lambda text, source: parse_modelled_topology(text, source, directory),
+        read_errors,
     )
     if profile is None:
-        return DeviceFacts(topology=topology, unread=tuple(unread))
+        return DeviceFacts(topology=topology, unread=tuple(read_errors))
     identity = profile.identity
     return DeviceFacts(
         profile=profile.name,
@@ -43,7 +46,7 @@ def device_facts(texts: Mapping[str, str | bytes | None], directory: Path) -> De
         buffer=identity.buffer_architecture.value or "",
         basis=", ".join(sorted({val.basis.value for val in (identity.vendor, identity.model, identity.software) if val.basis})),
         topology=topology,
-        unread=tuple(unread),
+        unread=tuple(read_errors),
     )  # fmt: skip
 
 

@@ -148,8 +148,10 @@ def _read(directory: Path) -> RunMaterial:
         texts = {name: (directory / f"text.{name}").read_bytes() for name in file.texts}
     except (OSError, ValueError) as error:
         raise RunDirError(Problem(str(directory), f"cannot be read: {error}", "is the disk whole?")) from None
-    decoded = {name: text.decode() if name.endswith(".yaml") else text for name, text in texts.items()}
-    return RunMaterial(plan, file.connection_rows, file.port_names, decoded, file.basis, file.conditions)
+    decoded_texts = {name: text.decode() if name.endswith(".yaml") else text for name, text in texts.items()}
+    return RunMaterial(
+        plan, file.connection_rows, file.port_names, decoded_texts, file.basis, file.conditions
+    )
 
 
 @contextlib.contextmanager

@@ -40,11 +40,11 @@ def link_notes(topology: Topology, outcome: TwinOutcome) -> tuple[str, ...]:
     notes = [_link_history(topology, end, steps[end]) for end in list(steps)[:_MOST_LINKS]]
     if len(steps) > _MOST_LINKS:
         notes.append(f"{len(steps) - _MOST_LINKS} more links were down for a time")
-    lost = sum(int(ports["link_dropped_packets"].sum()) for ports in outcome.switch_ports)
-    if lost:
-        notes.append(f"{lost} packets were lost at links that were down (link_dropped_packets)")
-    if dropped := dropped_without_route(topology, outcome.switch_ports, _MOST_SWITCHES):
-        notes.append(dropped)
+    lost_packets = sum(int(ports["link_dropped_packets"].sum()) for ports in outcome.switch_ports)
+    if lost_packets:
+        notes.append(f"{lost_packets} packets were lost at links that were down (link_dropped_packets)")
+    if drop_note := dropped_without_route(topology, outcome.switch_ports, _MOST_SWITCHES):
+        notes.append(drop_note)
     return (*notes, *_cut_off_ports(topology, outcome.link_steps))
 
 
@@ -74,12 +74,12 @@ def _pending_reaction(topology: Topology, end: SwitchEnd, steps: Sequence[LinkSt
 
 def _cut_off_ports(topology: Topology, steps: Sequence[LinkStep]) -> tuple[str, ...]:
     """Return a note on ports of the rig that the links up at the end do not connect to the rest; () if there are none."""
-    down: set[SwitchEnd] = set()
+    ends_down: set[SwitchEnd] = set()
     for step in steps:
         if step.news in {LinkNews.DOWN, LinkNews.UP}:
-            (down.add if step.news is LinkNews.DOWN else down.discard)(step.end)
+            (ends_down.add if step.news is LinkNews.DOWN else ends_down.discard)(step.end)
     # A step names a link by its first end.
-    links_up = tuple(link for link in topology.links if link.a not in down)
+    links_up = tuple(link for link in topology.links if link.a not in ends_down)
     components = islands(replace(topology, links=links_up))
     if len(components) == len(islands(topology)):
         return ()

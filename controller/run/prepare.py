@@ -312,7 +312,9 @@ def _number_threads(plan: Plan, busy_threads: Mapping[str, int]) -> Plan:
     """Return the plan with engine threads numbered after the `busy_threads` of other runs."""
     assignments = {}
     for name, assignment in plan.assignments.items():
-        planned, busy = assignment.threads, busy_threads.get(name, 0)
-        threads = replace(planned, first=planned.first + busy, total=planned.total + busy, busy=busy)
+        threads_of_plan, busy = assignment.threads, busy_threads.get(name, 0)
+        threads = replace(
+            threads_of_plan, first=threads_of_plan.first + busy, total=threads_of_plan.total + busy, busy=busy
+        )
         assignments[name] = replace(assignment, threads=threads)
     return replace(plan, assignments=assignments)

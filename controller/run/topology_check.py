@@ -42,13 +42,16 @@ def _refuse_reordering(transport: Transport, topology: Topology, table: Routes) 
     that."""
     if transport.recovery.accept_out_of_order or transport.order_stated or transport.takes_any_order:
         return
-    reordering = [
+    reordering_switches = [
         switch
         for switch, ways in zip(topology.switches, table, strict=True)
         if switch.balancing.reorders and any(len(way) > 1 for way in ways)
     ]
-    if reordering:
-        first, more = reordering[0], f" and {len(reordering) - 1} more" if len(reordering) > 1 else ""
+    if reordering_switches:
+        first, more = (
+            reordering_switches[0],
+            f" and {len(reordering_switches) - 1} more" if len(reordering_switches) > 1 else "",
+        )
         problem = (
             f"balancing: {first.balancing.name.lower()} reorders packets, and a transport that takes a late packet for "
             "a lost one repeats all that follow it"

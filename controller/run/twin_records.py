@@ -51,8 +51,8 @@ def run_outcome(
     ports = _port_records(twin, topology, attachments)
     port_agent = np.array([agents.index(place.agent) for place in plan.placement.ports])
     streams: dict[str, tuple[StreamCount, ...]] = {}
-    for planned, counts in zip(plan.parts.streams, twin.streams, strict=True):
-        for port, count in zip((planned.from_port, planned.to_port), counts, strict=True):
+    for planned_stream, counts in zip(plan.parts.streams, twin.streams, strict=True):
+        for port, count in zip((planned_stream.from_port, planned_stream.to_port), counts, strict=True):
             streams[agent_of(port)] = (*streams.get(agent_of(port), ()), count)
     return RunOutcome(
         run_id=run_id,

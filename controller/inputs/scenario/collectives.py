@@ -91,8 +91,8 @@ def read_collectives(section: Section, directory: Path, nics_per_host: int) -> C
         subsection = section.section(key)
         pin = _read_pin(subsection)
         file_names = subsection.texts("schedule", words, "")
-        recorded = subsection.optional("recorded", parse_bytes, 0)
-        files += _schedule_files(subsection, collective, file_names, directory, recorded)
+        recorded_bytes = subsection.optional("recorded", parse_bytes, 0)
+        files += _schedule_files(subsection, collective, file_names, directory, recorded_bytes)
         if file_names and (pin.algorithm or pin.channels):
             redundant_key = "algorithm" if pin.algorithm else "channels"
             subsection.mistake(

@@ -82,11 +82,11 @@ class JobTransports:
 def _with_faults_of(top: Transport, own: Transport) -> Transport:
     """Return `own` with the pauses of `top` and with those of its fault rules that the kind of `own` can carry out."""
     names = top.fault_communicators or ("",) * len(top.faults)
-    kept = [(rule, name) for rule, name in zip(top.faults, names, strict=True) if kind_has(own, rule)]
+    kept_rules = [(rule, name) for rule, name in zip(top.faults, names, strict=True) if kind_has(own, rule)]
     return replace(
         own,
-        faults=tuple(rule for rule, _ in kept),
-        fault_communicators=tuple(name for _, name in kept),
+        faults=tuple(rule for rule, _ in kept_rules),
+        fault_communicators=tuple(name for _, name in kept_rules),
         pauses=top.pauses,
     )
 

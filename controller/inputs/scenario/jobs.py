@@ -155,16 +155,16 @@ def read_jobs(
     entries: list[JobEntry] = []
     notes: list[str] = []
     for section in sections:
-        own_mapping = read_mapping(section.section("mapping")) if section.has("mapping") else usual.mapping
-        own_collectives = usual.collectives
+        job_mapping = read_mapping(section.section("mapping")) if section.has("mapping") else usual.mapping
+        job_collectives = usual.collectives
         if section.has("collectives"):
-            nics = own_mapping.nics_per_host or 0
-            own_collectives = read_collectives(section.section("collectives"), directory, nics)
+            nics = job_mapping.nics_per_host or 0
+            job_collectives = read_collectives(section.section("collectives"), directory, nics)
         name = section.required("name", parse_name, JOB_NAME, "give the job a name")
         _refuse_twice(section, name, [entry.name for entry in entries])
         source = read_source(section.section("workload"), directory, scales, seed)
-        source, order_notes = in_nccl_order(source, own_collectives.settings)
-        own_mapping = with_processes(own_mapping, source.load, section)
+        source, order_notes = in_nccl_order(source, job_collectives.settings)
+        job_mapping = with_processes(job_mapping, source.load, section)
         notes += [f"{name}: {note}" for note in order_notes]
         entries.append(
             JobEntry(
@@ -172,8 +172,8 @@ def read_jobs(
                 source=source,
                 passes=section.optional("iterations", integer(1, 1_000_000), usual.iterations),
                 start_ns=section.optional("start", _time, 0),
-                mapping=own_mapping,
-                collectives=own_collectives,
+                mapping=job_mapping,
+                collectives=job_collectives,
                 transport=transports.number_of(section),
             )
         )

@@ -130,8 +130,8 @@ def _read_hosts(section: Section) -> tuple[tuple[int, ...], ...]:
             section.mistake("hosts", f"{where} is no list of ranks", remedy)
             break
         hosts.append(tuple(ranks))
-    listed = [rank for host in hosts for rank in host]
-    if duplicates := [rank for rank, count in Counter(listed).items() if count > 1]:
+    listed_ranks = [rank for host in hosts for rank in host]
+    if duplicates := [rank for rank, count in Counter(listed_ranks).items() if count > 1]:
         section.mistake(
             "hosts", f"rank {duplicates[0]} is on two hosts, or twice on one", "name every rank once"
         )
@@ -170,10 +170,10 @@ def _read_order(section: Section) -> tuple[tuple[str, ...], tuple[tuple[str, int
             "order", f'"{order[rank_lists.index([])][:64]}" is neither a rank nor an axis', remedy
         )
         return (), (), False
-    listed = [rank for rank_list in rank_lists for rank in rank_list]
-    if duplicates := [rank for rank, count in Counter(listed).items() if count > 1]:
+    listed_ranks = [rank for rank_list in rank_lists for rank in rank_list]
+    if duplicates := [rank for rank, count in Counter(listed_ranks).items() if count > 1]:
         section.mistake("order", f"rank {duplicates[0]} stands twice", "name every rank once")
-    return tuple(map(str, listed)), (), False
+    return tuple(map(str, listed_ranks)), (), False
 
 
 def _read_explicit(section: Section) -> tuple[tuple[tuple[int, str], ...], tuple[str, ...]]:

@@ -98,8 +98,8 @@ class Scenario:
     @property
     def used_transports(self) -> tuple[Transport, ...]:
         """Return the transports that some job or background uses, the one at the top of the file first."""
-        used = {job.transport for job in self.jobs} | {load.transport for load in self.background}
-        return tuple(transport for number, transport in enumerate(self.transports) if number in used)
+        used_numbers = {job.transport for job in self.jobs} | {load.transport for load in self.background}
+        return tuple(transport for number, transport in enumerate(self.transports) if number in used_numbers)
 
     def with_transports(self, change: Callable[[Transport], Transport]) -> Scenario:
         """Return the scenario with `change` applied to every transport."""
@@ -132,9 +132,9 @@ def parse_scenario(
     scale_up = top.section("scale_up")
     faults = top.section("faults")
     limits = top.section("limits")
-    waiting = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
+    wait_limit = bounded(parse_duration_ns, NS_PER_S // 10, 3600 * NS_PER_S, format_duration)
     # With less than a second, a late heartbeat would end a run.
-    silence = bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration)
+    silence_limit = bounded(parse_duration_ns, NS_PER_S, 3600 * NS_PER_S, format_duration)
     # The default scale-up network has NVLink-class links: 450 GB/s per direction and about a microsecond.
     rate = bounded(parse_rate_bps, 1_000_000, 100_000_000_000_000, format_rate)
     latency = bounded(parse_duration_ns, 0, NS_PER_S, format_duration)
@@ -167,9 +167,9 @@ def parse_scenario(
         scale_up_latency_ns=scale_up.optional("latency", latency, 1000),
         drop_per_million=faults.optional("drop", parse_share_per_million, 0),
         drop_seed=faults.optional("seed", integer(0, 2**63 - 1), seed),
-        stall_timeout_ns=limits.optional("stall_timeout", waiting, 5 * NS_PER_S),
-        gather_timeout_ns=limits.optional("gather_timeout", waiting, 60 * NS_PER_S),
-        lost_after_ns=limits.optional("lost_after", silence, 3 * NS_PER_S),
+        stall_timeout_ns=limits.optional("stall_timeout", wait_limit, 5 * NS_PER_S),
+        gather_timeout_ns=limits.optional("gather_timeout", wait_limit, 60 * NS_PER_S),
+        lost_after_ns=limits.optional("lost_after", silence_limit, 3 * NS_PER_S),
         seed=seed,
         twin=directory / topology if topology else None,
         notes=notes,
@@ -199,8 +199,8 @@ def _read_transports(
     section, mistakes_before = top.section("transport"), len(file.problems)
     transport = read(section)
     # After mistakes, jobs inherit an empty section, so that these are not reported again for each job.
-    inherited = section if len(file.problems) == mistakes_before else Section(file, "transport", None)
-    return transport, JobTransports(inherited, transport, read)
+    inherited_section = section if len(file.problems) == mistakes_before else Section(file, "transport", None)
+    return transport, JobTransports(inherited_section, transport, read)
 
 
 def _text_of(scale: Section, key: str) -> str:

@@ -69,10 +69,10 @@ def ends_of(events: Sequence[TimelineEvent], topology: Topology) -> tuple[Switch
         for number, switch in enumerate(topology.switches)
         for index, port in enumerate(switch.ports)
     }
-    attached = {
+    end_of_rig_port = {
         attachment.rig_port: topology.port_name(attachment.end) for attachment in topology.attachments
     }
-    refuse_unknown(events, tuple(end_by_name), attached)
+    refuse_unknown(events, tuple(end_by_name), end_of_rig_port)
     return tuple(end_by_name[event.link] for event in events)
 
 

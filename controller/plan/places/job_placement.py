@@ -89,22 +89,23 @@ def _host_bytes(
     Counts only traffic between ranks of the same part and between different hosts. `host` is the host of every rank, numbered
     over all parts.
     """
-    own_hosts = [host[part.first_rank : part.first_rank + part.ranks] for part in parts]
-    bases = [int(own.min()) for own in own_hosts]
+    hosts_of_parts = [host[part.first_rank : part.first_rank + part.ranks] for part in parts]
+    bases = [int(part_hosts.min()) for part_hosts in hosts_of_parts]
     totals = [
-        np.zeros(int(own.max()) - base + 1, np.int64) for own, base in zip(own_hosts, bases, strict=True)
+        np.zeros(int(part_hosts.max()) - base + 1, np.int64)
+        for part_hosts, base in zip(hosts_of_parts, bases, strict=True)
     ]
     for pairs in chunks:
         for part, base, total in zip(parts, bases, totals, strict=True):
             first, last = part.first_rank, part.first_rank + part.ranks
-            own = (
+            is_within = (
                 (pairs.src_rank >= first)
                 & (pairs.src_rank < last)
                 & (pairs.dst_rank >= first)
                 & (pairs.dst_rank < last)
             )
-            src, dst = host[pairs.src_rank[own]], host[pairs.dst_rank[own]]
-            between = np.where(src != dst, pairs.payload_bytes[own], 0)
-            np.add.at(total, src - base, between)
-            np.add.at(total, dst - base, between)
+            src, dst = host[pairs.src_rank[is_within]], host[pairs.dst_rank[is_within]]
+            crossing_bytes = np.where(src != dst, pairs.payload_bytes[is_within], 0)
+            np.add.at(total, src - base, crossing_bytes)
+            np.add.at(total, dst - base, crossing_bytes)
     return [[int(host_total) for host_total in total] for total in totals]

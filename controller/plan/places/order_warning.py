@@ -29,11 +29,11 @@ def order_warnings(jobs: JobSet, chunks: Iterable[PairColumns]) -> tuple[str, ..
     """
     return tuple(
         text
-        for at, part in enumerate(jobs.parts)
+        for number, part in enumerate(jobs.parts)
         if not part.mapping.orders_ranks
         and part.mapping.rule is not PlacementRule.EXPLICIT
         and 1 < part.mapping.ranks_per_host < part.ranks
-        and (text := _warning(jobs, at, part, chunks))
+        and (text := _warning(jobs, number, part, chunks))
     )
 
 
@@ -46,14 +46,14 @@ def _warning(jobs: JobSet, at: int, part: JobPart, chunks: Iterable[PairColumns]
         total_bytes += int(part_pairs[2].sum())
         crossing_now += crossing_bytes(hosts, *part_pairs)
         crossing_other += crossing_bytes(other_hosts, *part_pairs)
-    now, best = crossing_now / max(total_bytes, 1), crossing_other / max(total_bytes, 1)
-    if now - best < _LEAST_GAIN:
+    current_share, other_share = crossing_now / max(total_bytes, 1), crossing_other / max(total_bytes, 1)
+    if current_share - other_share < _LEAST_GAIN:
         return ""
-    shown = ", ".join(map(str, other_hosts[0][:4])) + (", ..." if len(other_hosts[0]) > 4 else "")
+    first_ranks = ", ".join(map(str, other_hosts[0][:4])) + (", ..." if len(other_hosts[0]) > 4 else "")
     name = f"{part.name}: " if part.name else ""
     return (
-        f"{name}ranks that talk most sit on different hosts: {now:.0%} of the payload goes from host to host, and "
-        f"{best:.0%} would with mapping: {{order: {BY_COMMUNICATORS}}}, which puts ranks {shown} on one"
+        f"{name}ranks that talk most sit on different hosts: {current_share:.0%} of the payload goes from host to host, and "
+        f"{other_share:.0%} would with mapping: {{order: {BY_COMMUNICATORS}}}, which puts ranks {first_ranks} on one"
     )
 
 

@@ -216,10 +216,10 @@ def _explicit(ranks: int, mapping: Mapping, labels: Sequence[str]) -> list[int]:
         else:
             port_of_rank[rank] = port_by_label[label]
     placed_ranks = {rank for rank, _ in mapping.explicit}
-    missing = [rank for rank in range(ranks) if rank not in placed_ranks]
-    if missing:
-        shown = ", ".join(map(str, missing[:8])) + (
-            f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    missing_ranks = [rank for rank in range(ranks) if rank not in placed_ranks]
+    if missing_ranks:
+        shown = ", ".join(map(str, missing_ranks[:8])) + (
+            f" and {len(missing_ranks) - 8} more" if len(missing_ranks) > 8 else ""
         )
         problems.append(
             Problem("mapping.explicit", f"no port for rank {shown}", "place every rank of the job")
@@ -251,11 +251,11 @@ def _split_hosts(
 
 def _offer(label: str, labels: Sequence[str]) -> str:
     agent = label.partition("/")[0]
-    agent_ports = [known for known in labels if known.startswith(f"{agent}/")]
+    agent_ports = [port_label for port_label in labels if port_label.startswith(f"{agent}/")]
     if agent_ports:
         count = f"{len(agent_ports)} port{'s' if len(agent_ports) > 1 else ''}"
         return f"agent {agent} offers {count}: {', '.join(agent_ports)}"
-    agents = list(dict.fromkeys(known.partition("/")[0] for known in labels))
+    agents = list(dict.fromkeys(port_label.partition("/")[0] for port_label in labels))
     return f"the agents are {', '.join(agents)}"
 
 

@@ -35,7 +35,9 @@ def port_sets(rig: Rig, mapping: Mapping) -> tuple[PortSet, ...]:
         rails = [port.rail for port in agent.ports]
         if any(rail is not None for rail in rails):
             problems += _label_problems(agent, nics)
-            ports = [[first_port + at for at, rail in enumerate(rails) if rail == nic] for nic in range(nics)]
+            ports = [
+                [first_port + index for index, rail in enumerate(rails) if rail == nic] for nic in range(nics)
+            ]
         else:
             problems += _count_problems(agent, nics)
             ports = [list(range(first_port + nic, first_port + len(rails), nics)) for nic in range(nics)]
@@ -60,9 +62,13 @@ def _nics_per_host(rig: Rig, mapping: Mapping) -> int:
 
 def _label_problems(agent: RigAgent, nics: int) -> list[Problem]:
     where = f"agent {agent.name}"
-    unlabelled = [port.name for port in agent.ports if port.rail is None]
-    if unlabelled:
-        return [Problem(where, f"port {unlabelled[0]} has no rail, others have", "write rail: at every port")]
+    unlabelled_ports = [port.name for port in agent.ports if port.rail is None]
+    if unlabelled_ports:
+        return [
+            Problem(
+                where, f"port {unlabelled_ports[0]} has no rail, others have", "write rail: at every port"
+            )
+        ]
     out_of_range = [port for port in agent.ports if port.rail is not None and port.rail >= nics]
     if out_of_range:
         problem = f"port {out_of_range[0].name} is of rail {out_of_range[0].rail}, and hosts have {nics} NICs (0 to {nics - 1})"

@@ -39,7 +39,7 @@ def with_hosts(mapping: Mapping, job: Job) -> Mapping:
     order = _order_by_axes(mapping, ranks) if mapping.axes else tuple(int(rank) for rank in mapping.order)
     _refuse_uneven((order,), ranks)
     step = mapping.ranks_per_host
-    return replace(mapping, hosts=tuple(order[at : at + step] for at in range(0, ranks, step)))
+    return replace(mapping, hosts=tuple(order[first : first + step] for first in range(0, ranks, step)))
 
 
 def hosts_by_communicators(job: Job, ranks_per_host: int) -> Hosts:
@@ -51,9 +51,9 @@ def hosts_by_communicators(job: Job, ranks_per_host: int) -> Hosts:
     """
     bytes_of = communicator_bytes(job)
     candidates = [
-        (bytes_of[at], group.members)
-        for at, group in enumerate(job.communicators)
-        if 1 < len(group.members) <= ranks_per_host and bytes_of[at]
+        (bytes_of[number], group.members)
+        for number, group in enumerate(job.communicators)
+        if 1 < len(group.members) <= ranks_per_host and bytes_of[number]
     ]
     grouped_ranks: set[int] = set()
     groups: list[tuple[int, ...]] = []
@@ -124,20 +124,20 @@ def _order_by_axes(mapping: Mapping, ranks: int) -> tuple[int, ...]:
     # In numpy the last axis is the fastest, in mappings the first.
     numbers = np.arange(ranks).reshape([size for _, size in reversed(mapping.axes)])
     names = [name for name, _ in reversed(mapping.axes)]
-    turned = numbers.transpose([names.index(name) for name in reversed(mapping.order)])
-    return tuple(turned.reshape(-1).tolist())
+    reordered_ranks = numbers.transpose([names.index(name) for name in reversed(mapping.order)])
+    return tuple(reordered_ranks.reshape(-1).tolist())
 
 
 def _refuse_uneven(hosts: Hosts, ranks: int) -> None:
     where = f"{_WHERE}.hosts" if len(hosts) > 1 else f"{_WHERE}.order"
-    listed = [rank for host in hosts for rank in host]
+    listed_ranks = [rank for host in hosts for rank in host]
     problems: list[Problem] = []
-    if unknown := sorted({rank for rank in listed if rank >= ranks}):
-        problem = f"the job has ranks 0 to {ranks - 1}, and {_list_ranks(unknown)} stands there"
+    if unknown_ranks := sorted({rank for rank in listed_ranks if rank >= ranks}):
+        problem = f"the job has ranks 0 to {ranks - 1}, and {_list_ranks(unknown_ranks)} stands there"
         problems.append(Problem(where, problem, "remove it"))
-    if missing := sorted(set(range(ranks)) - set(listed)):
+    if missing_ranks := sorted(set(range(ranks)) - set(listed_ranks)):
         problems.append(
-            Problem(where, f"rank {_list_ranks(missing)} is not there", "name every rank of the job")
+            Problem(where, f"rank {_list_ranks(missing_ranks)} is not there", "name every rank of the job")
         )
     if problems:
         raise PlanError(*problems)
