@@ -1,9 +1,10 @@
 """Custom-collective traces as a schedule: per-rank Chakra files whose sends and receives make up one collective.
 
 Decides how such files become lanes: one per peer and direction, one entry per message, dependencies as waits. Nodes that
-are neither send nor receive only order other nodes. The files give sizes but no buffer offsets. Therefore the checks only
-prove that every send has its receive, that nothing deadlocks, that every rank receives messages which depend, directly or
-through other ranks, on all ranks whose data its result contains, and that it receives at least the bytes of that result.
+are neither send nor receive only order other nodes. The files give sizes but no buffer offsets, so the contents of
+messages are not proved. The checks prove that every send has its receive and that nothing deadlocks. They also prove that
+the messages to a rank depend, directly or through other ranks, on all ranks whose data its result contains, and that they
+have at least the bytes of that result.
 Source: astra-sim/collectiveapi chakra_converter, astra-sim examples/system/custom_collectives.
 """
 

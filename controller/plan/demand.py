@@ -242,7 +242,10 @@ def _schedule_column(
     is_transfer = (program.kind == OpKind.SEND) | (program.kind == OpKind.RECV)
     sizes_of_ops = np.stack([program.message_bytes, trace_bytes], axis=1)
     sizes, inverse = np.unique(sizes_of_ops[is_transfer], axis=0, return_inverse=True)
-    sends = [schedule_set.index_of_send(op_bytes, stated, part) for op_bytes, stated in sizes.tolist()]
+    sends = [
+        schedule_set.index_of_send(op_bytes, unscaled_bytes, part)
+        for op_bytes, unscaled_bytes in sizes.tolist()
+    ]
     column[is_transfer] = np.array(sends, np.int32)[inverse.reshape(-1)]
     is_collective = program.kind == OpKind.COLLECTIVE
     split = np.full(len(program), -1, np.int32) if rank.splits is None else rank.splits

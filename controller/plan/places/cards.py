@@ -1,5 +1,4 @@
-"""Ports that are the planes of one network card: ranks are placed on cards, and every plane carries part of the packets.
-Pure."""
+"""The planes (ports) of one network card: ranks are placed on cards, and every plane carries part of the packets. Pure."""
 
 from __future__ import annotations
 

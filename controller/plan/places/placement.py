@@ -9,9 +9,10 @@ the order of the mapping's `ports` or else of the rig, by one of these rules:
   per link speed; among those to the first. The speed of a set is the sum of its ports. If there are fewer hosts than
   ports (or sets), each gets its own, at equal distances from the first: a single host is on the first port, two hosts
   on four ports are on the first and the third.
-* by_traffic: hosts in order, but a host goes to the port in whose share of the summed link speed the middle of the host's
-  traffic falls when the traffic of all hosts (bytes that leave or enter the host) is laid out in a row. No port exceeds
-  its fair share by more than one host; a port may have none while another has two.
+* by_traffic: the traffic of all hosts (bytes that leave or enter the host) is laid out in a row and divided among the
+  ports in proportion to their link speeds. A host goes to the port in whose share the middle of its traffic falls. No port
+  exceeds its fair share by more than one host; a port may have none while another has two. Fewer hosts than ports are
+  placed as by blocked.
 * round_robin: host i on port i modulo the number of ports.
 * explicit: the port of every rank is given in the scenario; the ranks of a host may then be on several ports of one agent.
 
